@@ -1,0 +1,2 @@
+//! The riverrun command.
+fn main() {}

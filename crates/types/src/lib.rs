@@ -1,0 +1,24 @@
+//! Ids, offsets, levels and limits that every part of Riverrun shares.
+//!
+//! Owns the newtypes that keep counts, indexes, sizes and positions apart, the durability levels with the two
+//! pure rules *acked* and *visible*, and the limits that bound what comes from outside. No I/O, no async.
+//!
+//! ```
+//! use riverrun_types::{DurabilityLevel, Offset};
+//!
+//! let next = Offset(41).next();
+//! assert_eq!(next, Offset(42));
+//! assert!(!DurabilityLevel::AsyncAsync.syncs_locally());
+//! ```
+
+mod durability;
+mod error_kind;
+mod ids;
+pub mod limits;
+
+pub use durability::{Acks, DurabilityLevel, ParseDurabilityError, Watermarks, ack_offset, visible_offset};
+pub use error_kind::ErrorKind;
+pub use ids::{
+    LeaderEpoch, NodeId, Offset, ParseTopicIdError, PartitionId, Position, ProducerEpoch, ProducerId,
+    TimestampMs, TopicId,
+};
