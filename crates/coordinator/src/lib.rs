@@ -1,1 +1,51 @@
-//! Riverrun coordinator.
+//! Consumer groups as pure state machines: the classic protocol, KIP-848 groups, and committed offsets.
+//!
+//! Owns what a group coordinator decides. A [`Shard`] holds the groups of one partition of `__consumer_offsets`:
+//! requests and time go in, and a [`Step`] comes out with the records to append and the replies to send, which may
+//! answer older requests that were parked. Replaying a partition's records into a fresh shard gives the same groups.
+//!
+//! Guarantees: the same inputs give the same outputs; every input is answered, nothing panics; what is kept per
+//! group, member and offset is bounded by [`GroupConfig`]. Refuses: files, sockets, clocks and randomness, which the
+//! shell brings along in [`RequestContext`].
+//!
+//! The two kinds of group never share members: a client of one protocol that meets a live group of the other is
+//! refused, as Kafka does with `group.consumer.migration.policy=disabled`; an *empty* group is taken over, and the
+//! records of its old kind are deleted in the same step. Offsets survive the change.
+//!
+//! ```
+//! use riverrun_coordinator::{GroupConfig, ReplyToken, RequestContext, Shard};
+//! use riverrun_protocol::HeartbeatRequest;
+//! use riverrun_types::TimestampMs;
+//!
+//! let mut shard = Shard::new(GroupConfig::default());
+//! let context = RequestContext {
+//!     now: TimestampMs(1_000),
+//!     token: ReplyToken(7),
+//!     client_id: "example",
+//!     client_host: "/127.0.0.1",
+//!     api_version: 4,
+//!     random: [0; 16],
+//! };
+//! let step = shard.heartbeat(&context, &HeartbeatRequest::default());
+//! assert!(step.records.is_empty());
+//! assert_eq!(step.replies[0].token, ReplyToken(7));
+//! ```
+
+pub mod assignors;
+mod classic;
+mod config;
+mod consumer;
+mod error;
+mod group;
+mod offsets;
+mod records;
+mod shard;
+mod step;
+mod topics;
+
+pub use config::GroupConfig;
+pub use error::ReplayError;
+pub use offsets::CommittedOffset;
+pub use shard::Shard;
+pub use step::{GroupResponse, OffsetsRecord, Reply, ReplyToken, RequestContext, Step};
+pub use topics::TopicMetadata;

@@ -1,0 +1,60 @@
+//! The options of groups and offsets, with Kafka's meanings and defaults. The server's option table owns names,
+//! ranges and help; here are plain typed values.
+
+/// Options of one shard. Times are in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// `group.min.session.timeout.ms`: a classic member may not ask for less.
+    pub min_session_timeout_ms: i32,
+    /// `group.max.session.timeout.ms`: a classic member may not ask for more.
+    pub max_session_timeout_ms: i32,
+    /// `group.initial.rebalance.delay.ms`: how long the first rebalance of an empty classic group waits for more
+    /// members, again with each member that comes, up to the rebalance time-out.
+    pub initial_rebalance_delay_ms: i32,
+    /// `group.max.size`: members of one classic group at most, those with an id that have not joined yet included.
+    pub max_size: usize,
+    /// `offset.metadata.max.bytes`: metadata of one committed offset at most.
+    pub offset_metadata_max_bytes: usize,
+    /// `offsets.retention.minutes`, in milliseconds: how long offsets outlive their group.
+    pub offsets_retention_ms: i64,
+    /// `offsets.retention.check.interval.ms`: how often expired offsets are looked for.
+    pub offsets_retention_check_interval_ms: i64,
+    /// `group.consumer.session.timeout.ms`: a KIP-848 member that is silent for so long is removed.
+    pub consumer_session_timeout_ms: i32,
+    /// `group.consumer.heartbeat.interval.ms`: told to KIP-848 members.
+    pub consumer_heartbeat_interval_ms: i32,
+    /// `group.consumer.max.size`: members of one KIP-848 group at most.
+    pub consumer_max_size: usize,
+    /// `group.consumer.assignors`: server-side assignors that members may ask for; the first is the default.
+    pub consumer_assignors: Vec<String>,
+    /// Groups in one shard at most; a request that would create one more is refused with `GROUP_MAX_SIZE_REACHED`.
+    /// Kafka has no such bound.
+    pub groups_max: usize,
+    /// Committed offsets of one group at most, so that no single group fills the server's memory. Kafka has no such
+    /// bound.
+    pub group_offsets_max: usize,
+    /// Subscriptions of all members of one group in bytes at most. Kafka's bound is the size of the batch that the
+    /// group's record must fit into, and so is this.
+    pub group_metadata_max_bytes: usize,
+}
+
+impl Default for GroupConfig {
+    fn default() -> Self {
+        Self {
+            min_session_timeout_ms: 6_000,
+            max_session_timeout_ms: 1_800_000,
+            initial_rebalance_delay_ms: 3_000,
+            max_size: 10_000,
+            offset_metadata_max_bytes: 4_096,
+            offsets_retention_ms: 7 * 24 * 60 * 60 * 1_000,
+            offsets_retention_check_interval_ms: 600_000,
+            consumer_session_timeout_ms: 45_000,
+            consumer_heartbeat_interval_ms: 5_000,
+            consumer_max_size: 10_000,
+            consumer_assignors: vec!["uniform".to_owned(), "range".to_owned()],
+            groups_max: 100_000,
+            group_offsets_max: 1_000_000,
+            group_metadata_max_bytes: 1_000_000,
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! One group of a shard: which protocol it speaks, and its committed offsets, which outlive any protocol.
+//!
+//! Owns what both kinds of group have in common, so that offsets, admin requests and expiry ask one type.
+
+use riverrun_protocol::ErrorCode;
+use riverrun_types::{TimestampMs, TopicId};
+
+use crate::GroupConfig;
+use crate::classic::ClassicGroup;
+use crate::consumer::ConsumerGroup;
+use crate::offsets::GroupOffsets;
+use crate::records;
+use crate::step::OffsetsRecord;
+
+/// What a group is, beside its offsets.
+#[derive(Debug)]
+pub(crate) enum Group {
+    /// Only offsets: committed by clients that use no membership, or left over from a group that is gone.
+    Simple,
+    /// A group of the classic protocol: JoinGroup, SyncGroup.
+    Classic(Box<ClassicGroup>),
+    /// A group of KIP-848: ConsumerGroupHeartbeat.
+    Consumer(Box<ConsumerGroup>),
+}
+
+/// A group with everything that the shard keeps of it.
+///
+/// Invariants: a `Simple` group holds at least one offset once a step is over; `scheduled` is at or before the
+/// group's next deadline, and stands in the shard's timers if it is set.
+#[derive(Debug)]
+pub(crate) struct GroupEntry {
+    /// The group.
+    pub(crate) group: Group,
+    /// Its committed offsets.
+    pub(crate) offsets: GroupOffsets,
+    /// When the shard looks at its deadlines next.
+    pub(crate) scheduled: Option<TimestampMs>,
+}
+
+impl GroupEntry {
+    /// A group of this kind without offsets or timers.
+    pub(crate) fn new(group: Group) -> Self {
+        Self { group, offsets: GroupOffsets::default(), scheduled: None }
+    }
+}
+
+/// Who asks to commit, as the request says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Committer<'a> {
+    /// Member id; empty if the client uses no membership.
+    pub(crate) member_id: &'a str,
+    /// `group.instance.id` of a static member.
+    pub(crate) instance_id: Option<&'a str>,
+    /// Generation of a classic member or epoch of a KIP-848 member; negative without membership.
+    pub(crate) epoch: i32,
+    /// Version of the request.
+    pub(crate) api_version: i16,
+}
+
+impl Group {
+    /// The kind's name in ListGroups.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Simple | Self::Classic(_) => "Classic",
+            Self::Consumer(_) => "Consumer",
+        }
+    }
+
+    /// The state's name in ListGroups and the describe requests.
+    pub(crate) fn state_name(&self) -> &'static str {
+        match self {
+            Self::Simple => "Empty",
+            Self::Classic(group) => group.state_name(),
+            Self::Consumer(group) => group.state_name(),
+        }
+    }
+
+    /// The protocol type in ListGroups.
+    pub(crate) fn protocol_type(&self) -> &str {
+        match self {
+            Self::Simple => "",
+            Self::Classic(group) => group.protocol_type().unwrap_or_default(),
+            Self::Consumer(_) => "consumer",
+        }
+    }
+
+    /// Whether nobody is in it: it may be deleted, or taken over by the other protocol.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Simple => true,
+            Self::Classic(group) => group.is_empty(),
+            Self::Consumer(group) => group.is_empty(),
+        }
+    }
+
+    /// Whether members read this topic, so that its offsets neither expire nor may be deleted.
+    pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
+        match self {
+            Self::Simple => false,
+            Self::Classic(group) => group.is_subscribed_to(topic),
+            Self::Consumer(group) => group.is_subscribed_to(topic),
+        }
+    }
+
+    /// Since when an offset committed at `committed` counts as unused; `None` while the group keeps it alive.
+    pub(crate) fn unused_since(&self, committed: TimestampMs) -> Option<TimestampMs> {
+        match self {
+            Self::Simple | Self::Consumer(_) => Some(committed),
+            Self::Classic(group) => group.unused_since(committed),
+        }
+    }
+
+    /// Whether the committer may commit to this group at all.
+    pub(crate) fn validate_commit(&self, committer: &Committer<'_>) -> Result<(), ErrorCode> {
+        match self {
+            Self::Simple if committer.epoch < 0 => Ok(()),
+            Self::Simple => Err(ErrorCode::UNKNOWN_MEMBER_ID),
+            Self::Classic(group) => group.validate_commit(committer),
+            Self::Consumer(group) => group.validate_commit(committer),
+        }
+    }
+
+    /// Whether the committer, which `validate_commit` has let in, may commit this partition: a KIP-848 member of an
+    /// older epoch may, for partitions that have been its own since.
+    pub(crate) fn validate_partition_commit(
+        &self,
+        committer: &Committer<'_>,
+        topic: TopicId,
+        partition: i32,
+    ) -> Result<(), ErrorCode> {
+        match self {
+            Self::Simple | Self::Classic(_) => Ok(()),
+            Self::Consumer(group) => group.validate_partition_commit(committer, topic, partition),
+        }
+    }
+
+    /// Whether this member may fetch the group's offsets. Classic clients name no member.
+    pub(crate) fn validate_fetch(&self, member_id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
+        match self {
+            Self::Simple | Self::Classic(_) => Ok(()),
+            Self::Consumer(group) => group.validate_fetch(member_id, epoch),
+        }
+    }
+
+    /// Whether offsets of topics without subscribers may be deleted. A classic group of another protocol type, such
+    /// as Connect's, does not tell what it reads, so nothing of it may go while it lives.
+    pub(crate) fn validate_offset_delete(&self) -> Result<(), ErrorCode> {
+        match self {
+            Self::Classic(group) if !group.is_empty() && !group.is_of_consumers() => Err(ErrorCode::NON_EMPTY_GROUP),
+            _ => Ok(()),
+        }
+    }
+
+    /// The records that delete the group; its offsets have their own.
+    pub(crate) fn tombstones(&self, group_id: &str) -> Vec<OffsetsRecord> {
+        match self {
+            Self::Simple => Vec::new(),
+            Self::Classic(_) => vec![records::group_metadata_tombstone(group_id)],
+            Self::Consumer(group) => group.tombstones(group_id),
+        }
+    }
+
+    /// Gives every member a new session, after a load: nobody could heartbeat while nobody listened.
+    pub(crate) fn restart_sessions(&mut self, now: TimestampMs, config: &GroupConfig) {
+        match self {
+            Self::Simple => {}
+            Self::Classic(group) => group.restart_sessions(now),
+            Self::Consumer(group) => group.restart_sessions(now, config),
+        }
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_deadline(&self) -> Option<TimestampMs> {
+        match self {
+            Self::Simple => None,
+            Self::Classic(group) => group.next_deadline(),
+            Self::Consumer(group) => group.next_deadline(),
+        }
+    }
+}
