@@ -1,1 +1,55 @@
-//! Riverrun env.
+//! The server's only door to files, clocks and randomness, with a real and a simulated half.
+//!
+//! Owns the traits [`FileSystem`], [`File`], [`Volume`], [`Clock`] and [`Random`], their real implementations, and
+//! the simulated ones in [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves
+//! pass the same table of behaviours (`tests/behaviour.rs`). Refuses nothing by itself: it adds no policy to what
+//! the operating system does, and every error is the system's own.
+//!
+//! ```
+//! use riverrun_env::{OpenMode, sim::SimEnv};
+//!
+//! let sim = SimEnv::new(1);
+//! let env = sim.env();
+//! let file = env.fs.open("/log".as_ref(), OpenMode::CreateNew)?;
+//! file.write_all_at(b"not yet durable", 0)?;
+//! assert_eq!(file.len()?, 15);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod clock;
+mod fs;
+mod random;
+mod real;
+pub mod sim;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use clock::Clock;
+pub use fs::{DirEntry, File, FileSystem, LockGuard, OpenMode, Volume, atomic_replace, read_whole};
+pub use random::Random;
+pub use real::{RealClock, RealFileSystem, RealRandom};
+
+/// Everything a part of the server may ask of the world outside.
+#[derive(Clone)]
+pub struct Env {
+    /// Files and directories.
+    pub fs: Arc<dyn FileSystem>,
+    /// Wall clock and monotonic clock.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn Random>,
+}
+
+impl Env {
+    /// The operating system's files, clocks and randomness.
+    pub fn real() -> Self {
+        Self { fs: Arc::new(RealFileSystem), clock: Arc::new(RealClock::new()), random: Arc::new(RealRandom) }
+    }
+}
+
+impl fmt::Debug for Env {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Env").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,157 @@
+//! Files and directories as the server sees them.
+//!
+//! Owns the traits and the two operations built from them that everybody needs: [`atomic_replace`] and
+//! [`read_whole`]. Positions are explicit everywhere: there is no shared file cursor, so a handle may be used by
+//! many threads at once.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// For reading; it must exist.
+    Read,
+    /// For reading and writing; it must exist.
+    ReadWrite,
+    /// For reading and writing; it must not exist yet.
+    CreateNew,
+    /// For reading and writing; made empty if it does not exist. What is there is kept.
+    CreateOrOpen,
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The entry's name, without the directory.
+    pub name: OsString,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// Size in bytes of a file; 0 for a directory.
+    pub len: u64,
+}
+
+/// Held while this process owns a lock file. Dropping it, or the end of the process, releases the lock.
+pub trait LockGuard: Send + Sync + fmt::Debug {}
+
+/// An open file. Handles stay usable after the file was renamed or removed.
+pub trait File: Send + Sync + fmt::Debug {
+    /// Reads at most `buffer.len()` bytes from `position`; 0 means the end of the file.
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
+
+    /// Fills `buffer` from `position`; `UnexpectedEof` if the file ends before.
+    fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `position`. After an error any prefix may have been written. Nothing is durable
+    /// when it returns.
+    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
+
+    /// Writes all slices, one after the other, from `position` on; otherwise as [`Self::write_all_at`].
+    fn write_vectored_all_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()>;
+
+    /// Size in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file holds no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Cuts the file, or extends it with zeros. Durable only after a sync.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Makes the file's bytes and its size durable. After an error the bytes are in an unknown state and the call
+    /// must not be repeated: the next one may succeed without having written anything.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// As [`Self::sync_data`], with all metadata.
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// Tells the page cache that this range will not be read again soon.
+    fn advise_dont_need(&self, position: u64, len: u64) -> io::Result<()>;
+
+    /// The descriptor, for `sendfile`; none in simulation.
+    fn raw_fd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// A long-lived handle on the file system that holds a directory. It is kept open because the kernel reports a
+/// failed write-back once to each descriptor that was open when it happened, and never to a later one.
+pub trait Volume: Send + Sync + fmt::Debug {
+    /// Makes everything durable that was written to any file or directory of this file system before the call.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Files by path.
+pub trait FileSystem: Send + Sync + fmt::Debug {
+    /// Opens a file. A file that this call made is durable after a sync of the file and one of its directory.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
+
+    /// Opens the file system that holds the directory `path`.
+    fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>>;
+
+    /// Makes a directory and those above it; fine if it exists.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// A directory's entries, in no particular order.
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
+
+    /// Renames a file or directory; an existing file at `to` is replaced in one step.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a directory and all in it, one entry after the other.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the directory's entries durable: what was created, renamed or removed directly in it.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether something exists at `path`.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// Takes the exclusive lock of the lock file `path`, which is made if need be; `WouldBlock` if another holder
+    /// lives. The kernel releases it when the holder dies.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>>;
+
+    /// Bytes that may still be written to the file system of `path`.
+    fn available_bytes(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// Replaces the file at `path` by `bytes` in one step: a reader, also one after a crash, finds the old bytes or
+/// the new ones and nothing between. Durable when it returns.
+pub fn atomic_replace(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a file to replace has a directory and a name",
+        ));
+    };
+    let mut temporary_name = name.to_os_string();
+    temporary_name.push(".new");
+    let temporary = parent.join(temporary_name);
+    let file = fs.open(&temporary, OpenMode::CreateOrOpen)?;
+    file.set_len(0)?;
+    file.write_all_at(bytes, 0)?;
+    file.sync_all()?;
+    fs.rename(&temporary, path)?;
+    fs.sync_dir(parent)
+}
+
+/// Reads the file at `path`; `InvalidData` if it holds more than `bytes_max`.
+pub fn read_whole(fs: &dyn FileSystem, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = fs.open(path, OpenMode::Read)?;
+    let len = file.len()?;
+    if len > bytes_max {
+        let message = format!("{}: {len} bytes where at most {bytes_max} are expected", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let len = usize::try_from(len).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}

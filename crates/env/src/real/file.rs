@@ -1,0 +1,78 @@
+//! An open file of the operating system, with explicit positions and without a cursor.
+
+use std::fs;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::Advice;
+
+use crate::File;
+
+/// A file opened by [`crate::RealFileSystem`].
+#[derive(Debug)]
+pub(super) struct RealFile(pub(super) fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        loop {
+            match FileExt::read_at(&self.0, buffer, position) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+        FileExt::read_exact_at(&self.0, buffer, position)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        FileExt::write_all_at(&self.0, bytes, position)
+    }
+
+    fn write_vectored_all_at(&self, mut slices: &mut [IoSlice<'_>], mut position: u64) -> io::Result<()> {
+        // Empty slices at the front would make a write of nothing look like a device that takes no more bytes.
+        IoSlice::advance_slices(&mut slices, 0);
+        while !slices.is_empty() {
+            match rustix::io::pwritev(&self.0, slices, position) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    IoSlice::advance_slices(&mut slices, written);
+                    position += written as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn advise_dont_need(&self, position: u64, len: u64) -> io::Result<()> {
+        // A length of zero would mean "to the end" to the system.
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            rustix::fs::fadvise(&self.0, position, Some(len), Advice::DontNeed)?;
+        }
+        Ok(())
+    }
+
+    fn raw_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}

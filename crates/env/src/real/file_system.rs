@@ -1,0 +1,108 @@
+//! The operating system's file system.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::FlockOperation;
+
+use super::file::RealFile;
+use crate::{DirEntry, File, FileSystem, LockGuard, OpenMode, Volume};
+
+/// Files of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFileSystem;
+
+/// Owns the open lock file; the kernel drops the lock with the descriptor.
+#[derive(Debug)]
+struct RealLock {
+    _file: fs::File,
+}
+
+impl LockGuard for RealLock {}
+
+/// A descriptor of a directory, for syncs of its whole file system.
+#[derive(Debug)]
+struct RealVolume(fs::File);
+
+impl Volume for RealVolume {
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.0)?)
+    }
+}
+
+impl FileSystem for RealFileSystem {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode != OpenMode::Read);
+        match mode {
+            OpenMode::Read | OpenMode::ReadWrite => {}
+            OpenMode::CreateNew => {
+                options.create_new(true);
+            }
+            OpenMode::CreateOrOpen => {
+                options.create(true).truncate(false);
+            }
+        }
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>> {
+        Ok(Arc::new(RealVolume(fs::File::open(path)?)))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            // An entry that vanished since it was listed is as good as one that was never there.
+            let metadata = match entry.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                result => result?,
+            };
+            let is_dir = metadata.is_dir();
+            entries.push(DirEntry {
+                name: entry.file_name(),
+                is_dir,
+                len: if is_dir { 0 } else { metadata.len() },
+            });
+        }
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        fs::File::open(path)?.sync_all()
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(RealLock { _file: file }))
+    }
+
+    fn available_bytes(&self, path: &Path) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(path)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}

@@ -1,0 +1,55 @@
+//! The real half: the operating system's files, clocks and randomness.
+
+mod file;
+mod file_system;
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use riverrun_types::TimestampMs;
+
+use crate::{Clock, Random};
+
+pub use file_system::RealFileSystem;
+
+/// The operating system's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock {
+    start: Instant,
+}
+
+impl RealClock {
+    /// A clock whose monotonic time counts from now.
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for RealClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for RealClock {
+    fn wall(&self) -> TimestampMs {
+        // A clock set before 1970 reads as 1970: no later code has to think about negative wall time.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        TimestampMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// The operating system's random numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealRandom;
+
+impl Random for RealRandom {
+    /// # Panics
+    /// If the kernel has no random numbers to give, which it has on every platform we run on once it has booted.
+    fn fill(&self, buffer: &mut [u8]) {
+        getrandom::fill(buffer).expect("the kernel gives random numbers");
+    }
+}

@@ -1,0 +1,74 @@
+//! A clock that stands still until a test moves it.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverrun_types::TimestampMs;
+
+use crate::Clock;
+
+/// Wall time at which a simulated world begins: a round number in 2023, far from zero, so that arithmetic that
+/// mixes durations and instants shows.
+const START_MS: i64 = 1_700_000_000_000;
+
+/// A simulated clock.
+#[derive(Debug)]
+pub struct SimClock {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    wall_ms: i64,
+    monotonic: Duration,
+}
+
+impl SimClock {
+    /// A clock at the start of a simulated world.
+    pub fn new() -> Self {
+        Self { state: Mutex::new(State { wall_ms: START_MS, monotonic: Duration::ZERO }) }
+    }
+
+    /// Moves both clocks forward.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.state.lock();
+        state.wall_ms += i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        state.monotonic += by;
+    }
+
+    /// Sets the wall clock alone, as an administrator would.
+    pub fn set_wall(&self, wall: TimestampMs) {
+        self.state.lock().wall_ms = wall.0;
+    }
+}
+
+impl Default for SimClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SimClock {
+    fn wall(&self) -> TimestampMs {
+        TimestampMs(self.state.lock().wall_ms)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.state.lock().monotonic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_can_jump_while_the_monotonic_clock_cannot() {
+        let clock = SimClock::new();
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(clock.wall(), TimestampMs(START_MS + 2_000));
+        clock.set_wall(TimestampMs(7));
+        assert_eq!(clock.wall(), TimestampMs(7));
+        assert_eq!(clock.monotonic(), Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,412 @@
+//! The simulated disk: a tree of directories and files in two images, and the faults that a test has asked for.
+//!
+//! Directories are as volatile as files: an entry that was made, renamed or removed is durable once its directory
+//! was synced. Until then a power cut keeps any subset of the changes, in their order, which is harsher than what
+//! file systems with an ordered metadata log do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Component, Path};
+
+use super::image::FileImage;
+use super::random::SplitMix;
+
+/// Identity of a file or directory, never given twice.
+pub(super) type Inode = u64;
+
+const ROOT: Inode = 0;
+
+/// A name in a directory.
+type Entry = (Inode, OsString);
+
+#[derive(Debug)]
+enum Node {
+    Directory(Directory),
+    File(FileImage),
+}
+
+#[derive(Debug, Default)]
+struct Directory {
+    live: BTreeMap<OsString, Inode>,
+    durable: BTreeMap<OsString, Inode>,
+}
+
+/// A change of a directory that no sync has covered yet.
+#[derive(Debug)]
+enum Change {
+    Link(Entry, Inode),
+    Unlink(Entry),
+    Rename(Entry, Entry),
+}
+
+impl Change {
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let (first, second) = match self {
+            Self::Link(entry, _) | Self::Unlink(entry) => (entry, None),
+            Self::Rename(from, to) => (from, Some(to)),
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
+/// The whole disk.
+///
+/// Invariants: `changes` leads from the durable directories to the live ones. An operation that fails because the
+/// machine has stopped has changed nothing, except for a write, which may have left a prefix.
+#[derive(Debug)]
+pub(super) struct Disk {
+    nodes: BTreeMap<Inode, Node>,
+    next_inode: Inode,
+    changes: Vec<Change>,
+    random: SplitMix,
+    /// Lock files that are held.
+    pub(super) locked: BTreeSet<Inode>,
+    /// Counts the lives of the process: handles of an earlier life are dead.
+    pub(super) life: u64,
+    /// Writes, syncs and directory changes that were carried out.
+    pub(super) operations: u64,
+    /// Syncs of any sort that were carried out.
+    pub(super) syncs: u64,
+    /// The operation count at which the machine stops.
+    pub(super) stop_at: Option<u64>,
+    /// The sync count at which one sync fails.
+    pub(super) fail_sync_at: Option<u64>,
+    /// Bytes by which files may still grow.
+    pub(super) space: Option<u64>,
+}
+
+fn stopped() -> io::Error {
+    io::Error::other("the simulated machine has stopped")
+}
+
+impl Disk {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            nodes: BTreeMap::from([(ROOT, Node::Directory(Directory::default()))]),
+            next_inode: ROOT + 1,
+            changes: Vec::new(),
+            random: SplitMix::new(seed),
+            locked: BTreeSet::new(),
+            life: 0,
+            operations: 0,
+            syncs: 0,
+            stop_at: None,
+            fail_sync_at: None,
+            space: None,
+        }
+    }
+
+    /// Fails if the machine has stopped, or if the caller's handle is from an earlier life of the process.
+    pub(super) fn check_alive(&self, life: u64) -> io::Result<()> {
+        let dead = self.stop_at.is_some_and(|stop| self.operations >= stop) || life != self.life;
+        if dead { Err(stopped()) } else { Ok(()) }
+    }
+
+    /// Passes one operation that changes something, or stops the machine.
+    fn pass(&mut self) -> io::Result<()> {
+        self.check_alive(self.life)?;
+        self.operations += 1;
+        Ok(())
+    }
+
+    /// Passes one sync; tells whether it is the one that has to fail.
+    fn pass_sync(&mut self) -> io::Result<bool> {
+        self.pass()?;
+        self.syncs += 1;
+        if self.fail_sync_at.is_some_and(|at| self.syncs > at) {
+            self.fail_sync_at = None;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn directory(&self, inode: Inode) -> io::Result<&Directory> {
+        match self.nodes.get(&inode) {
+            Some(Node::Directory(directory)) => Ok(directory),
+            _ => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    fn directory_mut(&mut self, inode: Inode) -> io::Result<&mut Directory> {
+        match self.nodes.get_mut(&inode) {
+            Some(Node::Directory(directory)) => Ok(directory),
+            _ => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    pub(super) fn file_mut(&mut self, inode: Inode) -> io::Result<&mut FileImage> {
+        match self.nodes.get_mut(&inode) {
+            Some(Node::File(image)) => Ok(image),
+            _ => Err(io::ErrorKind::IsADirectory.into()),
+        }
+    }
+
+    /// Finds what lives at `path`.
+    pub(super) fn resolve(&self, path: &Path) -> io::Result<Inode> {
+        let mut inode = ROOT;
+        for name in names(path)? {
+            inode = *self.directory(inode)?.live.get(name).ok_or(io::ErrorKind::NotFound)?;
+        }
+        Ok(inode)
+    }
+
+    /// Finds the directory of `path`, which must exist, and the name in it, which need not.
+    fn resolve_entry(&self, path: &Path) -> io::Result<Entry> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = self.resolve(path.parent().unwrap_or(Path::new("")))?;
+        self.directory(parent)?;
+        Ok((parent, name.to_os_string()))
+    }
+
+    fn link(&mut self, entry: Entry, node: Node) -> io::Result<Inode> {
+        self.pass()?;
+        let inode = self.next_inode;
+        self.next_inode += 1;
+        self.nodes.insert(inode, node);
+        self.directory_mut(entry.0)?.live.insert(entry.1.clone(), inode);
+        self.changes.push(Change::Link(entry, inode));
+        Ok(inode)
+    }
+
+    /// Opens the file at `path`; makes it if `create`; refuses one that exists if `exclusive`.
+    pub(super) fn open(&mut self, path: &Path, create: bool, exclusive: bool) -> io::Result<Inode> {
+        let entry = self.resolve_entry(path)?;
+        let found = self.directory(entry.0)?.live.get(&entry.1).copied();
+        match found {
+            Some(_) if exclusive => Err(io::ErrorKind::AlreadyExists.into()),
+            Some(inode) => self.file_mut(inode).map(|_| inode),
+            None if create => self.link(entry, Node::File(FileImage::default())),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub(super) fn create_dir_all(&mut self, path: &Path) -> io::Result<()> {
+        let mut inode = ROOT;
+        for name in names(path)? {
+            let found = self.directory(inode)?.live.get(name).copied();
+            inode = match found {
+                Some(next) => next,
+                None => self.link((inode, name.to_os_string()), Node::Directory(Directory::default()))?,
+            };
+        }
+        self.directory(inode).map(|_| ())
+    }
+
+    /// Names in a directory with, for files, their sizes.
+    pub(super) fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Option<u64>)>> {
+        let directory = self.directory(self.resolve(path)?)?;
+        let size = |inode: &Inode| match self.nodes.get(inode) {
+            Some(Node::File(image)) => Some(image.len() as u64),
+            _ => None,
+        };
+        Ok(directory.live.iter().map(|(name, inode)| (name.clone(), size(inode))).collect())
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (self.resolve_entry(from)?, self.resolve_entry(to)?);
+        let inode = *self.directory(from.0)?.live.get(&from.1).ok_or(io::ErrorKind::NotFound)?;
+        if let Some(replaced) = self.directory(to.0)?.live.get(&to.1)
+            && matches!(self.nodes.get(replaced), Some(Node::Directory(directory)) if !directory.live.is_empty())
+        {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        self.pass()?;
+        self.directory_mut(from.0)?.live.remove(&from.1);
+        self.directory_mut(to.0)?.live.insert(to.1.clone(), inode);
+        self.changes.push(Change::Rename(from, to));
+        Ok(())
+    }
+
+    pub(super) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
+        let inode = self.resolve(path)?;
+        self.file_mut(inode)?;
+        let entry = self.resolve_entry(path)?;
+        self.unlink(entry, inode)
+    }
+
+    fn unlink(&mut self, entry: Entry, inode: Inode) -> io::Result<()> {
+        self.pass()?;
+        if let (Some(space), Some(Node::File(image))) = (self.space.as_mut(), self.nodes.get(&inode)) {
+            *space += image.len() as u64;
+        }
+        self.directory_mut(entry.0)?.live.remove(&entry.1);
+        self.changes.push(Change::Unlink(entry));
+        Ok(())
+    }
+
+    pub(super) fn remove_dir_all(&mut self, path: &Path) -> io::Result<()> {
+        let inode = self.resolve(path)?;
+        let names: Vec<OsString> = self.directory(inode)?.live.keys().cloned().collect();
+        for name in names {
+            let child = path.join(&name);
+            let child_inode = self.resolve(&child)?;
+            match self.nodes.get(&child_inode) {
+                Some(Node::Directory(_)) => self.remove_dir_all(&child)?,
+                _ => self.unlink((inode, name), child_inode)?,
+            }
+        }
+        let entry = self.resolve_entry(path)?;
+        self.unlink(entry, inode)
+    }
+
+    /// Writes to a file. At the stop a prefix of the bytes may get through; on a full disk what fits does.
+    pub(super) fn write(&mut self, inode: Inode, bytes: &[u8], position: u64) -> io::Result<()> {
+        let position = usize::try_from(position).map_err(io::Error::other)?;
+        if let Err(error) = self.pass() {
+            self.tear_last_write(inode, bytes, position)?;
+            return Err(error);
+        }
+        let len = self.file_mut(inode)?.len();
+        let growth = (position + bytes.len()).saturating_sub(len) as u64;
+        if let Some(space) = self.space.filter(|space| *space < growth) {
+            let missing = usize::try_from(growth - space).map_err(io::Error::other)?;
+            self.space = Some(0);
+            self.file_mut(inode)?.write(position, &bytes[..bytes.len().saturating_sub(missing)]);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.space = self.space.map(|space| space - growth);
+        self.file_mut(inode)?.write(position, bytes);
+        Ok(())
+    }
+
+    /// The write at which the machine stops may have got through in part; those after it have not.
+    fn tear_last_write(&mut self, inode: Inode, bytes: &[u8], position: usize) -> io::Result<()> {
+        if self.stop_at == Some(self.operations) {
+            let written = self.random.below(bytes.len() + 1);
+            self.file_mut(inode)?.write(position, &bytes[..written]);
+            self.operations += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_len(&mut self, inode: Inode, len: u64) -> io::Result<()> {
+        self.pass()?;
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        let old = self.file_mut(inode)?.len();
+        self.space = self.space.map(|space| space + old.saturating_sub(len) as u64);
+        self.file_mut(inode)?.set_len(len);
+        Ok(())
+    }
+
+    pub(super) fn sync_file(&mut self, inode: Inode) -> io::Result<()> {
+        let fails = self.pass_sync()?;
+        let image = self.file_mut(inode)?;
+        if fails {
+            image.fail_sync();
+            return Err(io_error());
+        }
+        image.sync();
+        Ok(())
+    }
+
+    pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
+        let inode = self.resolve(path)?;
+        self.directory(inode)?;
+        if self.pass_sync()? {
+            return Err(io_error());
+        }
+        let wanted = self.changes_of(inode);
+        let changes = std::mem::take(&mut self.changes);
+        for (change, wanted) in changes.into_iter().zip(wanted) {
+            if wanted {
+                self.make_durable(change);
+            } else {
+                self.changes.push(change);
+            }
+        }
+        Ok(())
+    }
+
+    /// For each pending change, whether a sync of `directory` covers it: it concerns that directory, or a later one
+    /// that does builds on it.
+    fn changes_of(&self, directory: Inode) -> Vec<bool> {
+        let mut needed: BTreeSet<&Entry> = BTreeSet::new();
+        let mut wanted = vec![false; self.changes.len()];
+        for (change, wanted) in self.changes.iter().zip(&mut wanted).rev() {
+            if change.entries().any(|entry| entry.0 == directory || needed.contains(entry)) {
+                *wanted = true;
+                needed.extend(change.entries());
+            }
+        }
+        wanted
+    }
+
+    pub(super) fn sync_everything(&mut self) -> io::Result<()> {
+        let fails = self.pass_sync()?;
+        for node in self.nodes.values_mut() {
+            match node {
+                Node::File(image) if fails => image.fail_sync(),
+                Node::File(image) => image.sync(),
+                Node::Directory(_) => {}
+            }
+        }
+        if fails {
+            return Err(io_error());
+        }
+        for change in std::mem::take(&mut self.changes) {
+            self.make_durable(change);
+        }
+        Ok(())
+    }
+
+    fn make_durable(&mut self, change: Change) {
+        let mut set = |(directory, name): Entry, inode: Option<Inode>| {
+            let Some(Node::Directory(directory)) = self.nodes.get_mut(&directory) else { return None };
+            match inode {
+                Some(inode) => directory.durable.insert(name, inode),
+                None => directory.durable.remove(&name),
+            }
+        };
+        match change {
+            Change::Link(entry, inode) => _ = set(entry, Some(inode)),
+            Change::Unlink(entry) => _ = set(entry, None),
+            Change::Rename(from, to) => {
+                if let Some(inode) = set(from, None) {
+                    set(to, Some(inode));
+                }
+            }
+        }
+    }
+
+    /// The process dies and is started again: locks and handles are gone, the page cache stays.
+    pub(super) fn restart(&mut self) {
+        self.locked.clear();
+        self.life += 1;
+        self.stop_at = None;
+        self.fail_sync_at = None;
+    }
+
+    /// The power fails: what was synced is there, what was not may be there in part.
+    pub(super) fn crash(&mut self) {
+        for change in std::mem::take(&mut self.changes) {
+            if self.random.below(2) == 0 {
+                self.make_durable(change);
+            }
+        }
+        for node in self.nodes.values_mut() {
+            match node {
+                Node::File(image) => image.crash(&mut self.random),
+                Node::Directory(directory) => directory.live.clone_from(&directory.durable),
+            }
+        }
+        self.restart();
+    }
+}
+
+fn io_error() -> io::Error {
+    io::Error::other("simulated input/output error on a sync")
+}
+
+/// The names on the way to `path`; relative paths begin at the root, which is all there is.
+fn names(path: &Path) -> io::Result<Vec<&OsStr>> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,264 @@
+//! The simulated file system as code under test sees it, and the switches with which a test injects faults.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::disk::{Disk, Inode};
+use crate::{DirEntry, File, FileSystem, LockGuard, OpenMode, Volume};
+
+/// A file system in memory that can lose power.
+///
+/// A *process kill* ([`Self::kill`]) keeps every byte that was written; a *power cut* ([`Self::crash`]) keeps what
+/// was synced and, of the rest, an arbitrary subset of 512-byte sectors and directory changes. After either, handles
+/// and locks of the former life are dead.
+#[derive(Clone, Debug)]
+pub struct SimFileSystem {
+    disk: Arc<Mutex<Disk>>,
+}
+
+impl SimFileSystem {
+    /// An empty disk without faults; `seed` decides what a power cut keeps.
+    pub fn new(seed: u64) -> Self {
+        Self { disk: Arc::new(Mutex::new(Disk::new(seed))) }
+    }
+
+    /// Writes, syncs and directory changes carried out so far.
+    pub fn operations(&self) -> u64 {
+        self.disk.lock().operations
+    }
+
+    /// Syncs of files, directories and volumes carried out so far.
+    pub fn syncs(&self) -> u64 {
+        self.disk.lock().syncs
+    }
+
+    /// Stops the machine after `count` more operations that change something: every later call fails, and if the
+    /// next one is a write, a prefix of it may get through. [`Self::kill`] or [`Self::crash`] starts it again.
+    pub fn stop_after(&self, count: u64) {
+        let mut disk = self.disk.lock();
+        disk.stop_at = Some(disk.operations + count);
+    }
+
+    /// Lets `count` more syncs succeed and the next one fail. As on Linux the failed sync's pages count as clean
+    /// afterwards: a repeated sync succeeds and writes nothing.
+    pub fn fail_sync_after(&self, count: u64) {
+        let mut disk = self.disk.lock();
+        disk.fail_sync_at = Some(disk.syncs + count);
+    }
+
+    /// Sets by how many bytes files may still grow; `None` means without end. A write that does not fit is carried
+    /// out as far as it does.
+    pub fn set_space(&self, bytes: Option<u64>) {
+        self.disk.lock().space = bytes;
+    }
+
+    /// The process is killed; the page cache stays.
+    pub fn kill(&self) {
+        self.disk.lock().restart();
+    }
+
+    /// The power fails.
+    pub fn crash(&self) {
+        self.disk.lock().crash();
+    }
+
+    /// Runs `action` on the disk on behalf of the process that lives now.
+    fn with<T>(&self, action: impl FnOnce(&mut Disk) -> io::Result<T>) -> io::Result<T> {
+        let mut disk = self.disk.lock();
+        let life = disk.life;
+        disk.check_alive(life)?;
+        action(&mut disk)
+    }
+}
+
+impl FileSystem for SimFileSystem {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        let create = matches!(mode, OpenMode::CreateNew | OpenMode::CreateOrOpen);
+        self.with(|disk| {
+            let inode = disk.open(path, create, mode == OpenMode::CreateNew)?;
+            let writable = mode != OpenMode::Read;
+            let file = SimFile { disk: self.disk.clone(), inode, life: disk.life, writable };
+            Ok(Arc::new(file) as Arc<dyn File>)
+        })
+    }
+
+    fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>> {
+        self.with(|disk| {
+            disk.list(path)?;
+            Ok(Arc::new(SimVolume { disk: self.disk.clone(), life: disk.life }) as Arc<dyn Volume>)
+        })
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.with(|disk| disk.create_dir_all(path))
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        let entries = self.with(|disk| disk.list(path))?;
+        let entry = |(name, size): (_, Option<u64>)| DirEntry {
+            name,
+            is_dir: size.is_none(),
+            len: size.unwrap_or(0),
+        };
+        Ok(entries.into_iter().map(entry).collect())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.with(|disk| disk.rename(from, to))
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.with(|disk| disk.remove_file(path))
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.with(|disk| disk.remove_dir_all(path))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.with(|disk| disk.sync_dir(path))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.with(|disk| match disk.resolve(path) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(false)
+            }
+            result => result.map(|_| true),
+        })
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn LockGuard>> {
+        self.with(|disk| {
+            let inode = disk.open(path, true, false)?;
+            if !disk.locked.insert(inode) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(Box::new(SimLock { disk: self.disk.clone(), inode, life: disk.life }) as Box<dyn LockGuard>)
+        })
+    }
+
+    fn available_bytes(&self, _path: &Path) -> io::Result<u64> {
+        self.with(|disk| Ok(disk.space.unwrap_or(u64::MAX)))
+    }
+}
+
+/// Holds a lock file, unless the process that took it has died.
+#[derive(Debug)]
+struct SimLock {
+    disk: Arc<Mutex<Disk>>,
+    inode: Inode,
+    life: u64,
+}
+
+impl LockGuard for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut disk = self.disk.lock();
+        if disk.life == self.life {
+            disk.locked.remove(&self.inode);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct SimVolume {
+    disk: Arc<Mutex<Disk>>,
+    life: u64,
+}
+
+impl Volume for SimVolume {
+    fn sync(&self) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        disk.sync_everything()
+    }
+}
+
+/// An open file of one life of the process.
+#[derive(Debug)]
+struct SimFile {
+    disk: Arc<Mutex<Disk>>,
+    inode: Inode,
+    life: u64,
+    writable: bool,
+}
+
+impl SimFile {
+    fn write(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        // The disk itself notices the stop, so that the write at which it comes can leave a prefix.
+        if disk.life != self.life {
+            disk.check_alive(self.life)?;
+        }
+        if !self.writable {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        disk.write(self.inode, bytes, position)
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        let mut disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        let position = usize::try_from(position).map_err(io::Error::other)?;
+        let bytes = disk.file_mut(self.inode)?.read(position, buffer.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+        if self.read_at(buffer, position)? < buffer.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.write(bytes, position)
+    }
+
+    fn write_vectored_all_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()> {
+        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.write(&bytes, position)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let mut disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        Ok(disk.file_mut(self.inode)?.len() as u64)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        if !self.writable {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        disk.set_len(self.inode, len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        disk.sync_file(self.inode)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn advise_dont_need(&self, _position: u64, _len: u64) -> io::Result<()> {
+        self.disk.lock().check_alive(self.life)
+    }
+
+    fn raw_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,204 @@
+//! One table of behaviours that the real and the simulated file system both have to show.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::path::Path;
+
+use riverrun_env::sim::SimFileSystem;
+use riverrun_env::{FileSystem, OpenMode, RealFileSystem, atomic_replace, read_whole};
+
+type Check = fn(&dyn FileSystem, &Path) -> io::Result<()>;
+
+/// Name and check of each behaviour; a check gets an empty directory of its own.
+const BEHAVIOURS: &[(&str, Check)] = &[
+    ("what is written at a position is read there", write_then_read),
+    ("a gap reads as zeros", gap_is_zero),
+    ("gathered slices follow each other", gathered_write),
+    ("reading past the end gives less, and exact reads say so", read_past_end),
+    ("a cut file that grows again holds zeros", cut_and_grow),
+    ("open modes differ in what they make and refuse", open_modes),
+    ("a handle for reading refuses writes", read_only),
+    ("a missing directory is an error", missing_directory),
+    ("a directory lists its entries with sizes", listing),
+    ("a rename replaces a file and moves a directory", renames),
+    ("a removed file stays readable through its handle", removed_file),
+    ("a directory goes with all in it", removed_directory),
+    ("a lock has one holder and ends with it", locking),
+    ("an atomic replacement leaves no other file", replacement),
+    ("a file above its bound is not read", bounded_read),
+    ("syncs of files, directories and volumes succeed", syncs),
+];
+
+#[test]
+fn real_and_simulated_files_behave_alike() {
+    for (name, check) in BEHAVIOURS {
+        let directory = tempfile::tempdir().unwrap();
+        check(&RealFileSystem, directory.path()).unwrap_or_else(|error| panic!("real: {name}: {error}"));
+        let sim = SimFileSystem::new(1);
+        let path = Path::new("/some/dir");
+        sim.create_dir_all(path).unwrap();
+        check(&sim, path).unwrap_or_else(|error| panic!("simulated: {name}: {error}"));
+    }
+}
+
+fn kind<T>(result: io::Result<T>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}
+
+fn write_then_read(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    file.write_all_at(b"hello world", 0)?;
+    file.write_all_at(b"W", 6)?;
+    let mut buffer = [0; 5];
+    file.read_exact_at(&mut buffer, 6)?;
+    assert_eq!(&buffer, b"World");
+    assert_eq!((file.len()?, file.is_empty()?), (11, false));
+    Ok(())
+}
+
+fn gap_is_zero(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    assert!(file.is_empty()?);
+    file.write_all_at(b"x", 3)?;
+    assert_eq!(read_whole(fs, &dir.join("f"), 10)?, b"\0\0\0x");
+    Ok(())
+}
+
+fn gathered_write(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    let mut slices = [IoSlice::new(b""), IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cde")];
+    file.write_vectored_all_at(&mut slices, 1)?;
+    file.write_vectored_all_at(&mut [IoSlice::new(b"")], 9)?;
+    assert_eq!(read_whole(fs, &dir.join("f"), 10)?, b"\0abcde");
+    Ok(())
+}
+
+fn read_past_end(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    file.write_all_at(b"abc", 0)?;
+    let mut buffer = [0; 8];
+    assert_eq!(file.read_at(&mut buffer, 1)?, 2);
+    assert_eq!(file.read_at(&mut buffer, 100)?, 0);
+    assert_eq!(kind(file.read_exact_at(&mut buffer, 1)), Some(ErrorKind::UnexpectedEof));
+    Ok(())
+}
+
+fn cut_and_grow(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    file.write_all_at(b"abcdef", 0)?;
+    file.set_len(2)?;
+    file.set_len(4)?;
+    assert_eq!(read_whole(fs, &dir.join("f"), 10)?, b"ab\0\0");
+    Ok(())
+}
+
+fn open_modes(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let path = dir.join("f");
+    assert_eq!(kind(fs.open(&path, OpenMode::Read)), Some(ErrorKind::NotFound));
+    assert_eq!(kind(fs.open(&path, OpenMode::ReadWrite)), Some(ErrorKind::NotFound));
+    fs.open(&path, OpenMode::CreateOrOpen)?.write_all_at(b"kept", 0)?;
+    assert_eq!(kind(fs.open(&path, OpenMode::CreateNew)), Some(ErrorKind::AlreadyExists));
+    assert_eq!(fs.open(&path, OpenMode::CreateOrOpen)?.len()?, 4);
+    assert_eq!(fs.open(&path, OpenMode::ReadWrite)?.len()?, 4);
+    Ok(())
+}
+
+fn read_only(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    fs.open(&dir.join("f"), OpenMode::CreateNew)?.write_all_at(b"abc", 0)?;
+    let file = fs.open(&dir.join("f"), OpenMode::Read)?;
+    assert!(file.write_all_at(b"x", 0).is_err());
+    assert!(file.set_len(0).is_err());
+    assert_eq!(file.len()?, 3);
+    Ok(())
+}
+
+fn missing_directory(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let path = dir.join("none").join("f");
+    assert_eq!(kind(fs.open(&path, OpenMode::CreateNew)), Some(ErrorKind::NotFound));
+    assert_eq!(kind(fs.read_dir(&dir.join("none"))), Some(ErrorKind::NotFound));
+    assert_eq!(kind(fs.rename(&dir.join("a"), &dir.join("b"))), Some(ErrorKind::NotFound));
+    assert_eq!(kind(fs.remove_file(&path)), Some(ErrorKind::NotFound));
+    assert!(!fs.exists(&path)?);
+    Ok(())
+}
+
+fn listing(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    fs.create_dir_all(&dir.join("a").join("b"))?;
+    fs.create_dir_all(&dir.join("a"))?;
+    fs.open(&dir.join("f"), OpenMode::CreateNew)?.write_all_at(b"abc", 0)?;
+    let mut entries = fs.read_dir(dir)?;
+    entries.sort_by(|left, right| left.name.cmp(&right.name));
+    let seen: Vec<_> =
+        entries.iter().map(|e| (e.name.to_str().expect("a plain name"), e.is_dir, e.len)).collect();
+    assert_eq!(seen, [("a", true, 0), ("f", false, 3)]);
+    assert!(fs.exists(&dir.join("a").join("b"))?);
+    Ok(())
+}
+
+fn renames(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    fs.open(&dir.join("old"), OpenMode::CreateNew)?.write_all_at(b"old", 0)?;
+    fs.open(&dir.join("new"), OpenMode::CreateNew)?.write_all_at(b"new!", 0)?;
+    fs.rename(&dir.join("new"), &dir.join("old"))?;
+    assert_eq!(read_whole(fs, &dir.join("old"), 10)?, b"new!");
+    assert!(!fs.exists(&dir.join("new"))?);
+    fs.create_dir_all(&dir.join("d").join("e"))?;
+    fs.rename(&dir.join("d"), &dir.join("moved"))?;
+    assert!(fs.exists(&dir.join("moved").join("e"))?);
+    Ok(())
+}
+
+fn removed_file(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    file.write_all_at(b"abc", 0)?;
+    fs.remove_file(&dir.join("f"))?;
+    assert!(!fs.exists(&dir.join("f"))?);
+    let mut buffer = [0; 3];
+    file.read_exact_at(&mut buffer, 0)?;
+    assert_eq!(&buffer, b"abc");
+    Ok(())
+}
+
+fn removed_directory(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    fs.create_dir_all(&dir.join("a").join("b"))?;
+    fs.open(&dir.join("a").join("b").join("f"), OpenMode::CreateNew)?;
+    fs.open(&dir.join("a").join("g"), OpenMode::CreateNew)?;
+    fs.remove_dir_all(&dir.join("a"))?;
+    assert!(!fs.exists(&dir.join("a"))?);
+    assert!(fs.read_dir(dir)?.is_empty());
+    Ok(())
+}
+
+fn locking(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let path = dir.join("lock");
+    let held = fs.lock(&path)?;
+    assert_eq!(kind(fs.lock(&path)), Some(ErrorKind::WouldBlock));
+    drop(held);
+    fs.lock(&path).map(|_| ())
+}
+
+fn replacement(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let path = dir.join("f");
+    atomic_replace(fs, &path, b"a longer first version")?;
+    atomic_replace(fs, &path, b"second")?;
+    assert_eq!(read_whole(fs, &path, 100)?, b"second");
+    assert_eq!(fs.read_dir(dir)?.len(), 1);
+    Ok(())
+}
+
+fn bounded_read(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    fs.open(&dir.join("f"), OpenMode::CreateNew)?.write_all_at(b"abc", 0)?;
+    assert_eq!(kind(read_whole(fs, &dir.join("f"), 2)), Some(ErrorKind::InvalidData));
+    Ok(())
+}
+
+fn syncs(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    file.write_all_at(b"abc", 0)?;
+    file.sync_data()?;
+    file.sync_all()?;
+    file.advise_dont_need(0, 0)?;
+    file.advise_dont_need(0, 3)?;
+    fs.sync_dir(dir)?;
+    fs.open_volume(dir)?.sync()?;
+    assert!(fs.available_bytes(dir)? > 0);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! What the simulated file system does to its users: stops, power cuts, failing syncs, full disks.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use riverrun_env::sim::SimFileSystem;
+use riverrun_env::{FileSystem, OpenMode, atomic_replace, read_whole};
+
+fn content(fs: &SimFileSystem, path: &str) -> Option<Vec<u8>> {
+    read_whole(fs, Path::new(path), 1 << 20).ok()
+}
+
+#[test]
+fn a_kill_keeps_what_was_written_and_a_power_cut_what_was_synced() {
+    for seed in 0..40 {
+        let fs = SimFileSystem::new(seed);
+        let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+        file.write_all_at(b"synced", 0).unwrap();
+        file.sync_data().unwrap();
+        fs.sync_dir("/".as_ref()).unwrap();
+        fs.open("/g".as_ref(), OpenMode::CreateNew).unwrap().write_all_at(b"not", 0).unwrap();
+        fs.kill();
+        assert_eq!(content(&fs, "/g").as_deref(), Some(b"not".as_slice()));
+        fs.crash();
+        assert_eq!(content(&fs, "/f").as_deref(), Some(b"synced".as_slice()), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_synced_file_whose_directory_was_not_synced_may_be_gone() {
+    let vanished = (0..40).filter(|seed| {
+        let fs = SimFileSystem::new(*seed);
+        let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+        file.write_all_at(b"synced", 0).unwrap();
+        file.sync_all().unwrap();
+        fs.crash();
+        content(&fs, "/f").is_none()
+    });
+    let vanished = vanished.count();
+    assert!((1..40).contains(&vanished), "{vanished} of 40");
+}
+
+#[test]
+fn an_atomic_replacement_is_old_or_new_at_every_stop() {
+    let old = vec![1; 2000];
+    let new = vec![2; 3000];
+    let prepared = |seed| {
+        let fs = SimFileSystem::new(seed);
+        atomic_replace(&fs, "/f".as_ref(), &old).unwrap();
+        fs
+    };
+    let reference = prepared(0);
+    let before = reference.operations();
+    atomic_replace(&reference, "/f".as_ref(), &new).unwrap();
+    let steps = reference.operations() - before;
+    let mut seen_old = false;
+    for step in 0..=steps {
+        for seed in 0..30 {
+            let fs = prepared(seed);
+            fs.stop_after(step);
+            let finished = atomic_replace(&fs, "/f".as_ref(), &new).is_ok();
+            assert_eq!(finished, step == steps);
+            fs.crash();
+            let found = content(&fs, "/f").expect("one of the two");
+            assert!(found == new || (found == old && !finished), "step {step}, seed {seed}");
+            seen_old |= found == old;
+        }
+    }
+    assert!(seen_old);
+}
+
+#[test]
+fn after_the_stop_nothing_works_and_old_handles_stay_dead() {
+    let fs = SimFileSystem::new(3);
+    let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+    let lock = fs.lock("/lock".as_ref()).unwrap();
+    fs.stop_after(1);
+    file.write_all_at(b"last", 0).unwrap();
+    assert!(file.sync_data().is_err());
+    assert!(fs.exists("/f".as_ref()).is_err());
+    fs.kill();
+    assert!(file.len().is_err());
+    let _held_by_the_new_life = fs.lock("/lock".as_ref()).expect("the old holder is dead");
+    drop(lock);
+    assert_eq!(fs.lock("/lock".as_ref()).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_write_at_the_stop_leaves_a_prefix() {
+    let mut lengths = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let fs = SimFileSystem::new(seed);
+        let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+        fs.stop_after(0);
+        assert!(file.write_all_at(&[7; 100], 0).is_err());
+        assert!(file.write_all_at(&[8; 100], 0).is_err());
+        fs.kill();
+        let found = content(&fs, "/f").unwrap();
+        assert!(found.iter().all(|byte| *byte == 7));
+        lengths.insert(found.len());
+    }
+    assert!(lengths.len() > 10, "{lengths:?}");
+}
+
+#[test]
+fn one_sync_fails_and_the_repeated_one_lies() {
+    let fs = SimFileSystem::new(1);
+    let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+    file.write_all_at(b"old", 0).unwrap();
+    fs.open_volume("/".as_ref()).unwrap().sync().unwrap();
+    fs.fail_sync_after(1);
+    file.sync_data().unwrap();
+    file.write_all_at(b"new", 0).unwrap();
+    assert!(file.sync_data().is_err());
+    file.sync_data().unwrap();
+    assert_eq!(content(&fs, "/f").unwrap(), b"new");
+    fs.crash();
+    assert_eq!(content(&fs, "/f").unwrap(), b"old");
+}
+
+#[test]
+fn a_full_disk_takes_what_fits_and_recovers_when_space_returns() {
+    let fs = SimFileSystem::new(1);
+    let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+    fs.set_space(Some(5));
+    assert_eq!(file.write_all_at(b"12345678", 0).unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(file.len().unwrap(), 5);
+    assert_eq!(fs.available_bytes("/".as_ref()).unwrap(), 0);
+    file.write_all_at(b"abcde", 0).expect("overwriting needs no space");
+    file.set_len(1).unwrap();
+    assert_eq!(fs.available_bytes("/".as_ref()).unwrap(), 4);
+    file.write_all_at(b"bcde", 1).unwrap();
+}
