@@ -1,0 +1,264 @@
+//! What both assignors owe a group, as properties over random groups, and their characteristic shares by example.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use riverrun_types::TopicId;
+
+use super::{Assignment, Assignor, Member, PartitionCounts};
+
+const BOTH: [Assignor; 2] = [Assignor::Uniform, Assignor::Range];
+
+/// A group that owns what [`Member`] borrows.
+#[derive(Clone, Debug)]
+struct TestGroup {
+    members: Vec<TestMember>,
+    topics: PartitionCounts,
+}
+
+#[derive(Clone, Debug)]
+struct TestMember {
+    id: String,
+    instance_id: Option<String>,
+    subscribed: BTreeSet<TopicId>,
+    current: Assignment,
+}
+
+impl TestGroup {
+    fn assign(&self, assignor: Assignor) -> Vec<Assignment> {
+        let members: Vec<Member<'_>> = self.members.iter().map(TestMember::borrow).collect();
+        assignor.assign(&members, &self.topics)
+    }
+
+    /// Gives the members these shares as what they have.
+    fn adopt(&mut self, shares: Vec<Assignment>) {
+        for (member, share) in self.members.iter_mut().zip(shares) {
+            member.current = share;
+        }
+    }
+}
+
+impl TestMember {
+    fn borrow(&self) -> Member<'_> {
+        Member {
+            id: &self.id,
+            instance_id: self.instance_id.as_deref(),
+            subscribed: &self.subscribed,
+            current: &self.current,
+        }
+    }
+
+    fn new(id: &str, topics: &[u8]) -> Self {
+        let subscribed = topics.iter().map(|&name| topic(name)).collect();
+        Self { id: id.to_owned(), instance_id: None, subscribed, current: Assignment::new() }
+    }
+}
+
+fn topic(name: u8) -> TopicId {
+    TopicId([name; 16])
+}
+
+fn counts(topics: &[(u8, i32)]) -> PartitionCounts {
+    topics.iter().map(|&(name, partitions)| (topic(name), partitions)).collect()
+}
+
+fn load(share: &Assignment) -> usize {
+    share.values().map(BTreeSet::len).sum()
+}
+
+/// How many partitions members lose although they still exist and are subscribed to.
+fn moved(before: &[TestMember], after: &[Assignment], topics: &PartitionCounts) -> usize {
+    let lost = |member: &TestMember, share: &Assignment| {
+        let had = member.current.iter().filter(|(topic, _)| member.subscribed.contains(topic));
+        let had =
+            had.flat_map(|(topic, partitions)| partitions.iter().map(move |partition| (topic, partition)));
+        had.filter(|(topic, partition)| topics.get(topic).is_some_and(|count| *partition < count))
+            .filter(|(topic, partition)| !share.get(topic).is_some_and(|share| share.contains(partition)))
+            .count()
+    };
+    before.iter().zip(after).map(|(member, share)| lost(member, share)).sum()
+}
+
+fn assert_each_once(group: &TestGroup, shares: &[Assignment]) {
+    let mut owners: BTreeMap<(TopicId, i32), usize> = BTreeMap::new();
+    for (index, share) in shares.iter().enumerate() {
+        for (topic, partitions) in share {
+            assert!(
+                group.members[index].subscribed.contains(topic),
+                "an unsubscribed member was given a partition"
+            );
+            assert!(!partitions.is_empty(), "an empty topic in an assignment");
+            for &partition in partitions {
+                assert_eq!(
+                    owners.insert((*topic, partition), index),
+                    None,
+                    "two owners of {topic}-{partition}"
+                );
+            }
+        }
+    }
+    let subscribed: BTreeSet<TopicId> =
+        group.members.iter().flat_map(|member| member.subscribed.clone()).collect();
+    let expected = group.topics.iter().filter(|(topic, _)| subscribed.contains(topic));
+    let expected: BTreeSet<(TopicId, i32)> =
+        expected.flat_map(|(topic, count)| (0..*count).map(move |partition| (*topic, partition))).collect();
+    assert_eq!(owners.into_keys().collect::<BTreeSet<_>>(), expected);
+}
+
+/// Six topics, of which the last is in no metadata: subscriptions may name what does not exist.
+fn any_group() -> impl Strategy<Value = TestGroup> {
+    let member = (any::<bool>(), prop::collection::btree_set(0_u8..6, 0..6));
+    (prop::collection::vec(member, 1..9), prop::collection::vec(0_i32..13, 5)).prop_map(
+        |(members, partitions)| {
+            let members = members.into_iter().enumerate().map(|(index, (is_static, topics))| TestMember {
+                instance_id: is_static.then(|| format!("instance-{}", 9 - index)),
+                ..TestMember::new(&format!("member-{index}"), &topics.into_iter().collect::<Vec<_>>())
+            });
+            let topics = partitions.into_iter().zip(0_u8..).filter(|(count, _)| *count > 0);
+            TestGroup {
+                members: members.collect(),
+                topics: topics.map(|(count, name)| (topic(name), count)).collect(),
+            }
+        },
+    )
+}
+
+/// A group before and after a change, with the first one's assignment taken over as what members have.
+fn any_changed_group(assignor: Assignor) -> impl Strategy<Value = TestGroup> {
+    (any_group(), any_group()).prop_map(move |(before, mut after)| {
+        for (member, share) in after.members.iter_mut().zip(before.assign(assignor)) {
+            member.current = share;
+        }
+        after
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_partition_has_one_owner_that_subscribes_to_it(
+        uniform in any_changed_group(Assignor::Uniform),
+        range in any_changed_group(Assignor::Range),
+    ) {
+        assert_each_once(&uniform, &uniform.assign(Assignor::Uniform));
+        assert_each_once(&range, &range.assign(Assignor::Range));
+    }
+
+    #[test]
+    fn the_order_in_which_members_are_named_does_not_matter(group in any_changed_group(Assignor::Uniform)) {
+        let mut reversed = group.clone();
+        reversed.members.reverse();
+        for assignor in BOTH {
+            let mut shares = reversed.assign(assignor);
+            shares.reverse();
+            prop_assert_eq!(shares, group.assign(assignor));
+        }
+    }
+
+    #[test]
+    fn a_group_that_does_not_change_keeps_its_assignment(group in any_changed_group(Assignor::Uniform)) {
+        for assignor in BOTH {
+            let mut group = group.clone();
+            let shares = group.assign(assignor);
+            group.adopt(shares.clone());
+            prop_assert_eq!(group.assign(assignor), shares);
+        }
+    }
+
+    #[test]
+    fn uniform_leaves_no_single_move_that_would_even_the_loads(group in any_changed_group(Assignor::Uniform)) {
+        let shares = group.assign(Assignor::Uniform);
+        for donor in &shares {
+            for (member, receiver) in group.members.iter().zip(&shares) {
+                let could_take = donor.keys().any(|topic| member.subscribed.contains(topic));
+                prop_assert!(!could_take || load(donor) <= load(receiver) + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn uniform_moves_no_more_than_equal_shares_need(
+        before in 1_usize..9, after in 1_usize..9, partitions in prop::collection::vec(1_i32..20, 1..4),
+    ) {
+        let topics = counts(&(0_u8..).zip(partitions).collect::<Vec<_>>());
+        let names: Vec<u8> = (0..u8::try_from(topics.len()).unwrap()).collect();
+        let members = |count: usize| (0..count).map(|index| TestMember::new(&format!("m{index}"), &names)).collect();
+        let first = TestGroup { members: members(before), topics: topics.clone() };
+        let mut second = TestGroup { members: members(after), topics };
+        second.adopt(first.assign(Assignor::Uniform));
+        let shares = second.assign(Assignor::Uniform);
+        // Whoever stays gives up only what exceeds its new share; members that went give nothing up.
+        let had: Vec<usize> = second.members.iter().map(|member| load(&member.current)).collect();
+        let excess: usize = had.iter().zip(&shares).map(|(had, share)| had.saturating_sub(load(share))).sum();
+        prop_assert_eq!(moved(&second.members, &shares, &second.topics), excess);
+        let loads = shares.iter().map(load);
+        prop_assert!(loads.clone().max().unwrap() - loads.min().unwrap() <= 1);
+    }
+
+    #[test]
+    fn range_gives_contiguous_ranges_that_differ_by_one(group in any_changed_group(Assignor::Range)) {
+        let shares = group.assign(Assignor::Range);
+        for topic in group.topics.keys() {
+            let subscribers = group.members.iter().zip(&shares).filter(|(member, _)| member.subscribed.contains(topic));
+            let ranges: Vec<BTreeSet<i32>> =
+                subscribers.map(|(_, share)| share.get(topic).cloned().unwrap_or_default()).collect();
+            for range in ranges.iter().filter(|range| !range.is_empty()) {
+                let width = range.last().unwrap() - range.first().unwrap() + 1;
+                prop_assert_eq!(usize::try_from(width).unwrap(), range.len());
+            }
+            let sizes = ranges.iter().map(BTreeSet::len);
+            prop_assert!(sizes.clone().max().unwrap_or(0) - sizes.min().unwrap_or(0) <= 1);
+        }
+    }
+}
+
+#[test]
+fn range_cuts_topics_with_as_many_partitions_alike() {
+    let members = vec![TestMember::new("a", &[1, 2, 3]), TestMember::new("b", &[1, 2, 3])];
+    let group = TestGroup { members, topics: counts(&[(1, 5), (2, 5), (3, 2)]) };
+    let shares = group.assign(Assignor::Range);
+    for share in &shares {
+        assert_eq!(share[&topic(1)], share[&topic(2)]);
+    }
+    assert_eq!(shares[0][&topic(1)], BTreeSet::from([0, 1, 2]));
+    assert_eq!(shares[0][&topic(3)], BTreeSet::from([0]));
+}
+
+#[test]
+fn range_serves_static_members_first_so_that_a_restart_moves_nothing() {
+    let mut group = TestGroup {
+        members: vec![TestMember::new("zz", &[1]), TestMember::new("aa", &[1])],
+        topics: counts(&[(1, 4)]),
+    };
+    group.members[0].instance_id = Some("i".to_owned());
+    let before = group.assign(Assignor::Range);
+    assert_eq!(before[0][&topic(1)], BTreeSet::from([0, 1]));
+    group.members[0].id = "another".to_owned();
+    assert_eq!(group.assign(Assignor::Range), before);
+}
+
+#[test]
+fn uniform_gives_constrained_topics_to_the_few_who_read_them() {
+    let members = vec![TestMember::new("a", &[1, 2]), TestMember::new("b", &[2]), TestMember::new("c", &[2])];
+    let group = TestGroup { members, topics: counts(&[(1, 2), (2, 4)]) };
+    assert_eq!(group.assign(Assignor::Uniform).iter().map(load).collect::<Vec<_>>(), [2, 2, 2]);
+}
+
+#[test]
+fn a_partition_that_two_members_claim_stays_with_one() {
+    let mut group = TestGroup {
+        members: vec![TestMember::new("a", &[1]), TestMember::new("b", &[1])],
+        topics: counts(&[(1, 2)]),
+    };
+    for member in &mut group.members {
+        member.current = Assignment::from([(topic(1), BTreeSet::from([0, 1]))]);
+    }
+    assert_each_once(&group, &group.assign(Assignor::Uniform));
+}
+
+#[test]
+fn an_assignor_is_found_by_its_own_name_only() {
+    for assignor in BOTH {
+        assert_eq!(Assignor::by_name(assignor.name()), Some(assignor));
+    }
+    assert_eq!(Assignor::by_name("cooperative-sticky"), None);
+}

@@ -1,0 +1,251 @@
+//! The `uniform` assignor: even shares over all topics together, moving as little as that allows.
+//!
+//! It works in three passes: members keep what they have and may have; partitions without an owner go to the least
+//! loaded subscriber, topics with the fewest subscribers first; then single partitions move from the most loaded
+//! member that can give one away usefully to the least loaded one that may take it.
+//!
+//! Guarantees: no single move of a partition makes the loads of two members more even. So members with the same
+//! subscription differ by one partition at most, and when all members subscribe to the same topics, nothing moves
+//! that need not. An assignment made for the same group a second time is the same.
+//!
+//! Each move lowers the sum of the squared loads, so the last pass ends.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ptr;
+
+use riverrun_types::{PartitionId, TopicId};
+
+use super::{Assignment, Member, PartitionCounts, ranked};
+
+pub(super) fn assign(members: &[Member<'_>], topics: &PartitionCounts) -> Vec<Assignment> {
+    let ranks = ranked(members);
+    let in_order: Vec<Member<'_>> = ranks.iter().map(|&member| members[member]).collect();
+    let mut balancer = Balancer::new(&in_order, topics);
+    balancer.keep_current();
+    balancer.hand_out_unowned();
+    balancer.even_out();
+    let mut shares = vec![Assignment::new(); members.len()];
+    for (rank, share) in balancer.into_shares().into_iter().enumerate() {
+        shares[ranks[rank]] = share;
+    }
+    shares
+}
+
+/// Topics with the same subscribers: for the balance their partitions are interchangeable.
+struct Class {
+    /// Its subscribers by load; a member is named by its rank.
+    by_load: BTreeSet<(usize, usize)>,
+    topics: Vec<TopicId>,
+}
+
+/// What a member holds of one class.
+#[derive(Default)]
+struct Holding {
+    /// New to it: the first to be given away, since nothing is lost.
+    fresh: BTreeSet<PartitionId>,
+    /// Its own already.
+    kept: BTreeSet<PartitionId>,
+}
+
+/// The assignment in the making. Members are named by rank, classes by index.
+///
+/// Invariants: `loads[m]` is the number of partitions in `holdings[m]`; `by_load` and each class's `by_load` hold
+/// `(loads[m], m)` for every member, or subscriber; a partition is in one holding at most, and marked in `owned`
+/// exactly if it is in one.
+struct Balancer<'a> {
+    members: &'a [Member<'a>],
+    classes: Vec<Class>,
+    class_of: HashMap<TopicId, usize>,
+    /// The classes each member subscribes to.
+    classes_of: Vec<Vec<usize>>,
+    owned: BTreeMap<TopicId, Vec<bool>>,
+    holdings: Vec<BTreeMap<usize, Holding>>,
+    loads: Vec<usize>,
+    by_load: BTreeSet<(usize, usize)>,
+}
+
+impl<'a> Balancer<'a> {
+    fn new(members: &'a [Member<'a>], topics: &PartitionCounts) -> Self {
+        let (classes, classes_of) = classify(members, topics);
+        let class_of = classes.iter().enumerate();
+        let class_of =
+            class_of.flat_map(|(index, class)| class.topics.iter().map(move |&topic| (topic, index)));
+        let unowned = |topic: &TopicId| (*topic, vec![false; usize::try_from(topics[topic]).unwrap_or(0)]);
+        Self {
+            members,
+            class_of: class_of.collect(),
+            classes_of,
+            owned: classes.iter().flat_map(|class| class.topics.iter().map(unowned)).collect(),
+            classes,
+            holdings: members.iter().map(|_| BTreeMap::new()).collect(),
+            loads: vec![0; members.len()],
+            by_load: (0..members.len()).map(|member| (0, member)).collect(),
+        }
+    }
+
+    /// First pass. A partition that two members claim, which no assignment of ours gives, stays with the first.
+    fn keep_current(&mut self) {
+        for (rank, member) in self.members.iter().enumerate() {
+            for (&topic, partitions) in member.current {
+                if !member.subscribed.contains(&topic) {
+                    continue;
+                }
+                for &index in partitions {
+                    if self.claim(PartitionId { topic, index }) {
+                        self.give(PartitionId { topic, index }, rank);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Second pass.
+    fn hand_out_unowned(&mut self) {
+        let mut order: Vec<usize> = (0..self.classes.len()).collect();
+        order.sort_by_key(|&class| self.classes[class].by_load.len());
+        for class in order {
+            for topic in self.classes[class].topics.clone() {
+                self.hand_out_topic(class, topic);
+            }
+        }
+    }
+
+    fn hand_out_topic(&mut self, class: usize, topic: TopicId) {
+        let Some(owned) = self.owned.get(&topic) else { return };
+        let unowned: Vec<i32> =
+            (0..).zip(owned).filter(|(_, owned)| !**owned).map(|(index, _)| index).collect();
+        for index in unowned {
+            let Some(&(_, receiver)) = self.classes[class].by_load.first() else { return };
+            let partition = PartitionId { topic, index };
+            self.claim(partition);
+            self.give(partition, receiver);
+        }
+    }
+
+    /// Third pass.
+    fn even_out(&mut self) {
+        while let Some((donor, class, receiver)) = self.useful_move() {
+            let Some(partition) = self.take(donor, class) else { return };
+            self.give(partition, receiver);
+        }
+    }
+
+    /// The move that helps most: donor, class of the partition, receiver.
+    fn useful_move(&self) -> Option<(usize, usize, usize)> {
+        let least = self.by_load.first()?.0;
+        for &(load, donor) in self.by_load.iter().rev() {
+            if load <= least + 1 {
+                return None;
+            }
+            let receivers = self.holdings[donor].keys().filter_map(|&class| {
+                let &(load, receiver) = self.classes[class].by_load.first()?;
+                Some((load, receiver, class))
+            });
+            if let Some((lighter, receiver, class)) = receivers.min()
+                && lighter + 1 < load
+            {
+                return Some((donor, class, receiver));
+            }
+        }
+        None
+    }
+
+    /// Marks the partition as owned; false if there is no such partition or it has an owner already.
+    fn claim(&mut self, partition: PartitionId) -> bool {
+        let marks = self.owned.get_mut(&partition.topic);
+        let mark = marks.and_then(|marks| marks.get_mut(usize::try_from(partition.index).ok()?));
+        mark.is_some_and(|mark| !std::mem::replace(mark, true))
+    }
+
+    fn give(&mut self, partition: PartitionId, receiver: usize) {
+        let Some(&class) = self.class_of.get(&partition.topic) else { return };
+        let current = self.members[receiver].current.get(&partition.topic);
+        let is_kept = current.is_some_and(|current| current.contains(&partition.index));
+        let holding = self.holdings[receiver].entry(class).or_default();
+        if is_kept {
+            holding.kept.insert(partition)
+        } else {
+            holding.fresh.insert(partition)
+        };
+        self.set_load(receiver, self.loads[receiver] + 1);
+    }
+
+    fn take(&mut self, donor: usize, class: usize) -> Option<PartitionId> {
+        let holding = self.holdings[donor].get_mut(&class)?;
+        let partition = holding.fresh.pop_last().or_else(|| holding.kept.pop_last())?;
+        if holding.fresh.is_empty() && holding.kept.is_empty() {
+            self.holdings[donor].remove(&class);
+        }
+        self.set_load(donor, self.loads[donor] - 1);
+        Some(partition)
+    }
+
+    fn set_load(&mut self, member: usize, load: usize) {
+        let old = std::mem::replace(&mut self.loads[member], load);
+        self.by_load.remove(&(old, member));
+        self.by_load.insert((load, member));
+        for &class in &self.classes_of[member] {
+            let by_load = &mut self.classes[class].by_load;
+            by_load.remove(&(old, member));
+            by_load.insert((load, member));
+        }
+    }
+
+    fn into_shares(self) -> Vec<Assignment> {
+        let share = |holdings: BTreeMap<usize, Holding>| {
+            let mut share = Assignment::new();
+            for partition in
+                holdings.into_values().flat_map(|holding| holding.fresh.into_iter().chain(holding.kept))
+            {
+                share.entry(partition.topic).or_default().insert(partition.index);
+            }
+            share
+        };
+        self.holdings.into_iter().map(share).collect()
+    }
+}
+
+/// Sorts the subscribed topics into classes; beside them, the classes of each member.
+///
+/// Members are looked at set by set and not one by one: large groups usually share a few subscriptions.
+fn classify(members: &[Member<'_>], topics: &PartitionCounts) -> (Vec<Class>, Vec<Vec<usize>>) {
+    let (sets, members_of_set) = distinct_sets(members);
+    let mut sets_of_topic: BTreeMap<TopicId, Vec<usize>> = BTreeMap::new();
+    for (set, subscribed) in sets.iter().enumerate() {
+        for topic in subscribed.iter().filter(|topic| topics.contains_key(topic)) {
+            sets_of_topic.entry(*topic).or_default().push(set);
+        }
+    }
+    let mut topics_of_sets: BTreeMap<Vec<usize>, Vec<TopicId>> = BTreeMap::new();
+    for (topic, sets) in sets_of_topic {
+        topics_of_sets.entry(sets).or_default().push(topic);
+    }
+    let mut classes_of = vec![Vec::new(); members.len()];
+    let mut classes = Vec::with_capacity(topics_of_sets.len());
+    for (sets, topics) in topics_of_sets {
+        let subscribers: Vec<usize> =
+            sets.iter().flat_map(|&set| members_of_set[set].iter().copied()).collect();
+        for &member in &subscribers {
+            classes_of[member].push(classes.len());
+        }
+        classes.push(Class { by_load: subscribers.iter().map(|&member| (0, member)).collect(), topics });
+    }
+    (classes, classes_of)
+}
+
+/// The subscriptions in order of first appearance, and who has each. Sets are told apart by address: that two equal
+/// ones count twice does no harm, since they occur in the same classes.
+fn distinct_sets<'a>(members: &[Member<'a>]) -> (Vec<&'a BTreeSet<TopicId>>, Vec<Vec<usize>>) {
+    let mut sets = Vec::new();
+    let mut members_of_set: Vec<Vec<usize>> = Vec::new();
+    let mut seen = HashMap::new();
+    for (rank, member) in members.iter().enumerate() {
+        let set = *seen.entry(ptr::from_ref(member.subscribed)).or_insert_with(|| {
+            sets.push(member.subscribed);
+            members_of_set.push(Vec::new());
+            sets.len() - 1
+        });
+        members_of_set[set].push(rank);
+    }
+    (sets, members_of_set)
+}
