@@ -1,0 +1,65 @@
+//! The four codecs, one file each, and the decoder that is any of them.
+//!
+//! A decoder reads from memory in small steps; counting what comes out is [`crate::inflate`]'s.
+
+pub(crate) mod gzip;
+pub(crate) mod lz4;
+pub(crate) mod snappy;
+pub(crate) mod zstd;
+
+use std::io;
+
+use crate::Compression;
+use crate::error::{BatchError, CorruptCause};
+
+/// A stream of any codec.
+pub(crate) enum Decoder<'a> {
+    Gzip(gzip::Decoder<'a>),
+    Snappy(snappy::Decoder<'a>),
+    Lz4(lz4::Decoder<'a>),
+    Zstd(zstd::Decoder<'a>),
+}
+
+impl<'a> Decoder<'a> {
+    /// A decoder over `input`. `limit` is for the codec whose blocks are inflated as a whole and name their size.
+    /// `Compression::None` is no stream and answers as a corrupt one.
+    pub(crate) fn new(compression: Compression, input: &'a [u8], limit: usize) -> Result<Self, BatchError> {
+        if input.is_empty() {
+            return Err(CorruptCause::Stream(compression).into());
+        }
+        match compression {
+            Compression::None => Err(CorruptCause::Stream(compression).into()),
+            Compression::Gzip => Ok(Self::Gzip(gzip::decoder(input))),
+            Compression::Snappy => Ok(Self::Snappy(snappy::Decoder::new(input, limit)?)),
+            Compression::Lz4 => Ok(Self::Lz4(lz4::Decoder::new(input)?)),
+            Compression::Zstd => Ok(Self::Zstd(zstd::decoder(input)?)),
+        }
+    }
+
+    /// Inflates up to `buffer.len()` bytes; 0 at the end.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BatchError> {
+        match self {
+            Self::Gzip(decoder) => read_io(decoder, buffer, Compression::Gzip),
+            Self::Snappy(decoder) => decoder.read(buffer),
+            Self::Lz4(decoder) => read_io(decoder.reader(), buffer, Compression::Lz4),
+            Self::Zstd(decoder) => read_io(decoder, buffer, Compression::Zstd),
+        }
+    }
+
+    /// Whether a stream that has answered 0 is complete. Three codecs answer an early end with an error instead.
+    pub(crate) fn ended_well(&self) -> bool {
+        match self {
+            Self::Lz4(decoder) => decoder.ended_well(),
+            Self::Gzip(_) | Self::Snappy(_) | Self::Zstd(_) => true,
+        }
+    }
+}
+
+/// Reads from memory cannot fail but by what is in it, so every error means a bad stream.
+fn read_io(
+    reader: &mut impl io::Read,
+    buffer: &mut [u8],
+    compression: Compression,
+) -> Result<usize, BatchError> {
+    reader.read(buffer).map_err(|_| CorruptCause::Stream(compression).into())
+}

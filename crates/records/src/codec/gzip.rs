@@ -1,0 +1,30 @@
+//! gzip, by flate2 on zlib-rs. One member is written; several in a row are read, as Java does.
+
+use std::io::Write as _;
+
+use flate2::bufread::MultiGzDecoder;
+use flate2::write::GzEncoder;
+
+use crate::Compression;
+use crate::error::BatchError;
+
+/// Leaves the level to the codec (6).
+pub(crate) const LEVEL_DEFAULT: i32 = -1;
+
+/// Reads members until the input ends; bytes after a member that are not another one are an error.
+pub(crate) type Decoder<'a> = Box<MultiGzDecoder<&'a [u8]>>;
+
+pub(crate) fn decoder(input: &[u8]) -> Decoder<'_> {
+    Box::new(MultiGzDecoder::new(input))
+}
+
+pub(crate) fn compress(level: i32, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
+    let level =
+        u32::try_from(level).map_or_else(|_| flate2::Compression::default(), flate2::Compression::new);
+    let mut encoder = GzEncoder::new(out, level);
+    encoder
+        .write_all(input)
+        .and_then(|()| encoder.finish())
+        .map(|_| ())
+        .map_err(|_| BatchError::CompressFailed(Compression::Gzip))
+}

@@ -1,0 +1,113 @@
+//! Snappy in xerial's framing, which is what Java writes and what "snappy" means in a batch:
+//!
+//! ```text
+//! | 82 53 4e 41 50 50 59 00 | version u32 | oldest compatible version u32 | chunk | chunk | ...
+//! chunk: length u32, big-endian | raw snappy block of that length, of 32 KiB when inflated
+//! ```
+//!
+//! A single raw block without the framing is read too: librdkafka writes it. A raw block is inflated as a
+//! whole, so its claimed size is checked against the bound, and against what snappy can reach at all, before
+//! anything is allocated.
+
+use crate::Compression;
+use crate::error::{BatchError, CorruptCause};
+use crate::inflate::too_large;
+
+const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
+const VERSION: u32 = 1;
+const FRAME_HEADER_BYTES: usize = MAGIC.len() + 8;
+/// Inflated bytes of a chunk that we write.
+const CHUNK_BYTES: usize = 32 * 1024;
+/// No element of a block makes more than 64 bytes of less than 3.
+const RATIO_MAX: usize = 22;
+
+/// A framed stream or one raw block, inflated block by block.
+///
+/// Invariants: `block[position..]` is inflated and not yet read; `claimed` is the sum of all blocks inflated so
+/// far and at most `limit`.
+pub(crate) struct Decoder<'a> {
+    rest: &'a [u8],
+    framed: bool,
+    block: Vec<u8>,
+    position: usize,
+    claimed: usize,
+    limit: usize,
+}
+
+fn bad_stream() -> BatchError {
+    CorruptCause::Stream(Compression::Snappy).into()
+}
+
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(input: &'a [u8], limit: usize) -> Result<Self, BatchError> {
+        let framed = input.starts_with(&MAGIC);
+        let rest = if framed { check_frame_header(input)? } else { input };
+        Ok(Self { rest, framed, block: Vec::new(), position: 0, claimed: 0, limit })
+    }
+
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BatchError> {
+        while self.position == self.block.len() {
+            if self.rest.is_empty() {
+                return Ok(0);
+            }
+            self.next_block()?;
+        }
+        let count = buffer.len().min(self.block.len() - self.position);
+        buffer[..count].copy_from_slice(&self.block[self.position..self.position + count]);
+        self.position += count;
+        Ok(count)
+    }
+
+    fn next_block(&mut self) -> Result<(), BatchError> {
+        let raw = self.take_raw_block()?;
+        let size = snap::raw::decompress_len(raw).map_err(|_| bad_stream())?;
+        self.claimed = self.claimed.saturating_add(size);
+        if self.claimed > self.limit {
+            return Err(too_large(self.limit));
+        }
+        if size > raw.len().saturating_mul(RATIO_MAX) {
+            return Err(bad_stream());
+        }
+        self.block.clear();
+        self.block.resize(size, 0);
+        self.position = 0;
+        snap::raw::Decoder::new().decompress(raw, &mut self.block).map_err(|_| bad_stream())?;
+        Ok(())
+    }
+
+    fn take_raw_block(&mut self) -> Result<&'a [u8], BatchError> {
+        if !self.framed {
+            return Ok(std::mem::take(&mut self.rest));
+        }
+        let (length, after) = self.rest.split_first_chunk::<4>().ok_or_else(bad_stream)?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let (raw, rest) = after.split_at_checked(length).ok_or_else(bad_stream)?;
+        self.rest = rest;
+        Ok(raw)
+    }
+}
+
+/// What follows the frame's header. Java refuses a version before 1, so we do not store one.
+fn check_frame_header(input: &[u8]) -> Result<&[u8], BatchError> {
+    let (header, rest) = input.split_at_checked(FRAME_HEADER_BYTES).ok_or_else(bad_stream)?;
+    let version = header[MAGIC.len()..].first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+    if version >= VERSION { Ok(rest) } else { Err(bad_stream()) }
+}
+
+pub(crate) fn compress(input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_be_bytes());
+    out.extend_from_slice(&VERSION.to_be_bytes());
+    let mut encoder = snap::raw::Encoder::new();
+    for chunk in input.chunks(CHUNK_BYTES) {
+        let length_at = out.len();
+        let block_at = length_at + 4;
+        out.resize(block_at + snap::raw::max_compress_len(chunk.len()), 0);
+        let failed = BatchError::CompressFailed(Compression::Snappy);
+        let length = encoder.compress(chunk, &mut out[block_at..]).map_err(|_| failed)?;
+        let length_field = u32::try_from(length).map_err(|_| failed)?;
+        out[length_at..block_at].copy_from_slice(&length_field.to_be_bytes());
+        out.truncate(block_at + length);
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The codecs by name and id, their levels, and compressing.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::batch::Batch;
+use crate::codec;
+use crate::error::{BatchError, Excess};
+use crate::layout;
+use crate::patch::{patch_crc, put};
+
+/// How the records of a batch are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// gzip (RFC 1952).
+    Gzip,
+    /// Snappy blocks in xerial's framing.
+    Snappy,
+    /// LZ4 frames of independent blocks.
+    Lz4,
+    /// Zstandard (RFC 8878).
+    Zstd,
+}
+
+impl Compression {
+    /// Every kind, in the order of the ids.
+    pub const ALL: [Self; 5] = [Self::None, Self::Gzip, Self::Snappy, Self::Lz4, Self::Zstd];
+
+    /// The id that a batch's attributes carry.
+    pub fn id(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Gzip => 1,
+            Self::Snappy => 2,
+            Self::Lz4 => 3,
+            Self::Zstd => 4,
+        }
+    }
+
+    /// The kind with this id.
+    pub fn from_id(id: u8) -> Result<Self, BatchError> {
+        Self::ALL.get(usize::from(id)).copied().ok_or(BatchError::UnsupportedCompression(id))
+    }
+
+    /// The name that configuration uses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+            Self::Snappy => "snappy",
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// The level that is used where none is given, which is Kafka's default. Without levels it is 0.
+    pub fn default_level(self) -> i32 {
+        match self {
+            Self::None | Self::Snappy => 0,
+            Self::Gzip => codec::gzip::LEVEL_DEFAULT,
+            Self::Lz4 => codec::lz4::LEVEL_DEFAULT,
+            Self::Zstd => codec::zstd::LEVEL_DEFAULT,
+        }
+    }
+
+    /// Checks a level against what Kafka accepts for the codec: gzip 1 to 9 or -1, lz4 1 to 17, zstd -131072 to
+    /// 22. Kinds without levels accept only 0.
+    ///
+    /// The LZ4 encoder in use has one speed, so all of its levels compress alike: faster and a little larger
+    /// than the high levels of the C library.
+    pub fn check_level(self, level: i32) -> Result<(), BatchError> {
+        let known = match self {
+            Self::None | Self::Snappy => level == 0,
+            Self::Gzip => level == codec::gzip::LEVEL_DEFAULT || (1..=9).contains(&level),
+            Self::Lz4 => (1..=17).contains(&level),
+            Self::Zstd => codec::zstd::LEVELS.contains(&level),
+        };
+        if known { Ok(()) } else { Err(BatchError::UnsupportedLevel { compression: self, level }) }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The text is none of the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a compression is none, gzip, snappy, lz4 or zstd")]
+pub struct ParseCompressionError;
+
+impl FromStr for Compression {
+    type Err = ParseCompressionError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCompressionError> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(ParseCompressionError)
+    }
+}
+
+/// Appends `input`, compressed, to `out`.
+pub fn compress(
+    compression: Compression,
+    level: i32,
+    input: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), BatchError> {
+    compression.check_level(level)?;
+    match compression {
+        Compression::None => {
+            out.extend_from_slice(input);
+            Ok(())
+        }
+        Compression::Gzip => codec::gzip::compress(level, input, out),
+        Compression::Snappy => codec::snappy::compress(input, out),
+        Compression::Lz4 => codec::lz4::compress(input, out),
+        Compression::Zstd => codec::zstd::compress(level, input, out),
+    }
+}
+
+/// The same batch with its records compressed another way; records and every other field stay as they are.
+pub fn recompress(batch: &Batch<'_>, compression: Compression, level: i32) -> Result<Vec<u8>, BatchError> {
+    let records = batch.records()?;
+    let mut out = Vec::with_capacity(layout::HEADER_BYTES + records.bytes().len());
+    out.extend_from_slice(&batch.bytes()[..layout::HEADER_BYTES]);
+    compress(compression, level, records.bytes(), &mut out)?;
+    let attributes = (batch.attributes() & !layout::COMPRESSION_MASK) | i16::from(compression.id());
+    put(&mut out, layout::ATTRIBUTES, attributes.to_be_bytes());
+    seal(&mut out)?;
+    Ok(out)
+}
+
+/// Writes the length field and the CRC of a batch that is otherwise complete.
+pub(crate) fn seal(batch: &mut [u8]) -> Result<(), BatchError> {
+    let length = i32::try_from(batch.len() - layout::LENGTH_END)
+        .map_err(|_| BatchError::TooLarge { excess: Excess::Bytes, limit: i32::MAX as usize })?;
+    put(batch, layout::LENGTH, length.to_be_bytes());
+    patch_crc(batch);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_names_lead_back() {
+        for kind in Compression::ALL {
+            assert_eq!(Compression::from_id(kind.id()), Ok(kind));
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(kind.check_level(kind.default_level()), Ok(()));
+        }
+        assert_eq!(Compression::from_id(5), Err(BatchError::UnsupportedCompression(5)));
+        assert_eq!("lz77".parse::<Compression>(), Err(ParseCompressionError));
+    }
+
+    #[test]
+    fn levels_are_those_of_kafka() {
+        let accepted = |kind: Compression, level| kind.check_level(level).is_ok();
+        for (kind, inside, outside) in [
+            (Compression::Gzip, &[-1, 1, 9][..], &[-2, 0, 10][..]),
+            (Compression::Lz4, &[1, 9, 17], &[-1, 0, 18]),
+            (Compression::Zstd, &[-131_072, 0, 22], &[-131_073, 23]),
+            (Compression::None, &[0], &[1]),
+        ] {
+            assert!(inside.iter().all(|level| accepted(kind, *level)), "{kind}");
+            assert!(!outside.iter().any(|level| accepted(kind, *level)), "{kind}");
+        }
+    }
+}

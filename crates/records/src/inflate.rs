@@ -1,0 +1,94 @@
+//! Inflating within a bound.
+//!
+//! Guarantees that no more comes out than [`inflate_limit_bytes`] allows, that a stream which ends early or goes
+//! on after its end is an error, and that what is allocated follows what was inflated and never what a stream
+//! claims about itself.
+
+use riverrun_types::limits::{INFLATE_BYTES_MAX, INFLATE_FLOOR_BYTES, INFLATE_RATIO_MAX};
+
+use crate::Compression;
+use crate::codec::Decoder;
+use crate::error::{BatchError, CorruptCause, Excess};
+
+/// Buffer growth while the whole of a stream is inflated.
+const GROWTH_BYTES_MIN: usize = 4 * 1024;
+
+/// How many bytes a stream of `compressed_bytes` may inflate to: a ratio, with a floor for small batches and an
+/// absolute ceiling.
+pub fn inflate_limit_bytes(compressed_bytes: usize) -> usize {
+    compressed_bytes.saturating_mul(INFLATE_RATIO_MAX).clamp(INFLATE_FLOOR_BYTES, INFLATE_BYTES_MAX)
+}
+
+/// Appends `input`, inflated within its bound, to `out`.
+pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
+    if compression == Compression::None {
+        out.extend_from_slice(input);
+        return Ok(());
+    }
+    let mut inflate = Inflate::new(compression, input)?;
+    loop {
+        let filled = out.len();
+        // Doubling what has come out so far keeps the allocation in step with the data.
+        out.resize(filled + inflate.produced.max(input.len()).max(GROWTH_BYTES_MIN), 0);
+        let count = inflate.read_full(&mut out[filled..]);
+        out.truncate(filled + count.unwrap_or(0));
+        if count? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// A stream being inflated.
+///
+/// Invariants: `produced <= limit`; after `done` nothing more is read.
+pub(crate) struct Inflate<'a> {
+    decoder: Decoder<'a>,
+    compression: Compression,
+    produced: usize,
+    limit: usize,
+    done: bool,
+}
+
+impl<'a> Inflate<'a> {
+    /// Begins to inflate `input`, which is compressed as `compression` says.
+    pub(crate) fn new(compression: Compression, input: &'a [u8]) -> Result<Self, BatchError> {
+        let limit = inflate_limit_bytes(input.len());
+        let decoder = Decoder::new(compression, input, limit)?;
+        Ok(Self { decoder, compression, produced: 0, limit, done: false })
+    }
+
+    /// Inflates up to `buffer.len()` bytes; 0 at the end of a stream that has ended as it should.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BatchError> {
+        if self.done || buffer.is_empty() {
+            return Ok(0);
+        }
+        let count = self.decoder.read(buffer)?;
+        self.produced += count;
+        if self.produced > self.limit {
+            return Err(too_large(self.limit));
+        }
+        if count == 0 {
+            self.done = true;
+            if !self.decoder.ended_well() {
+                return Err(CorruptCause::Stream(self.compression).into());
+            }
+        }
+        Ok(count)
+    }
+
+    /// Inflates until `buffer` is full or the stream ends.
+    fn read_full(&mut self, buffer: &mut [u8]) -> Result<usize, BatchError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..])? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        Ok(filled)
+    }
+}
+
+pub(crate) fn too_large(limit: usize) -> BatchError {
+    BatchError::TooLarge { excess: Excess::InflatedBytes, limit }
+}
