@@ -1,0 +1,301 @@
+//! The whole configuration of a server: all sections, checked one by one and against each other.
+//!
+//! Guarantees that a [`BrokerConfig`] is complete and consistent, and remembers which options were set and where, as
+//! `DescribeConfigs` shows. Refuses unknown names and values that cannot be honoured.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+
+use super::definition::{BadField, OptionDef};
+use super::error::{ConfigError, Origin, nearest};
+use super::groups::GroupOptions;
+use super::listener::Listener;
+use super::network::NetworkOptions;
+use super::refused;
+use super::server::ServerOptions;
+use super::topic::{self, TopicOptions, TopicOverrides};
+use super::upkeep::UpkeepOptions;
+
+/// A part of the documentation: a heading and its options.
+pub(crate) struct Section {
+    pub(crate) heading: &'static str,
+    pub(crate) options: Vec<OptionDef>,
+}
+
+/// Every option of the server, in the order of the documentation.
+pub(crate) static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
+    let section = |heading, options: &[OptionDef]| Section { heading, options: options.to_vec() };
+    vec![
+        section("Server", ServerOptions::DEFINITIONS),
+        section("Network", NetworkOptions::DEFINITIONS),
+        section("Upkeep of logs", UpkeepOptions::DEFINITIONS),
+        Section { heading: "Defaults of topics", options: topic::broker_definitions().collect() },
+        section("Groups", GroupOptions::DEFINITIONS),
+    ]
+});
+
+/// All options of the server.
+pub(crate) fn definitions() -> impl Iterator<Item = &'static OptionDef> + Clone {
+    SECTIONS.iter().flat_map(|section| &section.options)
+}
+
+/// The definition of a server option.
+pub fn definition(name: &str) -> Option<&'static OptionDef> {
+    definitions().find(|def| def.name == name)
+}
+
+/// Texts that were set, before they become a [`BrokerConfig`]. A later setting replaces an earlier one.
+///
+/// Invariants: every key is the name of an option, and every text passes that option's check.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    set: BTreeMap<&'static str, (String, Origin)>,
+}
+
+impl Settings {
+    /// Sets one option, or says why it cannot be.
+    pub fn set(&mut self, key: &str, value: &str, origin: Origin) -> Result<(), ConfigError> {
+        let key = key.trim();
+        let Some(def) = definition(key) else { return Err(unknown(key, origin)) };
+        let value = value.trim();
+        match def.check(value) {
+            Ok(()) => {
+                self.set.insert(def.name, (value.to_owned(), origin));
+                Ok(())
+            }
+            Err(reason) => {
+                Err(ConfigError::BadValue { key: key.into(), value: value.into(), origin, reason })
+            }
+        }
+    }
+
+    /// The text that was set for an option.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.set.get(name).map(|(text, _)| text.as_str())
+    }
+
+    /// The text that holds for an option: what was set, else its default.
+    pub(crate) fn text_of(&self, name: &str) -> Option<Cow<'_, str>> {
+        let default = || definition(name).and_then(|def| def.default).map(Cow::Borrowed);
+        self.get(name).map(Cow::Borrowed).or_else(default)
+    }
+
+    fn bad_value(&self, BadField { name, reason }: BadField) -> ConfigError {
+        let (value, origin) = self.set.get(name).cloned().unwrap_or_else(|| {
+            let default = definition(name).and_then(|def| def.default).unwrap_or("(not set)");
+            (default.to_owned(), Origin::Flag)
+        });
+        ConfigError::BadValue { key: name.to_owned(), value, origin, reason }
+    }
+}
+
+fn unknown(key: &str, origin: Origin) -> ConfigError {
+    if let Some(why) = refused::reason(key) {
+        return ConfigError::NotHere { key: key.to_owned(), origin, why };
+    }
+    let nearest = nearest(key, definitions().map(|def| def.name));
+    ConfigError::UnknownKey { key: key.to_owned(), origin, nearest }
+}
+
+/// The configuration of a server.
+///
+/// Invariants: every listener has an advertised address that a client can reach in principle (no wildcard); the
+/// limits do not contradict each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BrokerConfig {
+    /// The server as a whole.
+    pub server: ServerOptions,
+    /// Connections.
+    pub network: NetworkOptions,
+    /// Upkeep of logs.
+    pub upkeep: UpkeepOptions,
+    /// Groups and offsets.
+    pub groups: GroupOptions,
+    /// What holds for a topic that sets nothing for itself.
+    pub topic_defaults: Arc<TopicOptions>,
+    settings: Settings,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        Self::new(Settings::default()).expect("the defaults are a valid configuration, as a test checks")
+    }
+}
+
+impl BrokerConfig {
+    /// Makes a configuration of what was set and the defaults for the rest.
+    pub fn new(settings: Settings) -> Result<Self, ConfigError> {
+        let value_of = |name: &str| settings.text_of(name);
+        let bad = |field| settings.bad_value(field);
+        let config = Self {
+            server: ServerOptions::read(&value_of).map_err(bad)?,
+            network: NetworkOptions::read(&value_of).map_err(bad)?,
+            upkeep: UpkeepOptions::read(&value_of).map_err(bad)?,
+            groups: GroupOptions::read(&value_of).map_err(bad)?,
+            topic_defaults: Arc::new(read_topic(&settings, &TopicOverrides::new()).map_err(bad)?),
+            settings,
+        };
+        config.check_listeners()?;
+        config.check_limits()?;
+        Ok(config)
+    }
+
+    /// Makes a configuration of `key`, `value` pairs, as a program does that starts a server in its own process.
+    pub fn from_pairs<K: AsRef<str>, V: AsRef<str>>(
+        pairs: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self, ConfigError> {
+        let mut settings = Settings::default();
+        for (key, value) in pairs {
+            settings.set(key.as_ref(), value.as_ref(), Origin::Flag)?;
+        }
+        Self::new(settings)
+    }
+
+    /// What was set, and where.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What holds for a topic with these configs of its own, which were checked when they were set. A value that
+    /// an older version took and this one does not is replaced by the default.
+    pub fn topic_options(&self, overrides: &TopicOverrides) -> Arc<TopicOptions> {
+        if overrides.is_empty() {
+            return Arc::clone(&self.topic_defaults);
+        }
+        let valid =
+            |name: &str, text: &str| topic::definition(name).is_some_and(|def| def.check(text).is_ok());
+        let kept = overrides.iter().filter(|(name, text)| valid(name, text));
+        let kept = kept.map(|(name, text)| (name.clone(), text.clone())).collect();
+        read_topic(&self.settings, &kept).map_or_else(|_| Arc::clone(&self.topic_defaults), Arc::new)
+    }
+
+    /// The directories of records: `log.dirs`, else `logs` in the data directory.
+    pub fn log_dirs(&self) -> Vec<PathBuf> {
+        if self.server.log_dirs.is_empty() {
+            vec![self.server.data_dir.join("logs")]
+        } else {
+            self.server.log_dirs.clone()
+        }
+    }
+
+    /// The address that clients of a listener are told.
+    pub fn advertised(&self, listener: &str) -> Option<&Listener> {
+        let named = |list: &'_ &Listener| list.name == listener;
+        let advertised = self.network.advertised_listeners.iter().find(named);
+        advertised.or_else(|| self.network.listeners.iter().find(named))
+    }
+
+    fn check_listeners(&self) -> Result<(), ConfigError> {
+        let network = &self.network;
+        if network.listeners.is_empty() {
+            return Err(ConfigError::Conflict("listeners is empty: the server would hear nobody".into()));
+        }
+        check_names_are_distinct("listeners", &network.listeners)?;
+        check_names_are_distinct("advertised.listeners", &network.advertised_listeners)?;
+        for advertised in &network.advertised_listeners {
+            if !network.listeners.iter().any(|listener| listener.name == advertised.name) {
+                let message = format!(
+                    "advertised.listeners names {advertised}, but listeners has no {}",
+                    advertised.name
+                );
+                return Err(ConfigError::Conflict(message));
+            }
+        }
+        for listener in &network.listeners {
+            check_is_reachable(&listener.name, self.advertised(&listener.name))?;
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<(), ConfigError> {
+        let groups = &self.groups;
+        check_order(
+            ("group.min.session.timeout.ms", i64::from(groups.group_min_session_timeout_ms)),
+            ("group.max.session.timeout.ms", i64::from(groups.group_max_session_timeout_ms)),
+        )?;
+        check_order(
+            (
+                "group.consumer.heartbeat.interval.ms",
+                i64::from(groups.group_consumer_heartbeat_interval_ms) + 1,
+            ),
+            ("group.consumer.session.timeout.ms", i64::from(groups.group_consumer_session_timeout_ms)),
+        )?;
+        if groups.group_consumer_assignors.is_empty() {
+            return Err(ConfigError::Conflict(
+                "group.consumer.assignors is empty: no group could be assigned".into(),
+            ));
+        }
+        let dirs = self.log_dirs();
+        let distinct: BTreeSet<_> = dirs.iter().collect();
+        if distinct.len() < dirs.len() {
+            return Err(ConfigError::Conflict("log.dirs names the same directory twice".into()));
+        }
+        let topics = &self.topic_defaults;
+        check_lags(topics.min_compaction_lag_ms, topics.max_compaction_lag_ms).map_err(ConfigError::Conflict)
+    }
+}
+
+/// A record may not have to be compacted before it may be.
+pub(crate) fn check_lags(min_ms: u64, max_ms: u64) -> Result<(), String> {
+    if min_ms <= max_ms {
+        return Ok(());
+    }
+    Err(format!("min.compaction.lag.ms ({min_ms}) is above max.compaction.lag.ms ({max_ms})"))
+}
+
+fn check_order(low: (&str, i64), high: (&str, i64)) -> Result<(), ConfigError> {
+    if low.1 <= high.1 {
+        return Ok(());
+    }
+    Err(ConfigError::Conflict(format!("{} must be below {}, which is {}", low.0, high.0, high.1)))
+}
+
+fn check_names_are_distinct(option: &str, listeners: &[Listener]) -> Result<(), ConfigError> {
+    let mut seen = BTreeSet::new();
+    match listeners.iter().find(|listener| !seen.insert(&listener.name)) {
+        Some(twice) => {
+            Err(ConfigError::Conflict(format!("{option} names the listener {} twice", twice.name)))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_is_reachable(name: &str, advertised: Option<&Listener>) -> Result<(), ConfigError> {
+    match advertised {
+        Some(listener) if !listener.is_wildcard() => Ok(()),
+        _ => Err(ConfigError::Conflict(format!(
+            "listener {name} binds every interface, so clients must be told an address that they can reach: set \
+             advertised.listeners={name}://<host name of this machine>:<port>"
+        ))),
+    }
+}
+
+/// Reads a topic's options from its own configs, the server's and the defaults.
+pub(crate) fn read_topic(settings: &Settings, overrides: &TopicOverrides) -> Result<TopicOptions, BadField> {
+    let server_text = |name: &str| settings.get(name);
+    TopicOptions::read(&|name| topic::effective(topic::definition(name)?, overrides, &server_text))
+}
+
+/// Checks the configs that a topic would set for itself, alone and against each other. The error is a whole
+/// sentence for the client.
+pub fn check_topic_configs(config: &BrokerConfig, overrides: &TopicOverrides) -> Result<(), String> {
+    for (name, text) in overrides {
+        let Some(def) = topic::definition(name) else {
+            let known = TopicOptions::DEFINITIONS.iter().map(|def| def.name);
+            let hint =
+                nearest(name, known).map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
+            return Err(format!("Unknown topic config name: {}{hint}", name.escape_debug()));
+        };
+        def.check(text).map_err(|reason| {
+            format!("Invalid value {} for configuration {name}: {reason}", text.escape_debug())
+        })?;
+    }
+    let options = read_topic(&config.settings, overrides)
+        .map_err(|bad| format!("Invalid value for configuration {}: {}", bad.name, bad.reason))?;
+    check_lags(options.min_compaction_lag_ms, options.max_compaction_lag_ms)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use riverrun_types::DurabilityLevel;
+
+use super::*;
+use crate::config::definition::Kind;
+
+fn error_of(pairs: &[(&str, &str)]) -> String {
+    BrokerConfig::from_pairs(pairs.iter().copied()).expect_err("refused").to_string()
+}
+
+#[test]
+fn the_defaults_are_valid_and_loopback_only() {
+    let config = BrokerConfig::default();
+    assert_eq!(config.network.listeners[0].to_string(), "PLAINTEXT://127.0.0.1:9092");
+    assert_eq!(config.advertised("PLAINTEXT"), Some(&config.network.listeners[0]));
+    assert_eq!(config.advertised("OTHER"), None);
+    assert_eq!(config.topic_defaults.durability, DurabilityLevel::AsyncAsync);
+    assert_eq!(config.topic_defaults.retention_ms, 7 * 24 * 3_600_000);
+    assert_eq!(config.topic_defaults.max_message_bytes, 1_048_588);
+}
+
+#[test]
+fn every_definition_is_unique_documented_and_its_default_passes_its_own_check() {
+    let mut names = BTreeSet::new();
+    for def in definitions().chain(TopicOptions::DEFINITIONS) {
+        assert!(def.doc.trim().ends_with(['.', ')']), "{}: {}", def.name, def.doc);
+        if let Some(default) = def.default {
+            assert_eq!(def.check(default), Ok(()), "{}", def.name);
+        }
+    }
+    for def in definitions() {
+        assert!(names.insert(def.name), "{} is defined twice", def.name);
+    }
+}
+
+#[test]
+fn the_bounds_of_every_range_reach_the_typed_configuration() {
+    for def in definitions() {
+        let bounds = match def.kind {
+            Kind::Int(min, max) => vec![min.to_string(), max.to_string()],
+            Kind::Long(min, max) => vec![min.to_string(), max.to_string()],
+            Kind::Double(min, max) => vec![min.to_string(), max.to_string()],
+            Kind::Choice(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+            _ => Vec::new(),
+        };
+        for bound in bounds.iter().filter(|bound| def.check(bound).is_ok()) {
+            match BrokerConfig::from_pairs([(def.name, bound.as_str())]) {
+                Ok(_) | Err(ConfigError::Conflict(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sync_level_is_refused_until_there_is_a_journal() {
+    for level in ["1", "2", "3"] {
+        let error = error_of(&[("default.durability", level)]);
+        assert!(error.contains("default.durability") && error.contains("does not have yet"), "{error}");
+    }
+    assert!(error_of(&[("default.durability", "5")]).contains("from 1 to 4"));
+    assert!(BrokerConfig::from_pairs([("default.durability", "4")]).is_ok());
+}
+
+#[test]
+fn kafkas_options_without_meaning_here_say_what_to_do() {
+    assert!(error_of(&[("broker.id", "1")]).contains("set node.id"));
+    assert!(error_of(&[("process.roles", "broker")]).contains("leave it out"));
+    assert!(error_of(&[("default.replication.factor", "3")]).contains("one node"));
+    assert!(error_of(&[("min.insync.replicas", "2")]).contains("one replica"));
+}
+
+#[test]
+fn a_wildcard_listener_needs_an_advertised_address() {
+    let error = error_of(&[("listeners", "PLAINTEXT://0.0.0.0:9092")]);
+    assert!(error.contains("advertised.listeners=PLAINTEXT://"), "{error}");
+    let pairs =
+        [("listeners", "PLAINTEXT://0.0.0.0:9092"), ("advertised.listeners", "PLAINTEXT://example.org:9092")];
+    let config = BrokerConfig::from_pairs(pairs).expect("valid");
+    assert_eq!(config.advertised("PLAINTEXT").map(|listener| listener.host.as_str()), Some("example.org"));
+}
+
+#[test]
+fn contradictions_are_refused() {
+    for pairs in [
+        &[("listeners", "")] as &[_],
+        &[("listeners", "A://127.0.0.1:1,A://127.0.0.1:2")],
+        &[("advertised.listeners", "OTHER://example.org:1")],
+        &[("advertised.listeners", "PLAINTEXT://0.0.0.0:1")],
+        &[("log.dirs", "/a,/a")],
+        &[("group.min.session.timeout.ms", "9000"), ("group.max.session.timeout.ms", "8000")],
+        &[("group.consumer.session.timeout.ms", "5000")],
+        &[("group.consumer.assignors", "")],
+        &[("log.cleaner.min.compaction.lag.ms", "5"), ("log.cleaner.max.compaction.lag.ms", "4")],
+    ] {
+        let result = BrokerConfig::from_pairs(pairs.iter().copied());
+        assert!(matches!(result, Err(ConfigError::Conflict(_))), "{pairs:?}: {result:?}");
+    }
+}
+
+#[test]
+fn topic_configs_are_checked_by_name_value_and_against_each_other() {
+    let config = BrokerConfig::default();
+    let check = |pairs: &[(&str, &str)]| {
+        let overrides = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        check_topic_configs(&config, &overrides)
+    };
+    assert_eq!(
+        check(&[("cleanup.policy", "compact,delete"), ("retention.ms", "-1"), ("durability", "4")]),
+        Ok(())
+    );
+    for (pairs, part) in [
+        (&[("retention.mss", "1")] as &[_], "did you mean retention.ms?"),
+        (&[("retention.ms", "soon")], "Invalid value soon for configuration retention.ms"),
+        (&[("segment.bytes", "1")], "from 1048576"),
+        (&[("durability", "1")], "only 4"),
+        (&[("remote.storage.enable", "true")], "not supported yet"),
+        (&[("flush.messages", "1")], "durability"),
+        (&[("min.insync.replicas", "2")], "one replica"),
+        (&[("compression.gzip.level", "0")], "-1 or"),
+        (&[("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "5")], "above"),
+    ] {
+        let error = check(pairs).expect_err("refused");
+        assert!(error.contains(part), "{pairs:?}: {error}");
+    }
+}
+
+#[test]
+fn a_stored_topic_config_that_is_no_longer_known_does_not_hide_the_others() {
+    let config = BrokerConfig::default();
+    let stored = [("retention.ms", "5"), ("gone.with.the.wind", "1"), ("segment.ms", "0")];
+    let overrides = stored.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let options = config.topic_options(&overrides);
+    assert_eq!((options.retention_ms, options.segment_ms), (5, 604_800_000));
+}

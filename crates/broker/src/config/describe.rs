@@ -1,0 +1,177 @@
+//! Configuration as clients see it: what `DescribeConfigs` and `CreateTopics` tell of each option.
+//!
+//! Pure: the configuration and a topic's own configs in, entries out. The handlers turn them into responses.
+
+use std::borrow::Cow;
+
+use super::broker::{BrokerConfig, definitions};
+use super::definition::{Kind, OptionDef};
+use super::topic::{self, TopicOptions, TopicOverrides};
+
+/// Where a value comes from, with Kafka's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigSource {
+    /// The topic's own.
+    Topic = 1,
+    /// Set for this server in its file, environment or flags.
+    Server = 4,
+    /// Nobody set it.
+    Default = 5,
+}
+
+/// One value that an option has or would fall back to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigSynonym {
+    /// The option that the value was set for.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Where it was set.
+    pub source: ConfigSource,
+}
+
+/// All that a client may learn of one option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigEntry {
+    /// The option's name.
+    pub name: &'static str,
+    /// The value that holds; `None` where it is not set and has no default.
+    pub value: Option<String>,
+    /// Whether a client cannot change it while the server runs.
+    pub is_read_only: bool,
+    /// Where the value comes from.
+    pub source: ConfigSource,
+    /// The values that were set, the one that holds in front, the default at the end.
+    pub synonyms: Vec<ConfigSynonym>,
+    /// Kafka's number of the type.
+    pub type_code: i8,
+    /// What it does.
+    pub documentation: String,
+}
+
+impl Kind {
+    /// Kafka's number of the type in `DescribeConfigs` (`ConfigType` in its clients).
+    fn type_code(&self) -> i8 {
+        match self {
+            Self::Bool => 1,
+            Self::Choice(_) | Self::Text(_) => 2,
+            Self::Int(..) => 3,
+            Self::Long(..) => 5,
+            Self::Double(..) => 6,
+            Self::Choices(_) | Self::List(_) => 7,
+        }
+    }
+}
+
+/// The configs of a topic, in the order of their names.
+pub fn describe_topic(config: &BrokerConfig, overrides: &TopicOverrides) -> Vec<ConfigEntry> {
+    TopicOptions::DEFINITIONS.iter().map(|def| topic_entry(config, overrides, def)).collect()
+}
+
+fn topic_entry(config: &BrokerConfig, overrides: &TopicOverrides, def: &'static OptionDef) -> ConfigEntry {
+    let server_text = |name: &str| config.settings().get(name);
+    let value = topic::effective(def, overrides, &server_text).map(Cow::into_owned);
+    let mut synonyms = Vec::new();
+    if let Some(own) = overrides.get(def.name) {
+        synonyms.push(ConfigSynonym { name: def.name, value: own.clone(), source: ConfigSource::Topic });
+    }
+    for synonym in topic::synonyms(def.name) {
+        if let Some(text) = server_text(synonym.name) {
+            let value = text.to_owned();
+            synonyms.push(ConfigSynonym { name: synonym.name, value, source: ConfigSource::Server });
+        }
+    }
+    let last = topic::synonyms(def.name).last();
+    let default = last.map_or(def.default, |synonym| synonym.default_text(def));
+    if let Some(text) = default {
+        let name = last.map_or(def.name, |synonym| synonym.name);
+        synonyms.push(ConfigSynonym { name, value: text.to_owned(), source: ConfigSource::Default });
+    }
+    entry(def, value, synonyms, false)
+}
+
+/// The options of the server, in the order of the documentation. None can be changed by a client.
+pub fn describe_broker(config: &BrokerConfig) -> Vec<ConfigEntry> {
+    definitions().map(|def| broker_entry(config, def)).collect()
+}
+
+fn broker_entry(config: &BrokerConfig, def: &'static OptionDef) -> ConfigEntry {
+    let mut synonyms = Vec::new();
+    if let Some(text) = config.settings().get(def.name) {
+        synonyms.push(ConfigSynonym { name: def.name, value: text.to_owned(), source: ConfigSource::Server });
+    }
+    if let Some(text) = def.default {
+        synonyms.push(ConfigSynonym {
+            name: def.name,
+            value: text.to_owned(),
+            source: ConfigSource::Default,
+        });
+    }
+    let value = config.settings().text_of(def.name).map(Cow::into_owned);
+    entry(def, value, synonyms, true)
+}
+
+fn entry(
+    def: &'static OptionDef,
+    value: Option<String>,
+    synonyms: Vec<ConfigSynonym>,
+    is_read_only: bool,
+) -> ConfigEntry {
+    ConfigEntry {
+        name: def.name,
+        value,
+        is_read_only,
+        source: synonyms.first().map_or(ConfigSource::Default, |first| first.source),
+        synonyms,
+        type_code: def.kind.type_code(),
+        documentation: def.doc.trim().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic_entry_of(config: &BrokerConfig, own: &[(&str, &str)], name: &str) -> ConfigEntry {
+        let overrides = own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let entries = describe_topic(config, &overrides);
+        entries.into_iter().find(|entry| entry.name == name).expect("a topic config")
+    }
+
+    fn shown(entry: &ConfigEntry) -> Vec<String> {
+        entry.synonyms.iter().map(|s| format!("{}={} {:?}", s.name, s.value, s.source)).collect()
+    }
+
+    #[test]
+    fn a_topic_config_shows_every_value_that_it_could_fall_back_to() {
+        let config = BrokerConfig::from_pairs([("log.retention.minutes", "5")]).expect("valid");
+        let own = topic_entry_of(&config, &[("retention.ms", "9")], "retention.ms");
+        assert_eq!(
+            (own.value.as_deref(), own.source, own.is_read_only),
+            (Some("9"), ConfigSource::Topic, false)
+        );
+        assert_eq!(
+            shown(&own),
+            ["retention.ms=9 Topic", "log.retention.minutes=5 Server", "log.retention.hours=168 Default"],
+        );
+        let inherited = topic_entry_of(&config, &[], "retention.ms");
+        assert_eq!((inherited.value.as_deref(), inherited.source), (Some("300000"), ConfigSource::Server));
+        let default = topic_entry_of(&BrokerConfig::default(), &[], "retention.ms");
+        assert_eq!((default.value.as_deref(), default.source), (Some("604800000"), ConfigSource::Default));
+    }
+
+    #[test]
+    fn an_option_of_the_server_is_read_only_and_typed() {
+        let config = BrokerConfig::from_pairs([("num.partitions", "3")]).expect("valid");
+        let entries = describe_broker(&config);
+        let find = |name: &str| entries.iter().find(|entry| entry.name == name).expect("an option");
+        let partitions = find("num.partitions");
+        assert_eq!(
+            (partitions.value.as_deref(), partitions.source, partitions.type_code),
+            (Some("3"), ConfigSource::Server, 3)
+        );
+        assert!(partitions.is_read_only && !partitions.documentation.is_empty());
+        assert_eq!(find("broker.rack").value, None);
+        assert_eq!(find("log.cleanup.policy").type_code, 7);
+    }
+}

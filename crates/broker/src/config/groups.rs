@@ -1,0 +1,40 @@
+//! Options of consumer groups and of the topic that holds their offsets.
+
+use riverrun_types::limits;
+
+use super::definition::Kind::{Choices, Int, Long};
+use super::definition::options;
+
+options! {
+    /// Consumer groups and committed offsets.
+    struct GroupOptions;
+
+    /// Shortest session time-out in milliseconds that a member of a classic group may ask for.
+    group_min_session_timeout_ms: i32 = "group.min.session.timeout.ms", Int(1, i32::MAX), Some("6000");
+    /// Longest session time-out in milliseconds that a member of a classic group may ask for.
+    group_max_session_timeout_ms: i32 = "group.max.session.timeout.ms", Int(1, i32::MAX), Some("1800000");
+    /// Milliseconds for which the first rebalance of an empty classic group waits for more members.
+    group_initial_rebalance_delay_ms: i32 = "group.initial.rebalance.delay.ms", Int(0, i32::MAX), Some("3000");
+    /// Members of one classic group at most. Kafka's default has no bound.
+    group_max_size: usize = "group.max.size", Int(1, i32::MAX), Some("10000");
+    /// Milliseconds of silence after which a member of a group of the newer protocol (KIP-848) is removed.
+    group_consumer_session_timeout_ms: i32 = "group.consumer.session.timeout.ms", Int(1, i32::MAX), Some("45000");
+    /// Milliseconds between heartbeats that members of the newer protocol are told.
+    group_consumer_heartbeat_interval_ms: i32 = "group.consumer.heartbeat.interval.ms", Int(1, i32::MAX), Some("5000");
+    /// Members of one group of the newer protocol at most. Kafka's default has no bound.
+    group_consumer_max_size: usize = "group.consumer.max.size", Int(1, i32::MAX), Some("10000");
+    /// Assignors that groups of the newer protocol may use; the first is the one that is used when none is asked for.
+    group_consumer_assignors: Vec<String> = "group.consumer.assignors", Choices(&["uniform", "range"]), Some("uniform,range");
+    /// Bytes of the metadata that may go with one committed offset.
+    offset_metadata_max_bytes: usize = "offset.metadata.max.bytes", Int(0, i32::MAX), Some("4096");
+    /// Partitions of the topic of group offsets when it is made. It cannot be changed afterwards.
+    offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions", Int(1, limits::TOPIC_PARTITIONS_MAX), Some("50");
+    /// Bytes of one segment of the topic of group offsets when it is made.
+    offsets_topic_segment_bytes: i32 = "offsets.topic.segment.bytes", Int(1_048_576, i32::MAX), Some("104857600");
+    /// Codec of the batches in the topic of group offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
+    offsets_topic_compression_codec: u32 = "offsets.topic.compression.codec", Int(0, 4), Some("0");
+    /// Minutes for which a group's offsets are kept after its last member left.
+    offsets_retention_minutes: i64 = "offsets.retention.minutes", Int(1, i32::MAX), Some("10080");
+    /// Milliseconds between two searches for offsets to forget.
+    offsets_retention_check_interval_ms: i64 = "offsets.retention.check.interval.ms", Long(1, i64::MAX), Some("600000");
+}

@@ -1,0 +1,244 @@
+//! Where configuration comes from: one TOML file, then the environment, then flags; what comes later wins.
+//!
+//! In the file a dotted name may be written quoted (`"log.retention.ms" = 1`), bare (`log.retention.ms = 1`) or as
+//! tables (`[log.retention]`, `ms = 1`). All three mean the same, so one option written twice is an error and not a
+//! choice. Where one option's name is the beginning of another's (`max.connections`, `max.connections.per.ip`), TOML
+//! itself cannot hold both unquoted; the error says to quote them.
+
+use std::collections::BTreeMap;
+
+use toml::Value;
+
+use super::broker::{BrokerConfig, Settings, definitions};
+use super::definition::Kind;
+use super::error::{ConfigError, Origin, nearest};
+
+/// What every environment variable that sets an option begins with.
+pub const ENVIRONMENT_PREFIX: &str = "RIVERRUN_";
+/// A configuration file in bytes at most.
+pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The name of the environment variable that sets an option: `log.retention.ms` -> `RIVERRUN_LOG_RETENTION_MS`.
+pub fn environment_name(option: &str) -> String {
+    let upper = option.to_ascii_uppercase();
+    format!("{ENVIRONMENT_PREFIX}{}", upper.replace(['.', '-'], "_"))
+}
+
+/// Everything that can set an option.
+#[derive(Clone, Debug, Default)]
+pub struct Sources<'a> {
+    /// Name and text of the configuration file.
+    pub file: Option<(&'a str, &'a str)>,
+    /// The environment's variables. Those that do not begin with [`ENVIRONMENT_PREFIX`] are skipped.
+    pub environment: Vec<(String, String)>,
+    /// Variables with that prefix that are somebody else's.
+    pub foreign_variables: &'a [&'a str],
+    /// Flags, as `key`, `value`; the last one of a key wins.
+    pub flags: Vec<(String, String)>,
+}
+
+impl Sources<'_> {
+    /// Reads all sources into one configuration.
+    pub fn load(&self) -> Result<BrokerConfig, ConfigError> {
+        let mut settings = Settings::default();
+        if let Some((name, text)) = self.file {
+            read_file(&mut settings, name, text)?;
+        }
+        self.read_environment(&mut settings)?;
+        for (key, value) in &self.flags {
+            settings.set(key, value, Origin::Flag)?;
+        }
+        BrokerConfig::new(settings)
+    }
+
+    fn read_environment(&self, settings: &mut Settings) -> Result<(), ConfigError> {
+        let names: BTreeMap<String, &str> =
+            definitions().map(|def| (environment_name(def.name), def.name)).collect();
+        for (variable, value) in &self.environment {
+            let is_ours = variable.starts_with(ENVIRONMENT_PREFIX);
+            if !is_ours || self.foreign_variables.contains(&variable.as_str()) {
+                continue;
+            }
+            let origin = Origin::Environment(variable.clone());
+            let Some(option) = names.get(variable.as_str()) else {
+                let nearest = nearest(variable, names.keys().map(String::as_str));
+                return Err(ConfigError::UnknownKey { key: variable.clone(), origin, nearest });
+            };
+            settings.set(option, value, origin)?;
+        }
+        Ok(())
+    }
+}
+
+/// Splits the text of a `--set` flag at its first `=`.
+pub fn parse_assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("{text:?} is not of the form key=value")),
+    }
+}
+
+fn read_file(settings: &mut Settings, name: &str, text: &str) -> Result<(), ConfigError> {
+    let failed = |reason: String| ConfigError::File { name: name.to_owned(), reason };
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| failed(explain(&error)))?;
+    let mut flat = BTreeMap::new();
+    flatten(&mut flat, "", table).map_err(failed)?;
+    for (key, value) in &flat {
+        settings.set(key, value, Origin::File(name.to_owned()))?;
+    }
+    Ok(())
+}
+
+fn explain(error: &toml::de::Error) -> String {
+    let advice = "\nnames with dots may be quoted (\"max.connections\" = 10), and must be where one name begins another";
+    let text = error.to_string();
+    if text.contains("duplicate key") || text.contains("dotted key") || text.contains("extend") {
+        text.trim_end().to_owned() + advice
+    } else {
+        text.trim_end().to_owned()
+    }
+}
+
+/// Turns tables into dotted names. The TOML parser bounds the depth of nesting, and so this recursion.
+fn flatten(flat: &mut BTreeMap<String, String>, prefix: &str, table: toml::Table) -> Result<(), String> {
+    for (key, value) in table {
+        let name = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+        let text = match value {
+            Value::Table(inner) => {
+                flatten(flat, &name, inner)?;
+                continue;
+            }
+            Value::Array(items) => list_text(&name, items)?,
+            value => scalar_text(&name, value)?,
+        };
+        if flat.insert(name.clone(), text).is_some() {
+            return Err(format!(
+                "option {name} is written twice, once quoted and once in a table; keep one of them"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn list_text(name: &str, items: Vec<Value>) -> Result<String, String> {
+    let is_list = definitions()
+        .find(|def| def.name == name)
+        .is_none_or(|def| matches!(def.kind, Kind::List(_) | Kind::Choices(_)));
+    if !is_list {
+        return Err(format!("option {name} takes one value, not a list"));
+    }
+    let texts: Result<Vec<_>, _> = items.into_iter().map(|item| scalar_text(name, item)).collect();
+    Ok(texts?.join(","))
+}
+
+fn scalar_text(name: &str, value: Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
+        Value::Boolean(truth) => Ok(truth.to_string()),
+        Value::Datetime(_) | Value::Array(_) | Value::Table(_) => {
+            Err(format!("option {name} takes text, a number, true or false, or a list of them"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str) -> Result<BrokerConfig, ConfigError> {
+        Sources { file: Some(("riverrun.toml", file)), ..Sources::default() }.load()
+    }
+
+    fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_later_source_wins() {
+        let file = Some(("f", "num.partitions = 2"));
+        let environment = pairs(&[("RIVERRUN_NUM_PARTITIONS", "3"), ("HOME", "/")]);
+        let flags = pairs(&[("num.partitions", "4")]);
+        let count = |sources: Sources<'_>| sources.load().expect("valid").server.num_partitions;
+        assert_eq!(count(Sources::default()), 1);
+        assert_eq!(count(Sources { file, ..Sources::default() }), 2);
+        assert_eq!(count(Sources { file, environment: environment.clone(), ..Sources::default() }), 3);
+        assert_eq!(count(Sources { file, environment, flags, ..Sources::default() }), 4);
+    }
+
+    #[test]
+    fn a_name_may_be_quoted_bare_or_nested() {
+        for file in [
+            "\"log.retention.ms\" = 7",
+            "log.retention.ms = 7",
+            "[log.retention]\nms = 7",
+            "[log]\n\"retention.ms\" = 7",
+        ] {
+            assert_eq!(load(file).expect(file).topic_defaults.retention_ms, 7, "{file}");
+        }
+    }
+
+    #[test]
+    fn one_option_written_twice_is_an_error() {
+        let error = load("\"log.retention.ms\" = 7\n[log.retention]\nms = 8").expect_err("ambiguous");
+        assert!(error.to_string().contains("log.retention.ms is written twice"), "{error}");
+    }
+
+    #[test]
+    fn names_that_begin_each_other_can_be_quoted() {
+        let config = load("\"max.connections\" = 5\n\"max.connections.per.ip\" = 3").expect("valid");
+        assert_eq!((config.network.max_connections, config.network.max_connections_per_ip), (5, 3));
+        let error = load("max.connections = 5\nmax.connections.per.ip = 3").expect_err("not TOML");
+        assert!(error.to_string().contains("may be quoted"), "{error}");
+    }
+
+    #[test]
+    fn lists_are_arrays_or_comma_separated() {
+        for file in ["log.dirs = ['/a', '/b']", "log.dirs = '/a,/b'"] {
+            let dirs = load(file).expect(file).log_dirs();
+            assert_eq!(dirs, ["/a".into(), "/b".into()] as [std::path::PathBuf; 2]);
+        }
+        let error = load("num.partitions = [1, 2]").expect_err("one value");
+        assert!(error.to_string().contains("num.partitions takes one value"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_key_names_itself_its_place_and_the_nearest_known_one() {
+        let error = load("log.retension.ms = 7").expect_err("unknown").to_string();
+        assert!(error.contains("log.retension.ms") && error.contains("riverrun.toml"), "{error}");
+        assert!(error.contains("did you mean \"log.retention.ms\"?"), "{error}");
+        let environment = pairs(&[("RIVERRUN_NUM_PARTITION", "3")]);
+        let error = Sources { environment, ..Sources::default() }.load().expect_err("unknown").to_string();
+        assert!(error.contains("RIVERRUN_NUM_PARTITIONS"), "{error}");
+    }
+
+    #[test]
+    fn a_variable_of_somebody_else_is_left_alone() {
+        let environment = pairs(&[("RIVERRUN_COLOUR", "green")]);
+        let sources = Sources { environment, foreign_variables: &["RIVERRUN_COLOUR"], ..Sources::default() };
+        assert!(sources.load().is_ok());
+    }
+
+    #[test]
+    fn a_bad_value_names_key_value_and_range() {
+        let error = load("num.partitions = 0").expect_err("out of range").to_string();
+        for part in ["num.partitions", "\"0\"", "from 1 to 100000", "riverrun.toml"] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
+    }
+
+    #[test]
+    fn environment_names_are_distinct() {
+        let names: std::collections::BTreeSet<_> =
+            definitions().map(|def| environment_name(def.name)).collect();
+        assert_eq!(names.len(), definitions().count());
+    }
+
+    #[test]
+    fn an_assignment_splits_at_its_first_equals_sign() {
+        assert_eq!(parse_assignment("a.b = c=d"), Ok(("a.b".into(), "c=d".into())));
+        assert!(parse_assignment("a.b").is_err());
+        assert!(parse_assignment("=c").is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! Configuration: every option of the server and of topics, defined once.
+//!
+//! Owns the tables, and what is made from them: the parser of file, environment and flags ([`load`]), the typed
+//! [`BrokerConfig`] and [`TopicOptions`], the answers of `DescribeConfigs` ([`describe`]) and the reference page
+//! ([`docs`]). An unknown name, a value out of range, and a value that this server cannot honour are errors that
+//! name option, value and what is allowed; nothing is taken and ignored.
+
+mod broker;
+mod definition;
+pub mod describe;
+pub mod docs;
+mod error;
+mod groups;
+mod listener;
+pub mod load;
+mod log_config;
+mod network;
+mod refused;
+mod server;
+mod topic;
+mod upkeep;
+
+pub use broker::{BrokerConfig, Settings, check_topic_configs, definition as broker_definition};
+pub use definition::{Accept, Kind, OptionDef};
+pub use error::{ConfigError, Origin};
+pub use groups::GroupOptions;
+pub use listener::Listener;
+pub use network::NetworkOptions;
+pub use server::ServerOptions;
+pub use topic::{TopicOptions, TopicOverrides, definition as topic_definition};
+pub use upkeep::UpkeepOptions;

@@ -1,0 +1,44 @@
+//! Options of connections: addresses, sizes, time-outs, and the memory that requests and responses may hold.
+
+use super::definition::Kind::{Int, List, Long};
+use super::definition::options;
+use super::listener::Listener;
+
+options! {
+    /// Connections.
+    struct NetworkOptions;
+
+    /// Addresses to listen on, each `NAME://host:port`, separated by commas. An empty host is every interface; port 0
+    /// takes a free one.
+    listeners: Vec<Listener> = "listeners", List("listeners NAME://host:port, separated by commas"), Some("PLAINTEXT://127.0.0.1:9092");
+    /// Addresses that clients are told, by listener name. A client that connected to a listener is told the address of
+    /// the same name. Not set for a listener: what `listeners` says.
+    advertised_listeners: Vec<Listener> = "advertised.listeners", List("listeners NAME://host:port, separated by commas"), None;
+    /// Bytes of one request at most. A longer one ends its connection before anything is allocated.
+    socket_request_max_bytes: usize = "socket.request.max.bytes", Int(1024, i32::MAX), Some("104857600");
+    /// Bytes of a socket's send buffer; -1 leaves it to the system.
+    socket_send_buffer_bytes: i32 = "socket.send.buffer.bytes", Int(-1, i32::MAX), Some("102400");
+    /// Bytes of a socket's receive buffer; -1 leaves it to the system.
+    socket_receive_buffer_bytes: i32 = "socket.receive.buffer.bytes", Int(-1, i32::MAX), Some("102400");
+    /// Connections that wait to be accepted at most.
+    socket_listen_backlog_size: u32 = "socket.listen.backlog.size", Int(1, i32::MAX), Some("50");
+    /// Milliseconds from the first byte of a request to its last at most. A client that sends slower is disconnected.
+    socket_frame_timeout_ms: u64 = "socket.frame.timeout.ms", Int(1, i32::MAX), Some("60000");
+    /// Open connections at most; further ones are closed at once.
+    max_connections: usize = "max.connections", Int(0, i32::MAX), Some("2147483647");
+    /// Open connections from one address at most; further ones are closed at once.
+    max_connections_per_ip: usize = "max.connections.per.ip", Int(0, i32::MAX), Some("2147483647");
+    /// Milliseconds after which a connection that neither sends nor receives is closed.
+    connections_max_idle_ms: u64 = "connections.max.idle.ms", Long(1, i64::MAX), Some("600000");
+    /// Requests of one connection that may be unanswered at once. Kafka counts them over all connections.
+    queued_max_requests: usize = "queued.max.requests", Int(1, 65536), Some("500");
+    /// Bytes of requests that all connections together may hold; further ones wait unread. Kafka has no such bound
+    /// unless it is set.
+    queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");
+    /// Bytes of unsent responses that all connections together may hold before further requests wait.
+    queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");
+    /// Bytes of records in one fetch response at most, whatever the client asks for.
+    fetch_max_bytes: usize = "fetch.max.bytes", Int(1024, i32::MAX), Some("57671680");
+    /// Incremental fetch sessions that are remembered at most. A client beyond sends whole fetch requests.
+    max_incremental_fetch_session_cache_slots: usize = "max.incremental.fetch.session.cache.slots", Int(0, i32::MAX), Some("1000");
+}

@@ -1,0 +1,59 @@
+//! Options of the server as a whole: who it is, where its data lies, how topics come to be, what durability holds.
+
+use std::path::PathBuf;
+
+use riverrun_types::limits;
+
+use super::definition::Kind::{Bool, Int, List, Text};
+use super::definition::{Accept, options};
+
+options! {
+    /// The server as a whole.
+    struct ServerOptions;
+
+    /// Id of this node, as clients see it. The data directory remembers it and refuses another.
+    node_id: i32 = "node.id", Int(0, i32::MAX), Some("1");
+    /// Rack or zone of this node, told to clients that prefer a near one.
+    broker_rack: Option<String> = "broker.rack", Text("any text"), None;
+    /// Directory that holds everything this server keeps: metadata in `meta`, records in `logs` unless `log.dirs` says
+    /// otherwise. It is made if it does not exist.
+    data_dir: PathBuf = "data.dir", Text("a path"), Some("riverrun-data");
+    /// Directories of the partitions' records, separated by commas. A new partition goes to the one that holds the
+    /// fewest. Not set: `logs` in `data.dir`.
+    log_dirs: Vec<PathBuf> = "log.dirs", List("paths separated by commas"), None;
+    /// Threads that serve connections and requests. Not set: one for each processor core.
+    num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
+    /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a
+    /// loopback address. Not set: no such port.
+    admin_listen: Option<std::net::SocketAddr> = "admin.listen", Text("an address and port such as 127.0.0.1:9644"), None;
+    /// Whether a client that asks for a topic that does not exist makes it, with `num.partitions` partitions.
+    auto_create_topics_enable: bool = "auto.create.topics.enable", Bool, Some("true");
+    /// Whether topics may be deleted.
+    delete_topic_enable: bool = "delete.topic.enable", Bool, Some("true");
+    /// Partitions of a topic that is made without saying how many.
+    num_partitions: i32 = "num.partitions", Int(1, limits::TOPIC_PARTITIONS_MAX), Some("1");
+    /// Replicas of a topic that is made without saying how many.
+    default_replication_factor: i16 = "default.replication.factor", Int(1, 32767), Some("1"),
+        Accept::Only(&["1"], "it must be 1, because this server is one node");
+    /// Partitions in one answer to a client that describes topics; it asks again for the rest.
+    max_request_partition_size_limit: usize = "max.request.partition.size.limit", Int(1, i32::MAX), Some("2000");
+    /// Milliseconds for which a producer's sequence numbers are remembered after its last write. A producer that was
+    /// silent for longer gets a new id.
+    producer_id_expiration_ms: u64 = "producer.id.expiration.ms", Int(1, i32::MAX), Some("86400000");
+    /// Milliseconds between two searches for producers to forget.
+    producer_id_expiration_check_interval_ms: u64 = "producer.id.expiration.check.interval.ms", Int(1, i32::MAX), Some("600000");
+}
+
+/// The sentence that refuses a level whose journal is not there yet.
+pub(crate) const ONLY_LEVEL_4: Accept = Accept::Only(
+    &["4"],
+    "levels 1, 2 and 3 need synced or replicated writes, which this version does not have yet; only 4 (acked when in the \
+     page cache, survives a crash of the process) works",
+);
+
+impl super::definition::FromOption for std::net::SocketAddr {
+    fn from_option(text: Option<&str>) -> Result<Self, String> {
+        text.and_then(|text| text.trim().parse().ok())
+            .ok_or_else(|| "it must be an IP address and port, such as 127.0.0.1:9644".to_owned())
+    }
+}

@@ -1,0 +1,26 @@
+//! Options of the work on logs that is the server's and not a topic's: retention runs, the cleaner, checkpoints.
+//! What a topic may set for itself, and the server's defaults for it, stand in the topic's table.
+
+use super::definition::Kind::{Bool, Double, Int, Long};
+use super::definition::options;
+
+options! {
+    /// Upkeep of logs.
+    struct UpkeepOptions;
+
+    /// Milliseconds between two searches for segments that retention lets go.
+    log_retention_check_interval_ms: u64 = "log.retention.check.interval.ms", Long(1, i64::MAX), Some("300000");
+    /// Milliseconds between two checkpoints of what is on disk. More often means less to look at after a crash.
+    log_flush_offset_checkpoint_interval_ms: u64 = "log.flush.offset.checkpoint.interval.ms", Int(1, i32::MAX), Some("60000");
+    /// Whether topics with the policy `compact` are compacted. Group offsets need it.
+    log_cleaner_enable: bool = "log.cleaner.enable", Bool, Some("true");
+    /// Partitions that are compacted at once at most.
+    log_cleaner_threads: usize = "log.cleaner.threads", Int(1, 1024), Some("1");
+    /// Bytes of memory for the keys of the logs that are being compacted, over all cleaner threads. More means fewer
+    /// passes over a log with many keys.
+    log_cleaner_dedupe_buffer_size: usize = "log.cleaner.dedupe.buffer.size", Long(1_048_576, i64::MAX), Some("134217728");
+    /// Milliseconds to wait before looking again when there was nothing to compact.
+    log_cleaner_backoff_ms: u64 = "log.cleaner.backoff.ms", Long(1, i64::MAX), Some("15000");
+    /// Bytes per second that compaction may read and write together.
+    log_cleaner_io_max_bytes_per_second: f64 = "log.cleaner.io.max.bytes.per.second", Double(1.0, f64::MAX), Some("1.7976931348623157E308");
+}
