@@ -1,0 +1,248 @@
+//! What a log dir remembers between starts, in two kinds of files, each replaced atomically as a whole.
+//!
+//! The *checkpoint* of a log dir holds what each partition needs so that it can be opened lazily: without it every
+//! log would have to be read at start. The *producer snapshot* of a partition holds the state of its idempotent
+//! producers as of one offset; the checkpoint says which one is current, recovery replays what lies after it.
+//!
+//! ```text
+//! checkpoint                                    producer snapshot
+//!   magic "RRlogdir"          8                   magic "RRproduc"          8
+//!   version                   u16                 version                   u16
+//!   flags (bit 0: clean)      u16                 topic id                  16
+//!   generation                u64                 partition index           i32
+//!   partition count           u32                 offset                    i64
+//!   per partition, by id:                         producers (producer_state/snapshot.rs)
+//!     topic id                16                  CRC-32C of all before     u32
+//!     partition index         i32
+//!     recovery point          i64
+//!     log start, log end      2 x i64
+//!     first dirty, -1: none   i64
+//!     snapshot at, -1: none   i64
+//!     bytes of all segments   u64
+//!     leader epochs (epochs.rs)
+//!   CRC-32C of all before     u32
+//! ```
+//! All big-endian. The version rises with each change of layout; a newer one is refused by name.
+//!
+//! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; a
+//! snapshot that belongs to another partition or another offset is refused. Writing and syncing is the caller's.
+
+use std::collections::BTreeMap;
+
+use riverrun_types::{Offset, PartitionId, TopicId};
+
+use crate::epochs::EpochCache;
+pub use crate::fields::DecodeError;
+use crate::fields::{FieldReader, put_count};
+use crate::producer_state::ProducerStates;
+
+/// Name of a log dir's checkpoint file.
+pub const CHECKPOINT_FILE: &str = "checkpoint";
+/// Newest layout of the checkpoint that this program reads, and the one that it writes.
+pub const CHECKPOINT_VERSION: u16 = 1;
+/// Newest layout of the producer snapshot that this program reads, and the one that it writes.
+pub const SNAPSHOT_VERSION: u16 = 1;
+
+const CHECKPOINT_NAME: &str = "the checkpoint of a log dir";
+const CHECKPOINT_MAGIC: [u8; 8] = *b"RRlogdir";
+const SNAPSHOT_NAME: &str = "a producer snapshot";
+const SNAPSHOT_MAGIC: [u8; 8] = *b"RRproduc";
+const FLAG_CLEAN: u16 = 1;
+const CHECKSUM_BYTES: usize = size_of::<u32>();
+/// Topic id, index, six fields of eight bytes, and the count that opens the list of epochs.
+const PARTITION_BYTES_MIN: usize = 16 + size_of::<i32>() + 6 * size_of::<i64>() + size_of::<u32>();
+
+/// What the checkpoint says about one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionCheckpoint {
+    /// Everything below is synced to the segments: damage below is corruption, at or above it a torn tail.
+    pub recovery_point: Offset,
+    /// First offset that readers may see.
+    pub log_start: Offset,
+    /// Log end when the checkpoint was written; exact after a clean shutdown, a lower bound otherwise.
+    pub log_end: Offset,
+    /// First offset that compaction has not covered, for a log that was compacted.
+    pub first_dirty: Option<Offset>,
+    /// Offset of the current producer snapshot, if one was written.
+    pub producers_at: Option<Offset>,
+    /// Bytes of all segments, for answers about sizes that must not open the partition.
+    pub size_bytes: u64,
+    /// The partition's leader epochs.
+    pub epochs: EpochCache,
+}
+
+/// The checkpoint of one log dir.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirCheckpoint {
+    /// The server stopped cleanly after writing this. A hint about how much there is to do, never a proof that the
+    /// segments are intact.
+    pub is_clean: bool,
+    /// Counts the checkpoints of this log dir.
+    pub generation: u64,
+    /// All partitions that ever had a record here and were not deleted.
+    pub partitions: BTreeMap<PartitionId, PartitionCheckpoint>,
+}
+
+impl DirCheckpoint {
+    /// The file's content.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.partitions.len() * (PARTITION_BYTES_MIN + 16));
+        out.extend_from_slice(&CHECKPOINT_MAGIC);
+        out.extend_from_slice(&CHECKPOINT_VERSION.to_be_bytes());
+        out.extend_from_slice(&if self.is_clean { FLAG_CLEAN } else { 0 }.to_be_bytes());
+        out.extend_from_slice(&self.generation.to_be_bytes());
+        put_count(&mut out, self.partitions.len());
+        for (id, partition) in &self.partitions {
+            put_partition_id(*id, &mut out);
+            partition.encode(&mut out);
+        }
+        seal(out)
+    }
+
+    /// Reads a file's content; refuses everything that [`encode`](Self::encode) does not write.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = open(bytes, CHECKPOINT_MAGIC, CHECKPOINT_VERSION, CHECKPOINT_NAME)?;
+        let flags = reader.u16("flags")?;
+        if flags & !FLAG_CLEAN != 0 {
+            return Err(DecodeError::Invalid("flags"));
+        }
+        let generation = reader.u64("generation")?;
+        let count = reader.count(PARTITION_BYTES_MIN, "partition count")?;
+        let mut partitions = BTreeMap::new();
+        for _ in 0..count {
+            let id = read_partition_id(&mut reader)?;
+            if partitions.last_key_value().is_some_and(|(last, _)| *last >= id) {
+                return Err(DecodeError::Invalid("order of partitions"));
+            }
+            partitions.insert(id, PartitionCheckpoint::decode(&mut reader)?);
+        }
+        reader.finish("the end of the checkpoint")?;
+        Ok(Self { is_clean: flags & FLAG_CLEAN != 0, generation, partitions })
+    }
+}
+
+impl PartitionCheckpoint {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let none = Offset(-1);
+        for offset in [
+            self.recovery_point,
+            self.log_start,
+            self.log_end,
+            self.first_dirty.unwrap_or(none),
+            self.producers_at.unwrap_or(none),
+        ] {
+            out.extend_from_slice(&offset.0.to_be_bytes());
+        }
+        out.extend_from_slice(&self.size_bytes.to_be_bytes());
+        self.epochs.encode(out);
+    }
+
+    fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            recovery_point: required(reader, "recovery point")?,
+            log_start: required(reader, "log start")?,
+            log_end: required(reader, "log end")?,
+            first_dirty: optional(reader, "first dirty offset")?,
+            producers_at: optional(reader, "offset of the producer snapshot")?,
+            size_bytes: reader.u64("size")?,
+            epochs: EpochCache::decode(reader)?,
+        })
+    }
+}
+
+/// Name of the file that holds a partition's producers as of `offset`.
+pub fn snapshot_file(offset: Offset) -> String {
+    format!("{:020}.producers", offset.0)
+}
+
+/// Content of a producer snapshot: the state of `partition` after every batch below `offset`.
+pub fn encode_snapshot(partition: PartitionId, offset: Offset, producers: &ProducerStates) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64);
+    out.extend_from_slice(&SNAPSHOT_MAGIC);
+    out.extend_from_slice(&SNAPSHOT_VERSION.to_be_bytes());
+    put_partition_id(partition, &mut out);
+    out.extend_from_slice(&offset.0.to_be_bytes());
+    producers.encode(&mut out);
+    seal(out)
+}
+
+/// Reads a producer snapshot and makes sure that it is the one of `partition` at `offset`.
+pub fn decode_snapshot(
+    bytes: &[u8],
+    partition: PartitionId,
+    offset: Offset,
+) -> Result<ProducerStates, DecodeError> {
+    let mut reader = open(bytes, SNAPSHOT_MAGIC, SNAPSHOT_VERSION, SNAPSHOT_NAME)?;
+    if read_partition_id(&mut reader)? != partition {
+        return Err(DecodeError::Invalid("the snapshot's partition"));
+    }
+    if required(&mut reader, "the snapshot's offset")? != offset {
+        return Err(DecodeError::Invalid("the snapshot's offset"));
+    }
+    let producers = ProducerStates::decode(&mut reader)?;
+    reader.finish("the end of the snapshot")?;
+    Ok(producers)
+}
+
+fn seal(mut out: Vec<u8>) -> Vec<u8> {
+    let checksum = crc32c::crc32c(&out);
+    out.extend_from_slice(&checksum.to_be_bytes());
+    out
+}
+
+/// Checks magic, version and checksum, in this order: a newer layout may keep its checksum elsewhere.
+fn open<'a>(
+    bytes: &'a [u8],
+    magic: [u8; 8],
+    supported: u16,
+    name: &'static str,
+) -> Result<FieldReader<'a>, DecodeError> {
+    let mut reader = FieldReader::new(bytes);
+    if reader.array::<8>(name)? != magic {
+        return Err(DecodeError::WrongMagic(name));
+    }
+    let found = reader.u16(name)?;
+    if found > supported {
+        return Err(DecodeError::NewerVersion { name, found, supported });
+    }
+    if found == 0 {
+        return Err(DecodeError::Invalid(name));
+    }
+    let body = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or(DecodeError::Truncated(name))?;
+    let (content, checksum) = bytes.split_at(body);
+    if crc32c::crc32c(content).to_be_bytes() != checksum {
+        return Err(DecodeError::Checksum(name));
+    }
+    let mut reader = FieldReader::new(content);
+    reader.bytes(magic.len() + size_of::<u16>(), name)?;
+    Ok(reader)
+}
+
+fn put_partition_id(id: PartitionId, out: &mut Vec<u8>) {
+    out.extend_from_slice(&id.topic.0);
+    out.extend_from_slice(&id.index.to_be_bytes());
+}
+
+fn read_partition_id(reader: &mut FieldReader<'_>) -> Result<PartitionId, DecodeError> {
+    let topic = TopicId(reader.array("topic id")?);
+    let index = reader.i32("partition index")?;
+    if index < 0 {
+        return Err(DecodeError::Invalid("partition index"));
+    }
+    Ok(PartitionId { topic, index })
+}
+
+fn required(reader: &mut FieldReader<'_>, field: &'static str) -> Result<Offset, DecodeError> {
+    optional(reader, field)?.ok_or(DecodeError::Invalid(field))
+}
+
+fn optional(reader: &mut FieldReader<'_>, field: &'static str) -> Result<Option<Offset>, DecodeError> {
+    match reader.i64(field)? {
+        -1 => Ok(None),
+        offset if offset >= 0 => Ok(Some(Offset(offset))),
+        _ => Err(DecodeError::Invalid(field)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

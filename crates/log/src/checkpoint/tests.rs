@@ -1,0 +1,133 @@
+use proptest::prelude::*;
+
+use riverrun_types::{LeaderEpoch, ProducerEpoch, ProducerId, TimestampMs};
+
+use super::*;
+use crate::producer_state::{BatchPlace, SequencedBatch};
+
+fn partition(index: i32) -> PartitionId {
+    PartitionId { topic: TopicId([7; 16]), index }
+}
+
+fn sample() -> DirCheckpoint {
+    let mut epochs = EpochCache::new();
+    epochs.assign(LeaderEpoch(1), Offset(0));
+    epochs.assign(LeaderEpoch(3), Offset(40));
+    let first = PartitionCheckpoint {
+        recovery_point: Offset(90),
+        log_start: Offset(5),
+        log_end: Offset(100),
+        first_dirty: Some(Offset(60)),
+        producers_at: Some(Offset(90)),
+        size_bytes: 4096,
+        epochs,
+    };
+    let second = PartitionCheckpoint {
+        recovery_point: Offset(0),
+        log_start: Offset(0),
+        log_end: Offset(0),
+        first_dirty: None,
+        producers_at: None,
+        size_bytes: 0,
+        epochs: EpochCache::new(),
+    };
+    let partitions = [(partition(0), first), (partition(12), second)].into();
+    DirCheckpoint { is_clean: true, generation: 17, partitions }
+}
+
+fn producers() -> ProducerStates {
+    let mut states = ProducerStates::new();
+    let batch = SequencedBatch {
+        producer_id: ProducerId(1000),
+        epoch: ProducerEpoch(2),
+        first_sequence: 0,
+        last_sequence: 9,
+    };
+    let place = BatchPlace { base_offset: Offset(3), last_offset: Offset(12), timestamp: TimestampMs(77) };
+    states.record(batch, place, TimestampMs(88));
+    states
+}
+
+#[test]
+fn a_checkpoint_comes_back_as_it_was_written() {
+    for checkpoint in [sample(), DirCheckpoint::default()] {
+        assert_eq!(DirCheckpoint::decode(&checkpoint.encode()), Ok(checkpoint));
+    }
+}
+
+/// The layout is a promise to later versions: these bytes stay readable for as long as version 1 is.
+#[test]
+fn version_1_of_the_checkpoint_looks_like_this() {
+    let head = [b"RRlogdir".as_slice(), &[0, 1, 0, 1], &17_u64.to_be_bytes(), &2_u32.to_be_bytes()].concat();
+    let numbers = [90_i64, 5, 100, 60, 90, 4096].map(i64::to_be_bytes).concat();
+    let epochs = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 40];
+    let first = [[7; 16].as_slice(), &[0, 0, 0, 0], &numbers, &epochs].concat();
+    let numbers = [0_i64, 0, 0, -1, -1, 0].map(i64::to_be_bytes).concat();
+    let second = [[7; 16].as_slice(), &[0, 0, 0, 12], &numbers, &[0; 4]].concat();
+    let mut expected = [head, first, second].concat();
+    let checksum = crc32c::crc32c(&expected);
+    expected.extend_from_slice(&checksum.to_be_bytes());
+    assert_eq!(sample().encode(), expected);
+}
+
+type Decode<'a> = &'a dyn Fn(&[u8]) -> Result<(), DecodeError>;
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_found() {
+    let snapshot = encode_snapshot(partition(1), Offset(13), &producers());
+    let decode_one = |bytes: &[u8]| decode_snapshot(bytes, partition(1), Offset(13)).map(|_| ());
+    let decode_dir = |bytes: &[u8]| DirCheckpoint::decode(bytes).map(|_| ());
+    let files: [(&[u8], Decode<'_>); 2] = [(&snapshot, &decode_one), (&sample().encode(), &decode_dir)];
+    for (bytes, decode) in files {
+        assert_eq!(decode(bytes), Ok(()));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&flipped).is_err(), "bit {bit}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        assert!(decode(&[bytes, &[0]].concat()).is_err(), "a byte more");
+    }
+}
+
+#[test]
+fn a_newer_version_is_refused_by_name() {
+    let mut bytes = sample().encode();
+    bytes[8..10].copy_from_slice(&2_u16.to_be_bytes());
+    let error = DirCheckpoint::decode(&bytes).unwrap_err();
+    let text = "the checkpoint of a log dir has format version 2, and this program knows versions up to 1";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn a_snapshot_of_another_partition_or_offset_is_refused() {
+    let bytes = encode_snapshot(partition(1), Offset(13), &producers());
+    assert_eq!(decode_snapshot(&bytes, partition(1), Offset(13)), Ok(producers()));
+    let other = decode_snapshot(&bytes, partition(2), Offset(13));
+    assert_eq!(other, Err(DecodeError::Invalid("the snapshot's partition")));
+    let older = decode_snapshot(&bytes, partition(1), Offset(12));
+    assert_eq!(older, Err(DecodeError::Invalid("the snapshot's offset")));
+    let kind = DirCheckpoint::decode(&bytes);
+    assert_eq!(kind, Err(DecodeError::WrongMagic("the checkpoint of a log dir")));
+}
+
+#[test]
+fn a_snapshots_name_sorts_as_its_offset() {
+    assert_eq!(snapshot_file(Offset(42)), "00000000000000000042.producers");
+    assert!(snapshot_file(Offset(i64::MAX)) > snapshot_file(Offset(9)));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_content_under_a_right_checksum_never_panics(
+        body in prop::collection::vec(any::<u8>(), 0..400),
+        count in 0..5_u32,
+    ) {
+        let count = count.to_be_bytes();
+        let bytes = [CHECKPOINT_MAGIC.as_slice(), &[0, 1, 0, 0], &[0; 8], &count, &body].concat();
+        let _ = DirCheckpoint::decode(&seal(bytes));
+        let _ = decode_snapshot(&seal(body), partition(0), Offset(0));
+    }
+}

@@ -1,0 +1,344 @@
+//! Idempotence: what each producer wrote last into one partition, and whether its next batch fits.
+//!
+//! Pure: batches' facts and time in, verdicts out. The rules are Kafka 4.3's for producers without transactions:
+//!
+//! | the batch | verdict |
+//! |---|---|
+//! | same epoch and sequences as one of the last five | duplicate: answered with that batch's offsets |
+//! | older epoch | `InvalidEpoch` |
+//! | newer epoch, first sequence 0 | append |
+//! | newer epoch, first sequence not 0 | `OutOfOrder` |
+//! | same epoch, follows the last sequence (0 follows 2^31-1) | append |
+//! | same epoch, anything else | `OutOfOrder` |
+//! | producer unknown (never seen, expired, or pushed out by the bound) | append, whatever its sequence |
+//! | from the coordinator | only the epoch is checked |
+//!
+//! The row about unknown producers is deliberate: `UNKNOWN_PRODUCER_ID` made clients of short-retention topics fail
+//! for no reason, and since KIP-360 the state is rebuilt from whatever arrives.
+//!
+//! One difference from Kafka: a producer expires by the time at which it last appended, not by its records'
+//! timestamps. Somebody who loads last year's data keeps the protection against duplicates while loading.
+//!
+//! An append may be recorded here before it is durable. A duplicate's answer carries its last offset, so that the
+//! caller can wait until that offset is.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use riverrun_types::{ErrorKind, Offset, ProducerEpoch, ProducerId, TimestampMs};
+use thiserror::Error;
+
+mod snapshot;
+
+/// Batches that are remembered of each producer: as many as a client may have in flight.
+pub const BATCHES_PER_PRODUCER: usize = 5;
+
+/// Producers that are remembered in one partition at most. Past it, those that were silent for longest go, as if
+/// they had expired.
+pub const PRODUCERS_MAX: usize = 10_000;
+
+/// Who appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOrigin {
+    /// A client: epochs and sequences are checked.
+    Client,
+    /// The group coordinator of this server: sequences are not used.
+    Coordinator,
+}
+
+/// What a batch says about its producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequencedBatch {
+    /// The producer.
+    pub producer_id: ProducerId,
+    /// Its epoch.
+    pub epoch: ProducerEpoch,
+    /// Sequence of the first record.
+    pub first_sequence: i32,
+    /// Sequence of the last record; below `first_sequence` if it wrapped.
+    pub last_sequence: i32,
+}
+
+/// Where a batch came to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchPlace {
+    /// Offset of the first record.
+    pub base_offset: Offset,
+    /// Offset of the last record.
+    pub last_offset: Offset,
+    /// Largest timestamp of the batch.
+    pub timestamp: TimestampMs,
+}
+
+/// What to do with an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceVerdict {
+    /// It is new: append it.
+    Append,
+    /// It lies in the log already, here.
+    Duplicate(BatchPlace),
+}
+
+/// Why an append of an idempotent producer is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SequenceError {
+    /// The sequence neither follows the last one nor repeats one of the last batches.
+    #[error("producer {producer_id:?}: sequence {found} came where {expected} was expected")]
+    OutOfOrder {
+        /// The producer.
+        producer_id: ProducerId,
+        /// The sequence that would have been right.
+        expected: i32,
+        /// The one that came.
+        found: i32,
+    },
+    /// A newer instance of the producer has taken over.
+    #[error("producer {producer_id:?}: epoch {found:?} is older than {current:?}")]
+    InvalidEpoch {
+        /// The producer.
+        producer_id: ProducerId,
+        /// The epoch that is known.
+        current: ProducerEpoch,
+        /// The older one that came.
+        found: ProducerEpoch,
+    },
+}
+
+impl SequenceError {
+    /// The producer itself has to mend it.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::FixRequest
+    }
+}
+
+/// One remembered batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RememberedBatch {
+    first_sequence: i32,
+    last_sequence: i32,
+    place: BatchPlace,
+}
+
+/// One producer.
+///
+/// Invariants: at most [`BATCHES_PER_PRODUCER`] batches, oldest first, all of the same epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ProducerEntry {
+    epoch: ProducerEpoch,
+    batches: VecDeque<RememberedBatch>,
+    /// When it last appended, by the server's clock.
+    last_active: TimestampMs,
+}
+
+/// A producer as `DescribeProducers` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProducerView {
+    /// The producer.
+    pub producer_id: ProducerId,
+    /// Its epoch.
+    pub epoch: ProducerEpoch,
+    /// Sequence of its last record.
+    pub last_sequence: i32,
+    /// Offset of its last record.
+    pub last_offset: Offset,
+    /// Largest timestamp of its last batch.
+    pub last_timestamp: TimestampMs,
+}
+
+/// All producers of one partition.
+///
+/// Invariants: at most `producers_max` entries; a producer without any batch is not in it; ids are not negative.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProducerStates {
+    producers: BTreeMap<ProducerId, ProducerEntry>,
+    producers_max: usize,
+}
+
+impl Default for ProducerStates {
+    fn default() -> Self {
+        Self::with_bound(PRODUCERS_MAX)
+    }
+}
+
+impl ProducerStates {
+    /// No producers yet; [`PRODUCERS_MAX`] at most.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// No producers yet; `producers_max` at most (at least 1).
+    pub fn with_bound(producers_max: usize) -> Self {
+        Self { producers: BTreeMap::new(), producers_max: producers_max.max(1) }
+    }
+
+    /// Number of producers.
+    pub fn len(&self) -> usize {
+        self.producers.len()
+    }
+
+    /// Whether no producer is known.
+    pub fn is_empty(&self) -> bool {
+        self.producers.is_empty()
+    }
+
+    /// Judges the batches of one append, in their order; batches without a producer id pass.
+    ///
+    /// Nothing changes: once the batches are in the log, the caller [`record`](Self::record)s them. The append as
+    /// a whole is a duplicate if one of its batches is.
+    pub fn check(
+        &self,
+        batches: &[SequencedBatch],
+        origin: AppendOrigin,
+    ) -> Result<SequenceVerdict, SequenceError> {
+        // What earlier batches of this same append will have made of their producers.
+        let mut staged: BTreeMap<ProducerId, (ProducerEpoch, i32)> = BTreeMap::new();
+        for batch in batches.iter().filter(|batch| batch.producer_id != ProducerId::NONE) {
+            let known = self.producers.get(&batch.producer_id);
+            if origin == AppendOrigin::Client
+                && let Some(place) = known.and_then(|entry| entry.find(batch))
+            {
+                return Ok(SequenceVerdict::Duplicate(place));
+            }
+            let tail =
+                staged.get(&batch.producer_id).copied().or_else(|| known.and_then(ProducerEntry::tail));
+            if let Some((epoch, last_sequence)) = tail {
+                check_follows(batch, epoch, last_sequence, origin)?;
+            }
+            staged.insert(batch.producer_id, (batch.epoch, batch.last_sequence));
+        }
+        Ok(SequenceVerdict::Append)
+    }
+
+    /// Remembers a batch that now lies in the log. Also how recovery rebuilds the state: batch by batch, unchecked,
+    /// because what is in the log was judged when it was appended.
+    pub fn record(&mut self, batch: SequencedBatch, place: BatchPlace, now: TimestampMs) {
+        if batch.producer_id.0 < 0 {
+            return;
+        }
+        if self.producers.len() >= self.producers_max && !self.producers.contains_key(&batch.producer_id) {
+            self.push_out_longest_silent();
+        }
+        let entry = self.producers.entry(batch.producer_id).or_insert_with(|| ProducerEntry {
+            epoch: batch.epoch,
+            batches: VecDeque::with_capacity(BATCHES_PER_PRODUCER),
+            last_active: now,
+        });
+        if entry.epoch != batch.epoch {
+            entry.epoch = batch.epoch;
+            entry.batches.clear();
+        }
+        if entry.batches.len() == BATCHES_PER_PRODUCER {
+            entry.batches.pop_front();
+        }
+        entry.batches.push_back(RememberedBatch {
+            first_sequence: batch.first_sequence,
+            last_sequence: batch.last_sequence,
+            place,
+        });
+        entry.last_active = entry.last_active.max(now);
+    }
+
+    /// Forgets producers that have not appended for `expiration_ms`; returns how many.
+    pub fn expire(&mut self, now: TimestampMs, expiration_ms: u64) -> usize {
+        let before = self.producers.len();
+        let expiration_ms = i64::try_from(expiration_ms).unwrap_or(i64::MAX);
+        self.producers.retain(|_, entry| now.0.saturating_sub(entry.last_active.0) < expiration_ms);
+        before - self.producers.len()
+    }
+
+    /// Forgets batches at or above `end`: the log now ends there.
+    ///
+    /// Returns whether the state is still exact. It is not if some producer lost a batch: what it wrote before
+    /// may have been forgotten long ago, so the caller rebuilds from an older snapshot and the log.
+    pub fn truncate_end(&mut self, end: Offset) -> bool {
+        let mut is_exact = true;
+        self.producers.retain(|_, entry| {
+            let before = entry.batches.len();
+            entry.batches.retain(|batch| batch.place.last_offset < end);
+            is_exact &= entry.batches.len() == before;
+            !entry.batches.is_empty()
+        });
+        is_exact
+    }
+
+    /// Offset of the last record of each producer. Compaction keeps the batches that hold them, if need be empty,
+    /// because they carry the producer's last sequence.
+    pub fn last_offsets(&self) -> BTreeMap<ProducerId, Offset> {
+        self.views().map(|view| (view.producer_id, view.last_offset)).collect()
+    }
+
+    /// The producers in order of their ids.
+    pub fn views(&self) -> impl Iterator<Item = ProducerView> + '_ {
+        self.producers.iter().filter_map(|(id, entry)| {
+            let last = entry.batches.back()?;
+            Some(ProducerView {
+                producer_id: *id,
+                epoch: entry.epoch,
+                last_sequence: last.last_sequence,
+                last_offset: last.place.last_offset,
+                last_timestamp: last.place.timestamp,
+            })
+        })
+    }
+
+    /// Makes room for new producers: an eighth goes at once, so that a flood of them costs each a constant.
+    fn push_out_longest_silent(&mut self) {
+        let mut ages: Vec<_> =
+            self.producers.iter().map(|(id, entry)| (entry.last_active, entry.last_offset(), *id)).collect();
+        let keep = self.producers_max - self.producers_max.div_ceil(8);
+        let out = ages.len() - keep.min(ages.len());
+        if out < ages.len() {
+            ages.select_nth_unstable(out);
+        }
+        for (_, _, id) in &ages[..out] {
+            self.producers.remove(id);
+        }
+    }
+}
+
+impl ProducerEntry {
+    /// The remembered batch that `batch` repeats.
+    fn find(&self, batch: &SequencedBatch) -> Option<BatchPlace> {
+        if self.epoch != batch.epoch {
+            return None;
+        }
+        let same = |known: &&RememberedBatch| {
+            known.first_sequence == batch.first_sequence && known.last_sequence == batch.last_sequence
+        };
+        self.batches.iter().find(same).map(|known| known.place)
+    }
+
+    fn tail(&self) -> Option<(ProducerEpoch, i32)> {
+        self.batches.back().map(|last| (self.epoch, last.last_sequence))
+    }
+
+    fn last_offset(&self) -> Offset {
+        self.batches.back().map_or(Offset(-1), |last| last.place.last_offset)
+    }
+}
+
+/// Whether `batch` may come after a batch of `epoch` that ended at `last_sequence`.
+fn check_follows(
+    batch: &SequencedBatch,
+    epoch: ProducerEpoch,
+    last_sequence: i32,
+    origin: AppendOrigin,
+) -> Result<(), SequenceError> {
+    let producer_id = batch.producer_id;
+    if batch.epoch < epoch {
+        return Err(SequenceError::InvalidEpoch { producer_id, current: epoch, found: batch.epoch });
+    }
+    let expected = if batch.epoch == epoch { next_sequence(last_sequence) } else { 0 };
+    if origin == AppendOrigin::Client && batch.first_sequence != expected {
+        return Err(SequenceError::OutOfOrder { producer_id, expected, found: batch.first_sequence });
+    }
+    Ok(())
+}
+
+/// The sequence after `sequence`: 0 follows 2^31-1.
+pub fn next_sequence(sequence: i32) -> i32 {
+    sequence.checked_add(1).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Retention: which segments go, and where the log starts then.
+//!
+//! Pure: facts about the segments, the topic's options, the log start and the time in, a decision out. It keeps
+//! Kafka's order and comparisons: first what lies below the log start (moved by delete-records), then size, then
+//! time. Only a prefix of the log ever goes, and nothing goes past the high watermark.
+//!
+//! The active segment is never deleted as such. If everything in it has to go too, the decision says
+//! [`roll`](RetentionDecision::roll): the caller rolls first and then deletes what has become inactive.
+
+use riverrun_types::{Offset, TimestampMs};
+
+use crate::config::LogConfig;
+
+/// What the policies need to know of one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentFacts {
+    /// Offset that names the segment's files.
+    pub base_offset: Offset,
+    /// Offset after its last record (or the next segment's base offset); equals `base_offset` if it is empty.
+    pub end_offset: Offset,
+    /// Bytes of its batches.
+    pub size_bytes: u64,
+    /// Largest timestamp of its first batch; `TimestampMs::NONE` where that has none.
+    pub first_timestamp: TimestampMs,
+    /// Largest timestamp of its records. Where no record has one, the time at which the segment was last written
+    /// as far as the caller knows.
+    pub max_timestamp: TimestampMs,
+    /// Whether appends go to it. Only the last segment can be active, and none has to be.
+    pub is_active: bool,
+}
+
+/// Where a log stands when retention looks at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionInput<'a> {
+    /// All segments in order of their offsets.
+    pub segments: &'a [SegmentFacts],
+    /// First offset that readers may see.
+    pub log_start: Offset,
+    /// Nothing at or above it is deleted.
+    pub high_watermark: Offset,
+    /// Wall clock.
+    pub now: TimestampMs,
+}
+
+/// Why the last of the segments that go goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetentionReason {
+    /// Every record lies below the log start.
+    BelowLogStart,
+    /// `retention.bytes`.
+    Size,
+    /// `retention.ms`.
+    Time,
+}
+
+/// What retention decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionDecision {
+    /// How many segments from the front go. 0: nothing to do.
+    pub delete_count: usize,
+    /// The active segment is among them: roll before deleting.
+    pub roll: bool,
+    /// The log start afterwards; never below the one before.
+    pub log_start: Offset,
+    /// Why the last one goes; `None` if nothing does.
+    pub reason: Option<RetentionReason>,
+}
+
+/// Decides which segments go now.
+///
+/// Size and time count only if `cleanup.policy` has `delete`; records below the log start go under any policy.
+pub fn decide(input: RetentionInput<'_>, config: &LogConfig) -> RetentionDecision {
+    let mut passes = vec![(RetentionReason::BelowLogStart, below_log_start(&input))];
+    if config.cleanup.delete {
+        let after_start = passes[0].1;
+        let after_size = over_size(&input, after_start, config.retention_bytes);
+        let after_time = expired(&input, after_size, config.retention_ms);
+        passes.push((RetentionReason::Size, after_size));
+        passes.push((RetentionReason::Time, after_time));
+    }
+    let delete_count = passes.iter().map(|(_, count)| *count).max().unwrap_or(0);
+    let reason = passes.iter().find(|(_, count)| *count == delete_count && delete_count > 0);
+    let last = delete_count.checked_sub(1).map(|index| input.segments[index]);
+    RetentionDecision {
+        delete_count,
+        roll: last.is_some_and(|segment| segment.is_active),
+        log_start: last.map_or(input.log_start, |segment| segment.end_offset.max(input.log_start)),
+        reason: reason.map(|(reason, _)| *reason),
+    }
+}
+
+/// Segments whose successor begins at or below the log start. The last segment has no successor and stays.
+fn below_log_start(input: &RetentionInput<'_>) -> usize {
+    let successors = input.segments.iter().skip(1);
+    successors.take_while(|next| next.base_offset <= input.log_start.min(input.high_watermark)).count()
+}
+
+/// Segments beyond `from` that go because the log stays at or above the size limit without them.
+fn over_size(input: &RetentionInput<'_>, from: usize, retention_bytes: Option<u64>) -> usize {
+    let Some(limit) = retention_bytes else { return from };
+    let total: u64 = input.segments[from..].iter().map(|segment| segment.size_bytes).sum();
+    let mut excess = total.saturating_sub(limit);
+    extend(input, from, |segment| {
+        let goes = total >= limit && excess >= segment.size_bytes;
+        if goes {
+            excess -= segment.size_bytes;
+        }
+        goes
+    })
+}
+
+/// Segments beyond `from` whose newest record is older than the retention time.
+fn expired(input: &RetentionInput<'_>, from: usize, retention_ms: Option<u64>) -> usize {
+    let Some(limit_ms) = retention_ms else { return from };
+    let limit_ms = i64::try_from(limit_ms).unwrap_or(i64::MAX);
+    extend(input, from, |segment| input.now.0.saturating_sub(segment.max_timestamp.0) > limit_ms)
+}
+
+/// Walks on from `from` while `goes` holds, the high watermark has passed the segment, and it is not an empty last
+/// one: that one stays, or an idle log would roll forever.
+fn extend(input: &RetentionInput<'_>, from: usize, mut goes: impl FnMut(&SegmentFacts) -> bool) -> usize {
+    let last = input.segments.len().saturating_sub(1);
+    let walked = input.segments.iter().enumerate().skip(from).take_while(|(index, segment)| {
+        let is_empty_last = *index == last && segment.size_bytes == 0;
+        !is_empty_last && segment.end_offset <= input.high_watermark && goes(segment)
+    });
+    from + walked.count()
+}
+
+#[cfg(test)]
+mod tests;
