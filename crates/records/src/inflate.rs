@@ -28,8 +28,7 @@ pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> 
     let mut inflate = Inflate::new(compression, input)?;
     loop {
         let filled = out.len();
-        // Doubling what has come out so far keeps the allocation in step with the data.
-        out.resize(filled + inflate.produced.max(input.len()).max(GROWTH_BYTES_MIN), 0);
+        out.resize(filled + inflate.growth_bytes(input.len()), 0);
         let count = inflate.read_full(&mut out[filled..]);
         out.truncate(filled + count.unwrap_or(0));
         if count? == 0 {
@@ -74,6 +73,13 @@ impl<'a> Inflate<'a> {
             }
         }
         Ok(count)
+    }
+
+    /// By how much a buffer should grow that takes the whole stream: doubling what has come out so far keeps the
+    /// allocation in step with the data, and one byte past the bound is enough to see that it is passed.
+    fn growth_bytes(&self, input_bytes: usize) -> usize {
+        let wanted = self.produced.max(input_bytes).max(GROWTH_BYTES_MIN);
+        wanted.min(self.limit - self.produced + 1)
     }
 
     /// Inflates until `buffer` is full or the stream ends.
