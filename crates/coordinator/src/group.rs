@@ -146,7 +146,9 @@ impl Group {
     /// as Connect's, does not tell what it reads, so nothing of it may go while it lives.
     pub(crate) fn validate_offset_delete(&self) -> Result<(), ErrorCode> {
         match self {
-            Self::Classic(group) if !group.is_empty() && !group.is_of_consumers() => Err(ErrorCode::NON_EMPTY_GROUP),
+            Self::Classic(group) if !group.is_empty() && !group.is_of_consumers() => {
+                Err(ErrorCode::NON_EMPTY_GROUP)
+            }
             _ => Ok(()),
         }
     }
@@ -155,6 +157,7 @@ impl Group {
     pub(crate) fn tombstones(&self, group_id: &str) -> Vec<OffsetsRecord> {
         match self {
             Self::Simple => Vec::new(),
+            Self::Classic(group) if !group.is_persisted() => Vec::new(),
             Self::Classic(_) => vec![records::group_metadata_tombstone(group_id)],
             Self::Consumer(group) => group.tombstones(group_id),
         }

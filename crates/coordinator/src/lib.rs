@@ -32,6 +32,7 @@
 //! ```
 
 pub mod assignors;
+mod admin;
 mod classic;
 mod config;
 mod consumer;
@@ -39,13 +40,14 @@ mod error;
 mod group;
 mod offsets;
 mod records;
+mod replay;
 mod shard;
 mod step;
 mod topics;
 
 pub use config::GroupConfig;
 pub use error::ReplayError;
-pub use offsets::CommittedOffset;
+pub use offsets::{CommittedOffset, offset_fetch_groups, offset_fetch_response};
 pub use shard::Shard;
 pub use step::{GroupResponse, OffsetsRecord, Reply, ReplyToken, RequestContext, Step};
 pub use topics::TopicMetadata;

@@ -1,0 +1,105 @@
+//! DescribeGroups, ListGroups, DeleteGroups.
+//!
+//! Owns how groups look to an admin. A request may name groups of several shards: the shell asks each shard for its
+//! own and puts the answers together.
+
+use riverrun_protocol::delete_groups_response::DeletableGroupResult;
+use riverrun_protocol::describe_groups_response::{DescribedGroup, DescribedGroupMember};
+use riverrun_protocol::list_groups_response::ListedGroup;
+use riverrun_protocol::{ErrorCode, ListGroupsRequest};
+
+use crate::classic::{ClassicGroup, Member, MemberId};
+use crate::group::Group;
+use crate::records;
+use crate::shard::Shard;
+use crate::step::OffsetsRecord;
+
+/// From this version on a group that does not exist is an error; before, it is a dead one (KIP-1043).
+const GROUP_ID_NOT_FOUND_VERSION: i16 = 6;
+
+impl Shard {
+    /// Describes a classic group. A KIP-848 group has a request of its own and does not exist for this one.
+    pub fn describe_group(&self, group_id: &str, api_version: i16) -> DescribedGroup<'static> {
+        let mut described =
+            DescribedGroup { group_id: group_id.to_owned().into(), ..DescribedGroup::default() };
+        match self.groups.get(group_id).map(|entry| &entry.group) {
+            Some(Group::Simple) => described.group_state = Group::Simple.state_name().into(),
+            Some(Group::Classic(group)) => describe_classic(group, &mut described),
+            missing => {
+                described.group_state = "Dead".into();
+                if api_version >= GROUP_ID_NOT_FOUND_VERSION {
+                    let what = if missing.is_some() { "is not a classic group" } else { "does not exist" };
+                    described.error_code = ErrorCode::GROUP_ID_NOT_FOUND.0;
+                    described.error_message = Some(format!("Group {group_id} {what}.").into());
+                }
+            }
+        }
+        described
+    }
+
+    /// Lists the groups that pass the request's filters. Names in the filters are compared without case; an empty
+    /// filter lets everything pass.
+    pub fn list_groups(&self, request: &ListGroupsRequest<'_>) -> Vec<ListedGroup<'static>> {
+        let passes = |filter: &[riverrun_protocol::Str<'_>], name: &str| {
+            filter.is_empty() || filter.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
+        };
+        let mut listed = Vec::new();
+        for (group_id, entry) in &self.groups {
+            let (state, kind) = (entry.group.state_name(), entry.group.type_name());
+            if passes(&request.states_filter, state) && passes(&request.types_filter, kind) {
+                listed.push(ListedGroup {
+                    group_id: group_id.to_string().into(),
+                    protocol_type: entry.group.protocol_type().to_owned().into(),
+                    group_state: state.into(),
+                    group_type: kind.into(),
+                });
+            }
+        }
+        listed
+    }
+
+    /// Deletes a group with its offsets, if nobody is in it. The records delete what the log holds of it.
+    pub fn delete_group(&mut self, group_id: &str) -> (DeletableGroupResult<'static>, Vec<OffsetsRecord>) {
+        let mut tombstones = Vec::new();
+        let error = match self.groups.get(group_id) {
+            None => ErrorCode::GROUP_ID_NOT_FOUND,
+            Some(entry) if !entry.group.is_empty() => ErrorCode::NON_EMPTY_GROUP,
+            Some(entry) => {
+                let offsets = entry.offsets.iter();
+                tombstones.extend(
+                    offsets.map(|(topic, index, _)| records::offset_tombstone(group_id, topic, index)),
+                );
+                tombstones.append(&mut entry.group.tombstones(group_id));
+                self.forget(group_id);
+                ErrorCode::NONE
+            }
+        };
+        let result = DeletableGroupResult { group_id: group_id.to_owned().into(), error_code: error.0 };
+        (result, tombstones)
+    }
+}
+
+/// Fills in a classic group. Metadata and assignments are shown once they are settled.
+fn describe_classic(group: &ClassicGroup, described: &mut DescribedGroup<'static>) {
+    described.group_state = group.state_name().into();
+    described.protocol_type = group.protocol_type().unwrap_or_default().to_owned().into();
+    let protocol = group.is_stable().then(|| group.protocol());
+    described.protocol_data = protocol.unwrap_or_default().to_owned().into();
+    described.members = group.members().map(|(id, member)| describe_member(id, member, protocol)).collect();
+}
+
+/// One member of a classic group.
+fn describe_member(id: &MemberId, member: &Member, protocol: Option<&str>) -> DescribedGroupMember<'static> {
+    let mut described = DescribedGroupMember {
+        member_id: id.to_string().into(),
+        group_instance_id: member.instance_id.clone().map(Into::into),
+        client_id: member.client_id.clone().into(),
+        client_host: member.client_host.clone().into(),
+        ..DescribedGroupMember::default()
+    };
+    if let Some(protocol) = protocol {
+        described.member_metadata = member.metadata(protocol).to_vec().into();
+        described.member_assignment = member.assignment.clone().into();
+    }
+    described
+}

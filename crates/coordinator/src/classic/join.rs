@@ -1,0 +1,381 @@
+//! JoinGroup: who may come in, as whom, and whether that starts a rebalance.
+//!
+//! Owns the admission rules: KIP-394 (a dynamic member first gets an id and joins again with it), KIP-345 (a static
+//! member takes over its predecessor's place), the bounds on members, ids and metadata.
+
+use riverrun_protocol::join_group_response::JoinGroupResponseMember;
+use riverrun_protocol::{ErrorCode, JoinGroupRequest, JoinGroupResponse};
+
+use super::member::{
+    Member, MemberId, Parked, Protocol, Terms, new_member_id, protocols_bytes, requested_bytes,
+};
+use super::{ClassicGroup, State, Turn};
+use crate::step::{GroupResponse, RequestContext};
+
+/// From this version on a dynamic member joins with an id that it was given (KIP-394).
+const MEMBER_ID_REQUIRED_VERSION: i16 = 4;
+/// From this version on the leader can be told to leave the assignment as it is (KIP-814).
+const SKIP_ASSIGNMENT_VERSION: i16 = 9;
+/// Before this version the protocol's name may not be null.
+const NULLABLE_PROTOCOL_VERSION: i16 = 7;
+/// How long a new member's first join may stay parked: it cannot heartbeat yet, and its connection may be gone.
+const NEW_MEMBER_JOIN_TIMEOUT_MS: i64 = 5 * 60 * 1_000;
+/// Members may offer several protocols but the record holds one, so memory may take this many times the record.
+const PROTOCOLS_PER_MEMBER: usize = 8;
+
+/// A JoinGroup response that only says no.
+pub(crate) fn join_error(parked: Parked, member_id: &str, error: ErrorCode) -> GroupResponse {
+    GroupResponse::JoinGroup(JoinGroupResponse {
+        error_code: error.0,
+        member_id: member_id.to_owned().into(),
+        protocol_name: protocol_name(parked, None),
+        ..JoinGroupResponse::default()
+    })
+}
+
+/// The protocol's name as the version of the request can carry it.
+fn protocol_name(parked: Parked, name: Option<&str>) -> Option<riverrun_protocol::Str<'static>> {
+    match name {
+        None if parked.api_version < NULLABLE_PROTOCOL_VERSION => Some("".into()),
+        name => name.map(|name| name.to_owned().into()),
+    }
+}
+
+impl ClassicGroup {
+    /// Handles a JoinGroup whose session time-out and group id are in order.
+    pub(crate) fn join(
+        &mut self,
+        turn: &mut Turn<'_>,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+    ) {
+        if let Err((member_id, error)) = self.try_join(turn, context, request) {
+            let parked = Parked::of(context);
+            turn.step.push_reply(context.token, join_error(parked, &member_id, error));
+        }
+    }
+
+    /// Joins or names the refusal and the member id that goes with it.
+    fn try_join(
+        &mut self,
+        turn: &mut Turn<'_>,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+    ) -> Result<(), (String, ErrorCode)> {
+        let member_id = &*request.member_id;
+        if !self.has_room_for(member_id, turn) {
+            self.remove(turn, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
+            self.maybe_complete_join(turn);
+            return Err((String::new(), ErrorCode::GROUP_MAX_SIZE_REACHED));
+        }
+        if !self.has_memory_for(request, turn) {
+            return Err((member_id.to_owned(), ErrorCode::GROUP_MAX_SIZE_REACHED));
+        }
+        if !self.supports(&request.protocol_type, request.protocols.iter().map(|p| &*p.name)) {
+            return Err((member_id.to_owned(), ErrorCode::INCONSISTENT_GROUP_PROTOCOL));
+        }
+        if member_id.is_empty() {
+            self.join_unknown(turn, context, request);
+            Ok(())
+        } else if self.pending.contains_key(member_id) && request.group_instance_id.is_none() {
+            self.add_and_rebalance(turn, context, request, member_id.into());
+            Ok(())
+        } else {
+            self.validate_member(member_id, request.group_instance_id.as_deref())
+                .map_err(|error| (member_id.to_owned(), error))?;
+            self.rejoin(turn, context, request);
+            Ok(())
+        }
+    }
+
+    /// Whether the group may grow by this member. While members rejoin, those that have are counted, so that after
+    /// the bound was lowered the last to come back are the ones to go.
+    fn has_room_for(&self, member_id: &str, turn: &Turn<'_>) -> bool {
+        let member = self.members.get(member_id);
+        match self.state {
+            State::Empty => true,
+            State::PreparingRebalance => {
+                member.is_some_and(|m| m.awaiting_join.is_some()) || self.awaiting_join < turn.config.max_size
+            }
+            State::CompletingRebalance | State::Stable => {
+                member.is_some() || self.members.len() < turn.config.max_size
+            }
+        }
+    }
+
+    /// Whether the group may keep what this member says about itself.
+    fn has_memory_for(&self, request: &JoinGroupRequest<'_>, turn: &Turn<'_>) -> bool {
+        let limit = turn.config.group_metadata_max_bytes.saturating_mul(PROTOCOLS_PER_MEMBER);
+        let replaced =
+            self.members.get(&*request.member_id).map_or(0, |m| protocols_bytes(&m.terms.protocols));
+        self.protocols_bytes - replaced + requested_bytes(&request.protocols) <= limit
+    }
+
+    /// A client without a member id: a static one gets its place, a dynamic one an id.
+    fn join_unknown(
+        &mut self,
+        turn: &mut Turn<'_>,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+    ) {
+        let instance_id = request.group_instance_id.as_deref();
+        let new_id = new_member_id(context, instance_id);
+        let predecessor = instance_id.and_then(|instance_id| self.static_members.get(instance_id).cloned());
+        if let Some(old_id) = predecessor {
+            self.replace_static(turn, context, request, &old_id, new_id);
+        } else if instance_id.is_none() && context.api_version >= MEMBER_ID_REQUIRED_VERSION {
+            self.hand_out_id(turn, context, request, new_id);
+        } else {
+            self.add_and_rebalance(turn, context, request, new_id);
+        }
+    }
+
+    /// Gives out a member id and waits for it to come back. As many ids may be out as members may be in; the one
+    /// that would expire first makes room.
+    fn hand_out_id(
+        &mut self,
+        turn: &mut Turn<'_>,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+        new_id: MemberId,
+    ) {
+        if self.pending.len() >= turn.config.max_size {
+            let oldest =
+                self.pending.iter().min_by_key(|(_, expires_at)| **expires_at).map(|(id, _)| id.clone());
+            oldest.and_then(|id| self.pending.remove(&id));
+        }
+        let reply = join_error(Parked::of(context), &new_id, ErrorCode::MEMBER_ID_REQUIRED);
+        turn.step.push_reply(context.token, reply);
+        self.pending.insert(new_id, turn.after(request.session_timeout_ms.into()));
+    }
+
+    /// Takes a new member in.
+    fn add_and_rebalance(
+        &mut self,
+        turn: &mut Turn<'_>,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+        member_id: MemberId,
+    ) {
+        if self.state == State::PreparingRebalance && self.previous == State::Empty {
+            self.new_member_added = true;
+        }
+        self.pending.remove(&member_id);
+        if self.members.is_empty() {
+            self.protocol_type = Some(request.protocol_type.to_string());
+        }
+        let member = Member {
+            instance_id: request.group_instance_id.as_deref().map(str::to_owned),
+            client_id: context.client_id.to_owned(),
+            client_host: context.client_host.to_owned(),
+            terms: Terms::of(request, context.api_version),
+            assignment: Vec::new(),
+            awaiting_join: None,
+            awaiting_sync: None,
+            is_new: true,
+            expires_at: Some(turn.after(NEW_MEMBER_JOIN_TIMEOUT_MS)),
+        };
+        self.insert(member_id.clone(), member);
+        self.park_join(turn, &member_id, Parked::of(context));
+        self.rebalance_or_complete_join(turn);
+    }
+
+    /// A known member joins again: because a rebalance is on, because something changed, or because it missed the
+    /// reply.
+    fn rejoin(&mut self, turn: &mut Turn<'_>, context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) {
+        let member_id = &*request.member_id;
+        let unchanged = self.members.get(member_id).is_some_and(|m| m.matches(&request.protocols));
+        let current_is_enough = match self.state {
+            State::Empty | State::PreparingRebalance => false,
+            State::CompletingRebalance => unchanged,
+            // The leader rejoins to have something new assigned that members' metadata does not show, such as
+            // partitions that were added.
+            State::Stable => unchanged && !self.is_leader(member_id),
+        };
+        if current_is_enough {
+            let reply = self.joined(member_id, Parked::of(context), false);
+            turn.step.push_reply(context.token, reply);
+            return;
+        }
+        self.set_terms(member_id, Terms::of(request, context.api_version));
+        self.park_join(turn, member_id, Parked::of(context));
+        self.rebalance_or_complete_join(turn);
+    }
+
+    /// A static member is back under its instance id: the old member id is fenced, everything else stays, and as
+    /// long as the group's protocol stays too, nobody else notices.
+    fn replace_static(
+        &mut self,
+        turn: &mut Turn<'_>,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+        old_id: &str,
+        new_id: MemberId,
+    ) {
+        let old_leader = self.leader.clone();
+        self.rename_static(turn, old_id, &new_id);
+        self.set_terms(&new_id, Terms::of(request, context.api_version));
+        self.extend_session(turn, &new_id);
+        let unaffected = self.state == State::Stable && self.protocol == self.select_protocol();
+        if !unaffected {
+            self.park_join(turn, &new_id, Parked::of(context));
+            return self.rebalance_or_complete_join(turn);
+        }
+        let record = self.to_record();
+        self.mark_persisted();
+        turn.step.records.push(record);
+        let reply = self.replaced(&new_id, Parked::of(context), old_leader.as_deref());
+        turn.step.push_reply(context.token, reply);
+    }
+
+    /// The answer to a static member that took over its place in a stable group. An old client that was the leader
+    /// is told its old id, so that it does not assign anew.
+    fn replaced(&self, new_id: &str, parked: Parked, old_leader: Option<&str>) -> GroupResponse {
+        if parked.api_version >= SKIP_ASSIGNMENT_VERSION {
+            return self.joined(new_id, parked, self.is_leader(new_id));
+        }
+        let mut response = self.join_response(new_id, parked);
+        response.leader = old_leader.unwrap_or_default().to_owned().into();
+        response.members = Vec::new();
+        GroupResponse::JoinGroup(response)
+    }
+
+    /// The answer to a member of the current generation.
+    pub(super) fn joined(&self, member_id: &str, parked: Parked, skip_assignment: bool) -> GroupResponse {
+        let mut response = self.join_response(member_id, parked);
+        response.skip_assignment = skip_assignment;
+        GroupResponse::JoinGroup(response)
+    }
+
+    /// The current generation as one member sees it; the leader sees everyone.
+    fn join_response(&self, member_id: &str, parked: Parked) -> JoinGroupResponse<'static> {
+        JoinGroupResponse {
+            error_code: ErrorCode::NONE.0,
+            generation_id: self.generation,
+            protocol_type: self.protocol_type.clone().map(Into::into),
+            protocol_name: protocol_name(parked, self.protocol.as_deref()),
+            leader: self.leader.as_deref().unwrap_or_default().to_owned().into(),
+            member_id: member_id.to_owned().into(),
+            members: if self.is_leader(member_id) { self.response_members() } else { Vec::new() },
+            ..JoinGroupResponse::default()
+        }
+    }
+
+    /// All members with their metadata in the chosen protocol.
+    fn response_members(&self) -> Vec<JoinGroupResponseMember<'static>> {
+        let member = |(id, member): (&MemberId, &Member)| JoinGroupResponseMember {
+            member_id: id.to_string().into(),
+            group_instance_id: member.instance_id.clone().map(Into::into),
+            metadata: member.metadata(self.protocol()).to_vec().into(),
+        };
+        self.members.iter().map(member).collect()
+    }
+
+    /// Whether this member is the leader.
+    pub(super) fn is_leader(&self, member_id: &str) -> bool {
+        self.leader.as_deref() == Some(member_id)
+    }
+
+    /// Adds a member to the maps and counts. The id and the instance id are new.
+    pub(super) fn insert(&mut self, member_id: MemberId, member: Member) {
+        if let Some(instance_id) = &member.instance_id {
+            self.static_members.insert(instance_id.clone(), member_id.clone());
+        }
+        self.count_protocols(&member.terms.protocols);
+        if self.leader.is_none() {
+            self.leader = Some(member_id.clone());
+        }
+        self.members.insert(member_id, member);
+    }
+
+    /// Removes a member, or an id that was given out. Its parked requests are answered with `error`; if it led,
+    /// another member leads.
+    pub(super) fn remove(&mut self, turn: &mut Turn<'_>, member_id: &str, error: ErrorCode) {
+        self.pending.remove(member_id);
+        self.pending_sync.remove(member_id);
+        let Some(member) = self.members.remove(member_id) else { return };
+        self.discount_protocols(&member.terms.protocols);
+        if let Some(instance_id) = &member.instance_id {
+            self.static_members.remove(instance_id);
+        }
+        if let Some(parked) = member.awaiting_join {
+            self.awaiting_join -= 1;
+            turn.step.push_reply(parked.token, join_error(parked, "", error));
+        }
+        if let Some(parked) = member.awaiting_sync {
+            turn.step.push_reply(parked.token, super::sync::sync_error(error));
+        }
+        if self.is_leader(member_id) {
+            self.leader = self.members.keys().next().cloned();
+        }
+    }
+
+    /// Gives a static member's place to a new member id and fences whoever waits under the old one.
+    fn rename_static(&mut self, turn: &mut Turn<'_>, old_id: &str, new_id: &MemberId) {
+        let Some(mut member) = self.members.remove(old_id) else { return };
+        if let Some(parked) = member.awaiting_join.take() {
+            self.awaiting_join -= 1;
+            turn.step.push_reply(parked.token, join_error(parked, old_id, ErrorCode::FENCED_INSTANCE_ID));
+        }
+        if let Some(parked) = member.awaiting_sync.take() {
+            turn.step.push_reply(parked.token, super::sync::sync_error(ErrorCode::FENCED_INSTANCE_ID));
+        }
+        if self.pending_sync.remove(old_id) {
+            self.pending_sync.insert(new_id.clone());
+        }
+        if self.is_leader(old_id) {
+            self.leader = Some(new_id.clone());
+        }
+        if let Some(instance_id) = &member.instance_id {
+            self.static_members.insert(instance_id.clone(), new_id.clone());
+        }
+        member.is_new = false;
+        self.members.insert(new_id.clone(), member);
+    }
+
+    /// Replaces what a member asks for.
+    fn set_terms(&mut self, member_id: &str, terms: Terms) {
+        let Some(member) = self.members.get_mut(member_id) else { return };
+        let old = std::mem::replace(&mut member.terms, terms.clone());
+        self.discount_protocols(&old.protocols);
+        self.count_protocols(&terms.protocols);
+    }
+
+    /// Parks a member's join. If it had one parked already, that client has given up on it: it is told to try again.
+    fn park_join(&mut self, turn: &mut Turn<'_>, member_id: &str, parked: Parked) {
+        let Some(member) = self.members.get_mut(member_id) else { return };
+        match member.awaiting_join.replace(parked) {
+            None => self.awaiting_join += 1,
+            Some(old) => {
+                let reply = join_error(old, member_id, ErrorCode::REBALANCE_IN_PROGRESS);
+                turn.step.push_reply(old.token, reply);
+            }
+        }
+    }
+
+    /// Counts one member's protocols in.
+    fn count_protocols(&mut self, protocols: &[Protocol]) {
+        self.protocols_bytes += protocols_bytes(protocols);
+        for name in distinct_names(protocols) {
+            *self.votes.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Counts one member's protocols out.
+    fn discount_protocols(&mut self, protocols: &[Protocol]) {
+        self.protocols_bytes -= protocols_bytes(protocols);
+        for name in distinct_names(protocols) {
+            if let Some(count) = self.votes.get_mut(name) {
+                *count -= 1;
+                if *count == 0 {
+                    self.votes.remove(name);
+                }
+            }
+        }
+    }
+}
+
+/// Each name once, so that a member that lists a protocol twice is one supporter of it.
+fn distinct_names(protocols: &[Protocol]) -> std::collections::BTreeSet<&str> {
+    protocols.iter().map(|protocol| protocol.name.as_str()).collect()
+}

@@ -1,0 +1,163 @@
+//! One member of a classic group.
+//!
+//! Owns what the coordinator remembers of a member between its requests, and how a member is compared and described.
+
+use std::sync::Arc;
+
+use riverrun_protocol::JoinGroupRequest;
+use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
+use riverrun_types::{TimestampMs, limits};
+
+use crate::step::{ReplyToken, RequestContext};
+
+/// A member's id. The coordinator makes it from the client id or the instance id and a UUID.
+pub(crate) type MemberId = Arc<str>;
+
+/// A request that waits for other members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parked {
+    /// Where the reply goes.
+    pub(crate) token: ReplyToken,
+    /// Version of the request, which decides what the reply may hold.
+    pub(crate) api_version: i16,
+}
+
+impl Parked {
+    /// The request that is being handled.
+    pub(crate) fn of(context: &RequestContext<'_>) -> Self {
+        Self { token: context.token, api_version: context.api_version }
+    }
+}
+
+/// A protocol (for consumers: an assignor) that a member supports, with what it says about itself in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Protocol {
+    /// Name of the protocol.
+    pub(crate) name: String,
+    /// The member's metadata, opaque to the coordinator except for the topics of consumers.
+    pub(crate) metadata: Vec<u8>,
+}
+
+/// Memory of a protocol beside its name and metadata, so that a million empty ones count too.
+const PROTOCOL_OVERHEAD_BYTES: usize = 48;
+
+/// What a member asks for when it joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// How long it may take to rejoin and to sync.
+    pub(crate) rebalance_timeout_ms: i32,
+    /// How long it may be silent.
+    pub(crate) session_timeout_ms: i32,
+    /// What it supports, in order of its preference.
+    pub(crate) protocols: Vec<Protocol>,
+}
+
+impl Terms {
+    /// Reads the terms out of a request. Version 0 has one time-out for both.
+    pub(crate) fn of(request: &JoinGroupRequest<'_>, api_version: i16) -> Self {
+        let rebalance_timeout_ms =
+            if api_version == 0 { request.session_timeout_ms } else { request.rebalance_timeout_ms };
+        let protocols = request.protocols.iter().map(|protocol| Protocol {
+            name: protocol.name.to_string(),
+            metadata: protocol.metadata.to_vec(),
+        });
+        Self {
+            rebalance_timeout_ms: rebalance_timeout_ms.max(0),
+            session_timeout_ms: request.session_timeout_ms,
+            protocols: protocols.collect(),
+        }
+    }
+}
+
+/// Size in memory of the protocols of one member.
+pub(crate) fn protocols_bytes(protocols: &[Protocol]) -> usize {
+    protocols.iter().map(|p| p.name.len() + p.metadata.len() + PROTOCOL_OVERHEAD_BYTES).sum()
+}
+
+/// Size in memory of the protocols that a request asks for, before anything is copied.
+pub(crate) fn requested_bytes(protocols: &[JoinGroupRequestProtocol<'_>]) -> usize {
+    protocols.iter().map(|p| p.name.len() + p.metadata.len() + PROTOCOL_OVERHEAD_BYTES).sum()
+}
+
+/// A member.
+///
+/// Invariants: `awaiting_join` is only set while the group prepares a rebalance; `awaiting_sync` only while it
+/// completes one. Both are changed by the group alone, which counts them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// `group.instance.id` of a static member.
+    pub(crate) instance_id: Option<String>,
+    /// Client id at its join.
+    pub(crate) client_id: String,
+    /// Address at its join.
+    pub(crate) client_host: String,
+    /// What it asked for.
+    pub(crate) terms: Terms,
+    /// What the leader gave it; empty before the first sync.
+    pub(crate) assignment: Vec<u8>,
+    /// Its JoinGroup request that waits for the rebalance.
+    pub(crate) awaiting_join: Option<Parked>,
+    /// Its SyncGroup request that waits for the leader.
+    pub(crate) awaiting_sync: Option<Parked>,
+    /// It has never seen a join complete, so it does not heartbeat yet.
+    pub(crate) is_new: bool,
+    /// When it is removed unless it is heard of; `None` while a parked request proves it alive.
+    pub(crate) expires_at: Option<TimestampMs>,
+}
+
+impl Member {
+    /// Whether it waits for a rebalance or the leader, so that silence is no sign of death. A new member may have
+    /// gone away while parked, so it does not count.
+    pub(crate) fn is_excused(&self) -> bool {
+        !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
+    }
+
+    /// Its metadata in this protocol; empty if it does not support it.
+    pub(crate) fn metadata(&self, protocol: &str) -> &[u8] {
+        self.terms.protocols.iter().find(|p| p.name == protocol).map_or(&[], |p| &p.metadata)
+    }
+
+    /// Whether it rejoins with exactly what it said before.
+    pub(crate) fn matches(&self, protocols: &[JoinGroupRequestProtocol<'_>]) -> bool {
+        let ours = &self.terms.protocols;
+        ours.len() == protocols.len()
+            && ours.iter().zip(protocols).all(|(a, b)| a.name == *b.name && a.metadata == *b.metadata)
+    }
+}
+
+/// A new member id: the client's own name for itself, then a UUID in Java's spelling. A name that leaves no room for
+/// the UUID in a string of the wire is cut.
+pub(crate) fn new_member_id(context: &RequestContext<'_>, instance_id: Option<&str>) -> MemberId {
+    let uuid = random_uuid(context.random);
+    let prefix = instance_id.unwrap_or(context.client_id);
+    let room = limits::NAME_BYTES_MAX - uuid.len() - 1;
+    let prefix = &prefix[..prefix.floor_char_boundary(room)];
+    format!("{prefix}-{uuid}").into()
+}
+
+/// Bytes as a version 4 UUID in its usual spelling.
+fn random_uuid(mut bytes: [u8; 16]) -> String {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let value = u128::from_be_bytes(bytes);
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        value >> 96,
+        value >> 80 & 0xffff,
+        value >> 64 & 0xffff,
+        value >> 48 & 0xffff,
+        value & 0xffff_ffff_ffff
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_id_ends_in_a_version_4_uuid() {
+        let uuid = random_uuid([0xff; 16]);
+        assert_eq!(uuid, "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        assert_eq!(random_uuid([0; 16]), "00000000-0000-4000-8000-000000000000");
+    }
+}

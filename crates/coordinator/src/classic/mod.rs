@@ -1,0 +1,313 @@
+//! Groups of the classic protocol: members join, the coordinator picks a protocol and a leader, the leader assigns.
+//!
+//! Owns the state of one group and the rules that every request checks. `join` handles JoinGroup, `sync` SyncGroup,
+//! `session` heartbeats, leaving and commits, `rebalance` moves the group from state to state, `timers` acts on
+//! what is due, `persist` writes and restores it. What KIP-848 calls a classic *member* of a consumer group does not
+//! exist here: the two kinds never mix.
+//!
+//! ```text
+//!            join                all joined, or time-out            leader's sync
+//!   Empty --------> Preparing ----------------------------> Completing ----------> Stable
+//!     ^             Rebalance <---------------------------- Rebalance               |
+//!     |   nobody      |  ^       join, leave, expiry                                |
+//!     +---------------+  +----------------------------------------------------------+
+//! ```
+
+mod join;
+mod member;
+mod persist;
+mod rebalance;
+mod session;
+mod sync;
+mod timers;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use riverrun_protocol::{ErrorCode, consumer_protocol};
+use riverrun_types::TimestampMs;
+
+use crate::GroupConfig;
+use crate::group::Committer;
+use crate::step::Step;
+
+pub(crate) use member::{Member, MemberId, Parked};
+pub(crate) use join::join_error;
+pub(crate) use session::leave_response;
+pub(crate) use sync::sync_error;
+
+/// Where a classic group is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No members; offsets may remain.
+    Empty,
+    /// Members are joining.
+    PreparingRebalance,
+    /// All have joined; the leader's assignment is awaited.
+    CompletingRebalance,
+    /// Everyone may fetch its assignment.
+    Stable,
+}
+
+impl State {
+    /// The state's name on the wire.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::PreparingRebalance => "PreparingRebalance",
+            Self::CompletingRebalance => "CompletingRebalance",
+            Self::Stable => "Stable",
+        }
+    }
+}
+
+/// What ends the joining phase at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinTimer {
+    /// The first rebalance of an empty group: wait a little for more members, and again if some came.
+    Initial {
+        /// When to look.
+        at: TimestampMs,
+        /// How long this wait is.
+        delay_ms: i64,
+        /// How much longer it may be prolonged.
+        remaining_ms: i64,
+    },
+    /// Whoever has not rejoined by then is out.
+    Rebalance {
+        /// When.
+        at: TimestampMs,
+    },
+}
+
+impl JoinTimer {
+    /// When the timer fires.
+    fn at(self) -> TimestampMs {
+        match self {
+            Self::Initial { at, .. } | Self::Rebalance { at } => at,
+        }
+    }
+}
+
+/// One input that is being applied to a group: its time, the options, and the step that grows from it.
+pub(crate) struct Turn<'a> {
+    /// Now.
+    pub(crate) now: TimestampMs,
+    /// The options.
+    pub(crate) config: &'a GroupConfig,
+    /// What comes out.
+    pub(crate) step: Step,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn that has led to nothing yet.
+    pub(crate) fn new(now: TimestampMs, config: &'a GroupConfig) -> Self {
+        Self { now, config, step: Step::default() }
+    }
+
+    /// The moment `ms` from now. Never now itself: a time-out of zero would be due again while it is acted on.
+    fn after(&self, ms: i64) -> TimestampMs {
+        TimestampMs(self.now.0.saturating_add(ms.max(1)))
+    }
+}
+
+/// A classic group.
+///
+/// Invariants: `Empty` if and only if a completed rebalance left no members (while `PreparingRebalance` may have
+/// none for a moment); the leader is a member, and there is one if there are members; `awaiting_join` counts the
+/// members with a parked join; `votes` counts the members that support each protocol; `static_members` maps each
+/// instance id to the one member that has it; `pending` and `members` share no id; every member has a protocol that
+/// all support. `check` in the tests names each.
+#[derive(Debug)]
+pub(crate) struct ClassicGroup {
+    group_id: Arc<str>,
+    state: State,
+    /// The state before this one: a rebalance that began from `Empty` waits out the initial delay.
+    previous: State,
+    /// When the state was entered; unknown in groups that an old version wrote.
+    state_since: Option<TimestampMs>,
+    generation: i32,
+    protocol_type: Option<String>,
+    protocol: Option<String>,
+    leader: Option<MemberId>,
+    members: BTreeMap<MemberId, Member>,
+    static_members: BTreeMap<String, MemberId>,
+    /// Ids that were given out and have not joined yet (KIP-394), each with its end.
+    pending: BTreeMap<MemberId, TimestampMs>,
+    /// Members that owe a sync in this generation.
+    pending_sync: BTreeSet<MemberId>,
+    awaiting_join: usize,
+    votes: BTreeMap<String, usize>,
+    /// Memory of all members' protocols.
+    protocols_bytes: usize,
+    /// What consumers read; `None` if that is not known.
+    subscribed: Option<BTreeSet<String>>,
+    /// A member came during the initial delay, so it may be prolonged.
+    new_member_added: bool,
+    join_timer: Option<JoinTimer>,
+    sync_deadline: Option<TimestampMs>,
+    /// Whether a record of the group is in the log, so that deleting it takes a tombstone.
+    persisted: bool,
+}
+
+impl ClassicGroup {
+    /// A group without members, of which the log knows nothing.
+    pub(crate) fn new(group_id: Arc<str>, now: TimestampMs) -> Self {
+        Self {
+            group_id,
+            state: State::Empty,
+            previous: State::Empty,
+            state_since: Some(now),
+            generation: 0,
+            protocol_type: None,
+            protocol: None,
+            leader: None,
+            members: BTreeMap::new(),
+            static_members: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            pending_sync: BTreeSet::new(),
+            awaiting_join: 0,
+            votes: BTreeMap::new(),
+            protocols_bytes: 0,
+            subscribed: None,
+            new_member_added: false,
+            join_timer: None,
+            sync_deadline: None,
+            persisted: false,
+        }
+    }
+
+    /// The state's name on the wire.
+    pub(crate) fn state_name(&self) -> &'static str {
+        self.state.name()
+    }
+
+    /// The protocol type of its members, past or present.
+    pub(crate) fn protocol_type(&self) -> Option<&str> {
+        self.protocol_type.as_deref()
+    }
+
+    /// The protocol that the members agreed on; empty until they have.
+    pub(crate) fn protocol(&self) -> &str {
+        self.protocol.as_deref().unwrap_or_default()
+    }
+
+    /// Whether the group is settled, so that metadata and assignments may be shown.
+    pub(crate) fn is_stable(&self) -> bool {
+        self.state == State::Stable
+    }
+
+    /// Its members, in order of their ids.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&MemberId, &Member)> {
+        self.members.iter()
+    }
+
+    /// Whether nobody is in it and no rebalance is on.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state == State::Empty
+    }
+
+    /// Whether nothing would be lost with it: nobody in it, nobody on the way, and no record in the log.
+    pub(crate) fn is_vanishing(&self) -> bool {
+        self.is_empty() && self.pending.is_empty() && !self.persisted
+    }
+
+    /// Whether somebody was given an id and may join any moment.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Whether the log knows the group.
+    pub(crate) fn is_persisted(&self) -> bool {
+        self.persisted
+    }
+
+    /// Whether its members are consumers, whose subscriptions the coordinator can read; others, such as Connect,
+    /// keep what they read to themselves.
+    pub(crate) fn is_of_consumers(&self) -> bool {
+        self.protocol_type.as_deref() == Some(consumer_protocol::PROTOCOL_TYPE)
+    }
+
+    /// Whether members read this topic. Where that is not known yet, consumers are taken to read everything.
+    pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
+        match &self.subscribed {
+            Some(topics) => topics.contains(topic),
+            None => self.is_of_consumers(),
+        }
+    }
+
+    /// Since when an offset committed at `committed` is unused: since the group is empty, or, in a stable group of
+    /// consumers that do not read the topic, since the commit. `None` while the group keeps its offsets (KIP-211).
+    pub(crate) fn unused_since(&self, committed: TimestampMs) -> Option<TimestampMs> {
+        if self.protocol_type.is_none() {
+            Some(committed)
+        } else if self.is_empty() {
+            Some(self.state_since.unwrap_or(committed))
+        } else {
+            (self.is_stable() && self.is_of_consumers() && self.subscribed.is_some()).then_some(committed)
+        }
+    }
+
+    /// Checks that the request comes from a member, and, if it names an instance id, from its present holder.
+    pub(crate) fn validate_member(&self, member_id: &str, instance_id: Option<&str>) -> Result<(), ErrorCode> {
+        if let Some(instance_id) = instance_id {
+            match self.static_members.get(instance_id) {
+                None => return Err(ErrorCode::UNKNOWN_MEMBER_ID),
+                Some(holder) if **holder != *member_id => return Err(ErrorCode::FENCED_INSTANCE_ID),
+                Some(_) => {}
+            }
+        }
+        if self.members.contains_key(member_id) { Ok(()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) }
+    }
+
+    /// Whether the committer may commit. Without membership only an empty group takes commits; between join and
+    /// sync nobody may commit, because the partitions may already be another's.
+    pub(crate) fn validate_commit(&self, committer: &Committer<'_>) -> Result<(), ErrorCode> {
+        if committer.epoch < 0 && self.is_empty() {
+            return Ok(());
+        }
+        if committer.epoch < 0 && committer.member_id.is_empty() && committer.instance_id.is_none() {
+            return Err(ErrorCode::UNKNOWN_MEMBER_ID);
+        }
+        self.validate_member(committer.member_id, committer.instance_id)?;
+        if committer.epoch != self.generation {
+            return Err(ErrorCode::ILLEGAL_GENERATION);
+        }
+        if self.state == State::CompletingRebalance {
+            return Err(ErrorCode::REBALANCE_IN_PROGRESS);
+        }
+        Ok(())
+    }
+
+    /// Whether a member of this protocol type that supports these protocols could be in the group with everyone
+    /// who is.
+    fn supports<'p>(&self, protocol_type: &str, mut protocols: impl Iterator<Item = &'p str>) -> bool {
+        // A rebalance from empty may have lost its members again: then, too, there is nobody to agree with.
+        if self.members.is_empty() {
+            return !protocol_type.is_empty() && protocols.next().is_some();
+        }
+        self.protocol_type.as_deref() == Some(protocol_type)
+            && protocols.any(|name| self.votes.get(name) == Some(&self.members.len()))
+    }
+
+    /// What the members read, if they are consumers and all say so in Kafka's format.
+    fn compute_subscribed(&self) -> Option<BTreeSet<String>> {
+        if !self.is_of_consumers() {
+            return None;
+        }
+        if self.members.is_empty() {
+            return Some(BTreeSet::new());
+        }
+        let protocol = self.protocol.as_deref()?;
+        let mut topics = BTreeSet::new();
+        for member in self.members.values() {
+            let subscription = consumer_protocol::decode_subscription(member.metadata(protocol)).ok()?;
+            topics.extend(subscription.topics.into_iter().map(Cow::into_owned));
+        }
+        Some(topics)
+    }
+}

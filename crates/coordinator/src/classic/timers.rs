@@ -1,0 +1,115 @@
+//! What happens by itself: sessions end, the join phase ends, members that owe a sync are late.
+//!
+//! Owns the deadlines of a group. They are acted on in the order of their times.
+
+use riverrun_protocol::ErrorCode;
+use riverrun_types::TimestampMs;
+
+use super::{ClassicGroup, JoinTimer, MemberId, State, Turn};
+
+/// Something that is due.
+enum Due {
+    Session(MemberId),
+    Pending(MemberId),
+    Join(JoinTimer),
+    Sync,
+}
+
+impl ClassicGroup {
+    /// When something is due next.
+    pub(crate) fn next_deadline(&self) -> Option<TimestampMs> {
+        let sessions = self.members.values().filter_map(|member| member.expires_at);
+        let pending = self.pending.values().copied();
+        let join = self.join_timer.map(JoinTimer::at);
+        sessions.chain(pending).chain(join).chain(self.sync_deadline).min()
+    }
+
+    /// Acts on everything that is due by now, the earliest first. What that starts is due later than now, so this
+    /// ends.
+    pub(crate) fn expire(&mut self, turn: &mut Turn<'_>) {
+        while let Some(due) = self.first_due(turn.now) {
+            match due {
+                Due::Session(id) => self.end_session(turn, &id),
+                Due::Pending(id) => {
+                    self.pending.remove(&id);
+                    self.complete_join_if_nobody_is_missing(turn);
+                }
+                Due::Join(JoinTimer::Initial { delay_ms, remaining_ms, .. }) => {
+                    self.end_initial_delay(turn, delay_ms, remaining_ms);
+                }
+                Due::Join(JoinTimer::Rebalance { .. }) => self.complete_join(turn),
+                Due::Sync => self.remove_late_syncers(turn),
+            }
+        }
+    }
+
+    /// The earliest deadline that has passed; between equals, joins before syncs before sessions.
+    fn first_due(&self, now: TimestampMs) -> Option<Due> {
+        let join = self.join_timer.map(|timer| (timer.at(), 0));
+        let sync = self.sync_deadline.map(|at| (at, 1));
+        let pending = self.pending.iter().min_by_key(|(_, at)| **at);
+        let session =
+            self.members.iter().filter_map(|(id, m)| Some((id, m.expires_at?))).min_by_key(|(_, at)| *at);
+        let earliest = [join, sync, pending.map(|(_, at)| (*at, 2)), session.map(|(_, at)| (at, 3))];
+        let (at, kind) = earliest.into_iter().flatten().min()?;
+        if at > now {
+            return None;
+        }
+        Some(match kind {
+            0 => Due::Join(self.join_timer?),
+            1 => Due::Sync,
+            2 => Due::Pending(pending?.0.clone()),
+            _ => Due::Session(session?.0.clone()),
+        })
+    }
+
+    /// A member has not been heard of. One that waits in a rebalance is excused; any other is out.
+    fn end_session(&mut self, turn: &mut Turn<'_>, member_id: &str) {
+        let Some(member) = self.members.get_mut(member_id) else { return };
+        member.expires_at = None;
+        if member.is_excused() {
+            return;
+        }
+        self.remove(turn, member_id, ErrorCode::UNKNOWN_MEMBER_ID);
+        match self.state {
+            State::Stable | State::CompletingRebalance => self.prepare_rebalance(turn),
+            State::Empty | State::PreparingRebalance => self.complete_join_if_nobody_is_missing(turn),
+        }
+    }
+
+    /// Somebody who was waited for is gone. Unlike an ordinary join this may end the initial delay: when the last
+    /// member is lost, the group is empty at once.
+    fn complete_join_if_nobody_is_missing(&mut self, turn: &mut Turn<'_>) {
+        if self.state == State::PreparingRebalance && self.all_have_joined() {
+            self.complete_join(turn);
+        }
+    }
+
+    /// The rebalance time-out has passed since the generation began: members that have not synced are out.
+    fn remove_late_syncers(&mut self, turn: &mut Turn<'_>) {
+        self.sync_deadline = None;
+        let late = std::mem::take(&mut self.pending_sync);
+        if late.is_empty() {
+            return;
+        }
+        for id in &late {
+            self.remove(turn, id, ErrorCode::UNKNOWN_MEMBER_ID);
+        }
+        self.prepare_rebalance(turn);
+    }
+
+    /// Starts every member's session anew, after a load.
+    pub(crate) fn restart_sessions(&mut self, now: TimestampMs) {
+        for member in self.members.values_mut() {
+            let session_timeout_ms = i64::from(member.terms.session_timeout_ms);
+            member.expires_at = Some(TimestampMs(now.0.saturating_add(session_timeout_ms)));
+        }
+    }
+
+    /// After a load: a group that is larger than is allowed by now rebalances, and the last to rejoin are out.
+    pub(crate) fn shrink_after_load(&mut self, turn: &mut Turn<'_>) {
+        if self.members.len() > turn.config.max_size {
+            self.prepare_rebalance(turn);
+        }
+    }
+}

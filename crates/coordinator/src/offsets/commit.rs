@@ -1,0 +1,181 @@
+//! OffsetCommit: who may commit, and what of a commit is taken.
+//!
+//! Owns the checks of a commit, each partition by itself: one that is refused does not hold back the others.
+
+use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use riverrun_protocol::{ErrorCode, OffsetCommitRequest, OffsetCommitResponse};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
+
+use super::CommittedOffset;
+use crate::classic::Turn;
+use crate::group::{Committer, Group, GroupEntry};
+use crate::records;
+use crate::shard::Shard;
+use crate::step::{GroupResponse, RequestContext, Step};
+use crate::topics::TopicMetadata;
+
+/// From this version on an unknown group is named as such.
+const GROUP_ID_NOT_FOUND_VERSION: i16 = 9;
+/// From this version on topics are named by id.
+const TOPIC_ID_VERSION: i16 = 10;
+
+/// A topic of the request as the metadata knows it.
+struct Resolved<'a> {
+    name: &'a str,
+    /// What is stored: the id if the client gave it.
+    stored_id: TopicId,
+    /// The topic's id, however the client named it.
+    id: TopicId,
+    partition_count: i32,
+}
+
+/// Finds a request's topic by what its version names it with.
+fn resolve<'a>(
+    topic: &'a OffsetCommitRequestTopic<'_>,
+    api_version: i16,
+    topics: &'a dyn TopicMetadata,
+) -> Result<Resolved<'a>, ErrorCode> {
+    let (name, id, stored_id) = if api_version >= TOPIC_ID_VERSION {
+        let name = topics.topic_name(topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+        (name, topic.topic_id, topic.topic_id)
+    } else {
+        let id = topics.topic_id(&topic.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        (&*topic.name, id, TopicId::ZERO)
+    };
+    let partition_count = topics.partition_count(id).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    Ok(Resolved { name, stored_id, id, partition_count })
+}
+
+impl Shard {
+    /// Handles an OffsetCommit. Topics and partitions that do not exist are refused; so is everything if the
+    /// committer is not who may commit now. A client without membership makes the group if there is none.
+    pub fn offset_commit(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &OffsetCommitRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Step {
+        let committer = Committer {
+            member_id: &request.member_id,
+            instance_id: request.group_instance_id.as_deref(),
+            epoch: request.generation_id_or_member_epoch,
+            api_version: context.api_version,
+        };
+        let admitted = self.admit_commit(context.now, &request.group_id, &committer);
+        let mut commit = Commit { shard: self, context, request, committer, admitted, step: Step::default() };
+        let mut response = OffsetCommitResponse::default();
+        for topic in &request.topics {
+            response.topics.push(commit.topic(topic, topics));
+        }
+        let mut step = commit.step;
+        step.push_reply(context.token, GroupResponse::OffsetCommit(response));
+        self.finish_commit(&request.group_id);
+        step
+    }
+
+    /// Finds or makes the group, asks it, and takes the commit as a sign of life.
+    fn admit_commit(
+        &mut self,
+        now: TimestampMs,
+        group_id: &str,
+        committer: &Committer<'_>,
+    ) -> Result<(), ErrorCode> {
+        if !self.groups.contains_key(group_id) {
+            if committer.epoch >= 0 && committer.api_version >= GROUP_ID_NOT_FOUND_VERSION {
+                return Err(ErrorCode::GROUP_ID_NOT_FOUND);
+            }
+            if committer.epoch >= 0 {
+                return Err(ErrorCode::ILLEGAL_GENERATION);
+            }
+            self.create(group_id, GroupEntry::new(Group::Simple))?;
+        }
+        let Some(entry) = self.groups.get_mut(group_id) else { return Err(ErrorCode::GROUP_ID_NOT_FOUND) };
+        entry.group.validate_commit(committer)?;
+        if let Group::Classic(group) = &mut entry.group {
+            group.note_commit(&Turn::new(now, &self.config), committer.member_id);
+        }
+        Ok(())
+    }
+
+    /// A commit only moves deadlines away, so that the timers can stay; a group made for nothing goes.
+    fn finish_commit(&mut self, group_id: &str) {
+        if self.groups.get(group_id).is_some_and(|entry| matches!(entry.group, Group::Simple)) {
+            self.finish(group_id);
+        }
+    }
+}
+
+/// One commit on its way through its partitions.
+struct Commit<'a> {
+    shard: &'a mut Shard,
+    context: &'a RequestContext<'a>,
+    request: &'a OffsetCommitRequest<'a>,
+    committer: Committer<'a>,
+    admitted: Result<(), ErrorCode>,
+    step: Step,
+}
+
+impl Commit<'_> {
+    /// Commits one topic's partitions.
+    fn topic(
+        &mut self,
+        topic: &OffsetCommitRequestTopic<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> OffsetCommitResponseTopic<'static> {
+        let resolved = resolve(topic, self.context.api_version, topics);
+        let partition = |partition: &OffsetCommitRequestPartition<'_>| {
+            let outcome = match &resolved {
+                Ok(resolved) => self.partition(resolved, partition),
+                Err(error) => Err(*error),
+            };
+            OffsetCommitResponsePartition {
+                partition_index: partition.partition_index,
+                error_code: outcome.err().unwrap_or(ErrorCode::NONE).0,
+            }
+        };
+        OffsetCommitResponseTopic {
+            partitions: topic.partitions.iter().map(partition).collect(),
+            name: topic.name.to_string().into(),
+            topic_id: topic.topic_id,
+        }
+    }
+
+    /// Commits one partition.
+    fn partition(
+        &mut self,
+        topic: &Resolved<'_>,
+        partition: &OffsetCommitRequestPartition<'_>,
+    ) -> Result<(), ErrorCode> {
+        let index = partition.partition_index;
+        if !(0..topic.partition_count).contains(&index) {
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
+        self.admitted?;
+        let config = &self.shard.config;
+        let metadata = partition.committed_metadata.as_deref().unwrap_or_default();
+        if metadata.len() > config.offset_metadata_max_bytes {
+            return Err(ErrorCode::OFFSET_METADATA_TOO_LARGE);
+        }
+        let Some(entry) = self.shard.groups.get_mut(&*self.request.group_id) else {
+            return Err(ErrorCode::GROUP_ID_NOT_FOUND);
+        };
+        entry.group.validate_partition_commit(&self.committer, topic.id, index)?;
+        if entry.offsets.len() >= config.group_offsets_max && !entry.offsets.contains(topic.name, index) {
+            return Err(ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
+        }
+        let now = self.context.now;
+        let retention_ms = self.request.retention_time_ms;
+        let committed = CommittedOffset {
+            offset: Offset(partition.committed_offset),
+            leader_epoch: LeaderEpoch(partition.committed_leader_epoch),
+            metadata: metadata.into(),
+            committed_at: now,
+            expires_at: (retention_ms >= 0).then_some(TimestampMs(now.0.saturating_add(retention_ms))),
+            topic_id: topic.stored_id,
+        };
+        self.step.records.push(records::offset_commit(&self.request.group_id, topic.name, index, &committed));
+        entry.offsets.insert(topic.name, index, committed);
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Committed offsets: what is kept of them, and how a group's offsets are looked up.
+//!
+//! Owns the offsets of one group. `commit` handles OffsetCommit, `fetch` OffsetFetch, `delete` OffsetDelete and the
+//! deletion of topics, `expiry` looks for what nobody needs any more.
+
+mod commit;
+mod delete;
+mod expiry;
+mod fetch;
+
+use std::collections::BTreeMap;
+
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
+
+pub use fetch::{offset_fetch_groups, offset_fetch_response};
+
+/// One committed offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The next offset that the group wants to read. Clients may commit anything; it is stored as it came.
+    pub offset: Offset,
+    /// Leader epoch of the last record read, or [`LeaderEpoch::UNKNOWN`].
+    pub leader_epoch: LeaderEpoch,
+    /// Whatever the client wants to keep beside it.
+    pub metadata: Box<str>,
+    /// When it was committed.
+    pub committed_at: TimestampMs,
+    /// When it expires whatever the group does, if an old client asked for its own retention.
+    pub expires_at: Option<TimestampMs>,
+    /// Id of the topic if the client named it by id, else [`TopicId::ZERO`].
+    pub topic_id: TopicId,
+}
+
+/// The offsets of one group.
+///
+/// Invariants: `count` is the number of offsets; no topic is kept without one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupOffsets {
+    by_topic: BTreeMap<Box<str>, BTreeMap<i32, CommittedOffset>>,
+    count: usize,
+}
+
+impl GroupOffsets {
+    /// Whether the group has committed nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many offsets there are.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The offset of one partition.
+    pub(crate) fn get(&self, topic: &str, partition: i32) -> Option<&CommittedOffset> {
+        self.by_topic.get(topic)?.get(&partition)
+    }
+
+    /// Whether there is an offset for the partition.
+    pub(crate) fn contains(&self, topic: &str, partition: i32) -> bool {
+        self.get(topic, partition).is_some()
+    }
+
+    /// Sets the offset of one partition.
+    pub(crate) fn insert(&mut self, topic: &str, partition: i32, offset: CommittedOffset) {
+        let partitions = match self.by_topic.get_mut(topic) {
+            Some(partitions) => partitions,
+            None => self.by_topic.entry(topic.into()).or_default(),
+        };
+        if partitions.insert(partition, offset).is_none() {
+            self.count += 1;
+        }
+    }
+
+    /// Forgets the offset of one partition; tells whether there was one.
+    pub(crate) fn remove(&mut self, topic: &str, partition: i32) -> bool {
+        let Some(partitions) = self.by_topic.get_mut(topic) else { return false };
+        if partitions.remove(&partition).is_none() {
+            return false;
+        }
+        self.count -= 1;
+        if partitions.is_empty() {
+            self.by_topic.remove(topic);
+        }
+        true
+    }
+
+    /// The topics with their offsets, in order of names and partitions.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = (&str, &BTreeMap<i32, CommittedOffset>)> {
+        self.by_topic.iter().map(|(topic, partitions)| (&**topic, partitions))
+    }
+
+    /// Every offset with its topic and partition.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, i32, &CommittedOffset)> {
+        self.topics().flat_map(|(topic, partitions)| {
+            partitions.iter().map(move |(partition, offset)| (topic, *partition, offset))
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! The records of `__consumer_offsets` that this crate writes and reads, byte for byte as Kafka's.
+//!
+//! Owns the choice of versions: each value is written in the oldest version that can say what it says, so that the
+//! tools of older releases read it too. The layouts themselves are `riverrun_protocol::offsets_topic`'s.
+
+use riverrun_protocol::offsets_topic::{
+    self, GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue,
+    RecordKey,
+};
+use riverrun_protocol::{Decode, DecodeError, Encode};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
+
+use crate::error::ReplayError;
+use crate::offsets::CommittedOffset;
+use crate::step::OffsetsRecord;
+
+/// The one version of an offset's value that has an expiry of its own.
+const OFFSET_WITH_EXPIRY_VERSION: i16 = 1;
+/// Version of an offset's value that names no topic id.
+const OFFSET_VERSION: i16 = 3;
+/// Version of an offset's value that names the topic id.
+const OFFSET_WITH_TOPIC_ID_VERSION: i16 = 4;
+/// Version of a classic group's value.
+const GROUP_METADATA_VERSION: i16 = 3;
+
+/// A record that sets a value. What is encoded here was built here: a name that does not fit its 16-bit length
+/// cannot have come in over the wire, whose strings are no longer.
+pub(crate) fn put<K: RecordKey, V: Encode>(key: &K, value: &V, version: i16) -> OffsetsRecord {
+    let key = offsets_topic::encode_key(key).expect("a key of ours fits its format");
+    let value = offsets_topic::encode_value(value, version).expect("a value of ours fits its format");
+    OffsetsRecord { key, value: Some(value) }
+}
+
+/// A record that deletes a key.
+pub(crate) fn tombstone<K: RecordKey>(key: &K) -> OffsetsRecord {
+    OffsetsRecord { key: offsets_topic::encode_key(key).expect("a key of ours fits its format"), value: None }
+}
+
+/// Reads the value of a record; `record` names it in the error.
+pub(crate) fn read<'a, V: Decode<'a>>(record: &'static str, value: &'a [u8]) -> Result<V, ReplayError> {
+    offsets_topic::decode_value(value).map_err(|source| match source {
+        DecodeError::UnsupportedVersion(version) => ReplayError::NewerVersion { record, version },
+        source => ReplayError::Value { record, source },
+    })
+}
+
+/// The key of one committed offset.
+fn offset_key<'a>(group: &'a str, topic: &'a str, partition: i32) -> OffsetCommitKey<'a> {
+    OffsetCommitKey { group: group.into(), topic: topic.into(), partition }
+}
+
+/// The record of one committed offset.
+pub(crate) fn offset_commit(
+    group: &str,
+    topic: &str,
+    partition: i32,
+    offset: &CommittedOffset,
+) -> OffsetsRecord {
+    let version = match (offset.expires_at, offset.topic_id) {
+        (Some(_), _) => OFFSET_WITH_EXPIRY_VERSION,
+        (None, TopicId::ZERO) => OFFSET_VERSION,
+        (None, _) => OFFSET_WITH_TOPIC_ID_VERSION,
+    };
+    let value = OffsetCommitValue {
+        offset: offset.offset.0,
+        leader_epoch: offset.leader_epoch.0,
+        metadata: (&*offset.metadata).into(),
+        commit_timestamp: offset.committed_at.0,
+        expire_timestamp: offset.expires_at.unwrap_or(TimestampMs::NONE).0,
+        topic_id: offset.topic_id,
+    };
+    put(&offset_key(group, topic, partition), &value, version)
+}
+
+/// The record that deletes one committed offset.
+pub(crate) fn offset_tombstone(group: &str, topic: &str, partition: i32) -> OffsetsRecord {
+    tombstone(&offset_key(group, topic, partition))
+}
+
+/// The committed offset in a record's value.
+pub(crate) fn read_offset(value: &[u8]) -> Result<CommittedOffset, ReplayError> {
+    let value: OffsetCommitValue<'_> = read("OffsetCommit", value)?;
+    Ok(CommittedOffset {
+        offset: Offset(value.offset),
+        leader_epoch: LeaderEpoch(value.leader_epoch),
+        metadata: (&*value.metadata).into(),
+        committed_at: TimestampMs(value.commit_timestamp),
+        expires_at: (value.expire_timestamp >= 0).then_some(TimestampMs(value.expire_timestamp)),
+        topic_id: value.topic_id,
+    })
+}
+
+/// The committed offset in the value of a record of the oldest type.
+pub(crate) fn read_legacy_offset(value: &[u8]) -> Result<CommittedOffset, ReplayError> {
+    let value: LegacyOffsetCommitValue<'_> = read("LegacyOffsetCommit", value)?;
+    Ok(CommittedOffset {
+        offset: Offset(value.offset),
+        leader_epoch: LeaderEpoch::UNKNOWN,
+        metadata: (&*value.metadata).into(),
+        committed_at: TimestampMs(value.commit_timestamp),
+        expires_at: None,
+        topic_id: TopicId::ZERO,
+    })
+}
+
+/// The record of a classic group.
+pub(crate) fn group_metadata(group_id: &str, value: &GroupMetadataValue<'_>) -> OffsetsRecord {
+    put(&GroupMetadataKey { group: group_id.into() }, value, GROUP_METADATA_VERSION)
+}
+
+/// The record that deletes a classic group.
+pub(crate) fn group_metadata_tombstone(group_id: &str) -> OffsetsRecord {
+    tombstone(&GroupMetadataKey { group: group_id.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn committed(expires_at: Option<i64>, topic_id: TopicId) -> CommittedOffset {
+        CommittedOffset {
+            offset: Offset(42),
+            leader_epoch: LeaderEpoch(if expires_at.is_some() { -1 } else { 5 }),
+            metadata: "note".into(),
+            committed_at: TimestampMs(1_000),
+            expires_at: expires_at.map(TimestampMs),
+            topic_id,
+        }
+    }
+
+    #[test]
+    fn an_offset_is_written_in_the_oldest_version_that_can_say_it_and_read_back() {
+        let id = TopicId([7; 16]);
+        let cases = [
+            (committed(None, TopicId::ZERO), 3),
+            (committed(Some(9), TopicId::ZERO), 1),
+            (committed(None, id), 4),
+        ];
+        for (offset, version) in cases {
+            let value = offset_commit("g", "t", 1, &offset).value.unwrap();
+            assert_eq!(value[..2], i16::to_be_bytes(version), "{offset:?}");
+            assert_eq!(read_offset(&value).unwrap(), offset);
+        }
+    }
+
+    #[test]
+    fn an_offset_has_the_bytes_that_kafka_writes() {
+        let record = offset_commit("g", "t", 1, &committed(None, TopicId::ZERO));
+        assert_eq!(record.key, b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x01");
+        let value = b"\x00\x03\0\0\0\0\0\0\0\x2a\0\0\0\x05\x00\x04note\0\0\0\0\0\0\x03\xe8";
+        assert_eq!(record.value.as_deref(), Some(&value[..]));
+        assert_eq!(offset_tombstone("g", "t", 1), OffsetsRecord { key: record.key, value: None });
+    }
+
+    #[test]
+    fn a_value_of_a_newer_version_is_refused_by_name() {
+        let error = read_offset(&[0, 9, 0]).unwrap_err();
+        assert!(matches!(error, ReplayError::NewerVersion { record: "OffsetCommit", version: 9 }), "{error}");
+    }
+
+    #[test]
+    fn a_cut_value_is_refused() {
+        let mut value = offset_commit("g", "t", 1, &committed(None, TopicId::ZERO)).value.unwrap();
+        while value.pop().is_some() {
+            assert!(read_offset(&value).is_err(), "{} bytes", value.len());
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The groups of one partition of `__consumer_offsets`.
+//!
+//! Owns the map of groups, the bound on their number, and the timers; and it routes each request to the group it
+//! names. What a request means is decided by `classic`, `consumer`, `offsets` and `admin`.
+//!
+//! A shard begins empty; the shell replays the partition's records into it, calls [`Shard::on_loaded`] and only then
+//! hands it requests. It calls [`Shard::expire`] when [`Shard::next_deadline`] comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use riverrun_protocol::{
+    ErrorCode, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, LeaveGroupRequest, LeaveGroupResponse,
+    SyncGroupRequest,
+};
+use riverrun_types::TimestampMs;
+
+use crate::GroupConfig;
+use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, sync_error};
+use crate::group::{Group, GroupEntry};
+use crate::offsets::CommittedOffset;
+use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
+
+/// The groups of one partition.
+///
+/// Invariants: `timers` holds exactly the `scheduled` of every group; there are at most `groups_max` groups, unless
+/// the log held more; after each call no group is left that has neither members, offsets, a record nor anybody on
+/// the way in.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) config: GroupConfig,
+    pub(crate) groups: BTreeMap<Arc<str>, GroupEntry>,
+    timers: BTreeSet<(TimestampMs, Arc<str>)>,
+    /// When expired offsets are looked for next; unset until the load is over.
+    next_sweep: Option<TimestampMs>,
+}
+
+impl Shard {
+    /// A shard without groups.
+    pub fn new(config: GroupConfig) -> Self {
+        Self { config, groups: BTreeMap::new(), timers: BTreeSet::new(), next_sweep: None }
+    }
+
+    /// Replaces the options: what is decided from now on goes by these.
+    pub fn set_config(&mut self, config: GroupConfig) {
+        self.config = config;
+    }
+
+    /// All records are replayed: members get a new session, and time begins to count.
+    pub fn on_loaded(&mut self, now: TimestampMs) -> Step {
+        self.next_sweep = Some(after(now, self.config.offsets_retention_check_interval_ms));
+        let mut turn = Turn::new(now, &self.config);
+        for entry in self.groups.values_mut() {
+            entry.group.restart_sessions(now, &self.config);
+            if let Group::Classic(group) = &mut entry.group {
+                group.shrink_after_load(&mut turn);
+            }
+        }
+        let step = turn.step;
+        for group_id in self.group_ids() {
+            self.finish(&group_id);
+        }
+        step
+    }
+
+    /// When [`Shard::expire`] has something to do; `None` as long as there is nothing to wait for.
+    pub fn next_deadline(&self) -> Option<TimestampMs> {
+        let sweep = self.next_sweep.filter(|_| !self.groups.is_empty());
+        self.timers.first().map(|(at, _)| *at).into_iter().chain(sweep).min()
+    }
+
+    /// Acts on everything that is due by now: sessions, rebalances, expired offsets.
+    pub fn expire(&mut self, now: TimestampMs) -> Step {
+        let mut step = Step::default();
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+            && let Some((_, group_id)) = self.timers.pop_first()
+        {
+            step.append(self.expire_group(now, &group_id));
+        }
+        if self.next_sweep.is_some_and(|at| at <= now) {
+            self.next_sweep = Some(after(now, self.config.offsets_retention_check_interval_ms));
+            step.append(self.sweep(now));
+        }
+        step
+    }
+
+    /// Acts on what is due in one group, whose timer was taken out.
+    fn expire_group(&mut self, now: TimestampMs, group_id: &Arc<str>) -> Step {
+        let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
+        entry.scheduled = None;
+        let mut turn = Turn::new(now, &self.config);
+        match &mut entry.group {
+            Group::Simple => {}
+            Group::Classic(group) => group.expire(&mut turn),
+            Group::Consumer(group) => turn.step.records = group.expire(group_id, now),
+        }
+        let step = turn.step;
+        self.finish(group_id);
+        step
+    }
+
+    /// Handles a JoinGroup. The reply comes with a later step if the group has to wait for other members.
+    pub fn join_group(&mut self, context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) -> Step {
+        let group_id = &*request.group_id;
+        let tombstones = match self.open_classic(context.now, request) {
+            Ok(tombstones) => tombstones,
+            Err(error) => {
+                let reply = join_error(Parked::of(context), &request.member_id, error);
+                return Step::reply(context.token, reply);
+            }
+        };
+        let mut turn = Turn::new(context.now, &self.config);
+        turn.step.records = tombstones;
+        if let Some(GroupEntry { group: Group::Classic(group), .. }) = self.groups.get_mut(group_id) {
+            group.join(&mut turn, context, request);
+        }
+        let step = turn.step;
+        self.finish(group_id);
+        step
+    }
+
+    /// Makes sure that the group of a JoinGroup is a classic one, and returns the tombstones of what it was. A new
+    /// group is only made for a member without an id, and an empty KIP-848 group only taken over by one. A live one
+    /// is left alone: its members and the newcomer could not agree on anything.
+    fn open_classic(
+        &mut self,
+        now: TimestampMs,
+        request: &JoinGroupRequest<'_>,
+    ) -> Result<Vec<OffsetsRecord>, ErrorCode> {
+        let group_id = &*request.group_id;
+        if group_id.is_empty() {
+            return Err(ErrorCode::INVALID_GROUP_ID);
+        }
+        let session_range = self.config.min_session_timeout_ms..=self.config.max_session_timeout_ms;
+        if !session_range.contains(&request.session_timeout_ms) {
+            return Err(ErrorCode::INVALID_SESSION_TIMEOUT);
+        }
+        match self.groups.get(group_id).map(|entry| &entry.group) {
+            Some(Group::Classic(_)) => return Ok(Vec::new()),
+            Some(group) if !group.is_empty() => return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL),
+            _ if !request.member_id.is_empty() => return Err(ErrorCode::UNKNOWN_MEMBER_ID),
+            _ if request.protocol_type.is_empty() || request.protocols.is_empty() => {
+                return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL);
+            }
+            _ => {}
+        }
+        let group = ClassicGroup::new(group_id.into(), now);
+        self.replace(group_id, Group::Classic(Box::new(group)))
+    }
+
+    /// Makes the group of a KIP-848 member, or takes an empty classic one over; returns the tombstones of what it
+    /// was. A live classic group is none of this member's: `GROUP_ID_NOT_FOUND`, as in Kafka without migration.
+    pub(crate) fn open_consumer(&mut self, group_id: &str) -> Result<Vec<OffsetsRecord>, ErrorCode> {
+        match self.groups.get(group_id).map(|entry| &entry.group) {
+            Some(Group::Consumer(_)) => return Ok(Vec::new()),
+            Some(group) if !group.is_empty() => return Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            _ => {}
+        }
+        self.replace(group_id, Group::Consumer(Box::default()))
+    }
+
+    /// Puts an empty group in place of what is there, which is empty too, and keeps its offsets. Ids that a classic
+    /// group had given out are forgotten: who comes back with one is told that it is unknown.
+    fn replace(&mut self, group_id: &str, group: Group) -> Result<Vec<OffsetsRecord>, ErrorCode> {
+        let Some(entry) = self.groups.get_mut(group_id) else {
+            return self.create(group_id, GroupEntry::new(group)).map(|()| Vec::new());
+        };
+        let tombstones = entry.group.tombstones(group_id);
+        entry.group = group;
+        Ok(tombstones)
+    }
+
+    /// Handles a SyncGroup. The reply comes with a later step while the leader's assignment is awaited.
+    pub fn sync_group(&mut self, context: &RequestContext<'_>, request: &SyncGroupRequest<'_>) -> Step {
+        let group_id = &*request.group_id;
+        let mut turn = Turn::new(context.now, &self.config);
+        match self.groups.get_mut(group_id) {
+            _ if group_id.is_empty() => {
+                turn.step.push_reply(context.token, sync_error(ErrorCode::INVALID_GROUP_ID));
+            }
+            Some(GroupEntry { group: Group::Classic(group), .. }) => group.sync(&mut turn, context, request),
+            _ => turn.step.push_reply(context.token, sync_error(ErrorCode::UNKNOWN_MEMBER_ID)),
+        }
+        let step = turn.step;
+        self.finish(group_id);
+        step
+    }
+
+    /// Handles a Heartbeat of a classic member. It only moves deadlines away, so the timers stay as they are.
+    pub fn heartbeat(&mut self, context: &RequestContext<'_>, request: &HeartbeatRequest<'_>) -> Step {
+        let error = match self.groups.get_mut(&*request.group_id) {
+            _ if request.group_id.is_empty() => ErrorCode::INVALID_GROUP_ID,
+            Some(GroupEntry { group: Group::Classic(group), .. }) => {
+                group.heartbeat(&Turn::new(context.now, &self.config), request)
+            }
+            _ => ErrorCode::UNKNOWN_MEMBER_ID,
+        };
+        let response = HeartbeatResponse { error_code: error.0, ..HeartbeatResponse::default() };
+        Step::reply(context.token, GroupResponse::Heartbeat(response))
+    }
+
+    /// Handles a LeaveGroup: by members themselves, or by an admin for static members.
+    pub fn leave_group(&mut self, context: &RequestContext<'_>, request: &LeaveGroupRequest<'_>) -> Step {
+        let group_id = &*request.group_id;
+        let mut turn = Turn::new(context.now, &self.config);
+        let response = match self.groups.get_mut(group_id) {
+            _ if group_id.is_empty() => LeaveGroupResponse {
+                error_code: ErrorCode::INVALID_GROUP_ID.0,
+                ..LeaveGroupResponse::default()
+            },
+            Some(GroupEntry { group: Group::Classic(group), .. }) => {
+                group.leave(&mut turn, request, context.api_version)
+            }
+            _ => leave_response(request, context.api_version, |_| ErrorCode::UNKNOWN_MEMBER_ID),
+        };
+        turn.step.push_reply(context.token, GroupResponse::LeaveGroup(response));
+        let step = turn.step;
+        self.finish(group_id);
+        step
+    }
+
+    /// Every committed offset: group, topic, partition, offset. For metrics and lag.
+    pub fn committed_offsets(&self) -> impl Iterator<Item = (&str, &str, i32, &CommittedOffset)> {
+        self.groups.iter().flat_map(|(group_id, entry)| {
+            entry
+                .offsets
+                .iter()
+                .map(move |(topic, partition, offset)| (&**group_id, topic, partition, offset))
+        })
+    }
+
+    /// How many groups there are.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Adds a group if there is room for one more.
+    pub(crate) fn create(&mut self, group_id: &str, entry: GroupEntry) -> Result<(), ErrorCode> {
+        if self.groups.len() >= self.config.groups_max {
+            return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
+        }
+        self.groups.insert(group_id.into(), entry);
+        Ok(())
+    }
+
+    /// Every group's id.
+    fn group_ids(&self) -> Vec<Arc<str>> {
+        self.groups.keys().cloned().collect()
+    }
+
+    /// To be called when a step may have moved a group's deadlines closer or emptied it: drops what is left of a
+    /// group that is nothing any more, and sees to it that the shard wakes up in time.
+    pub(crate) fn finish(&mut self, group_id: &str) {
+        let Some(entry) = self.groups.get_mut(group_id) else { return };
+        if matches!(&entry.group, Group::Classic(group) if group.is_vanishing()) {
+            entry.group = Group::Simple;
+        }
+        if matches!(entry.group, Group::Simple) && entry.offsets.is_empty() {
+            return self.forget(group_id);
+        }
+        let deadline = entry.group.next_deadline();
+        self.wake_by(group_id, deadline);
+    }
+
+    /// Removes a group and its timer.
+    pub(crate) fn forget(&mut self, group_id: &str) {
+        if let Some((group_id, entry)) = self.groups.remove_entry(group_id)
+            && let Some(at) = entry.scheduled
+        {
+            self.timers.remove(&(at, group_id));
+        }
+    }
+
+    /// Sees to it that the group is looked at by `deadline`. A timer that is earlier stays: it is cheaper to wake up
+    /// in vain once than to move the timer with each heartbeat.
+    pub(crate) fn wake_by(&mut self, group_id: &str, deadline: Option<TimestampMs>) {
+        let Some((group_id, entry)) = self.groups.get_key_value(group_id) else { return };
+        let (group_id, scheduled) = (group_id.clone(), entry.scheduled);
+        let keep = match (scheduled, deadline) {
+            (Some(scheduled), Some(deadline)) => scheduled <= deadline,
+            (scheduled, deadline) => scheduled == deadline,
+        };
+        if keep {
+            return;
+        }
+        if let Some(at) = scheduled {
+            self.timers.remove(&(at, group_id.clone()));
+        }
+        if let Some(entry) = self.groups.get_mut(&group_id) {
+            entry.scheduled = deadline;
+        }
+        if let Some(at) = deadline {
+            self.timers.insert((at, group_id));
+        }
+    }
+}
+
+/// The moment `ms` after `now`.
+fn after(now: TimestampMs, ms: i64) -> TimestampMs {
+    TimestampMs(now.0.saturating_add(ms.max(1)))
+}
