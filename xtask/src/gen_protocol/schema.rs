@@ -2,7 +2,7 @@
 //!
 //! Owns the grammar and every rule that a schema file must keep, so that the emitters can rely on it. Refuses,
 //! with file and line: unknown words, struct types that nothing defines, structs that contain themselves, tags
-//! that do not count up from zero, records inside tagged fields.
+//! that do not count up from zero, records that are inside a tagged field or never null, arrays of arrays.
 //!
 //! One file per request or family. `#` begins a comment, indentation is two spaces per level.
 //!

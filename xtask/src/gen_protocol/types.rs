@@ -31,7 +31,7 @@ pub(super) fn field_type(message: &Message, field: &Field) -> String {
     if is_option(field) { format!("Option<{inner}>") } else { inner }
 }
 
-/// Whether the field is an `Option`. Records always are, as null and empty differ for both that there are.
+/// Whether the field is an `Option`. Records always are: the schema's reader sees to it.
 pub(super) fn is_option(field: &Field) -> bool {
     field.nullable.is_some()
 }
