@@ -344,6 +344,11 @@ fn check_field(message: &Message, field: &Field) -> Result<()> {
     if let Some(name) = field.kind.struct_name() {
         ensure!(message.structs.iter().any(|s| s.name == name), "no struct {name}");
     }
+    if let Type::Array(element) = &field.kind {
+        ensure!(!matches!(**element, Type::Array(_) | Type::Records), "an array of arrays or records");
+    }
+    let may_be_null_always = field.nullable == Some(field.versions);
+    ensure!(field.kind != Type::Records || may_be_null_always, "records that are never null");
     ensure!(
         field.default.as_deref() != Some("null") || field.nullable.is_some(),
         "null by default, never null"
