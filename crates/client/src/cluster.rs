@@ -1,0 +1,433 @@
+//! The servers: where they are, which leads what, and one connection to each for each purpose.
+//!
+//! Owns the metadata cache and the connections of one client. Metadata is asked for when it is needed and not
+//! known, when it is older than `metadata_max_age`, and when an answer shows that it is stale.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use riverrun_protocol::find_coordinator_response::Coordinator;
+use riverrun_protocol::metadata_request::MetadataRequestTopic;
+use riverrun_protocol::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
+use riverrun_protocol::{
+    ApiKey, ErrorCode, FindCoordinatorRequest, MetadataRequest, MetadataResponse, ProduceRequest, Request,
+};
+use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, TopicId};
+use tokio::time::Instant;
+
+use crate::connection::{Connection, ConnectionOptions, ResponseFrame};
+use crate::error::ClientError;
+
+/// Key type of a group in FindCoordinator.
+const KEY_TYPE_GROUP: i8 = 0;
+/// First version of FindCoordinator that asks for several keys at once.
+const COORDINATOR_KEYS_SINCE: i16 = 4;
+/// First version of Metadata whose request says whether topics may be made.
+const AUTO_CREATE_SINCE: i16 = 4;
+
+/// How to reach a cluster, and how long to wait for it.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// `host:port` of one or more servers; the others are learnt from these.
+    pub bootstrap: Vec<String>,
+    /// The client's name for itself, shown by the server's tools.
+    pub client_id: String,
+    /// Time for a connection to come up.
+    pub connect_timeout: Duration,
+    /// Time for an answer, beyond what a request itself asks the server to wait.
+    pub request_timeout: Duration,
+    /// Time in which retriable errors are retried before they are reported.
+    pub retry_timeout: Duration,
+    /// Pause between two attempts.
+    pub retry_backoff: Duration,
+    /// Age at which metadata is asked for again.
+    pub metadata_max_age: Duration,
+    /// Unanswered requests on one connection at most.
+    pub in_flight_max: usize,
+}
+
+impl ClusterOptions {
+    /// Defaults, with these servers to begin with (`host:port`, separated by commas).
+    pub fn new(bootstrap: &str) -> Self {
+        Self {
+            bootstrap: bootstrap.split(',').map(|address| address.trim().to_owned()).collect(),
+            client_id: "riverrun".to_owned(),
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            retry_timeout: Duration::from_secs(60),
+            retry_backoff: Duration::from_millis(100),
+            metadata_max_age: Duration::from_secs(300),
+            in_flight_max: 5,
+        }
+    }
+}
+
+/// A server of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its id.
+    pub id: NodeId,
+    /// Host as it advertises itself.
+    pub host: String,
+    /// Port as it advertises itself.
+    pub port: i32,
+    /// Its rack or zone.
+    pub rack: Option<String>,
+}
+
+/// A partition of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionInfo {
+    /// Index, from 0.
+    pub index: i32,
+    /// Who leads it; none while nobody does.
+    pub leader: Option<NodeId>,
+    /// Epoch of that leader.
+    pub leader_epoch: LeaderEpoch,
+    /// All its replicas.
+    pub replicas: Vec<NodeId>,
+    /// Those that are in sync.
+    pub in_sync: Vec<NodeId>,
+}
+
+/// A topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicInfo {
+    /// Name.
+    pub name: String,
+    /// Id; zero if the server has none.
+    pub id: TopicId,
+    /// Whether it is the server's own, such as `__consumer_offsets`.
+    pub internal: bool,
+    /// Its partitions, by index.
+    pub partitions: Vec<PartitionInfo>,
+}
+
+/// What a connection is for. A waiting fetch or join holds up what comes after it on the same connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Lane {
+    /// Produce, metadata, admin.
+    Data,
+    /// Fetches, which wait at the server.
+    Fetch,
+    /// Group membership, which waits for other members.
+    Group,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    nodes: BTreeMap<i32, Node>,
+    controller: Option<NodeId>,
+    cluster_id: Option<String>,
+    topics: HashMap<String, (Arc<TopicInfo>, Instant)>,
+}
+
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
+
+/// The servers as one client sees them. Cheap to share by `Arc`.
+///
+/// Invariants: at most one live connection for each node and lane.
+#[derive(Debug)]
+pub struct Cluster {
+    options: ClusterOptions,
+    known: Mutex<Known>,
+    slots: Mutex<HashMap<(NodeId, Lane), Slot>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cluster {
+    /// Reaches one of the bootstrap servers and learns of the others.
+    pub async fn connect(options: ClusterOptions) -> Result<Arc<Self>, ClientError> {
+        let cluster = Arc::new(Self { options, known: Mutex::default(), slots: Mutex::default() });
+        cluster.refresh(Some(&[]), false).await?;
+        Ok(cluster)
+    }
+
+    /// The options that it was made with.
+    pub fn options(&self) -> &ClusterOptions {
+        &self.options
+    }
+
+    /// The servers that are known now.
+    pub fn nodes(&self) -> Vec<Node> {
+        lock(&self.known).nodes.values().cloned().collect()
+    }
+
+    /// The cluster's id, if the server has said it.
+    pub fn cluster_id(&self) -> Option<String> {
+        lock(&self.known).cluster_id.clone()
+    }
+
+    /// Asks for these topics, or all with `None`, and remembers what the answer says. The result holds an entry
+    /// for each topic of the answer: an error of one topic does not hide the others.
+    pub async fn refresh(
+        &self,
+        names: Option<&[&str]>,
+        create: bool,
+    ) -> Result<Vec<Result<Arc<TopicInfo>, (String, ClientError)>>, ClientError> {
+        let request = MetadataRequest {
+            topics: names.map(|names| names.iter().copied().map(wanted_topic).collect()),
+            allow_auto_topic_creation: create,
+            ..Default::default()
+        };
+        let connection = self.any_connection().await?;
+        let version = connection.version_of(ApiKey::Metadata)?.max(AUTO_CREATE_SINCE);
+        let frame = connection.call(&request, version, Vec::new()).await?;
+        let answer = frame.decode::<MetadataRequest<'_>>()?;
+        Ok(self.learn(&answer))
+    }
+
+    fn learn(&self, answer: &MetadataResponse<'_>) -> Vec<Result<Arc<TopicInfo>, (String, ClientError)>> {
+        let mut known = lock(&self.known);
+        known.controller = (answer.controller_id >= 0).then_some(NodeId(answer.controller_id));
+        known.cluster_id = answer.cluster_id.as_ref().map(ToString::to_string);
+        known.nodes = answer
+            .brokers
+            .iter()
+            .map(|broker| {
+                let node = Node {
+                    id: NodeId(broker.node_id),
+                    host: broker.host.to_string(),
+                    port: broker.port,
+                    rack: broker.rack.as_ref().map(ToString::to_string),
+                };
+                (broker.node_id, node)
+            })
+            .collect();
+        let now = Instant::now();
+        let mut seen = Vec::with_capacity(answer.topics.len());
+        for topic in &answer.topics {
+            let name = topic.name.as_deref().unwrap_or_default().to_owned();
+            match ClientError::check(topic.error_code, None) {
+                Ok(()) => {
+                    let info = Arc::new(topic_info(topic, &name));
+                    known.topics.insert(name, (Arc::clone(&info), now));
+                    seen.push(Ok(info));
+                }
+                Err(error) => {
+                    known.topics.remove(&name);
+                    seen.push(Err((name, error)));
+                }
+            }
+        }
+        seen
+    }
+
+    /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
+    /// the time to do so.
+    pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
+        let max_age = self.options.metadata_max_age;
+        let fresh = |at: &Instant| at.elapsed() < max_age;
+        if let Some((topic, _)) = lock(&self.known).topics.get(name).filter(|(_, at)| fresh(at)) {
+            return Ok(Arc::clone(topic));
+        }
+        let deadline = Instant::now() + self.options.retry_timeout;
+        loop {
+            match self.ask_topic(name, create).await {
+                Ok(topic) if topic.partitions.iter().all(|partition| partition.leader.is_some()) => {
+                    return Ok(topic);
+                }
+                Ok(_) if Instant::now() < deadline => {}
+                Ok(topic) => return Ok(topic),
+                Err(error) if !is_worth_waiting(&error, create) || Instant::now() >= deadline => {
+                    return Err(error);
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(self.options.retry_backoff).await;
+        }
+    }
+
+    async fn ask_topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
+        let mut seen = self.refresh(Some(&[name]), create).await?;
+        match seen.pop() {
+            Some(Ok(topic)) => Ok(topic),
+            Some(Err((_, error))) => Err(error),
+            None => Err(ClientError::Server { code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message: None }),
+        }
+    }
+
+    /// Forgets a topic, so that the next look asks the server: its metadata proved stale.
+    pub fn forget_topic(&self, name: &str) {
+        lock(&self.known).topics.remove(name);
+    }
+
+    /// The leader of a partition.
+    pub(crate) async fn leader(&self, topic: &str, partition: i32) -> Result<NodeId, ClientError> {
+        let info = self.topic(topic, false).await?;
+        let found = usize::try_from(partition).ok().and_then(|index| info.partitions.get(index));
+        let code = match found {
+            Some(PartitionInfo { leader: Some(leader), .. }) => return Ok(*leader),
+            Some(_) => ErrorCode::LEADER_NOT_AVAILABLE,
+            None => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        };
+        self.forget_topic(topic);
+        Err(ClientError::Server { code, message: Some(format!("{topic}-{partition}")) })
+    }
+
+    /// The coordinator of a group, waiting while it is being found.
+    pub(crate) async fn coordinator(&self, group: &str) -> Result<NodeId, ClientError> {
+        let deadline = Instant::now() + self.options.retry_timeout;
+        loop {
+            match self.ask_coordinator(group).await {
+                Ok(node) => return Ok(node),
+                Err(error) if error.kind() != ErrorKind::Retry || Instant::now() >= deadline => {
+                    return Err(error);
+                }
+                Err(_) => tokio::time::sleep(self.options.retry_backoff).await,
+            }
+        }
+    }
+
+    async fn ask_coordinator(&self, group: &str) -> Result<NodeId, ClientError> {
+        let connection = self.any_connection().await?;
+        let version = connection.version_of(ApiKey::FindCoordinator)?;
+        let several = version >= COORDINATOR_KEYS_SINCE;
+        let request = FindCoordinatorRequest {
+            key: if several { "".into() } else { group.into() },
+            key_type: KEY_TYPE_GROUP,
+            coordinator_keys: if several { vec![group.into()] } else { Vec::new() },
+        };
+        let frame = connection.call(&request, version, Vec::new()).await?;
+        let answer = frame.decode::<FindCoordinatorRequest<'_>>()?;
+        let single = Coordinator {
+            node_id: answer.node_id,
+            host: answer.host.clone(),
+            port: answer.port,
+            error_code: answer.error_code,
+            error_message: answer.error_message.clone(),
+            ..Default::default()
+        };
+        let found = answer.coordinators.first().unwrap_or(&single);
+        ClientError::check(found.error_code, found.error_message.as_deref())?;
+        let node =
+            Node { id: NodeId(found.node_id), host: found.host.to_string(), port: found.port, rack: None };
+        lock(&self.known).nodes.entry(node.id.0).or_insert(node);
+        Ok(NodeId(found.node_id))
+    }
+
+    /// Sends a request to one server and waits for the answer.
+    pub(crate) async fn call<'a, R: Request<'a>>(
+        &self,
+        node: NodeId,
+        lane: Lane,
+        request: &R,
+    ) -> Result<ResponseFrame, ClientError> {
+        self.connection(node, lane).await?.call(request, i16::MAX, Vec::new()).await
+    }
+
+    /// Sends a request to the controller, or to any server where there is none.
+    pub(crate) async fn call_controller<'a, R: Request<'a>>(
+        &self,
+        request: &R,
+    ) -> Result<ResponseFrame, ClientError> {
+        let controller = lock(&self.known).controller;
+        match controller {
+            Some(node) => self.call(node, Lane::Data, request).await,
+            None => self.any_connection().await?.call(request, i16::MAX, Vec::new()).await,
+        }
+    }
+
+    /// Sends a request to any server.
+    pub(crate) async fn call_any<'a, R: Request<'a>>(
+        &self,
+        request: &R,
+    ) -> Result<ResponseFrame, ClientError> {
+        self.any_connection().await?.call(request, i16::MAX, Vec::new()).await
+    }
+
+    /// Sends a produce request with its batches; no answer comes with acks=0.
+    pub(crate) async fn produce(
+        &self,
+        node: NodeId,
+        request: &ProduceRequest<'_>,
+        records: Vec<Bytes>,
+    ) -> Result<Option<ResponseFrame>, ClientError> {
+        let connection = self.connection(node, Lane::Data).await?;
+        if request.acks == 0 {
+            return connection.send_only(request, records).await.map(|()| None);
+        }
+        connection.call(request, i16::MAX, records).await.map(Some)
+    }
+
+    /// The newest version of a request that this server and we know.
+    pub(crate) async fn version_of(&self, node: NodeId, api: ApiKey) -> Result<i16, ClientError> {
+        self.connection(node, Lane::Data).await?.version_of(api)
+    }
+
+    async fn any_connection(&self) -> Result<Arc<Connection>, ClientError> {
+        let nodes: Vec<NodeId> = lock(&self.known).nodes.values().map(|node| node.id).collect();
+        for node in nodes {
+            if let Ok(connection) = self.connection(node, Lane::Data).await {
+                return Ok(connection);
+            }
+        }
+        self.bootstrap_connection().await
+    }
+
+    async fn bootstrap_connection(&self) -> Result<Arc<Connection>, ClientError> {
+        let mut last = ClientError::Invalid("no bootstrap server is given".to_owned());
+        for address in &self.options.bootstrap {
+            match Connection::open(address, &self.connection_options()).await {
+                Ok(connection) => return Ok(Arc::new(connection)),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connection(&self, node: NodeId, lane: Lane) -> Result<Arc<Connection>, ClientError> {
+        let slot = Arc::clone(lock(&self.slots).entry((node, lane)).or_default());
+        let mut slot = slot.lock().await;
+        if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_broken()) {
+            return Ok(Arc::clone(connection));
+        }
+        let address = lock(&self.known).nodes.get(&node.0).map(|node| format!("{}:{}", node.host, node.port));
+        let address = address.ok_or_else(|| ClientError::Invalid(format!("node {} is not known", node.0)))?;
+        let connection = Arc::new(Connection::open(&address, &self.connection_options()).await?);
+        *slot = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    fn connection_options(&self) -> ConnectionOptions {
+        ConnectionOptions {
+            client_id: self.options.client_id.clone(),
+            connect_timeout: self.options.connect_timeout,
+            request_timeout: self.options.request_timeout,
+            in_flight_max: self.options.in_flight_max,
+        }
+    }
+}
+
+/// A topic that is being made answers "unknown" or "no leader" for a moment.
+fn is_worth_waiting(error: &ClientError, create: bool) -> bool {
+    match error.code() {
+        Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => create,
+        _ => error.kind() == ErrorKind::Retry,
+    }
+}
+
+fn wanted_topic(name: &str) -> MetadataRequestTopic<'_> {
+    MetadataRequestTopic { name: Some(name.into()), ..Default::default() }
+}
+
+fn topic_info(topic: &MetadataResponseTopic<'_>, name: &str) -> TopicInfo {
+    let mut partitions: Vec<PartitionInfo> = topic.partitions.iter().map(partition_info).collect();
+    partitions.sort_by_key(|partition| partition.index);
+    TopicInfo { name: name.to_owned(), id: topic.topic_id, internal: topic.is_internal, partitions }
+}
+
+fn partition_info(partition: &MetadataResponsePartition) -> PartitionInfo {
+    PartitionInfo {
+        index: partition.partition_index,
+        leader: (partition.leader_id >= 0).then_some(NodeId(partition.leader_id)),
+        leader_epoch: LeaderEpoch(partition.leader_epoch),
+        replicas: partition.replica_nodes.iter().copied().map(NodeId).collect(),
+        in_sync: partition.isr_nodes.iter().copied().map(NodeId).collect(),
+    }
+}

@@ -1,0 +1,286 @@
+//! One connection to one server: requests out in order, answers back in the same order.
+//!
+//! Guarantees that at most `in_flight_max` requests are unanswered, and that a caller that waits no longer does not
+//! disturb the others: its answer is read and dropped. Refuses answers that are longer than the bound or that
+//! belong to another request; both end the connection.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use riverrun_protocol::{
+    ApiKey, ApiVersionsRequest, ApiVersionsResponse, ErrorCode, Frame, Request, decode_response,
+    encode_request,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::error::ClientError;
+
+/// Requests that wait to be written.
+const SEND_QUEUE: usize = 16;
+/// An answer in bytes at most: a server that says more is none.
+const ANSWER_BYTES_MAX: usize = 1 << 30;
+
+/// An answer, still encoded, so that its strings and records can be borrowed from it.
+#[derive(Clone, Debug)]
+pub struct ResponseFrame {
+    bytes: Bytes,
+    api: ApiKey,
+    version: i16,
+}
+
+impl ResponseFrame {
+    /// The version that the request was sent in.
+    pub fn version(&self) -> i16 {
+        self.version
+    }
+
+    /// The frame's bytes: slices of records can share them.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The answer to a request of type `R`.
+    pub fn decode<'r, R: Request<'r>>(&'r self) -> Result<R::Response<'r>, ClientError> {
+        debug_assert_eq!(R::KEY, self.api);
+        decode_response::<R>(&self.bytes, self.version)
+            .map(|(_, response)| response)
+            .map_err(|source| ClientError::Malformed { api: self.api, source })
+    }
+}
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionOptions {
+    pub(crate) client_id: String,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) in_flight_max: usize,
+}
+
+struct Outgoing {
+    frame: Frame,
+    /// Bytes that belong at the frame's splices.
+    records: Vec<Bytes>,
+    /// None for a request that gets no answer.
+    reply: Option<(i32, oneshot::Sender<Bytes>)>,
+}
+
+/// A live connection. Dropping it closes the socket once what was handed over is written.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    address: String,
+    options: ConnectionOptions,
+    versions: HashMap<i16, (i16, i16)>,
+    next_correlation: AtomicI32,
+    sender: mpsc::Sender<Outgoing>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Connects and asks for the versions that the server knows.
+    pub(crate) async fn open(address: &str, options: &ConnectionOptions) -> Result<Self, ClientError> {
+        let connect_error = |source: io::Error| ClientError::Connect {
+            address: address.to_owned(),
+            source: Arc::new(source),
+        };
+        let stream = timeout(options.connect_timeout, TcpStream::connect(address))
+            .await
+            .map_err(|_| connect_error(io::ErrorKind::TimedOut.into()))?
+            .map_err(connect_error)?;
+        stream.set_nodelay(true).map_err(connect_error)?;
+        let (reader, writer) = stream.into_split();
+        let (sender, outgoing) = mpsc::channel(SEND_QUEUE);
+        let (expect, expected) = mpsc::channel(options.in_flight_max);
+        let broken = Arc::new(AtomicBool::new(false));
+        tokio::spawn(write_requests(writer, outgoing, expect));
+        tokio::spawn(read_answers(reader, expected, Arc::clone(&broken)));
+        let mut connection = Self {
+            address: address.to_owned(),
+            options: options.clone(),
+            versions: HashMap::new(),
+            next_correlation: AtomicI32::new(0),
+            sender,
+            broken,
+        };
+        connection.versions = connection.ask_versions().await?;
+        Ok(connection)
+    }
+
+    /// Starts with version 3; a server that does not know it answers in version 0 with what it knows.
+    async fn ask_versions(&self) -> Result<HashMap<i16, (i16, i16)>, ClientError> {
+        let request = ApiVersionsRequest {
+            client_software_name: "riverrun".into(),
+            client_software_version: env!("CARGO_PKG_VERSION").into(),
+        };
+        let frame = self.exchange(&request, 3, Vec::new()).await?;
+        let answer =
+            frame.decode::<ApiVersionsRequest<'_>>().or_else(|error| decode_oldest(&frame, error))?;
+        if answer.error_code != ErrorCode::UNSUPPORTED_VERSION.0 {
+            ClientError::check(answer.error_code, None)?;
+            return Ok(version_map(&answer));
+        }
+        let frame = self.exchange(&request, 0, Vec::new()).await?;
+        let answer = frame.decode::<ApiVersionsRequest<'_>>()?;
+        ClientError::check(answer.error_code, None)?;
+        Ok(version_map(&answer))
+    }
+
+    /// Whether the connection can no longer be used.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire) || self.sender.is_closed()
+    }
+
+    /// The newest version of a request that both sides know.
+    pub(crate) fn version_of(&self, api: ApiKey) -> Result<i16, ClientError> {
+        let unsupported = || ClientError::Unsupported { address: self.address.clone(), api };
+        let &(min, max) = self.versions.get(&(api as i16)).ok_or_else(unsupported)?;
+        let ours = api.codec_versions();
+        let newest = max.min(*ours.end());
+        if newest < min.max(*ours.start()) { Err(unsupported()) } else { Ok(newest) }
+    }
+
+    /// Sends a request in the newest common version, at most `version_max`, and waits for its answer. `records`
+    /// are put where the request says `Records::External`.
+    pub(crate) async fn call<'a, R: Request<'a>>(
+        &self,
+        request: &R,
+        version_max: i16,
+        records: Vec<Bytes>,
+    ) -> Result<ResponseFrame, ClientError> {
+        let version = self.version_of(R::KEY)?.min(version_max);
+        self.exchange(request, version, records).await
+    }
+
+    /// Sends a request that gets no answer.
+    pub(crate) async fn send_only<'a, R: Request<'a>>(
+        &self,
+        request: &R,
+        records: Vec<Bytes>,
+    ) -> Result<(), ClientError> {
+        let version = self.version_of(R::KEY)?;
+        let frame = encode_request(request, version, self.correlation(), Some(&self.options.client_id))?;
+        self.hand_over(Outgoing { frame, records, reply: None }).await
+    }
+
+    async fn exchange<'a, R: Request<'a>>(
+        &self,
+        request: &R,
+        version: i16,
+        records: Vec<Bytes>,
+    ) -> Result<ResponseFrame, ClientError> {
+        let correlation = self.correlation();
+        let frame = encode_request(request, version, correlation, Some(&self.options.client_id))?;
+        let (reply, answer) = oneshot::channel();
+        self.hand_over(Outgoing { frame, records, reply: Some((correlation, reply)) }).await?;
+        match timeout(self.options.request_timeout, answer).await {
+            Ok(Ok(bytes)) => Ok(ResponseFrame { bytes, api: R::KEY, version }),
+            Ok(Err(_)) => Err(self.lost("the server closed it")),
+            Err(_) => {
+                self.broken.store(true, Ordering::Release);
+                let (address, after) = (self.address.clone(), self.options.request_timeout);
+                Err(ClientError::Timeout { address, api: R::KEY, after })
+            }
+        }
+    }
+
+    async fn hand_over(&self, outgoing: Outgoing) -> Result<(), ClientError> {
+        self.sender.send(outgoing).await.map_err(|_| self.lost("it could not be written to"))
+    }
+
+    fn correlation(&self) -> i32 {
+        self.next_correlation.fetch_add(1, Ordering::Relaxed) & i32::MAX
+    }
+
+    fn lost(&self, reason: &str) -> ClientError {
+        ClientError::Disconnected { address: self.address.clone(), reason: reason.to_owned() }
+    }
+}
+
+fn decode_oldest<'r>(
+    frame: &'r ResponseFrame,
+    error: ClientError,
+) -> Result<ApiVersionsResponse<'r>, ClientError> {
+    decode_response::<ApiVersionsRequest<'_>>(&frame.bytes, 0).map(|(_, answer)| answer).map_err(|_| error)
+}
+
+fn version_map(answer: &ApiVersionsResponse<'_>) -> HashMap<i16, (i16, i16)> {
+    answer.api_keys.iter().map(|range| (range.api_key, (range.min_version, range.max_version))).collect()
+}
+
+type Expected = (i32, oneshot::Sender<Bytes>);
+
+async fn write_requests(
+    mut writer: OwnedWriteHalf,
+    mut outgoing: mpsc::Receiver<Outgoing>,
+    expect: mpsc::Sender<Expected>,
+) {
+    while let Some(Outgoing { frame, records, reply }) = outgoing.recv().await {
+        // Bounded: this is where a client waits that has too many requests in flight.
+        if let Some(expected) = reply
+            && expect.send(expected).await.is_err()
+        {
+            return;
+        }
+        if write_frame(&mut writer, frame, records).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn write_frame(writer: &mut OwnedWriteHalf, frame: Frame, records: Vec<Bytes>) -> io::Result<()> {
+    let mut rest = frame.bytes.freeze();
+    let mut taken = 0;
+    for (splice, records) in frame.splices.iter().zip(records) {
+        let before = rest.split_to(splice.position - taken);
+        taken = splice.position;
+        writer.write_all_buf(&mut bytes::Buf::chain(before, records)).await?;
+    }
+    writer.write_all(&rest).await
+}
+
+async fn read_answers(
+    mut reader: OwnedReadHalf,
+    mut expected: mpsc::Receiver<Expected>,
+    broken: Arc<AtomicBool>,
+) {
+    let mut buffer = BytesMut::new();
+    while let Some((correlation, reply)) = expected.recv().await {
+        match read_answer(&mut reader, &mut buffer).await {
+            Ok(bytes) if bytes.get(..4) == Some(&correlation.to_be_bytes()) => {
+                // The caller may have given up waiting; the answer is not for anybody else.
+                let _ = reply.send(bytes);
+            }
+            _ => break,
+        }
+    }
+    broken.store(true, Ordering::Release);
+}
+
+async fn read_answer(reader: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::Result<Bytes> {
+    fill(reader, buffer, 4).await?;
+    let length = u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
+    if !(4..=ANSWER_BYTES_MAX).contains(&length) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    fill(reader, buffer, 4 + length).await?;
+    let mut frame = buffer.split_to(4 + length).freeze();
+    Ok(frame.split_off(4))
+}
+
+async fn fill(reader: &mut OwnedReadHalf, buffer: &mut BytesMut, bytes: usize) -> io::Result<()> {
+    buffer.reserve(bytes.saturating_sub(buffer.len()));
+    while buffer.len() < bytes {
+        if reader.read_buf(buffer).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(())
+}

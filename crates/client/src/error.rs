@@ -1,0 +1,113 @@
+//! What can go wrong in the client, and what the caller should do about it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_protocol::{ApiKey, DecodeError, EncodeError, ErrorCode};
+use riverrun_records::BatchError;
+use riverrun_types::ErrorKind;
+use thiserror::Error;
+
+/// An error of the client or of the server that it talks to.
+#[derive(Clone, Debug, Error)]
+pub enum ClientError {
+    /// No server of the list could be reached.
+    #[error("cannot connect to {address}: {source}; is the server running there?")]
+    Connect {
+        /// Where.
+        address: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The connection broke. Whether the request took effect is not known.
+    #[error("the connection to {address} was lost: {reason}")]
+    Disconnected {
+        /// Where.
+        address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// No answer in time. Whether the request took effect is not known.
+    #[error("no answer from {address} to {api} in {after:?}")]
+    Timeout {
+        /// Where.
+        address: String,
+        /// What was asked.
+        api: ApiKey,
+        /// How long we waited.
+        after: Duration,
+    },
+    /// The server does not know the request in any version that this client knows.
+    #[error("the server at {address} does not support {api}")]
+    Unsupported {
+        /// Where.
+        address: String,
+        /// What was asked.
+        api: ApiKey,
+    },
+    /// The server answered with an error.
+    #[error("{code}{}", detail(.message))]
+    Server {
+        /// Kafka's error.
+        code: ErrorCode,
+        /// What the server said about it.
+        message: Option<String>,
+    },
+    /// The server's answer cannot be read.
+    #[error("a malformed answer to {api}: {source}")]
+    Malformed {
+        /// What was asked.
+        api: ApiKey,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// The request cannot be written in the version that the server knows.
+    #[error("the request cannot be sent to this server: {0}")]
+    Encode(#[from] EncodeError),
+    /// A batch from the server is damaged, or one of ours cannot be built.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The caller's input is wrong.
+    #[error("{0}")]
+    Invalid(String),
+    /// The client has been closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+fn detail(message: &Option<String>) -> String {
+    message.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
+}
+
+impl ClientError {
+    /// An error code, as a result.
+    pub fn check(code: i16, message: Option<&str>) -> Result<(), Self> {
+        match ErrorCode(code) {
+            ErrorCode::NONE => Ok(()),
+            code => Err(Self::Server { code, message: message.map(str::to_owned) }),
+        }
+    }
+
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Connect { .. } | Self::Disconnected { .. } | Self::Timeout { .. } => ErrorKind::Retry,
+            Self::Server { code, .. } if code.is_retriable() => ErrorKind::Retry,
+            Self::Malformed { .. } | Self::Closed => ErrorKind::GiveUp,
+            Self::Server { .. }
+            | Self::Unsupported { .. }
+            | Self::Encode(_)
+            | Self::Batch(_)
+            | Self::Invalid(_) => ErrorKind::FixRequest,
+        }
+    }
+
+    /// The server's error code, if it is one.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Server { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
