@@ -1,0 +1,184 @@
+//! A change in the making: requests are checked one after the other against what the ones before have already
+//! changed, and the records of all are then made durable together.
+//!
+//! Pure besides the random topic ids. Dropping a draft undoes it, which is how a request that only asks for
+//! validation is served.
+
+use std::sync::Arc;
+
+use riverrun_env::Random;
+use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
+use riverrun_types::{LeaderEpoch, TopicId};
+
+use super::error::TopicError;
+use super::image::{Image, Topic};
+use super::names::check_name;
+use super::placement::place;
+use super::records::Record;
+use crate::config::TopicOverrides;
+
+/// Partitions of all topics together at most.
+pub(crate) const PARTITIONS_MAX: u64 = 1_000_000;
+
+/// A topic to be made. Its configs have been checked.
+#[derive(Clone, Debug)]
+pub struct NewTopic {
+    /// Its name.
+    pub name: String,
+    /// How many partitions it shall have.
+    pub partition_count: i32,
+    /// The configs that it sets for itself.
+    pub configs: TopicOverrides,
+}
+
+/// An image under change.
+///
+/// Invariants: `image` is the image that the draft began with after exactly `records`.
+#[derive(Debug)]
+pub struct Draft<'a> {
+    image: Image,
+    records: Vec<Record>,
+    random: RandomSource<'a>,
+}
+
+struct RandomSource<'a>(&'a dyn Random);
+
+impl std::fmt::Debug for RandomSource<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Random")
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// Begins with an image.
+    pub fn new(image: &Image, random: &'a dyn Random) -> Self {
+        Self { image: image.clone(), records: Vec::new(), random: RandomSource(random) }
+    }
+
+    /// The image as it would be now.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub(crate) fn into_parts(self) -> (Image, Vec<Record>) {
+        (self.image, self.records)
+    }
+
+    /// Makes a topic.
+    pub fn create_topic(&mut self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
+        self.check_new_name(&new.name)?;
+        let dirs = self.place_partitions(new.partition_count, TOPIC_PARTITIONS_MAX)?;
+        let id = self.random_topic_id();
+        self.record(Record::TopicCreated { id, name: new.name, dirs, configs: new.configs });
+        Ok(self.topic_of(id))
+    }
+
+    /// Whether a topic of this name could be made.
+    pub fn check_new_name(&self, name: &str) -> Result<(), TopicError> {
+        check_name(name).map_err(TopicError::InvalidName)?;
+        if self.image.topic(name).is_some() {
+            return Err(TopicError::Exists(name.to_owned()));
+        }
+        match self.image.colliding_topic(name) {
+            Some(other) => Err(TopicError::Collides { name: name.to_owned(), other: Arc::clone(other) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes a topic and answers what it was.
+    pub fn delete_topic(&mut self, id: TopicId) -> Result<Arc<Topic>, TopicError> {
+        let topic = Arc::clone(self.image.topic_by_id(id).ok_or(TopicError::Unknown)?);
+        self.record(Record::TopicDeleted { id });
+        Ok(topic)
+    }
+
+    /// Raises a topic's partitions to `total`.
+    pub fn grow_topic(&mut self, name: &str, total: i32) -> Result<Arc<Topic>, TopicError> {
+        let topic = self.image.topic(name).ok_or(TopicError::Unknown)?;
+        let (id, current) = (topic.id, topic.partition_count());
+        if total <= current {
+            return Err(TopicError::InvalidPartitions(format!(
+                "Topic currently has {current} partitions, and {total} would not be more."
+            )));
+        }
+        let dirs = self.place_partitions(total - current, TOPIC_PARTITIONS_MAX - current)?;
+        self.record(Record::PartitionsAdded { id, dirs });
+        Ok(self.topic_of(id))
+    }
+
+    /// Makes these the configs that a topic sets for itself. They have been checked.
+    pub fn set_topic_configs(&mut self, id: TopicId, configs: TopicOverrides) -> Result<(), TopicError> {
+        let topic = self.image.topic_by_id(id).ok_or(TopicError::Unknown)?;
+        if *topic.configs != configs {
+            self.record(Record::TopicConfigsSet { id, configs });
+        }
+        Ok(())
+    }
+
+    /// Sets `count` producer ids aside and answers the first.
+    pub(crate) fn reserve_producer_ids(&mut self, count: i64) -> i64 {
+        let first = self.image.producer_ids_end();
+        self.record(Record::ProducerIdsReserved { end: first + count });
+        first
+    }
+
+    /// Counts one more start of this node.
+    pub(crate) fn start_node(&mut self) {
+        let LeaderEpoch(epoch) = self.image.leader_epoch();
+        self.record(Record::NodeStarted { epoch: epoch + 1 });
+    }
+
+    /// Takes a record over that was made elsewhere and fits.
+    pub(crate) fn record(&mut self, record: Record) {
+        self.image.apply(record.clone()).expect("a draft checks what it records");
+        self.records.push(record);
+    }
+
+    fn place_partitions(&self, count: i32, room: i32) -> Result<Vec<u16>, TopicError> {
+        if count < 1 {
+            let message = "Number of partitions was set to an invalid non-positive value.";
+            return Err(TopicError::InvalidPartitions(message.to_owned()));
+        }
+        if count > room {
+            let message = format!("A topic has at most {TOPIC_PARTITIONS_MAX} partitions.");
+            return Err(TopicError::InvalidPartitions(message));
+        }
+        let held: Vec<u64> = self.image.log_dirs().iter().map(|dir| dir.partition_count).collect();
+        if held.iter().sum::<u64>() + u64::from(count.unsigned_abs()) > PARTITIONS_MAX {
+            let message = format!("The server takes at most {PARTITIONS_MAX} partitions over all topics.");
+            return Err(TopicError::TooManyPartitions(message));
+        }
+        Ok(place(&held, usize::try_from(count).expect("checked to be positive")))
+    }
+
+    fn topic_of(&self, id: TopicId) -> Arc<Topic> {
+        Arc::clone(self.image.topic_by_id(id).expect("recorded just before"))
+    }
+
+    fn random_topic_id(&self) -> TopicId {
+        loop {
+            let id = random_id(self.random.0);
+            if self.image.topic_by_id(id).is_none() {
+                return id;
+            }
+        }
+    }
+}
+
+/// A random id in the form of a version 4 UUID. As Kafka's, its text never begins with `-`, which command lines would
+/// take for an option.
+pub(crate) fn random_id(random: &dyn Random) -> TopicId {
+    loop {
+        let mut bytes = [0; 16];
+        random.fill(&mut bytes);
+        bytes[6] = (bytes[6] & 0x0f) | 0x40;
+        bytes[8] = (bytes[8] & 0x3f) | 0x80;
+        let id = TopicId(bytes);
+        if !id.to_string().starts_with('-') {
+            return id;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+use riverrun_env::sim::SimEnv;
+
+use super::*;
+use crate::metadata::records::Head;
+
+fn image(dirs: usize) -> Image {
+    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0 };
+    let mut image = Image::new(&head);
+    for index in 0..dirs {
+        image.apply(Record::LogDirAdded { id: index.to_string(), path: format!("/{index}") }).expect("fits");
+    }
+    image
+}
+
+fn new(name: &str, partition_count: i32) -> NewTopic {
+    NewTopic { name: name.into(), partition_count, configs: TopicOverrides::new() }
+}
+
+#[test]
+fn a_topic_is_found_by_name_and_id_until_it_is_deleted() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    let topic = draft.create_topic(new("flights", 3)).expect("made");
+    assert_eq!(topic.partition_count(), 3);
+    assert_eq!((topic.log_dir(2), topic.log_dir(3), topic.log_dir(-1)), (Some(0), None, None));
+    assert_eq!(draft.image().topic("flights"), Some(&topic));
+    assert_eq!(draft.image().topic_by_id(topic.id), Some(&topic));
+    assert_eq!(draft.image().partition_count(), 3);
+    assert_eq!(draft.delete_topic(topic.id), Ok(topic.clone()));
+    assert_eq!(draft.delete_topic(topic.id), Err(TopicError::Unknown));
+    assert_eq!((draft.image().topic("flights"), draft.image().topic_by_id(topic.id)), (None, None));
+    assert_eq!(draft.image().partition_count(), 0);
+}
+
+#[test]
+fn a_name_that_differs_only_in_dots_and_underscores_is_refused() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    let topic = draft.create_topic(new("a.b", 1)).expect("made");
+    let error = draft.create_topic(new("a_b", 1)).expect_err("collides");
+    assert_eq!(error.to_string(), "Topic 'a_b' collides with existing topic: a.b");
+    assert_eq!(draft.create_topic(new("a.b", 1)), Err(TopicError::Exists("a.b".into())));
+    draft.delete_topic(topic.id).expect("deleted");
+    assert!(draft.create_topic(new("a_b", 1)).is_ok());
+}
+
+#[test]
+fn impossible_partition_counts_leave_nothing_behind() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    for count in [0, -1, i32::MIN, TOPIC_PARTITIONS_MAX + 1, i32::MAX] {
+        let result = draft.create_topic(new("t", count));
+        assert!(matches!(result, Err(TopicError::InvalidPartitions(_))), "{count}");
+    }
+    assert_eq!(draft.image().topic_count(), 0);
+    assert!(draft.into_parts().1.is_empty());
+}
+
+#[test]
+fn the_server_takes_a_bounded_number_of_partitions() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    for index in 0..10 {
+        draft.create_topic(new(&format!("t{index}"), TOPIC_PARTITIONS_MAX)).expect("within the bound");
+    }
+    assert!(matches!(draft.create_topic(new("more", 1)), Err(TopicError::TooManyPartitions(_))));
+    assert!(matches!(draft.grow_topic("t0", i32::MAX), Err(TopicError::InvalidPartitions(_))));
+}
+
+#[test]
+fn new_partitions_are_placed_where_the_fewest_are() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(3), &*env.random);
+    draft.create_topic(new("a", 4)).expect("made");
+    draft.create_topic(new("b", 1)).expect("made");
+    let grown = draft.grow_topic("b", 4).expect("grown");
+    assert_eq!(grown.log_dirs().collect::<Vec<_>>(), [1, 2, 0, 1]);
+    let counts: Vec<_> = draft.image().log_dirs().iter().map(|dir| dir.partition_count).collect();
+    assert_eq!(counts, [3, 3, 2]);
+}
+
+#[test]
+fn a_topic_only_grows() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    draft.create_topic(new("a", 4)).expect("made");
+    for total in [4, 3, 0, -1] {
+        assert!(matches!(draft.grow_topic("a", total), Err(TopicError::InvalidPartitions(_))), "{total}");
+    }
+    assert_eq!(draft.grow_topic("b", 4), Err(TopicError::Unknown));
+    assert_eq!(draft.grow_topic("a", 5).map(|topic| topic.partition_count()), Ok(5));
+}
+
+#[test]
+fn configs_that_stay_the_same_cost_no_record() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(1), &*env.random);
+    let id = draft.create_topic(new("a", 1)).expect("made").id;
+    let configs: TopicOverrides = [("retention.ms".to_owned(), "1".to_owned())].into();
+    draft.set_topic_configs(id, configs.clone()).expect("set");
+    draft.set_topic_configs(id, configs.clone()).expect("set");
+    assert_eq!(*draft.image().topic("a").expect("there").configs, configs);
+    assert_eq!(draft.into_parts().1.len(), 2);
+}
+
+#[test]
+fn an_image_is_rebuilt_from_its_own_records() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(2), &*env.random);
+    draft.start_node();
+    draft.create_topic(new("a.b", 3)).expect("made");
+    draft.create_topic(new("c", 2)).expect("made");
+    assert_eq!((draft.reserve_producer_ids(1000), draft.reserve_producer_ids(1000)), (0, 1000));
+    let (first, _) = draft.into_parts();
+    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0 };
+    let mut second = Image::new(&head);
+    for record in first.to_records() {
+        second.apply(record).expect("fits");
+    }
+    assert_eq!(first.topics_sorted(), second.topics_sorted());
+    assert_eq!(first.log_dirs(), second.log_dirs());
+    assert_eq!(second.leader_epoch(), LeaderEpoch(1));
+    assert_eq!(second.producer_ids_end(), 2000);
+    assert!(second.colliding_topic("a_b").is_some());
+}
+
+#[test]
+fn random_ids_are_never_kafkas_sentinels_nor_begin_with_a_dash() {
+    let env = SimEnv::new(3).env();
+    for _ in 0..2000 {
+        let id = random_id(&*env.random);
+        assert!(!id.is_zero() && !id.to_string().starts_with('-'));
+        assert_eq!((id.0[6] >> 4, id.0[8] >> 6), (4, 2));
+    }
+}

@@ -1,0 +1,128 @@
+//! Errors of metadata: of a change that is refused, and of files that cannot be used.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use riverrun_types::ErrorKind;
+use thiserror::Error;
+
+use super::frames::FrameError;
+
+/// Why a change to a topic is refused. Nothing has changed. The texts are for clients.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TopicError {
+    /// The name cannot be a topic's.
+    #[error("{0}")]
+    InvalidName(String),
+    /// There is a topic of this name.
+    #[error("Topic '{0}' already exists.")]
+    Exists(String),
+    /// Another topic's name differs only in `.` and `_`.
+    #[error("Topic '{name}' collides with existing topic: {other}")]
+    Collides {
+        /// The name that was asked for.
+        name: String,
+        /// The topic that is there.
+        other: Arc<str>,
+    },
+    /// There is no such topic.
+    #[error("This server does not host this topic-partition.")]
+    Unknown,
+    /// The number of partitions cannot be.
+    #[error("{0}")]
+    InvalidPartitions(String),
+    /// The server has all the partitions that it takes.
+    #[error("{0}")]
+    TooManyPartitions(String),
+}
+
+impl TopicError {
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::FixRequest
+    }
+}
+
+/// Why the metadata could not be read or changed.
+#[derive(Debug, Error)]
+pub enum MetadataError {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A running server owns the directory.
+    #[error("{} is in use by another running server", .0.display())]
+    InUse(PathBuf),
+    /// A file does not read.
+    #[error("the metadata file {} cannot be used: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: FrameError,
+    },
+    /// The checksums are right, but what is written makes no sense to this program.
+    #[error("the metadata file {} cannot be used: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The directory is of another cluster or node.
+    #[error(
+        "{} belongs to cluster {found_cluster}, node {found_node}, but this server is cluster {cluster}, node {node}: \
+         start the server with its own directories, or with that cluster's metadata",
+        path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        found_cluster: String,
+        /// Whose it is.
+        found_node: i32,
+        /// Who we are.
+        cluster: String,
+        /// Who we are.
+        node: i32,
+    },
+    /// A log dir cannot be used as it stands.
+    #[error("log dir {}: {reason}", path.display())]
+    LogDir {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// The change is larger than a metadata file takes at once.
+    #[error("the request changes too much at once; split it")]
+    TooLarge,
+    /// An earlier write or sync failed, so nobody knows what the disk holds; only a restart finds out.
+    #[error("metadata cannot change until the server is restarted, because a write failed before: {0}")]
+    Poisoned(String),
+}
+
+impl MetadataError {
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ErrorKind::Retry,
+            Self::InUse(_) => ErrorKind::Retry,
+            Self::TooLarge => ErrorKind::FixRequest,
+            _ => ErrorKind::GiveUp,
+        }
+    }
+}

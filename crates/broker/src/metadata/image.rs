@@ -1,0 +1,248 @@
+//! The image: everything the metadata says at one moment, immutable and cheap to copy for the next moment.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use riverrun_types::{LeaderEpoch, NodeId, TopicId};
+
+use super::names::collision_key;
+use super::records::{Head, Record};
+use super::shards::ShardedMap;
+use crate::config::TopicOverrides;
+
+/// A topic at one moment.
+///
+/// Invariants: it has one partition at least; partition indexes are 0 and up without a gap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its identity, which names its directories.
+    pub id: TopicId,
+    /// The configs that it sets for itself, by name.
+    pub configs: Arc<TopicOverrides>,
+    dirs: Arc<[u16]>,
+}
+
+impl Topic {
+    /// How many partitions it has.
+    pub fn partition_count(&self) -> i32 {
+        i32::try_from(self.dirs.len()).unwrap_or(i32::MAX)
+    }
+
+    /// Index of the log dir that holds a partition; `None` if there is no such partition.
+    pub fn log_dir(&self, partition: i32) -> Option<usize> {
+        let index = usize::try_from(partition).ok()?;
+        self.dirs.get(index).map(|dir| usize::from(*dir))
+    }
+
+    /// Log dirs of all partitions, in the order of the partitions.
+    pub fn log_dirs(&self) -> impl Iterator<Item = usize> {
+        self.dirs.iter().map(|dir| usize::from(*dir))
+    }
+}
+
+/// A directory of records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogDir {
+    /// Its identity, which also stands in the directory itself.
+    pub id: String,
+    /// Where it was found at the last start.
+    pub path: PathBuf,
+    /// How many partitions it holds.
+    pub partition_count: u64,
+}
+
+/// Everything that the metadata says.
+///
+/// Invariants: the three topic maps hold the same topics (the third only those whose name has `.` or `_`); each
+/// partition's log dir exists; `partition_count` is the sum over the log dirs.
+#[derive(Clone, Debug)]
+pub struct Image {
+    cluster_id: Arc<str>,
+    node_id: NodeId,
+    epoch: LeaderEpoch,
+    producer_ids_end: i64,
+    log_dirs: Vec<LogDir>,
+    by_name: ShardedMap<Arc<str>, Arc<Topic>>,
+    by_id: ShardedMap<TopicId, Arc<Topic>>,
+    by_collision_key: ShardedMap<Arc<str>, Arc<str>>,
+}
+
+impl Image {
+    pub(crate) fn new(head: &Head) -> Self {
+        Self {
+            cluster_id: Arc::from(head.cluster_id.as_str()),
+            node_id: NodeId(head.node_id),
+            epoch: LeaderEpoch(0),
+            producer_ids_end: 0,
+            log_dirs: Vec::new(),
+            by_name: ShardedMap::new(),
+            by_id: ShardedMap::new(),
+            by_collision_key: ShardedMap::new(),
+        }
+    }
+
+    /// The cluster's id, as clients see it.
+    pub fn cluster_id(&self) -> &Arc<str> {
+        &self.cluster_id
+    }
+
+    /// This node.
+    pub fn node_id(&self) -> NodeId {
+        self.node_id
+    }
+
+    /// How often this node has started, which is the leader epoch of every partition it leads.
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.epoch
+    }
+
+    /// The topic of a name.
+    pub fn topic(&self, name: &str) -> Option<&Arc<Topic>> {
+        self.by_name.get(name)
+    }
+
+    /// The topic of an id.
+    pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<Topic>> {
+        self.by_id.get(&id)
+    }
+
+    /// All topics, in no useful order.
+    pub fn topics(&self) -> impl Iterator<Item = &Arc<Topic>> {
+        self.by_name.values()
+    }
+
+    /// All topics, by name.
+    pub fn topics_sorted(&self) -> Vec<&Arc<Topic>> {
+        let mut topics: Vec<_> = self.topics().collect();
+        topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        topics
+    }
+
+    /// How many topics there are.
+    pub fn topic_count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// How many partitions there are.
+    pub fn partition_count(&self) -> u64 {
+        self.log_dirs.iter().map(|dir| dir.partition_count).sum()
+    }
+
+    /// The log dirs; a partition names one by its index.
+    pub fn log_dirs(&self) -> &[LogDir] {
+        &self.log_dirs
+    }
+
+    /// Every producer id that was given out is below this.
+    pub(crate) fn producer_ids_end(&self) -> i64 {
+        self.producer_ids_end
+    }
+
+    /// The topic whose name differs from `name` only in `.` and `_`, or not at all.
+    pub(crate) fn colliding_topic(&self, name: &str) -> Option<&Arc<str>> {
+        self.by_collision_key.get(&*collision_key(name)?)
+    }
+
+    /// The image after one more record, or why the record does not fit.
+    pub(crate) fn apply(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::NodeStarted { epoch } if epoch > self.epoch.0 => self.epoch = LeaderEpoch(epoch),
+            Record::NodeStarted { epoch } => {
+                return Err(format!("start {epoch} comes after start {}", self.epoch.0));
+            }
+            Record::LogDirAdded { id, path } => {
+                self.log_dirs.push(LogDir { id, path: path.into(), partition_count: 0 });
+            }
+            Record::LogDirMoved { index, path } => {
+                let dir = self.log_dirs.get_mut(usize::from(index)).ok_or("an unknown log dir moved")?;
+                dir.path = path.into();
+            }
+            Record::TopicCreated { id, name, dirs, configs } => self.add_topic(id, &name, &dirs, configs)?,
+            Record::TopicDeleted { id } => self.remove_topic(id)?,
+            Record::PartitionsAdded { id, dirs } => {
+                self.count_partitions(&dirs)?;
+                self.replace_topic(id, |topic| {
+                    topic.dirs = topic.dirs.iter().chain(&dirs).copied().collect();
+                })?;
+            }
+            Record::TopicConfigsSet { id, configs } => {
+                self.replace_topic(id, |topic| topic.configs = Arc::new(configs))?;
+            }
+            Record::ProducerIdsReserved { end } => self.producer_ids_end = self.producer_ids_end.max(end),
+        }
+        Ok(())
+    }
+
+    fn add_topic(
+        &mut self,
+        id: TopicId,
+        name: &str,
+        dirs: &[u16],
+        configs: TopicOverrides,
+    ) -> Result<(), String> {
+        if dirs.is_empty() || self.topic(name).is_some() || self.topic_by_id(id).is_some() {
+            return Err(format!("topic {name} has no partitions or is made twice"));
+        }
+        self.count_partitions(dirs)?;
+        let topic = Topic { name: Arc::from(name), id, configs: Arc::new(configs), dirs: Arc::from(dirs) };
+        if let Some(key) = collision_key(name) {
+            self.by_collision_key.insert(Arc::from(&*key), Arc::clone(&topic.name));
+        }
+        self.put_topic(topic);
+        Ok(())
+    }
+
+    fn put_topic(&mut self, topic: Topic) {
+        let topic = Arc::new(topic);
+        self.by_id.insert(topic.id, Arc::clone(&topic));
+        self.by_name.insert(Arc::clone(&topic.name), topic);
+    }
+
+    fn replace_topic(&mut self, id: TopicId, change: impl FnOnce(&mut Topic)) -> Result<(), String> {
+        let mut topic = Topic::clone(self.topic_by_id(id).ok_or_else(|| format!("there is no topic {id}"))?);
+        change(&mut topic);
+        self.put_topic(topic);
+        Ok(())
+    }
+
+    fn remove_topic(&mut self, id: TopicId) -> Result<(), String> {
+        let topic = self.by_id.remove(&id).ok_or_else(|| format!("there is no topic {id}"))?;
+        self.by_name.remove(&topic.name);
+        if let Some(key) = collision_key(&topic.name) {
+            self.by_collision_key.remove(&*key);
+        }
+        for dir in topic.log_dirs() {
+            self.log_dirs[dir].partition_count -= 1;
+        }
+        Ok(())
+    }
+
+    fn count_partitions(&mut self, dirs: &[u16]) -> Result<(), String> {
+        if dirs.iter().any(|dir| usize::from(*dir) >= self.log_dirs.len()) {
+            return Err("a partition lies in an unknown log dir".to_owned());
+        }
+        for dir in dirs {
+            self.log_dirs[usize::from(*dir)].partition_count += 1;
+        }
+        Ok(())
+    }
+
+    /// Records that make this image from an empty one.
+    pub(crate) fn to_records(&self) -> impl Iterator<Item = Record> {
+        let dirs = self.log_dirs.iter().map(|dir| Record::LogDirAdded {
+            id: dir.id.clone(),
+            path: dir.path.to_string_lossy().into_owned(),
+        });
+        let topics = self.topics().map(|topic| Record::TopicCreated {
+            id: topic.id,
+            name: topic.name.to_string(),
+            dirs: topic.dirs.to_vec(),
+            configs: TopicOverrides::clone(&topic.configs),
+        });
+        let started = (self.epoch.0 > 0).then_some(Record::NodeStarted { epoch: self.epoch.0 });
+        let producers = Record::ProducerIdsReserved { end: self.producer_ids_end };
+        started.into_iter().chain([producers]).chain(dirs).chain(topics)
+    }
+}

@@ -1,0 +1,184 @@
+//! Whose a log dir is: each carries a small file with the ids of its cluster and node and with its own.
+//!
+//! Partitions remember their log dir by index, so the directories must be recognised whatever their order and paths
+//! are at the next start. Refuses directories of another cluster or node, records without an owner, a directory that
+//! was emptied (an unmounted disk looks like that), and a configuration that leaves a known directory out. Repairs a
+//! damaged or lost identity file in a directory that still holds its records.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use riverrun_env::{Env, atomic_replace, read_whole};
+use riverrun_types::TopicId;
+
+use super::directory::make_durable;
+use super::draft::random_id;
+use super::error::MetadataError;
+use super::frames::{first_line, read_frames, write_frame};
+use super::image::{Image, LogDir};
+use super::records::{DirIdentity, Record, to_json};
+
+/// The identity file's name in each log dir.
+pub(crate) const IDENTITY_FILE: &str = "directory.id";
+/// A file of this name in an empty log dir says that its records are lost and that the owner knows.
+pub(crate) const ACCEPT_LOSS_FILE: &str = "accept-loss";
+/// Log dirs at most.
+pub(crate) const LOG_DIRS_MAX: usize = 256;
+/// An identity file in bytes at most.
+const IDENTITY_BYTES_MAX: u64 = 4096;
+const WHAT: &str = "log directory";
+
+/// What a configured directory turned out to be.
+enum Found {
+    /// The known log dir of this index.
+    Known(usize),
+    /// One of ours that the metadata does not know yet, with its id.
+    New(String),
+}
+
+/// Recognises the configured directories, gives identities to new ones (durable when it returns), and answers the
+/// records that bring the image up to date.
+pub(crate) fn claim(env: &Env, image: &Image, configured: &[PathBuf]) -> Result<Vec<Record>, MetadataError> {
+    if configured.len() > LOG_DIRS_MAX {
+        let reason = format!("at most {LOG_DIRS_MAX} log dirs are possible");
+        return Err(MetadataError::LogDir { path: configured[LOG_DIRS_MAX].clone(), reason });
+    }
+    let mut seen = vec![false; image.log_dirs().len()];
+    let mut records = Vec::new();
+    for path in configured {
+        let path_text = path.to_string_lossy().into_owned();
+        match identify(env, image, path)? {
+            Found::Known(index) if seen[index] => {
+                let reason = "has the identity of another configured log dir; one is a copy".to_owned();
+                return Err(MetadataError::LogDir { path: path.clone(), reason });
+            }
+            Found::Known(index) => {
+                seen[index] = true;
+                if image.log_dirs()[index].path != *path {
+                    let index = u16::try_from(index).expect("at most LOG_DIRS_MAX");
+                    records.push(Record::LogDirMoved { index, path: path_text });
+                }
+            }
+            Found::New(id) => records.push(Record::LogDirAdded { id, path: path_text }),
+        }
+    }
+    match image.log_dirs().iter().zip(&seen).find(|(_, seen)| !**seen) {
+        Some((missing, _)) => Err(left_out(missing)),
+        None => Ok(records),
+    }
+}
+
+fn left_out(missing: &LogDir) -> MetadataError {
+    let reason = format!(
+        "this server has used it ({} partitions are in it), but log.dirs does not name it; name it again",
+        missing.partition_count
+    );
+    MetadataError::LogDir { path: missing.path.clone(), reason }
+}
+
+fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataError> {
+    make_durable(&*env.fs, path).map_err(MetadataError::io("make the directory", path))?;
+    let known = image.log_dirs().iter().position(|dir| dir.path == path);
+    match read_identity(env, path)? {
+        Some(Ok(identity)) => recognise(image, path, identity),
+        Some(Err(reason)) => match known {
+            Some(index) => repair(env, image, path, index, &reason),
+            None => Err(MetadataError::LogDir { path: path.to_owned(), reason }),
+        },
+        None => without_identity(env, image, path, known),
+    }
+}
+
+fn recognise(image: &Image, path: &Path, identity: DirIdentity) -> Result<Found, MetadataError> {
+    if *identity.cluster != **image.cluster_id() || identity.node != image.node_id().0 {
+        return Err(MetadataError::Foreign {
+            path: path.to_owned(),
+            found_cluster: identity.cluster,
+            found_node: identity.node,
+            cluster: image.cluster_id().to_string(),
+            node: image.node_id().0,
+        });
+    }
+    let known = image.log_dirs().iter().position(|dir| dir.id == identity.dir);
+    Ok(known.map_or(Found::New(identity.dir), Found::Known))
+}
+
+fn without_identity(
+    env: &Env,
+    image: &Image,
+    path: &Path,
+    known: Option<usize>,
+) -> Result<Found, MetadataError> {
+    let holds_records = holds_topic_directories(env, path)?;
+    let fail = |reason: String| Err(MetadataError::LogDir { path: path.to_owned(), reason });
+    match known {
+        None if holds_records => {
+            fail(format!("it holds records, but no {IDENTITY_FILE} that says whose they are"))
+        }
+        None => {
+            let id = random_id(&*env.random).to_string();
+            write_identity(env, image, path, &id)?;
+            Ok(Found::New(id))
+        }
+        Some(index) if holds_records || image.log_dirs()[index].partition_count == 0 => {
+            repair(env, image, path, index, "the identity file is missing")
+        }
+        Some(index) => {
+            let accepts = path.join(ACCEPT_LOSS_FILE);
+            if env.fs.exists(&accepts).map_err(MetadataError::io("look at", &accepts))? {
+                return repair(env, image, path, index, "it was emptied, and its owner accepts the loss");
+            }
+            fail(format!(
+                "it is empty, but {} partitions lie in it. Is its disk mounted? If its records are lost for good, make a \
+                 file {ACCEPT_LOSS_FILE} in it and start again",
+                image.log_dirs()[index].partition_count
+            ))
+        }
+    }
+}
+
+fn repair(env: &Env, image: &Image, path: &Path, index: usize, reason: &str) -> Result<Found, MetadataError> {
+    tracing::warn!(dir = %path.display(), reason, "the identity of a log dir is written anew");
+    write_identity(env, image, path, &image.log_dirs()[index].id)?;
+    Ok(Found::Known(index))
+}
+
+/// `None`: there is no identity file. An inner error is the reason why it does not read.
+fn read_identity(env: &Env, dir: &Path) -> Result<Option<Result<DirIdentity, String>>, MetadataError> {
+    let path = dir.join(IDENTITY_FILE);
+    let bytes = match read_whole(&*env.fs, &path, IDENTITY_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Some(Err(error.to_string()))),
+        Err(error) => return Err(MetadataError::io("read", path)(error)),
+    };
+    let parsed = read_frames(WHAT, &bytes).map_err(|error| format!("its {IDENTITY_FILE}: {error}")).and_then(
+        |frames| {
+            let payload = frames.payloads.first().ok_or_else(|| format!("its {IDENTITY_FILE} is cut"))?;
+            serde_json::from_slice(payload).map_err(|error| format!("its {IDENTITY_FILE}: {error}"))
+        },
+    );
+    Ok(Some(parsed))
+}
+
+fn write_identity(env: &Env, image: &Image, dir: &Path, dir_id: &str) -> Result<(), MetadataError> {
+    let identity = DirIdentity {
+        cluster: image.cluster_id().to_string(),
+        node: image.node_id().0,
+        dir: dir_id.to_owned(),
+    };
+    let mut bytes = first_line(WHAT).into_bytes();
+    write_frame(&mut bytes, 0, &to_json(&identity));
+    let path = dir.join(IDENTITY_FILE);
+    atomic_replace(&*env.fs, &path, &bytes).map_err(MetadataError::io("write", path))
+}
+
+/// Whether the directory holds directories of topics, which are named by topic ids.
+fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
+    let entries = env.fs.read_dir(dir).map_err(MetadataError::io("read the directory", dir))?;
+    let is_topic = |name: &str| name.parse::<TopicId>().is_ok();
+    Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().is_some_and(is_topic)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use riverrun_env::OpenMode;
+use riverrun_env::sim::SimEnv;
+
+use super::*;
+use crate::config::TopicOverrides;
+use crate::metadata::{NewTopic, Store, StoreOptions};
+
+fn options(dirs: &[&str]) -> StoreOptions {
+    StoreOptions {
+        dir: "/meta".into(),
+        node_id: 1,
+        cluster_id: None,
+        log_dirs: dirs.iter().map(PathBuf::from).collect(),
+    }
+}
+
+/// A server that has used `/a` and `/b`, with one partition in each.
+fn used() -> Env {
+    let env = SimEnv::new(1).env();
+    let store = Store::open(&env, &options(&["/a", "/b"])).expect("opens");
+    let new = NewTopic { name: "t".into(), partition_count: 2, configs: TopicOverrides::new() };
+    let topic = store.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    for (partition, dir) in topic.log_dirs().enumerate() {
+        let path = Path::new(["/a", "/b"][dir]).join(topic.id.to_string()).join(partition.to_string());
+        env.fs.create_dir_all(&path).expect("made");
+    }
+    env
+}
+
+fn open(env: &Env, dirs: &[&str]) -> Result<Vec<PathBuf>, String> {
+    let store = Store::open(env, &options(dirs)).map_err(|error| error.to_string())?;
+    Ok(store.image().log_dirs().iter().map(|dir| dir.path.clone()).collect())
+}
+
+#[test]
+fn a_log_dir_is_recognised_wherever_it_is_and_in_any_order() {
+    let env = used();
+    assert_eq!(open(&env, &["/b", "/a"]), Ok(vec!["/a".into(), "/b".into()]));
+    env.fs.rename("/b".as_ref(), "/elsewhere".as_ref()).expect("moved");
+    assert_eq!(open(&env, &["/elsewhere", "/a"]), Ok(vec!["/a".into(), "/elsewhere".into()]));
+    assert_eq!(
+        open(&env, &["/a", "/elsewhere", "/c"]),
+        Ok(vec!["/a".into(), "/elsewhere".into(), "/c".into()])
+    );
+}
+
+#[test]
+fn a_known_log_dir_that_is_left_out_is_named() {
+    let error = open(&used(), &["/a"]).expect_err("left out");
+    assert!(error.contains("/b") && error.contains("name it again"), "{error}");
+}
+
+#[test]
+fn a_log_dir_of_another_server_is_refused() {
+    let env = used();
+    let other = StoreOptions { dir: "/other-meta".into(), ..options(&["/a"]) };
+    let error = Store::open(&env, &other).expect_err("foreign").to_string();
+    assert!(error.contains("/a belongs to cluster"), "{error}");
+}
+
+#[test]
+fn records_without_an_owner_are_refused() {
+    let env = SimEnv::new(1).env();
+    env.fs.create_dir_all("/a/MkU3OEVBNTcwNTJENDM2Qk/0".as_ref()).expect("made");
+    env.fs.create_dir_all("/b/lost+found".as_ref()).expect("made");
+    let error = open(&env, &["/a"]).expect_err("whose?");
+    assert!(error.contains("holds records"), "{error}");
+    assert!(open(&env, &["/b"]).is_ok());
+}
+
+#[test]
+fn a_copy_of_a_log_dir_is_refused() {
+    let env = used();
+    let identity = read_whole(&*env.fs, "/a/directory.id".as_ref(), 4096).expect("read");
+    env.fs.create_dir_all("/copy".as_ref()).expect("made");
+    atomic_replace(&*env.fs, "/copy/directory.id".as_ref(), &identity).expect("written");
+    let error = open(&env, &["/a", "/b", "/copy"]).expect_err("a copy");
+    assert!(error.contains("/copy"), "{error}");
+}
+
+#[test]
+fn a_damaged_or_lost_identity_is_written_anew_where_the_records_are() {
+    let identity = Path::new("/a/directory.id");
+    let len = read_whole(&*used().fs, identity, 4096).expect("read").len();
+    for position in (0..len).step_by(7) {
+        let env = used();
+        let file = env.fs.open(identity, OpenMode::ReadWrite).expect("opens");
+        file.write_all_at(b"\x07", position as u64).expect("written");
+        assert!(open(&env, &["/a", "/b"]).is_ok(), "byte {position}");
+        assert!(open(&env, &["/b", "/a"]).is_ok(), "byte {position}, the second time");
+    }
+    let env = used();
+    env.fs.remove_file(identity).expect("removed");
+    assert_eq!(open(&env, &["/b", "/a"]), Ok(vec!["/a".into(), "/b".into()]));
+}
+
+#[test]
+fn an_emptied_log_dir_is_refused_until_its_owner_accepts_the_loss() {
+    let env = used();
+    env.fs.remove_dir_all("/a".as_ref()).expect("removed");
+    let error = open(&env, &["/a", "/b"]).expect_err("emptied");
+    assert!(error.contains("Is its disk mounted?"), "{error}");
+    env.fs.open("/a/accept-loss".as_ref(), OpenMode::CreateNew).expect("made");
+    assert!(open(&env, &["/a", "/b"]).is_ok());
+}

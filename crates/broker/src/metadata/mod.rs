@@ -1,0 +1,24 @@
+//! Metadata: which topics there are, and everything else that the server must remember besides records.
+//!
+//! Owns the immutable [`Image`] that readers take without a lock, the changes to it ([`Draft`]), and the [`Store`]
+//! that makes each change durable before anyone sees it. Pure besides the store: an image and a change in, records
+//! and a new image out.
+
+mod directory;
+mod draft;
+mod error;
+mod frames;
+mod image;
+mod log_dirs;
+mod names;
+mod placement;
+mod records;
+mod shards;
+mod store;
+
+pub use draft::{Draft, NewTopic};
+pub use error::{MetadataError, TopicError};
+pub use frames::FrameError;
+pub use image::{Image, LogDir, Topic};
+pub use names::{OFFSETS_TOPIC, is_internal};
+pub use store::{Store, StoreOptions};

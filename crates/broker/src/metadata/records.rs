@@ -1,0 +1,125 @@
+//! The records that metadata consists of: what is appended to the log, and what a snapshot is a list of.
+//!
+//! They are JSON inside of checksummed frames. A record or field that this program does not know stops the reading:
+//! a newer program wrote it, and leaving it out would lose it.
+
+use riverrun_types::TopicId;
+use serde::{Deserialize, Serialize};
+
+use crate::config::TopicOverrides;
+
+/// One step of the metadata's history. The records of one frame hold together: all of them happened, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Record {
+    /// The node started for the `epoch`-th time.
+    NodeStarted { epoch: i32 },
+    /// A log dir came into use. Its index is the number of those before it.
+    LogDirAdded { id: String, path: String },
+    /// A log dir was found under another path.
+    LogDirMoved { index: u16, path: String },
+    /// A topic was made; `dirs` has the log dir's index of each partition.
+    TopicCreated {
+        #[serde(with = "topic_id_text")]
+        id: TopicId,
+        name: String,
+        dirs: Vec<u16>,
+        configs: TopicOverrides,
+    },
+    /// A topic was deleted.
+    TopicDeleted {
+        #[serde(with = "topic_id_text")]
+        id: TopicId,
+    },
+    /// A topic got more partitions; `dirs` is of the new ones.
+    PartitionsAdded {
+        #[serde(with = "topic_id_text")]
+        id: TopicId,
+        dirs: Vec<u16>,
+    },
+    /// A topic's own configs became exactly these.
+    TopicConfigsSet {
+        #[serde(with = "topic_id_text")]
+        id: TopicId,
+        configs: TopicOverrides,
+    },
+    /// Producer ids below `end` may have been given out.
+    ProducerIdsReserved { end: i64 },
+}
+
+/// The first frame of the log and of the snapshot: whose it is, and which log belongs to which snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Head {
+    pub(crate) cluster_id: String,
+    pub(crate) node_id: i32,
+    /// A snapshot is followed by the log of the same generation.
+    pub(crate) generation: u64,
+    /// Frames in the whole file, this one included; 0 in a log, which grows.
+    pub(crate) frames: u64,
+}
+
+/// What a log dir says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DirIdentity {
+    /// The cluster's id.
+    pub(crate) cluster: String,
+    /// The node's id.
+    pub(crate) node: i32,
+    /// The directory's own id.
+    pub(crate) dir: String,
+}
+
+/// A payload of JSON. Serializing into memory fails for no value of the types above.
+pub(crate) fn to_json<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("records have only text keys and no failing serializers")
+}
+
+mod topic_id_text {
+    use riverrun_types::TopicId;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(id: &TopicId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TopicId, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_a_newer_program_is_not_skipped() {
+        for newer in [
+            r#"[{"tenant_created":{"name":"x"}}]"#,
+            r#"[{"node_started":{"epoch":1,"rack":"a"}}]"#,
+            r#"[{"node_started":{}}]"#,
+        ] {
+            assert!(serde_json::from_str::<Vec<Record>>(newer).is_err(), "{newer}");
+        }
+    }
+
+    #[test]
+    fn records_come_back_from_their_text_and_hold_no_zero_byte() {
+        let records = vec![
+            Record::NodeStarted { epoch: 3 },
+            Record::TopicCreated {
+                id: TopicId([7; 16]),
+                name: "a".into(),
+                dirs: vec![0, 1],
+                configs: [("retention.ms".to_owned(), "a\0b".to_owned())].into(),
+            },
+            Record::TopicDeleted { id: TopicId([255; 16]) },
+        ];
+        let json = to_json(&records);
+        assert!(!json.contains(&0));
+        assert_eq!(serde_json::from_slice::<Vec<Record>>(&json).expect("readable"), records);
+    }
+}

@@ -1,0 +1,117 @@
+//! A map whose clones share what did not change: the image of 10,000 topics is copied for each change to one.
+//!
+//! Keys are spread over a fixed number of ordered maps behind reference counts. A clone copies the counts; a change
+//! to a clone copies one shard of it, the first time. Deterministic: the same keys give the same shards anywhere.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use riverrun_types::TopicId;
+
+const SHARDS: usize = 256;
+
+/// Says which shard a key belongs to.
+pub(crate) trait ShardKey: Ord {
+    /// A number that spreads keys evenly.
+    fn spread(&self) -> usize;
+}
+
+impl ShardKey for str {
+    /// The CRC's spread is even for names that people choose; names chosen to collide make changes slower, up to a
+    /// copy of all topics, and nothing else.
+    fn spread(&self) -> usize {
+        crc32c::crc32c(self.as_bytes()) as usize
+    }
+}
+
+impl ShardKey for Arc<str> {
+    fn spread(&self) -> usize {
+        str::spread(self)
+    }
+}
+
+impl ShardKey for TopicId {
+    fn spread(&self) -> usize {
+        usize::from(self.0[15])
+    }
+}
+
+/// The map.
+///
+/// Invariants: a key lies only in the shard that its spread names.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardedMap<K, V> {
+    shards: Vec<Arc<BTreeMap<K, V>>>,
+    len: usize,
+}
+
+impl<K: ShardKey + Clone, V: Clone> ShardedMap<K, V> {
+    pub(crate) fn new() -> Self {
+        let empty = Arc::new(BTreeMap::new());
+        Self { shards: vec![empty; SHARDS], len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn get<Q: ShardKey + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.shards[key.spread() % SHARDS].get(key)
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        let shard = Arc::make_mut(&mut self.shards[key.spread() % SHARDS]);
+        self.len += usize::from(shard.insert(key, value).is_none());
+    }
+
+    pub(crate) fn remove<Q: ShardKey + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let removed = Arc::make_mut(&mut self.shards[key.spread() % SHARDS]).remove(key);
+        self.len -= usize::from(removed.is_some());
+        removed
+    }
+
+    /// All values, in no useful order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.shards.iter().flat_map(|shard| shard.values())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_to_a_clone_leaves_the_original_and_shares_the_rest() {
+        let mut first: ShardedMap<Arc<str>, i32> = ShardedMap::new();
+        for index in 0..1000 {
+            first.insert(Arc::from(format!("topic-{index}")), index);
+        }
+        let mut second = first.clone();
+        second.insert(Arc::from("topic-7"), -7);
+        assert_eq!(second.remove("topic-8"), Some(8));
+        assert_eq!((first.get("topic-7"), second.get("topic-7")), (Some(&7), Some(&-7)));
+        assert_eq!((first.get("topic-8"), second.get("topic-8")), (Some(&8), None));
+        assert_eq!((first.len(), second.len()), (1000, 999));
+        let copied = first.shards.iter().zip(&second.shards).filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
+        assert!(copied <= 2, "{copied} shards were copied");
+    }
+
+    #[test]
+    fn values_are_all_there() {
+        let mut map: ShardedMap<TopicId, u8> = ShardedMap::new();
+        for index in 0..=255 {
+            map.insert(TopicId([index; 16]), index);
+        }
+        assert_eq!(map.remove(&TopicId([9; 16])), Some(9));
+        let mut values: Vec<_> = map.values().copied().collect();
+        values.sort_unstable();
+        assert_eq!(values, (0..=255).filter(|value| *value != 9).collect::<Vec<_>>());
+    }
+}

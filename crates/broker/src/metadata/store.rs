@@ -1,0 +1,210 @@
+//! The store: the metadata's log and snapshot in `<data>/meta`, and the image that readers see.
+//!
+//! A change is durable before anyone sees it: [`Store::change`] appends its records, syncs, and only then publishes
+//! the new image. The log is followed by a snapshot when it has grown, so that its length is bounded by what it
+//! describes. Refuses a directory of another cluster or node, one in use, and files that are damaged, cut in their
+//! middle, missing, or of another generation.
+//!
+//! ```text
+//! meta/lock                  held while the server runs
+//! meta/snapshot              the image when the log of the same generation began; replaced atomically
+//! meta/log-<generation>      one frame for each change since then, synced before the change is answered
+//! ```
+
+mod files;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use riverrun_env::{Env, LockGuard};
+use riverrun_types::ProducerId;
+
+use self::files::{LogFile, load, start_generation};
+use super::directory::make_durable;
+use super::draft::{Draft, random_id};
+use super::error::MetadataError;
+use super::image::Image;
+use super::log_dirs;
+use super::records::{Head, to_json};
+
+/// Producer ids that one sync reserves.
+const PRODUCER_IDS_BLOCK: i64 = 1000;
+/// A log shorter than this is not worth a snapshot.
+const LOG_BYTES_MIN: u64 = 1024 * 1024;
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Its directory, `<data>/meta`. It is made if it does not exist.
+    pub dir: PathBuf,
+    /// This node.
+    pub node_id: i32,
+    /// The cluster that the directory must belong to; `None`: whichever it does, or a new one.
+    pub cluster_id: Option<String>,
+    /// The directories of records.
+    pub log_dirs: Vec<PathBuf>,
+}
+
+/// The metadata of a running server.
+///
+/// Invariants: `image` is what `snapshot` and log on disk say, synced. At most one change is under way. Once a write
+/// or sync failed in a way that leaves the disk's state unknown, nothing changes any more.
+#[derive(Debug)]
+pub struct Store {
+    env: Env,
+    dir: PathBuf,
+    image: ArcSwap<Image>,
+    writer: Mutex<Writer>,
+    producer_ids: Mutex<std::ops::Range<i64>>,
+    _lock: Box<dyn LockGuard>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    head: Head,
+    log: LogFile,
+    /// The log's length at which the next snapshot is due.
+    snapshot_at_bytes: u64,
+    poison: Option<String>,
+}
+
+impl Store {
+    /// Opens the directory, counts one more start of the node, and recognises the log dirs. What it did is durable
+    /// when it returns.
+    pub fn open(env: &Env, options: &StoreOptions) -> Result<Self, MetadataError> {
+        let dir = &options.dir;
+        make_durable(&*env.fs, dir).map_err(MetadataError::io("make the directory", dir))?;
+        let lock = env.fs.lock(&dir.join("lock")).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => MetadataError::InUse(dir.clone()),
+            _ => MetadataError::io("lock", dir.join("lock"))(error),
+        })?;
+        let (head, image, log) = match load(env, dir)? {
+            Some(loaded) => loaded,
+            None => begin(env, options)?,
+        };
+        check_owner(&head, options)?;
+        let snapshot_at_bytes = log.end().max(LOG_BYTES_MIN);
+        let store = Self {
+            env: env.clone(),
+            dir: dir.clone(),
+            image: ArcSwap::from_pointee(image),
+            writer: Mutex::new(Writer { head, log, snapshot_at_bytes, poison: None }),
+            producer_ids: Mutex::new(0..0),
+            _lock: lock,
+        };
+        let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs)?;
+        store.change(|draft| {
+            draft.start_node();
+            for record in dir_records {
+                draft.record(record);
+            }
+        })?;
+        Ok(store)
+    }
+
+    /// What the metadata says now.
+    pub fn image(&self) -> Arc<Image> {
+        self.image.load_full()
+    }
+
+    /// Makes a change: `plan` drafts it against the current image; its records are appended and synced; then the new
+    /// image is seen by everyone. A plan that records nothing costs no sync. Blocks for the disk.
+    pub fn change<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> Result<T, MetadataError> {
+        let mut writer = self.writer.lock();
+        if let Some(reason) = &writer.poison {
+            return Err(MetadataError::Poisoned(reason.clone()));
+        }
+        let mut draft = Draft::new(&self.image.load(), &*self.env.random);
+        let outcome = plan(&mut draft);
+        let (image, records) = draft.into_parts();
+        if records.is_empty() {
+            return Ok(outcome);
+        }
+        writer.append(&to_json(&records))?;
+        let image = Arc::new(image);
+        self.image.store(Arc::clone(&image));
+        if writer.log.end() >= writer.snapshot_at_bytes {
+            self.snapshot(&mut writer, &image);
+        }
+        Ok(outcome)
+    }
+
+    /// Drafts a change and drops it: what would come of it.
+    pub fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
+        plan(&mut Draft::new(&self.image.load(), &*self.env.random))
+    }
+
+    /// A producer id that was never given out before. Blocks for the disk once in a thousand calls.
+    pub fn allocate_producer_id(&self) -> Result<ProducerId, MetadataError> {
+        let mut ids = self.producer_ids.lock();
+        if ids.is_empty() {
+            let first = self.change(|draft| draft.reserve_producer_ids(PRODUCER_IDS_BLOCK))?;
+            *ids = first..first + PRODUCER_IDS_BLOCK;
+        }
+        let id = ids.next().expect("filled just before");
+        Ok(ProducerId(id))
+    }
+
+    /// Begins the next generation. The change that led here is durable already, so a failure is not the caller's: it
+    /// is logged, and where the disk's state is unknown it poisons the writer.
+    fn snapshot(&self, writer: &mut Writer, image: &Image) {
+        let head = Head { generation: writer.head.generation + 1, ..writer.head.clone() };
+        match start_generation(&self.env, &self.dir, &head, image) {
+            Ok((log, snapshot_bytes)) => {
+                let old = std::mem::replace(&mut writer.log, log);
+                writer.head = head;
+                writer.snapshot_at_bytes = snapshot_bytes.max(LOG_BYTES_MIN);
+                old.remove(&self.env);
+            }
+            Err(error) => {
+                tracing::error!(%error, "metadata snapshot failed");
+                writer.poison = Some(error.to_string());
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Appends one frame; synced when it returns. A write that fails is undone; a sync that fails poisons.
+    fn append(&mut self, payload: &[u8]) -> Result<(), MetadataError> {
+        self.log.append(payload).map_err(|failure| {
+            if failure.is_unknown {
+                self.poison = Some(failure.error.to_string());
+            }
+            failure.error
+        })
+    }
+}
+
+/// Makes the first generation of a new server.
+fn begin(env: &Env, options: &StoreOptions) -> Result<(Head, Image, LogFile), MetadataError> {
+    let cluster_id = options.cluster_id.clone().unwrap_or_else(|| random_id(&*env.random).to_string());
+    let head = Head { cluster_id, node_id: options.node_id, generation: 1, frames: 0 };
+    let image = Image::new(&head);
+    let (log, _) = start_generation(env, &options.dir, &head, &image)?;
+    Ok((head, image, log))
+}
+
+fn check_owner(head: &Head, options: &StoreOptions) -> Result<(), MetadataError> {
+    let is_cluster = options.cluster_id.as_ref().is_none_or(|id| *id == head.cluster_id);
+    if is_cluster && head.node_id == options.node_id {
+        return Ok(());
+    }
+    Err(MetadataError::Foreign {
+        path: options.dir.clone(),
+        found_cluster: head.cluster_id.clone(),
+        found_node: head.node_id,
+        cluster: options.cluster_id.clone().unwrap_or_else(|| head.cluster_id.clone()),
+        node: options.node_id,
+    })
+}
+
+fn log_path(dir: &Path, generation: u64) -> PathBuf {
+    dir.join(format!("log-{generation:020}"))
+}
+
+#[cfg(test)]
+mod tests;

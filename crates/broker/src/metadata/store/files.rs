@@ -1,0 +1,231 @@
+//! The store's files: reading them at a start, appending to the log, beginning a new generation.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use riverrun_env::{Env, File, OpenMode, atomic_replace, read_whole};
+
+use super::log_path;
+use crate::metadata::error::MetadataError;
+use crate::metadata::frames::{FrameError, PAYLOAD_BYTES_MAX, first_line, read_frames, write_frame};
+use crate::metadata::image::Image;
+use crate::metadata::records::{Head, Record, to_json};
+
+const SNAPSHOT: &str = "snapshot";
+const SNAPSHOT_KIND: &str = "metadata snapshot";
+const LOG_KIND: &str = "metadata log";
+/// Records in one frame of a snapshot, so that a frame stays far below its largest size.
+const SNAPSHOT_FRAME_RECORDS: usize = 256;
+/// A metadata file in bytes at most.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+
+/// The open log of the current generation.
+///
+/// Invariants: the file holds whole synced frames up to `end` and nothing after it; `sequence` is the next frame's.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    end: u64,
+    sequence: u64,
+}
+
+/// A failed append.
+pub(super) struct AppendFailure {
+    pub(super) error: MetadataError,
+    /// Whether nobody knows what the disk holds now.
+    pub(super) is_unknown: bool,
+}
+
+impl LogFile {
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Appends one frame; synced when it returns.
+    pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), AppendFailure> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(AppendFailure { error: MetadataError::TooLarge, is_unknown: false });
+        }
+        let mut frame = Vec::with_capacity(payload.len() + 64);
+        write_frame(&mut frame, self.sequence, payload);
+        if let Err(source) = self.file.write_all_at(&frame, self.end) {
+            let error = MetadataError::io("write", &self.path)(source);
+            // A full disk leaves a part of the frame. Nothing of it was promised, so it may go.
+            let is_undone = self.file.set_len(self.end).is_ok();
+            return Err(AppendFailure { error, is_unknown: !is_undone });
+        }
+        if let Err(source) = self.file.sync_data() {
+            return Err(AppendFailure {
+                error: MetadataError::io("sync", &self.path)(source),
+                is_unknown: true,
+            });
+        }
+        self.end += frame.len() as u64;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    /// Removes a log that a snapshot has replaced. If it fails, the next start removes it.
+    pub(super) fn remove(self, env: &Env) {
+        if let Err(error) = env.fs.remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "an old metadata log could not be removed");
+        }
+    }
+}
+
+/// Begins the generation of `head`: an empty log, then the snapshot that names it. Both are durable when it returns;
+/// before the snapshot is replaced, the generation before is the valid one. Answers the snapshot's size too.
+pub(super) fn start_generation(
+    env: &Env,
+    dir: &Path,
+    head: &Head,
+    image: &Image,
+) -> Result<(LogFile, u64), MetadataError> {
+    let log = create_log(env, dir, head)?;
+    let snapshot = snapshot_bytes(head, image);
+    let path = dir.join(SNAPSHOT);
+    atomic_replace(&*env.fs, &path, &snapshot).map_err(MetadataError::io("write", path))?;
+    Ok((log, snapshot.len() as u64))
+}
+
+fn create_log(env: &Env, dir: &Path, head: &Head) -> Result<LogFile, MetadataError> {
+    let path = log_path(dir, head.generation);
+    let mut bytes = first_line(LOG_KIND).into_bytes();
+    write_frame(&mut bytes, 0, &to_json(head));
+    let create = || -> io::Result<Arc<dyn File>> {
+        let file = env.fs.open(&path, OpenMode::CreateOrOpen)?;
+        file.set_len(0)?;
+        file.write_all_at(&bytes, 0)?;
+        file.sync_all()?;
+        env.fs.sync_dir(dir)?;
+        Ok(file)
+    };
+    let file = create().map_err(MetadataError::io("make", &path))?;
+    Ok(LogFile { file, path, end: bytes.len() as u64, sequence: 1 })
+}
+
+fn snapshot_bytes(head: &Head, image: &Image) -> Vec<u8> {
+    let records: Vec<Record> = image.to_records().collect();
+    let frames = records.chunks(SNAPSHOT_FRAME_RECORDS);
+    let head = Head { frames: 1 + frames.len() as u64, ..head.clone() };
+    let mut bytes = first_line(SNAPSHOT_KIND).into_bytes();
+    write_frame(&mut bytes, 0, &to_json(&head));
+    for (sequence, chunk) in (1..).zip(frames) {
+        write_frame(&mut bytes, sequence, &to_json(chunk));
+    }
+    bytes
+}
+
+/// Reads what is there; `None` if no server was ever started here.
+pub(super) fn load(env: &Env, dir: &Path) -> Result<Option<(Head, Image, LogFile)>, MetadataError> {
+    let path = dir.join(SNAPSHOT);
+    let bytes = match read_whole(&*env.fs, &path, FILE_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            check_nothing_is_lost(env, dir)?;
+            return Ok(None);
+        }
+        Err(error) => return Err(MetadataError::io("read", path)(error)),
+    };
+    let (head, mut image) = read_snapshot(&path, &bytes)?;
+    let log = read_log(env, dir, &head, &mut image)?;
+    remove_other_generations(env, dir, head.generation)?;
+    Ok(Some((head, image, log)))
+}
+
+/// A first start that was cut short leaves a log without any change, and no snapshot. A log with changes means
+/// that the snapshot is lost.
+fn check_nothing_is_lost(env: &Env, dir: &Path) -> Result<(), MetadataError> {
+    for (_, path) in logs(env, dir)? {
+        let bytes = read_file(env, &path)?;
+        if read_frames(LOG_KIND, &bytes).is_ok_and(|frames| frames.payloads.len() > 1) {
+            let reason = format!("it has changes, but the {SNAPSHOT} that it follows is missing: restore it");
+            return Err(MetadataError::Content { path, reason });
+        }
+    }
+    Ok(())
+}
+
+fn read_snapshot(path: &Path, bytes: &[u8]) -> Result<(Head, Image), MetadataError> {
+    let frames = read_frames(SNAPSHOT_KIND, bytes).map_err(file_error(path))?;
+    let head: Head = parse(path, frames.payloads.first().copied().unwrap_or_default())?;
+    // A snapshot is written whole before it gets its name, so a torn one is damage too.
+    if frames.payloads.len() as u64 != head.frames || frames.end != bytes.len() {
+        return Err(content(path, "it is cut".to_owned()));
+    }
+    let mut image = Image::new(&head);
+    apply_all(path, &mut image, &frames.payloads[1..])?;
+    Ok((Head { frames: 0, ..head }, image))
+}
+
+fn read_log(env: &Env, dir: &Path, head: &Head, image: &mut Image) -> Result<LogFile, MetadataError> {
+    let path = log_path(dir, head.generation);
+    let bytes = read_file(env, &path)?;
+    let frames = read_frames(LOG_KIND, &bytes).map_err(file_error(&path))?;
+    let found: Head = parse(&path, frames.payloads.first().copied().unwrap_or_default())?;
+    if found != *head {
+        let reason =
+            "it does not belong to the snapshot beside it: one of them comes from elsewhere".to_owned();
+        return Err(content(&path, reason));
+    }
+    apply_all(&path, image, &frames.payloads[1..])?;
+    let (end, sequence) = (frames.end as u64, frames.payloads.len() as u64);
+    let file = env.fs.open(&path, OpenMode::ReadWrite).map_err(MetadataError::io("open", &path))?;
+    if end < bytes.len() as u64 {
+        tracing::warn!(path = %path.display(), bytes = bytes.len() as u64 - end, "a torn tail of the metadata log is cut");
+        file.set_len(end).and_then(|()| file.sync_all()).map_err(MetadataError::io("cut", &path))?;
+    }
+    Ok(LogFile { file, path, end, sequence })
+}
+
+fn apply_all(path: &Path, image: &mut Image, payloads: &[&[u8]]) -> Result<(), MetadataError> {
+    for payload in payloads {
+        for record in parse::<Vec<Record>>(path, payload)? {
+            image.apply(record).map_err(|reason| content(path, reason))?;
+        }
+    }
+    Ok(())
+}
+
+fn parse<T: serde::de::DeserializeOwned>(path: &Path, payload: &[u8]) -> Result<T, MetadataError> {
+    serde_json::from_slice(payload).map_err(|error| {
+        content(
+            path,
+            format!("this program does not understand it ({error}); a newer one may have written it"),
+        )
+    })
+}
+
+fn content(path: &Path, reason: String) -> MetadataError {
+    MetadataError::Content { path: path.to_owned(), reason }
+}
+
+fn file_error(path: &Path) -> impl FnOnce(FrameError) -> MetadataError {
+    let path = path.to_owned();
+    move |source| MetadataError::File { path, source }
+}
+
+fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>, MetadataError> {
+    read_whole(&*env.fs, path, FILE_BYTES_MAX).map_err(MetadataError::io("read", path))
+}
+
+/// The logs in the directory, by generation.
+fn logs(env: &Env, dir: &Path) -> Result<Vec<(u64, PathBuf)>, MetadataError> {
+    let entries = env.fs.read_dir(dir).map_err(MetadataError::io("read the directory", dir))?;
+    let generation = |name: &str| name.strip_prefix("log-").and_then(|digits| digits.parse().ok());
+    let named =
+        entries.iter().filter_map(|entry| Some((generation(entry.name.to_str()?)?, dir.join(&entry.name))));
+    Ok(named.collect())
+}
+
+/// Removes what a start or snapshot that was cut short has left.
+fn remove_other_generations(env: &Env, dir: &Path, current: u64) -> Result<(), MetadataError> {
+    for (generation, path) in logs(env, dir)? {
+        if generation != current {
+            env.fs.remove_file(&path).map_err(MetadataError::io("remove", path))?;
+        }
+    }
+    Ok(())
+}
