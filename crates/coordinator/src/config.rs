@@ -25,6 +25,9 @@ pub struct GroupConfig {
     pub consumer_heartbeat_interval_ms: i32,
     /// `group.consumer.max.size`: members of one KIP-848 group at most.
     pub consumer_max_size: usize,
+    /// `group.consumer.assignment.interval.ms`: a KIP-848 group gets no new assignment within this time of the last,
+    /// so that members that come together are assigned together.
+    pub consumer_assignment_interval_ms: i32,
     /// `group.consumer.assignors`: server-side assignors that members may ask for; the first is the default.
     pub consumer_assignors: Vec<String>,
     /// Groups in one shard at most; a request that would create one more is refused with `GROUP_MAX_SIZE_REACHED`.
@@ -51,6 +54,7 @@ impl Default for GroupConfig {
             consumer_session_timeout_ms: 45_000,
             consumer_heartbeat_interval_ms: 5_000,
             consumer_max_size: 10_000,
+            consumer_assignment_interval_ms: 1_000,
             consumer_assignors: vec!["uniform".to_owned(), "range".to_owned()],
             groups_max: 100_000,
             group_offsets_max: 1_000_000,

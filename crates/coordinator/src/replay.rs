@@ -7,7 +7,6 @@ use riverrun_protocol::DecodeError;
 use riverrun_protocol::offsets_topic::{GroupMetadataValue, Key};
 
 use crate::classic::ClassicGroup;
-use crate::consumer::ConsumerRecord;
 use crate::error::ReplayError;
 use crate::group::{Group, GroupEntry};
 use crate::offsets::CommittedOffset;
@@ -35,7 +34,7 @@ impl Shard {
                 let value = value.map(|value| records::read("GroupMetadata", value)).transpose()?;
                 self.replay_group(&key.group, value.as_ref());
             }
-            key => self.replay_consumer(key, value)?,
+            key => self.replay_consumer(&key, value)?,
         }
         Ok(())
     }

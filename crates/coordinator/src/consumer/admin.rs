@@ -1,0 +1,188 @@
+//! What others ask of a group: how it stands, who may commit, when it is due, how it ends.
+
+use std::sync::Arc;
+
+use riverrun_protocol::ErrorCode;
+use riverrun_protocol::consumer_group_describe_response::{
+    Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember, TopicPartitions,
+};
+use riverrun_types::{PartitionId, TimestampMs, TopicId};
+
+use crate::group::Committer;
+use crate::step::OffsetsRecord;
+use crate::{GroupConfig, TopicMetadata};
+
+use super::ConsumerGroup;
+use super::changes::{Change, Recorder};
+use super::heartbeat::after;
+use super::member::{Member, MemberId, MemberState};
+
+/// The first version of `OffsetCommit` whose generation may be a member epoch.
+const COMMIT_VERSION_MIN: i16 = 9;
+
+/// `MemberType` of a member of the consumer protocol in `ConsumerGroupDescribe`.
+const MEMBER_TYPE: i8 = 1;
+
+impl ConsumerGroup {
+    /// The state's name in `ListGroups` and `ConsumerGroupDescribe`.
+    pub(crate) fn state_name(&self) -> &'static str {
+        let is_reconciled = |member: &Member| {
+            member.progress.state == MemberState::Stable && member.progress.epoch == self.assignment_epoch
+        };
+        if self.members.is_empty() {
+            "Empty"
+        } else if self.group_epoch > self.assignment_epoch {
+            "Assigning"
+        } else if self.members.values().all(is_reconciled) {
+            "Stable"
+        } else {
+            "Reconciling"
+        }
+    }
+
+    /// Whether it has no members.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The group as `ConsumerGroupDescribe` shows it. Topics that were deleted meanwhile have no name and are left out.
+    pub(crate) fn describe(
+        &self,
+        group_id: &str,
+        topics: &dyn TopicMetadata,
+        config: &GroupConfig,
+    ) -> DescribedGroup<'static> {
+        let members = self.members.iter().map(|(id, member)| self.describe_member(id, member, topics));
+        DescribedGroup {
+            group_id: group_id.to_owned().into(),
+            group_state: self.state_name().into(),
+            group_epoch: self.group_epoch,
+            assignment_epoch: self.assignment_epoch,
+            assignor_name: self.assignor(config).name().into(),
+            members: members.collect(),
+            ..DescribedGroup::default()
+        }
+    }
+
+    fn describe_member(
+        &self,
+        id: &MemberId,
+        member: &Member,
+        topics: &dyn TopicMetadata,
+    ) -> DescribedMember<'static> {
+        let Member { subscription, progress } = member;
+        let owned = |text: &Option<String>| text.clone().map(Into::into);
+        let target = self.targets.get(id).into_iter().flatten();
+        DescribedMember {
+            member_id: id.to_string().into(),
+            instance_id: owned(&subscription.instance_id),
+            rack_id: owned(&subscription.rack_id),
+            member_epoch: progress.epoch,
+            client_id: subscription.client_id.clone().into(),
+            client_host: subscription.client_host.clone().into(),
+            subscribed_topic_names: subscription.topics.iter().map(|topic| topic.clone().into()).collect(),
+            subscribed_topic_regex: owned(&subscription.pattern),
+            assignment: describe_assignment(
+                &progress.assigned,
+                |epochs| epochs.keys().copied().collect(),
+                topics,
+            ),
+            target_assignment: describe_assignment(
+                target,
+                |indexes| indexes.iter().copied().collect(),
+                topics,
+            ),
+            member_type: MEMBER_TYPE,
+        }
+    }
+
+    /// Whether the committer may commit to this group at all. Without membership only an empty group is open.
+    pub(crate) fn validate_commit(&self, committer: &Committer<'_>) -> Result<(), ErrorCode> {
+        if committer.epoch < 0 && self.members.is_empty() {
+            return Ok(());
+        }
+        let member = self.members.get(committer.member_id).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
+        if committer.api_version < COMMIT_VERSION_MIN {
+            return Err(ErrorCode::UNSUPPORTED_VERSION);
+        }
+        if committer.epoch > member.progress.epoch { Err(ErrorCode::STALE_MEMBER_EPOCH) } else { Ok(()) }
+    }
+
+    /// Whether the committer, which `validate_commit` has let in, may commit this partition: a member of an older
+    /// epoch may, for partitions that have been its own since.
+    pub(crate) fn validate_partition_commit(
+        &self,
+        committer: &Committer<'_>,
+        topic: TopicId,
+        partition: i32,
+    ) -> Result<(), ErrorCode> {
+        let Some(member) = self.members.get(committer.member_id) else { return Ok(()) };
+        if committer.epoch == member.progress.epoch {
+            return Ok(());
+        }
+        let given_at = member.progress.partition_epoch(PartitionId { topic, index: partition });
+        match given_at {
+            Some(given_at) if given_at <= committer.epoch => Ok(()),
+            _ => Err(ErrorCode::STALE_MEMBER_EPOCH),
+        }
+    }
+
+    /// Whether this member may fetch the group's offsets. Who names no member may.
+    pub(crate) fn validate_fetch(&self, member_id: Option<&str>, epoch: i32) -> Result<(), ErrorCode> {
+        let Some(member_id) = member_id else {
+            return if epoch < 0 { Ok(()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) };
+        };
+        let member = self.members.get(member_id).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
+        if member.progress.epoch == epoch { Ok(()) } else { Err(ErrorCode::STALE_MEMBER_EPOCH) }
+    }
+
+    /// The records that delete the group and everything in it, the group itself last.
+    pub(crate) fn tombstones(&self, group_id: &str) -> Vec<OffsetsRecord> {
+        let mut recorder = Recorder::new(group_id);
+        let ids = || self.members.keys().map(Arc::clone);
+        ids().for_each(|id| recorder.record(&Change::Progress(id, None)));
+        ids().for_each(|id| recorder.record(&Change::Target(id, None)));
+        recorder.record_target_epoch_deleted();
+        ids().for_each(|id| recorder.record(&Change::Member(id, None)));
+        self.patterns.keys().for_each(|pattern| recorder.record(&Change::Pattern(pattern.clone(), None)));
+        recorder.record(&Change::Deleted);
+        recorder.into_records()
+    }
+
+    /// Gives every member a new session, and those that must give up partitions new time for it.
+    pub(crate) fn restart_sessions(&mut self, now: TimestampMs, config: &GroupConfig) {
+        for (id, member) in &self.members {
+            self.timers.set_session(id, after(now, config.consumer_session_timeout_ms));
+            if member.progress.state == MemberState::UnrevokedPartitions {
+                let deadline = after(now, member.subscription.rebalance_timeout_ms);
+                self.timers.set_revocation(id, Some(deadline));
+            }
+        }
+    }
+
+    /// When a member is due next.
+    pub(crate) fn next_deadline(&self) -> Option<TimestampMs> {
+        self.timers.next()
+    }
+
+    /// Removes the members that were silent for their session, or did not give up partitions in time.
+    pub(crate) fn expire(&mut self, group_id: &str, now: TimestampMs) -> Vec<OffsetsRecord> {
+        let mut recorder = Recorder::new(group_id);
+        while let Some(id) = self.timers.overdue(now) {
+            self.fence(&id, &mut recorder);
+        }
+        recorder.into_records()
+    }
+}
+
+fn describe_assignment<'a, P: 'a>(
+    assigned: impl IntoIterator<Item = (&'a TopicId, &'a P)>,
+    indexes: impl Fn(&P) -> Vec<i32>,
+    topics: &dyn TopicMetadata,
+) -> DescribedAssignment<'static> {
+    let topic_partitions = assigned.into_iter().filter_map(|(&topic_id, partitions)| {
+        let topic_name = topics.topic_name(topic_id)?.to_owned().into();
+        Some(TopicPartitions { topic_id, topic_name, partitions: indexes(partitions) })
+    });
+    DescribedAssignment { topic_partitions: topic_partitions.collect() }
+}

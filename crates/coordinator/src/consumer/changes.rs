@@ -1,0 +1,315 @@
+//! What can change in a group, each change being one record of `__consumer_offsets`.
+//!
+//! Owns both directions: a [`Change`] becomes a record as Kafka 4.3 writes it, and a record that was loaded becomes a
+//! change. What Kafka's records hold beyond it (classic members inside a consumer group, the partition metadata that
+//! a hash has replaced) is read over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use riverrun_protocol::offsets_topic::consumer_group_current_member_assignment_value::TopicPartitions;
+use riverrun_protocol::offsets_topic::consumer_group_target_assignment_member_value::TopicPartition;
+use riverrun_protocol::offsets_topic::{
+    ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, Key, RecordKey,
+};
+use riverrun_protocol::{Decode, Encode, Str};
+
+use crate::ReplayError;
+use crate::assignors::Assignment;
+use crate::records;
+use crate::step::OffsetsRecord;
+
+use super::ResolvedPattern;
+use super::member::{EpochsByPartition, MemberId, MemberState, Progress, Subscription};
+
+/// The only version of every value's layout.
+const VALUE_VERSION: i16 = 0;
+
+/// One change of a group; `None` inside is a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The group moved to another epoch, or its topics were hashed.
+    Epoch { epoch: i32, metadata_hash: i64 },
+    /// A member told about itself, or went.
+    Member(MemberId, Option<Subscription>),
+    /// A target was made, of which the changed parts came before.
+    TargetEpoch { epoch: i32, assigned_at_ms: i64 },
+    /// What a member shall have.
+    Target(MemberId, Option<Assignment>),
+    /// How far a member has come.
+    Progress(MemberId, Option<Progress>),
+    /// What a pattern names.
+    Pattern(String, Option<ResolvedPattern>),
+    /// The group is gone.
+    Deleted,
+    /// A record without effect.
+    Obsolete,
+}
+
+/// A record of a consumer group, as loaded.
+#[derive(Debug)]
+pub(super) struct ConsumerRecord {
+    /// The group.
+    pub(super) group_id: String,
+    pub(super) change: Change,
+}
+
+impl ConsumerRecord {
+    /// The record with this key, or `None` if it is of another kind than consumer groups.
+    pub(super) fn decode(key: &Key<'_>, value: Option<&[u8]>) -> Result<Option<Self>, ReplayError> {
+        let (group_id, change) = match key {
+            Key::ConsumerGroupMetadata(key) => (&key.group_id, decode_epoch(value)?),
+            Key::ConsumerGroupPartitionMetadata(key) => (&key.group_id, Change::Obsolete),
+            Key::ConsumerGroupMemberMetadata(key) => {
+                (&key.group_id, Change::Member(member_id(&key.member_id), decode_member(value)?))
+            }
+            Key::ConsumerGroupTargetAssignmentMetadata(key) => (&key.group_id, decode_target_epoch(value)?),
+            Key::ConsumerGroupTargetAssignmentMember(key) => {
+                (&key.group_id, Change::Target(member_id(&key.member_id), decode_target(value)?))
+            }
+            Key::ConsumerGroupCurrentMemberAssignment(key) => {
+                let progress = decode_progress(&key.group_id, value)?;
+                (&key.group_id, Change::Progress(member_id(&key.member_id), progress))
+            }
+            Key::ConsumerGroupRegularExpression(key) => {
+                (&key.group_id, Change::Pattern(key.regular_expression.to_string(), decode_pattern(value)?))
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { group_id: group_id.to_string(), change }))
+    }
+
+    /// Whether the record takes something away, so that a group that is not there need not be made for it.
+    pub(super) fn is_tombstone(&self) -> bool {
+        matches!(
+            self.change,
+            Change::Deleted
+                | Change::Obsolete
+                | Change::Member(_, None)
+                | Change::Target(_, None)
+                | Change::Progress(_, None)
+                | Change::Pattern(_, None)
+        )
+    }
+
+    /// Whether it takes the group itself away.
+    pub(super) fn deletes_group(&self) -> bool {
+        self.change == Change::Deleted
+    }
+}
+
+/// Turns changes of one group into records.
+#[derive(Debug)]
+pub(super) struct Recorder<'a> {
+    group_id: &'a str,
+    records: Vec<OffsetsRecord>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(group_id: &'a str) -> Self {
+        Self { group_id, records: Vec::new() }
+    }
+
+    /// What was recorded, in order.
+    pub(super) fn into_records(self) -> Vec<OffsetsRecord> {
+        self.records
+    }
+
+    /// Records a change that has one. Ids, patterns and names were held against the wire's bounds when they came in.
+    pub(super) fn record(&mut self, change: &Change) {
+        let group_id: Str<'_> = self.group_id.into();
+        let record = match change {
+            Change::Epoch { epoch, metadata_hash } => {
+                let value = ConsumerGroupMetadataValue { epoch: *epoch, metadata_hash: *metadata_hash };
+                record(&ConsumerGroupMetadataKey { group_id }, Some(value))
+            }
+            Change::Member(id, subscription) => {
+                let key = ConsumerGroupMemberMetadataKey { group_id, member_id: (&**id).into() };
+                record(&key, subscription.as_ref().map(member_value))
+            }
+            Change::TargetEpoch { epoch, assigned_at_ms } => {
+                let value = ConsumerGroupTargetAssignmentMetadataValue {
+                    assignment_epoch: *epoch,
+                    assignment_timestamp: *assigned_at_ms,
+                };
+                record(&ConsumerGroupTargetAssignmentMetadataKey { group_id }, Some(value))
+            }
+            Change::Target(id, target) => {
+                let key = ConsumerGroupTargetAssignmentMemberKey { group_id, member_id: (&**id).into() };
+                record(&key, target.as_ref().map(target_value))
+            }
+            Change::Progress(id, progress) => {
+                let key = ConsumerGroupCurrentMemberAssignmentKey { group_id, member_id: (&**id).into() };
+                record(&key, progress.as_ref().map(progress_value))
+            }
+            Change::Pattern(pattern, resolved) => {
+                let regular_expression = pattern.as_str().into();
+                let key = ConsumerGroupRegularExpressionKey { group_id, regular_expression };
+                record(&key, resolved.as_ref().map(pattern_value))
+            }
+            Change::Deleted => records::tombstone(&ConsumerGroupMetadataKey { group_id }),
+            Change::Obsolete => return,
+        };
+        self.records.push(record);
+    }
+
+    /// Records that the target's epoch is gone, which only the end of the group causes.
+    pub(super) fn record_target_epoch_deleted(&mut self) {
+        let key = ConsumerGroupTargetAssignmentMetadataKey { group_id: self.group_id.into() };
+        self.records.push(records::tombstone(&key));
+    }
+}
+
+fn record<K: RecordKey, V: Encode>(key: &K, value: Option<V>) -> OffsetsRecord {
+    match value {
+        Some(value) => records::put(key, &value, VALUE_VERSION),
+        None => records::tombstone(key),
+    }
+}
+
+fn member_value(subscription: &Subscription) -> ConsumerGroupMemberMetadataValue<'_> {
+    ConsumerGroupMemberMetadataValue {
+        instance_id: subscription.instance_id.as_deref().map(Into::into),
+        rack_id: subscription.rack_id.as_deref().map(Into::into),
+        client_id: subscription.client_id.as_str().into(),
+        client_host: subscription.client_host.as_str().into(),
+        subscribed_topic_names: subscription.topics.iter().map(|topic| topic.as_str().into()).collect(),
+        subscribed_topic_regex: subscription.pattern.as_deref().map(Into::into),
+        rebalance_timeout_ms: subscription.rebalance_timeout_ms,
+        server_assignor: subscription.server_assignor.as_deref().map(Into::into),
+        classic_member_metadata: None,
+    }
+}
+
+fn target_value(target: &Assignment) -> ConsumerGroupTargetAssignmentMemberValue {
+    let topic = |(&topic_id, partitions): (_, &BTreeSet<i32>)| TopicPartition {
+        topic_id,
+        partitions: partitions.iter().copied().collect(),
+    };
+    ConsumerGroupTargetAssignmentMemberValue { topic_partitions: target.iter().map(topic).collect() }
+}
+
+fn progress_value(progress: &Progress) -> ConsumerGroupCurrentMemberAssignmentValue {
+    ConsumerGroupCurrentMemberAssignmentValue {
+        member_epoch: progress.epoch,
+        previous_member_epoch: progress.previous_epoch,
+        state: progress.state.number(),
+        assigned_partitions: epochs_value(&progress.assigned),
+        partitions_pending_revocation: epochs_value(&progress.revoking),
+    }
+}
+
+fn epochs_value(partitions: &EpochsByPartition) -> Vec<TopicPartitions> {
+    let topic = |(&topic_id, epochs): (_, &BTreeMap<i32, i32>)| TopicPartitions {
+        topic_id,
+        partitions: epochs.keys().copied().collect(),
+        assignment_epochs: Some(epochs.values().copied().collect()),
+    };
+    partitions.iter().map(topic).collect()
+}
+
+fn pattern_value(resolved: &ResolvedPattern) -> ConsumerGroupRegularExpressionValue<'_> {
+    ConsumerGroupRegularExpressionValue {
+        topics: resolved.topics.iter().map(|topic| topic.as_str().into()).collect(),
+        version: resolved.version,
+        timestamp: resolved.resolved_at_ms,
+    }
+}
+
+fn decode_epoch(value: Option<&[u8]>) -> Result<Change, ReplayError> {
+    let value: Option<ConsumerGroupMetadataValue> = decode("ConsumerGroupMetadata", value)?;
+    Ok(value.map_or(Change::Deleted, |value| Change::Epoch {
+        epoch: value.epoch,
+        metadata_hash: value.metadata_hash,
+    }))
+}
+
+/// A tombstone comes with the end of the group only, which says it all.
+fn decode_target_epoch(value: Option<&[u8]>) -> Result<Change, ReplayError> {
+    let value: Option<ConsumerGroupTargetAssignmentMetadataValue> =
+        decode("ConsumerGroupTargetAssignmentMetadata", value)?;
+    Ok(value.map_or(Change::Obsolete, |value| Change::TargetEpoch {
+        epoch: value.assignment_epoch,
+        assigned_at_ms: value.assignment_timestamp,
+    }))
+}
+
+fn decode_member(value: Option<&[u8]>) -> Result<Option<Subscription>, ReplayError> {
+    let value: Option<ConsumerGroupMemberMetadataValue<'_>> = decode("ConsumerGroupMemberMetadata", value)?;
+    Ok(value.map(|value| Subscription {
+        instance_id: value.instance_id.map(Str::into_owned),
+        rack_id: value.rack_id.map(Str::into_owned),
+        client_id: value.client_id.into_owned(),
+        client_host: value.client_host.into_owned(),
+        topics: Arc::new(value.subscribed_topic_names.into_iter().map(Str::into_owned).collect()),
+        pattern: value.subscribed_topic_regex.map(Str::into_owned).filter(|pattern| !pattern.is_empty()),
+        rebalance_timeout_ms: value.rebalance_timeout_ms,
+        server_assignor: value.server_assignor.map(Str::into_owned),
+    }))
+}
+
+fn decode_target(value: Option<&[u8]>) -> Result<Option<Assignment>, ReplayError> {
+    let value: Option<ConsumerGroupTargetAssignmentMemberValue> =
+        decode("ConsumerGroupTargetAssignmentMember", value)?;
+    Ok(value.map(|value| {
+        let topics = value.topic_partitions.into_iter();
+        topics.map(|topic| (topic.topic_id, topic.partitions.into_iter().collect())).collect()
+    }))
+}
+
+fn decode_progress(group_id: &str, value: Option<&[u8]>) -> Result<Option<Progress>, ReplayError> {
+    const RECORD: &str = "ConsumerGroupCurrentMemberAssignment";
+    let Some(value) = decode::<ConsumerGroupCurrentMemberAssignmentValue>(RECORD, value)? else {
+        return Ok(None);
+    };
+    let contradiction =
+        |detail| ReplayError::Contradiction { record: RECORD, group: group_id.to_owned(), detail };
+    let state = MemberState::from_number(value.state);
+    let epochs = |partitions| decode_epochs(partitions, value.member_epoch);
+    let mismatch = || contradiction("it has not as many epochs as partitions");
+    Ok(Some(Progress {
+        epoch: value.member_epoch,
+        previous_epoch: value.previous_member_epoch,
+        state: state.ok_or_else(|| contradiction("its member state is not known"))?,
+        assigned: epochs(&value.assigned_partitions).ok_or_else(mismatch)?,
+        revoking: epochs(&value.partitions_pending_revocation).ok_or_else(mismatch)?,
+    }))
+}
+
+/// Partitions with their epochs. Records older than the epochs count as given at the member's epoch.
+fn decode_epochs(topics: &[TopicPartitions], member_epoch: i32) -> Option<EpochsByPartition> {
+    let topic = |topic: &TopicPartitions| {
+        let epochs = match &topic.assignment_epochs {
+            Some(epochs) if epochs.len() == topic.partitions.len() => epochs.clone(),
+            Some(_) => return None,
+            None => vec![member_epoch; topic.partitions.len()],
+        };
+        Some((topic.topic_id, topic.partitions.iter().copied().zip(epochs).collect()))
+    };
+    topics.iter().map(topic).collect()
+}
+
+fn decode_pattern(value: Option<&[u8]>) -> Result<Option<ResolvedPattern>, ReplayError> {
+    let value: Option<ConsumerGroupRegularExpressionValue<'_>> =
+        decode("ConsumerGroupRegularExpression", value)?;
+    Ok(value.map(|value| ResolvedPattern {
+        topics: value.topics.into_iter().map(Str::into_owned).collect(),
+        version: value.version,
+        resolved_at_ms: value.timestamp,
+    }))
+}
+
+fn decode<'a, V: Decode<'a>>(
+    record: &'static str,
+    value: Option<&'a [u8]>,
+) -> Result<Option<V>, ReplayError> {
+    value.map(|value| records::read(record, value)).transpose()
+}
+
+fn member_id(id: &str) -> MemberId {
+    id.into()
+}

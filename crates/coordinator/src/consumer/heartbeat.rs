@@ -1,0 +1,378 @@
+//! `ConsumerGroupHeartbeat`: join, stay, leave.
+//!
+//! Owns what a heartbeat leads to. Everything that can refuse it comes first; then the group changes, and nothing
+//! fails any more.
+
+use std::sync::Arc;
+
+use riverrun_protocol::consumer_group_heartbeat_response::{
+    Assignment as ResponseAssignment, TopicPartitions,
+};
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode, Str};
+use riverrun_types::{TimestampMs, TopicId};
+
+use crate::assignors::Assignment;
+use crate::step::{OffsetsRecord, RequestContext};
+use crate::{GroupConfig, TopicMetadata};
+
+use super::ConsumerGroup;
+use super::changes::{Change, Recorder};
+use super::member::{Member, MemberId, MemberState, Progress, STATIC_LEAVE_EPOCH, Subscription};
+use super::pattern::TopicPattern;
+use super::reconcile::Reconciliation;
+use super::request::{JOIN_EPOCH, Refusal};
+
+/// Patterns of one group at most: each is held against all topics whenever topics change. Kafka has no such bound.
+const PATTERNS_MAX: usize = 128;
+/// Subscriptions of all members of one group, as a multiple of what one may have. Kafka has no such bound.
+const GROUP_BYTES_MULTIPLE: usize = 64;
+
+/// How the sender of a heartbeat stands to the group.
+enum Sender {
+    /// It is new.
+    New,
+    /// It is a member.
+    Member,
+    /// It is a static member that comes back under a new id, in the place of this one.
+    Successor(MemberId),
+}
+
+impl ConsumerGroup {
+    /// Serves a heartbeat that [`super::request::validate`] has let through: the response, and the records of what it changed.
+    pub(super) fn heartbeat(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+        config: &GroupConfig,
+    ) -> Result<(ConsumerGroupHeartbeatResponse<'static>, Vec<OffsetsRecord>), Refusal> {
+        let mut recorder = Recorder::new(&request.group_id);
+        let response = if request.member_epoch < JOIN_EPOCH {
+            self.leave(request, &mut recorder)?
+        } else {
+            self.stay(context, request, topics, config, &mut recorder)?
+        };
+        Ok((response, recorder.into_records()))
+    }
+
+    /// Whether the group holds nothing: it was made for a request that was then refused.
+    pub(super) fn is_blank(&self) -> bool {
+        self.group_epoch == 0 && self.members.is_empty()
+    }
+
+    fn leave(
+        &mut self,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
+        let (id, progress) = match &request.instance_id {
+            Some(instance_id) => self.static_member(instance_id, &request.member_id)?,
+            None => self.member(&request.member_id)?,
+        };
+        if request.member_epoch == STATIC_LEAVE_EPOCH {
+            let away = progress.away();
+            self.timers.set_revocation(&id, None);
+            self.commit(Change::Progress(id, Some(away)), recorder);
+        } else {
+            self.fence(&id, recorder);
+        }
+        Ok(ConsumerGroupHeartbeatResponse {
+            member_id: Some(request.member_id.to_string().into()),
+            member_epoch: request.member_epoch,
+            ..ConsumerGroupHeartbeatResponse::default()
+        })
+    }
+
+    fn stay(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+        config: &GroupConfig,
+        recorder: &mut Recorder<'_>,
+    ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
+        let id: MemberId = if request.member_id.is_empty() {
+            TopicId(context.random).to_string().into()
+        } else {
+            (&*request.member_id).into()
+        };
+        let reported = request.topic_partitions.as_ref().map(|topics| {
+            let topics = topics.iter().filter(|topic| !topic.partitions.is_empty());
+            topics.map(|topic| (topic.topic_id, topic.partitions.iter().copied().collect())).collect()
+        });
+        self.check_room(&id, config)?;
+        let sender = self.admit(&id, request, reported.as_ref())?;
+        let before = match &sender {
+            Sender::New => Member::default(),
+            Sender::Member => self.members.get(&id).cloned().unwrap_or_default(),
+            Sender::Successor(predecessor) => self.successor_of(predecessor),
+        };
+        let subscription = updated(&before.subscription, context, request);
+        self.check_subscription(&before.subscription, &subscription, config)?;
+
+        if let Sender::Successor(predecessor) = &sender {
+            self.succeed(predecessor, &id, before.clone(), recorder);
+        }
+        let has_changed = self.update_subscription(&id, &sender, &before, subscription, recorder);
+        let patterns_changed = self.refresh_patterns(topics, context.now, recorder);
+        self.refresh_epoch(has_changed || patterns_changed, topics, recorder);
+        self.refresh_target(topics, context.now, config, recorder);
+        self.reconcile(&id, has_changed, reported.as_ref(), topics, recorder);
+        self.timers.set_session(&id, after(context.now, config.consumer_session_timeout_ms));
+        self.restart_revocation(&id, &before.progress, context.now);
+        Ok(self.response(&id, &before.progress, request, config))
+    }
+
+    fn check_room(&self, id: &MemberId, config: &GroupConfig) -> Result<(), Refusal> {
+        if self.members.len() < config.consumer_max_size || self.members.contains_key(id) {
+            return Ok(());
+        }
+        let message = format!("the group has {} members, and may have no more", self.members.len());
+        Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
+    }
+
+    /// Who sends this, and whether it may.
+    fn admit(
+        &self,
+        id: &MemberId,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        reported: Option<&Assignment>,
+    ) -> Result<Sender, Refusal> {
+        let is_joining = request.member_epoch == JOIN_EPOCH;
+        if is_joining && let Some(instance_id) = &request.instance_id {
+            return self.admit_static(instance_id);
+        }
+        if is_joining {
+            return Ok(if self.members.contains_key(id) { Sender::Member } else { Sender::New });
+        }
+        let (_, progress) = match &request.instance_id {
+            Some(instance_id) => self.static_member(instance_id, id)?,
+            None => self.member(id)?,
+        };
+        check_epoch(request.member_epoch, progress, reported)?;
+        Ok(Sender::Member)
+    }
+
+    /// A static member that joins takes its place back once it has been left, and not before.
+    fn admit_static(&self, instance_id: &str) -> Result<Sender, Refusal> {
+        let Some(predecessor) = self.static_members.get(instance_id) else { return Ok(Sender::New) };
+        let is_away = |member: &Member| member.progress.epoch == STATIC_LEAVE_EPOCH;
+        if self.members.get(predecessor).is_none_or(is_away) {
+            return Ok(Sender::Successor(Arc::clone(predecessor)));
+        }
+        let message = format!("the instance id {instance_id:?} is in use by member {predecessor}");
+        Err(Refusal::new(ErrorCode::UNRELEASED_INSTANCE_ID, message))
+    }
+
+    fn member(&self, id: &str) -> Result<(MemberId, &Progress), Refusal> {
+        let member = self.members.get_key_value(id);
+        member.map(|(id, member)| (Arc::clone(id), &member.progress)).ok_or_else(|| {
+            Refusal::new(ErrorCode::UNKNOWN_MEMBER_ID, format!("the group has no member {id:?}"))
+        })
+    }
+
+    fn static_member(&self, instance_id: &str, id: &str) -> Result<(MemberId, &Progress), Refusal> {
+        let Some(holder) = self.static_members.get(instance_id) else {
+            let message = format!("the group has no member with the instance id {instance_id:?}");
+            return Err(Refusal::new(ErrorCode::UNKNOWN_MEMBER_ID, message));
+        };
+        if **holder != *id {
+            let message = format!("the instance id {instance_id:?} is in use by member {holder}");
+            return Err(Refusal::new(ErrorCode::FENCED_INSTANCE_ID, message));
+        }
+        self.member(id)
+    }
+
+    fn check_subscription(
+        &self,
+        before: &Subscription,
+        after: &Subscription,
+        config: &GroupConfig,
+    ) -> Result<(), Refusal> {
+        let size_bytes = after.size_bytes();
+        if size_bytes > config.group_metadata_max_bytes {
+            let message = format!("a subscription of {size_bytes} bytes is too large");
+            return Err(Refusal::new(ErrorCode::INVALID_REQUEST, message));
+        }
+        let total_bytes = (self.subscription_bytes + size_bytes).saturating_sub(before.size_bytes());
+        let is_too_much = total_bytes > config.group_metadata_max_bytes.saturating_mul(GROUP_BYTES_MULTIPLE);
+        if is_too_much && size_bytes > before.size_bytes() {
+            let message = "the group's members together subscribe to more than it may hold";
+            return Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message));
+        }
+        match &after.pattern {
+            Some(pattern) if !self.pattern_users.contains_key(pattern) => self.check_pattern(pattern),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_pattern(&self, pattern: &str) -> Result<(), Refusal> {
+        TopicPattern::compile(pattern).map_err(|error| {
+            let message = format!("the subscription's regular expression is not valid: {error}");
+            Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, message)
+        })?;
+        if self.pattern_users.len() < PATTERNS_MAX {
+            return Ok(());
+        }
+        let message =
+            format!("the group subscribes with {PATTERNS_MAX} regular expressions, and may have no more");
+        Err(Refusal::new(ErrorCode::GROUP_MAX_SIZE_REACHED, message))
+    }
+
+    /// The member that takes over the place of a static one: it starts at epoch 0 with the same partitions.
+    fn successor_of(&self, predecessor: &MemberId) -> Member {
+        let mut member = self.members.get(predecessor).cloned().unwrap_or_default();
+        member.progress.epoch = JOIN_EPOCH;
+        member.progress.previous_epoch = JOIN_EPOCH;
+        member
+    }
+
+    fn succeed(
+        &mut self,
+        predecessor: &MemberId,
+        id: &MemberId,
+        member: Member,
+        recorder: &mut Recorder<'_>,
+    ) {
+        let target = self.targets.get(predecessor).cloned().unwrap_or_default();
+        self.remove_with_records(predecessor, recorder);
+        self.commit(Change::Member(Arc::clone(id), Some(member.subscription)), recorder);
+        self.commit(Change::Target(Arc::clone(id), Some(target)), recorder);
+        self.commit(Change::Progress(Arc::clone(id), Some(member.progress)), recorder);
+    }
+
+    /// Takes over what the member says about itself; whether it reads other topics than before.
+    fn update_subscription(
+        &mut self,
+        id: &MemberId,
+        sender: &Sender,
+        before: &Member,
+        subscription: Subscription,
+        recorder: &mut Recorder<'_>,
+    ) -> bool {
+        let is_new = matches!(sender, Sender::New);
+        if !is_new && subscription == before.subscription {
+            return false;
+        }
+        let has_changed = is_new || !subscription.has_same_topics(&before.subscription);
+        self.commit(Change::Member(Arc::clone(id), Some(subscription)), recorder);
+        self.drop_unused_patterns(recorder);
+        has_changed
+    }
+
+    fn reconcile(
+        &mut self,
+        id: &MemberId,
+        subscription_changed: bool,
+        reported: Option<&Assignment>,
+        topics: &dyn TopicMetadata,
+        recorder: &mut Recorder<'_>,
+    ) {
+        let Some(member) = self.members.get(id) else { return };
+        let is_done =
+            member.progress.state == MemberState::Stable && member.progress.epoch == self.assignment_epoch;
+        if is_done && !subscription_changed {
+            return;
+        }
+        let nothing = Assignment::new();
+        let next = Reconciliation {
+            progress: &member.progress,
+            target_epoch: self.assignment_epoch,
+            target: self.targets.get(id).unwrap_or(&nothing),
+            subscribed: &self.subscribed_ids(&member.subscription, topics),
+            subscription_changed,
+            reported,
+            is_free: &|partition| self.holders.get(&partition).is_none_or(|holder| holder == id),
+        };
+        let next = next.next();
+        if next != member.progress {
+            self.commit(Change::Progress(Arc::clone(id), Some(next)), recorder);
+        }
+    }
+
+    /// A member that was told to give up partitions has its rebalance timeout for it, from the last time that it was
+    /// told something new.
+    fn restart_revocation(&mut self, id: &MemberId, before: &Progress, now: TimestampMs) {
+        let Some(member) = self.members.get(id) else { return };
+        if member.progress.state != MemberState::UnrevokedPartitions {
+            self.timers.set_revocation(id, None);
+        } else if member.progress != *before {
+            let deadline = after(now, member.subscription.rebalance_timeout_ms);
+            self.timers.set_revocation(id, Some(deadline));
+        }
+    }
+
+    /// The assignment is told only to a member that joins, asks for everything, or has another one than before.
+    fn response(
+        &self,
+        id: &MemberId,
+        before: &Progress,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        config: &GroupConfig,
+    ) -> ConsumerGroupHeartbeatResponse<'static> {
+        let progress = self.members.get(id).map(|member| &member.progress);
+        let is_subscribing =
+            request.subscribed_topic_names.is_some() || request.subscribed_topic_regex.is_some();
+        let is_full =
+            request.rebalance_timeout_ms != -1 && is_subscribing && request.topic_partitions.is_some();
+        let tells = request.member_epoch == JOIN_EPOCH || is_full;
+        let told = progress.filter(|progress| tells || !progress.has_same_assignment(before));
+        ConsumerGroupHeartbeatResponse {
+            member_id: Some(id.to_string().into()),
+            member_epoch: progress.map_or(0, |progress| progress.epoch),
+            heartbeat_interval_ms: config.consumer_heartbeat_interval_ms,
+            assignment: told.map(assignment),
+            ..ConsumerGroupHeartbeatResponse::default()
+        }
+    }
+}
+
+/// A heartbeat comes from the epoch that the member was last told, or from the one before if the response got lost;
+/// then the member cannot own what it was not told of.
+fn check_epoch(received: i32, progress: &Progress, reported: Option<&Assignment>) -> Result<(), Refusal> {
+    let is_retry =
+        || received == progress.previous_epoch && reported.is_some_and(|reported| progress.covers(reported));
+    if received == progress.epoch || (received < progress.epoch && is_retry()) {
+        return Ok(());
+    }
+    let message = format!("the member epoch is {}, not {received}; join again", progress.epoch);
+    Err(Refusal::new(ErrorCode::FENCED_MEMBER_EPOCH, message))
+}
+
+/// What the member says about itself after this request: what is null has not changed.
+fn updated(
+    before: &Subscription,
+    context: &RequestContext<'_>,
+    request: &ConsumerGroupHeartbeatRequest<'_>,
+) -> Subscription {
+    let newer = |new: &Option<Str<'_>>, old: &Option<String>| {
+        new.as_ref().map(ToString::to_string).or_else(|| old.clone())
+    };
+    let names = request.subscribed_topic_names.as_ref();
+    let topics = names.map(|names| Arc::new(names.iter().map(ToString::to_string).collect()));
+    let pattern = newer(&request.subscribed_topic_regex, &before.pattern);
+    let timeout_ms = request.rebalance_timeout_ms;
+    Subscription {
+        instance_id: newer(&request.instance_id, &before.instance_id),
+        rack_id: newer(&request.rack_id, &before.rack_id),
+        client_id: context.client_id.to_owned(),
+        client_host: context.client_host.to_owned(),
+        topics: topics.unwrap_or_else(|| Arc::clone(&before.topics)),
+        pattern: pattern.filter(|pattern| !pattern.is_empty()),
+        rebalance_timeout_ms: if timeout_ms == -1 { before.rebalance_timeout_ms } else { timeout_ms },
+        server_assignor: newer(&request.server_assignor, &before.server_assignor),
+    }
+}
+
+fn assignment(progress: &Progress) -> ResponseAssignment {
+    let topics = progress.assigned.iter().map(|(&topic_id, epochs)| TopicPartitions {
+        topic_id,
+        partitions: epochs.keys().copied().collect(),
+    });
+    ResponseAssignment { topic_partitions: topics.collect() }
+}
+
+/// The time `delay_ms` after `now`.
+pub(super) fn after(now: TimestampMs, delay_ms: i32) -> TimestampMs {
+    TimestampMs(now.0.saturating_add(i64::from(delay_ms.max(0))))
+}

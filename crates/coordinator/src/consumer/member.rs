@@ -1,0 +1,158 @@
+//! One member of a KIP-848 group: what it asked for, and how far it has come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use riverrun_types::{PartitionId, TopicId};
+
+use crate::assignors::Assignment;
+
+/// A member's id, shared by all who name it.
+pub(super) type MemberId = Arc<str>;
+
+/// Partitions of a member, each with the group epoch at which it was given to it. A commit that the member made
+/// before that epoch comes from an earlier ownership and is refused.
+pub(super) type EpochsByPartition = BTreeMap<TopicId, BTreeMap<i32, i32>>;
+
+/// The epoch that a static member has while it is away and its place is kept (`group.instance.id`).
+pub(super) const STATIC_LEAVE_EPOCH: i32 = -2;
+
+/// What a member told about itself: the value of its `ConsumerGroupMemberMetadata` record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Subscription {
+    pub(super) instance_id: Option<String>,
+    pub(super) rack_id: Option<String>,
+    pub(super) client_id: String,
+    pub(super) client_host: String,
+    /// Shared between members with the same topics.
+    pub(super) topics: Arc<BTreeSet<String>>,
+    /// The regular expression it subscribes with; never empty.
+    pub(super) pattern: Option<String>,
+    /// How long it may take to give up partitions.
+    pub(super) rebalance_timeout_ms: i32,
+    pub(super) server_assignor: Option<String>,
+}
+
+impl Subscription {
+    /// Bytes of its strings, by which a group is bounded.
+    pub(super) fn size_bytes(&self) -> usize {
+        let optional = [&self.instance_id, &self.rack_id, &self.pattern, &self.server_assignor];
+        let optional: usize = optional.into_iter().flatten().map(String::len).sum();
+        let topics: usize = self.topics.iter().map(String::len).sum();
+        self.client_id.len() + self.client_host.len() + optional + topics
+    }
+
+    /// Whether both name the same topics, by name and by pattern.
+    pub(super) fn has_same_topics(&self, other: &Self) -> bool {
+        self.topics == other.topics && self.pattern == other.pattern
+    }
+}
+
+/// Where a member stands between what it has and what it shall have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum MemberState {
+    /// It has what it shall have.
+    #[default]
+    Stable = 0,
+    /// It has to give up partitions first.
+    UnrevokedPartitions = 1,
+    /// It waits for partitions that others have not given up yet.
+    UnreleasedPartitions = 2,
+}
+
+impl MemberState {
+    /// The state of this number in a record.
+    pub(super) fn from_number(number: i8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Stable),
+            1 => Some(Self::UnrevokedPartitions),
+            2 => Some(Self::UnreleasedPartitions),
+            _ => None,
+        }
+    }
+
+    /// Its number in a record.
+    pub(super) fn number(self) -> i8 {
+        self as i8
+    }
+}
+
+/// How far a member has come: the value of its `ConsumerGroupCurrentMemberAssignment` record.
+///
+/// Invariants: `assigned` and `revoking` share no partition and hold no topic without partitions; no partition is in
+/// the progress of two members of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// The epoch that it sends with its heartbeats.
+    pub(super) epoch: i32,
+    /// The epoch before: a member that did not get the last response still sends it.
+    pub(super) previous_epoch: i32,
+    pub(super) state: MemberState,
+    /// What it may read.
+    pub(super) assigned: EpochsByPartition,
+    /// What it was told to give up and has not yet.
+    pub(super) revoking: EpochsByPartition,
+}
+
+impl Default for Progress {
+    /// A member that has just come.
+    fn default() -> Self {
+        Self {
+            epoch: 0,
+            previous_epoch: -1,
+            state: MemberState::Stable,
+            assigned: EpochsByPartition::new(),
+            revoking: EpochsByPartition::new(),
+        }
+    }
+}
+
+impl Progress {
+    /// Every partition that nobody else may have meanwhile.
+    pub(super) fn held(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        [&self.assigned, &self.revoking].into_iter().flat_map(partitions)
+    }
+
+    /// The epoch at which the partition became the member's.
+    pub(super) fn partition_epoch(&self, partition: PartitionId) -> Option<i32> {
+        let epoch = |held: &EpochsByPartition| held.get(&partition.topic)?.get(&partition.index).copied();
+        epoch(&self.assigned).or_else(|| epoch(&self.revoking))
+    }
+
+    /// Whether everything that the member reports is assigned to it.
+    pub(super) fn covers(&self, owned: &Assignment) -> bool {
+        owned.iter().all(|(topic, owned)| {
+            let assigned = self.assigned.get(topic);
+            owned.iter().all(|index| assigned.is_some_and(|assigned| assigned.contains_key(index)))
+        })
+    }
+
+    /// Whether both may read the same partitions.
+    pub(super) fn has_same_assignment(&self, other: &Self) -> bool {
+        partitions(&self.assigned).eq(partitions(&other.assigned))
+    }
+
+    /// The progress of a static member that went and may come back: it keeps its place and gives up what it was
+    /// told to, since a client that is away reads nothing. Its next life starts at epoch 0, so earlier commits of
+    /// the partitions do not count against it.
+    pub(super) fn away(&self) -> Self {
+        let assigned = self
+            .assigned
+            .iter()
+            .map(|(topic, epochs)| (*topic, epochs.keys().map(|index| (*index, 0)).collect()));
+        let assigned = assigned.collect();
+        Self { epoch: STATIC_LEAVE_EPOCH, assigned, revoking: EpochsByPartition::new(), ..self.clone() }
+    }
+}
+
+/// Each partition of a map by topic.
+pub(super) fn partitions(by_topic: &EpochsByPartition) -> impl Iterator<Item = PartitionId> + '_ {
+    by_topic.iter().flat_map(|(&topic, epochs)| epochs.keys().map(move |&index| PartitionId { topic, index }))
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) subscription: Subscription,
+    pub(super) progress: Progress,
+}

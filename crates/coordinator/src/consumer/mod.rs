@@ -1,0 +1,220 @@
+//! Consumer groups of KIP-848: the coordinator assigns, members reconcile one heartbeat at a time.
+//!
+//! Owns one group's state. A request is checked first, then turned into [`Change`]s, each of which is recorded and
+//! applied; a load applies the same changes from the records. So a group that was replayed equals the one that
+//! lived, except for what is soft: timers, and when topics and patterns were looked at last.
+//!
+//! Three epochs tell where a group stands. The *group epoch* counts the changes of who reads what; the *assignment
+//! epoch* is the group epoch that the target assignment was made for; a *member epoch* is the assignment epoch that
+//! the member has reached. `reconcile` takes members from one to the next.
+//!
+//! Guarantees: a partition is held by one member at most, from the response that gives it away to the heartbeat that
+//! says it was given up; what a group holds is bounded by [`crate::GroupConfig`] and the constants of `heartbeat`.
+//! Refuses: members of the classic protocol; assignors that run in clients, which KIP-848 dropped.
+
+mod admin;
+mod changes;
+mod heartbeat;
+mod member;
+mod pattern;
+mod reconcile;
+mod request;
+mod shard;
+mod subscription;
+mod timers;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use riverrun_types::{PartitionId, TimestampMs};
+
+use crate::assignors::Assignment;
+
+use changes::{Change, ConsumerRecord, Recorder};
+use member::{Member, MemberId, Progress, Subscription};
+use timers::Timers;
+
+/// The metadata hash of a group of which a member went: topics are not at hand then, so the next heartbeat fills it
+/// in, without another epoch. Groups without members have it too.
+const HASH_UNKNOWN: i64 = 0;
+
+/// Topics by name, as a member subscribes to them.
+type TopicNames = BTreeSet<String>;
+
+/// What a pattern named when it was resolved last: the value of a `ConsumerGroupRegularExpression` record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ResolvedPattern {
+    topics: TopicNames,
+    /// [`crate::TopicMetadata::generation`] at that time.
+    version: i64,
+    resolved_at_ms: i64,
+}
+
+/// One group.
+///
+/// Invariants: `static_members` maps each instance id to the member that has it; `holders` maps exactly the
+/// partitions in the members' progress to their members; `subscription_bytes`, `topic_sets` and `pattern_users` count
+/// what the members' subscriptions hold; `timers` knows members only; `assignment_epoch <= group_epoch`.
+#[derive(Debug, Default)]
+pub(crate) struct ConsumerGroup {
+    group_epoch: i32,
+    metadata_hash: i64,
+    assignment_epoch: i32,
+    /// When the target was made; zero before the first.
+    assigned_at_ms: i64,
+    members: BTreeMap<MemberId, Member>,
+    static_members: BTreeMap<String, MemberId>,
+    targets: BTreeMap<MemberId, Assignment>,
+    patterns: BTreeMap<String, ResolvedPattern>,
+    holders: HashMap<PartitionId, MemberId>,
+    /// Each set of topics that members subscribe to by name, and how many do.
+    topic_sets: BTreeMap<Arc<TopicNames>, usize>,
+    /// Each pattern that members subscribe with, and how many do.
+    pattern_users: BTreeMap<String, usize>,
+    subscription_bytes: usize,
+    timers: Timers,
+    /// Generation of the topics that `metadata_hash` was computed from.
+    hashed_generation: Option<u64>,
+    /// Generation of the topics that all patterns were resolved against, and when.
+    patterns_resolved: Option<(u64, TimestampMs)>,
+}
+
+impl ConsumerGroup {
+    /// Applies a record of a load.
+    fn replay(&mut self, record: ConsumerRecord) {
+        self.apply(record.change);
+    }
+
+    /// Records a change and applies it.
+    fn commit(&mut self, change: Change, recorder: &mut Recorder<'_>) {
+        recorder.record(&change);
+        self.apply(change);
+    }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Epoch { epoch, metadata_hash } => {
+                self.group_epoch = epoch;
+                self.metadata_hash = metadata_hash;
+            }
+            Change::TargetEpoch { epoch, assigned_at_ms } => {
+                self.assignment_epoch = epoch;
+                self.assigned_at_ms = assigned_at_ms;
+            }
+            Change::Member(id, Some(subscription)) => self.set_subscription(id, subscription),
+            Change::Member(id, None) => self.remove_member(&id),
+            Change::Progress(id, progress) => self.set_progress(&id, progress),
+            Change::Target(id, Some(target)) => drop(self.targets.insert(id, target)),
+            Change::Target(id, None) => drop(self.targets.remove(&id)),
+            Change::Pattern(pattern, Some(resolved)) => drop(self.patterns.insert(pattern, resolved)),
+            Change::Pattern(pattern, None) => drop(self.patterns.remove(&pattern)),
+            Change::Deleted => *self = Self::default(),
+            Change::Obsolete => {}
+        }
+    }
+
+    fn set_subscription(&mut self, id: MemberId, mut subscription: Subscription) {
+        let previous = self.members.get_mut(&id).map(|member| std::mem::take(&mut member.subscription));
+        if let Some(previous) = previous {
+            self.uncount(&id, previous);
+        }
+        self.count(&id, &mut subscription);
+        self.members.entry(id).or_default().subscription = subscription;
+    }
+
+    /// Adds a subscription to what is counted over all members, and lets it share its topics with theirs.
+    fn count(&mut self, id: &MemberId, subscription: &mut Subscription) {
+        self.subscription_bytes += subscription.size_bytes();
+        if let Some(instance_id) = &subscription.instance_id {
+            self.static_members.insert(instance_id.clone(), Arc::clone(id));
+        }
+        if let Some(pattern) = &subscription.pattern {
+            *self.pattern_users.entry(pattern.clone()).or_default() += 1;
+        }
+        if let Some((shared, _)) = self.topic_sets.get_key_value(&subscription.topics) {
+            subscription.topics = Arc::clone(shared);
+        }
+        *self.topic_sets.entry(Arc::clone(&subscription.topics)).or_default() += 1;
+    }
+
+    fn uncount(&mut self, id: &MemberId, subscription: Subscription) {
+        self.subscription_bytes = self.subscription_bytes.saturating_sub(subscription.size_bytes());
+        if let Some(instance_id) = subscription.instance_id
+            && self.static_members.get(&instance_id) == Some(id)
+        {
+            self.static_members.remove(&instance_id);
+        }
+        if let Some(pattern) = subscription.pattern {
+            uncount_one(&mut self.pattern_users, &pattern);
+        }
+        uncount_one(&mut self.topic_sets, &subscription.topics);
+    }
+
+    fn remove_member(&mut self, id: &MemberId) {
+        self.set_progress(id, None);
+        if let Some(member) = self.members.remove(id) {
+            self.uncount(id, member.subscription);
+        }
+        self.timers.remove(id);
+    }
+
+    /// Sets how far a member has come; `None` takes it back to the start. A load may see the progress of a member
+    /// before its subscription, which was compacted to a later place.
+    fn set_progress(&mut self, id: &MemberId, progress: Option<Progress>) {
+        if progress.is_none() && !self.members.contains_key(id) {
+            return;
+        }
+        if !self.members.contains_key(id) {
+            self.set_subscription(Arc::clone(id), Subscription::default());
+        }
+        let member = self.members.entry(Arc::clone(id)).or_default();
+        let previous = std::mem::replace(&mut member.progress, progress.unwrap_or_default());
+        for partition in previous.held() {
+            if self.holders.get(&partition) == Some(id) {
+                self.holders.remove(&partition);
+            }
+        }
+        for partition in member.progress.held() {
+            self.holders.insert(partition, Arc::clone(id));
+        }
+    }
+
+    /// Removes a member for good: it left, or its time ran out.
+    fn fence(&mut self, id: &MemberId, recorder: &mut Recorder<'_>) {
+        self.remove_with_records(id, recorder);
+        self.drop_unused_patterns(recorder);
+        self.commit(Change::Epoch { epoch: self.group_epoch + 1, metadata_hash: HASH_UNKNOWN }, recorder);
+    }
+
+    fn remove_with_records(&mut self, id: &MemberId, recorder: &mut Recorder<'_>) {
+        self.commit(Change::Progress(Arc::clone(id), None), recorder);
+        self.commit(Change::Target(Arc::clone(id), None), recorder);
+        self.commit(Change::Member(Arc::clone(id), None), recorder);
+    }
+
+    /// Forgets what patterns named with which nobody subscribes any more.
+    fn drop_unused_patterns(&mut self, recorder: &mut Recorder<'_>) {
+        let unused = self.patterns.keys().filter(|pattern| !self.pattern_users.contains_key(*pattern));
+        for pattern in unused.cloned().collect::<Vec<_>>() {
+            self.commit(Change::Pattern(pattern, None), recorder);
+        }
+    }
+}
+
+/// Counts one user less, and forgets what has none.
+fn uncount_one<K: Borrow<Q> + Ord, Q: Ord + ?Sized>(counts: &mut BTreeMap<K, usize>, key: &Q) {
+    let is_last = match counts.get_mut(key) {
+        Some(count) => {
+            *count -= 1;
+            *count == 0
+        }
+        None => false,
+    };
+    if is_last {
+        counts.remove(key);
+    }
+}

@@ -1,0 +1,102 @@
+//! The requests of KIP-848 and the records of its groups, as the shard sees them.
+
+use std::sync::Arc;
+
+use riverrun_protocol::consumer_group_describe_response::DescribedGroup;
+use riverrun_protocol::offsets_topic::Key;
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
+
+use crate::TopicMetadata;
+use crate::error::ReplayError;
+use crate::group::Group;
+use crate::shard::Shard;
+use crate::step::{GroupResponse, OffsetsRecord, Reply, RequestContext, Step};
+
+use super::changes::ConsumerRecord;
+use super::request::{Refusal, validate};
+
+impl Shard {
+    /// Handles a `ConsumerGroupHeartbeat`. It is answered at once.
+    pub fn consumer_group_heartbeat(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+    ) -> Step {
+        let mut records = Vec::new();
+        let served = self.serve_heartbeat(context, request, topics, &mut records);
+        let response = served.unwrap_or_else(Refusal::into_response);
+        self.finish(&request.group_id);
+        let reply = Reply { token: context.token, body: GroupResponse::ConsumerGroupHeartbeat(response) };
+        Step { records, replies: vec![reply] }
+    }
+
+    /// Serves a heartbeat. A refusal may leave records too: an empty classic group that was taken over for a member
+    /// which then could not join is gone, but for its offsets.
+    fn serve_heartbeat(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        topics: &dyn TopicMetadata,
+        records: &mut Vec<OffsetsRecord>,
+    ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
+        validate(request, context.api_version, &self.config)?;
+        let group_id = &*request.group_id;
+        if request.member_epoch == 0 {
+            let opened = self.open_consumer(group_id);
+            *records = opened.map_err(|error| Refusal::of_group(error, group_id))?;
+        }
+        let Some(entry) = self.groups.get_mut(group_id) else { return Err(Refusal::no_such_group(group_id)) };
+        let Group::Consumer(group) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
+        let served = group.heartbeat(context, request, topics, &self.config);
+        if group.is_blank() {
+            entry.group = Group::Simple;
+        }
+        let (response, mut changes) = served?;
+        records.append(&mut changes);
+        Ok(response)
+    }
+
+    /// Describes one KIP-848 group. Groups of another kind do not exist for this request.
+    pub fn consumer_group_describe(
+        &self,
+        group_id: &str,
+        topics: &dyn TopicMetadata,
+    ) -> DescribedGroup<'static> {
+        if let Some(Group::Consumer(group)) = self.groups.get(group_id).map(|entry| &entry.group) {
+            return group.describe(group_id, topics, &self.config);
+        }
+        let message = format!("there is no consumer group {group_id:?}");
+        DescribedGroup {
+            error_code: ErrorCode::GROUP_ID_NOT_FOUND.0,
+            error_message: Some(message.into()),
+            group_id: group_id.to_owned().into(),
+            ..DescribedGroup::default()
+        }
+    }
+
+    /// Applies a record of a KIP-848 group. What takes something away from a group that is not there, or is of
+    /// another kind by now, says nothing new.
+    pub(crate) fn replay_consumer(&mut self, key: &Key<'_>, value: Option<&[u8]>) -> Result<(), ReplayError> {
+        let Some(record) = ConsumerRecord::decode(key, value)? else { return Ok(()) };
+        let group_id: Arc<str> = record.group_id.as_str().into();
+        let is_consumer =
+            matches!(self.groups.get(&group_id).map(|entry| &entry.group), Some(Group::Consumer(_)));
+        if !is_consumer && record.is_tombstone() {
+            return Ok(());
+        }
+        let entry = self.entry(&group_id);
+        if record.deletes_group() {
+            entry.group = Group::Simple;
+            self.drop_if_bare(&group_id);
+            return Ok(());
+        }
+        if !is_consumer {
+            entry.group = Group::Consumer(Box::default());
+        }
+        if let Group::Consumer(group) = &mut entry.group {
+            group.replay(record);
+        }
+        Ok(())
+    }
+}

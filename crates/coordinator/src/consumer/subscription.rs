@@ -1,0 +1,213 @@
+//! What a group reads: topics by name and by pattern, the hash that tells when they changed, and the target made
+//! from them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use riverrun_types::{TimestampMs, TopicId};
+
+use crate::GroupConfig;
+use crate::TopicMetadata;
+use crate::assignors::{self, Assignment, Assignor, PartitionCounts};
+
+use super::changes::{Change, Recorder};
+use super::member::{MemberId, Subscription};
+use super::pattern::TopicPattern;
+use super::{ConsumerGroup, HASH_UNKNOWN, ResolvedPattern, TopicNames};
+
+/// Patterns are resolved again this long after the last time at the earliest, as Kafka does: each time, every topic
+/// is held against every pattern.
+const PATTERN_REFRESH_MS_MIN: i64 = 10_000;
+
+impl ConsumerGroup {
+    /// Whether a member reads this topic.
+    pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
+        self.topic_sets.keys().any(|topics| topics.contains(topic))
+            || self.patterns.values().any(|resolved| resolved.topics.contains(topic))
+    }
+
+    /// The ids of the topics that a member reads, as far as they exist.
+    pub(super) fn subscribed_ids(
+        &self,
+        subscription: &Subscription,
+        topics: &dyn TopicMetadata,
+    ) -> BTreeSet<TopicId> {
+        let resolved = subscription.pattern.as_ref().and_then(|pattern| self.patterns.get(pattern));
+        let by_pattern = resolved.into_iter().flat_map(|resolved| &resolved.topics);
+        subscription.topics.iter().chain(by_pattern).filter_map(|name| topics.topic_id(name)).collect()
+    }
+
+    /// Resolves the patterns that are new, or all if topics have changed since; whether that changed what any of
+    /// them names.
+    pub(super) fn refresh_patterns(
+        &mut self,
+        topics: &dyn TopicMetadata,
+        now: TimestampMs,
+        recorder: &mut Recorder<'_>,
+    ) -> bool {
+        let all = self.patterns_resolved.is_none_or(|(generation, at)| {
+            generation != topics.generation() && (now.0 - at.0).abs() >= PATTERN_REFRESH_MS_MIN
+        });
+        let due = self.pattern_users.keys().filter(|&pattern| all || !self.patterns.contains_key(pattern));
+        let due: Vec<String> = due.cloned().collect();
+        if due.is_empty() {
+            return false;
+        }
+        if all {
+            self.patterns_resolved = Some((topics.generation(), now));
+        }
+        let mut has_changed = false;
+        for (pattern, names) in due.iter().zip(matching_topics(&due, topics)) {
+            if self.patterns.get(pattern).is_some_and(|resolved| resolved.topics == names) {
+                continue;
+            }
+            let version = topics.generation().cast_signed();
+            let resolved = ResolvedPattern { topics: names, version, resolved_at_ms: now.0 };
+            self.commit(Change::Pattern(pattern.clone(), Some(resolved)), recorder);
+            has_changed = true;
+        }
+        has_changed
+    }
+
+    /// Moves to the next group epoch if members changed what they read, or the topics they read changed.
+    pub(super) fn refresh_epoch(
+        &mut self,
+        subscription_changed: bool,
+        topics: &dyn TopicMetadata,
+        recorder: &mut Recorder<'_>,
+    ) {
+        let must_move = subscription_changed || self.group_epoch == 0;
+        let is_known = self.metadata_hash != HASH_UNKNOWN;
+        if !must_move && is_known && self.hashed_generation == Some(topics.generation()) {
+            return;
+        }
+        let metadata_hash = self.hash_topics(topics);
+        let has_changed = metadata_hash != self.metadata_hash;
+        self.hashed_generation = Some(topics.generation());
+        if must_move || has_changed {
+            let epoch = self.group_epoch + i32::from(must_move || is_known);
+            self.commit(Change::Epoch { epoch, metadata_hash }, recorder);
+        }
+    }
+
+    /// Hash of the existing topics that the group reads: name, id and partition count of each, in order of the
+    /// names. Never [`HASH_UNKNOWN`]. Kafka hashes alike, but nobody compares its value with ours.
+    fn hash_topics(&self, topics: &dyn TopicMetadata) -> i64 {
+        let by_name = self.topic_sets.keys().flat_map(|topics| topics.iter());
+        let by_pattern = self.patterns.values().flat_map(|resolved| &resolved.topics);
+        let names: BTreeSet<&String> = by_name.chain(by_pattern).collect();
+        let mut hash = Fnv::default();
+        for name in names {
+            if let Some(id) = topics.topic_id(name) {
+                hash.write(&name.len().to_le_bytes());
+                hash.write(name.as_bytes());
+                hash.write(&id.0);
+                hash.write(&topics.partition_count(id).unwrap_or_default().to_le_bytes());
+            }
+        }
+        match hash.0.cast_signed() {
+            HASH_UNKNOWN => 1,
+            hash => hash,
+        }
+    }
+
+    /// Makes a new target if the group has moved on, unless the last is too young: members that come together are
+    /// then served together (KIP-1263).
+    pub(super) fn refresh_target(
+        &mut self,
+        topics: &dyn TopicMetadata,
+        now: TimestampMs,
+        config: &GroupConfig,
+        recorder: &mut Recorder<'_>,
+    ) {
+        let age_ms = now.0 - self.assigned_at_ms;
+        let is_too_young = (0..i64::from(config.consumer_assignment_interval_ms)).contains(&age_ms);
+        if self.assignment_epoch >= self.group_epoch || (self.assigned_at_ms != 0 && is_too_young) {
+            return;
+        }
+        for (id, target) in self.make_target(topics, config) {
+            if self.targets.get(&id) != Some(&target) {
+                self.commit(Change::Target(id, Some(target)), recorder);
+            }
+        }
+        let change = Change::TargetEpoch { epoch: self.group_epoch, assigned_at_ms: now.0 };
+        self.commit(change, recorder);
+    }
+
+    fn make_target(&self, topics: &dyn TopicMetadata, config: &GroupConfig) -> Vec<(MemberId, Assignment)> {
+        let mut sets: Vec<BTreeSet<TopicId>> = Vec::new();
+        let mut known: HashMap<(*const TopicNames, Option<&str>), usize> = HashMap::new();
+        let mut set_of_member = Vec::with_capacity(self.members.len());
+        for member in self.members.values() {
+            let subscription = &member.subscription;
+            // Equal sets of names are one set, so their address identifies them.
+            let key = (Arc::as_ptr(&subscription.topics), subscription.pattern.as_deref());
+            set_of_member.push(*known.entry(key).or_insert_with(|| {
+                sets.push(self.subscribed_ids(subscription, topics));
+                sets.len() - 1
+            }));
+        }
+        let nothing = Assignment::new();
+        let members: Vec<assignors::Member<'_>> = (self.members.iter().zip(&set_of_member))
+            .map(|((id, member), &set)| assignors::Member {
+                id,
+                instance_id: member.subscription.instance_id.as_deref(),
+                subscribed: &sets[set],
+                current: self.targets.get(id).unwrap_or(&nothing),
+            })
+            .collect();
+        let shares = self.assignor(config).assign(&members, &partition_counts(&sets, topics));
+        self.members.keys().cloned().zip(shares).collect()
+    }
+
+    /// The assignor that most members ask for; among equals, and if nobody asks, the one configured first.
+    pub(super) fn assignor(&self, config: &GroupConfig) -> Assignor {
+        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in self.members.values().filter_map(|member| member.subscription.server_assignor.as_deref())
+        {
+            *votes.entry(name).or_default() += 1;
+        }
+        let known = config.consumer_assignors.iter().rev();
+        let known =
+            known.filter_map(|name| Some((votes.get(name.as_str()).copied(), Assignor::by_name(name)?)));
+        known.max_by_key(|(votes, _)| *votes).map_or(Assignor::Uniform, |(_, assignor)| assignor)
+    }
+}
+
+/// What each pattern names, from one walk over all topics.
+fn matching_topics(patterns: &[String], topics: &dyn TopicMetadata) -> Vec<TopicNames> {
+    // Whatever has become a subscription did compile; if an upgrade made it invalid, it names nothing.
+    let compiled: Vec<Option<TopicPattern>> =
+        patterns.iter().map(|pattern| TopicPattern::compile(pattern).ok()).collect();
+    let mut names = vec![TopicNames::new(); patterns.len()];
+    topics.visit_topic_names(&mut |topic| {
+        for (pattern, names) in compiled.iter().zip(&mut names) {
+            if pattern.as_ref().is_some_and(|pattern| pattern.matches(topic)) {
+                names.insert(topic.to_owned());
+            }
+        }
+    });
+    names
+}
+
+fn partition_counts(sets: &[BTreeSet<TopicId>], topics: &dyn TopicMetadata) -> PartitionCounts {
+    let ids = sets.iter().flatten();
+    ids.filter_map(|&id| Some((id, topics.partition_count(id)?))).collect()
+}
+
+/// FNV-1a over 64 bits: stable across versions, which the standard library's hashers do not promise.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Groups under random clients that keep to the protocol, and the rules that no simulation meets by itself.
+
+mod commits;
+mod replay;
+mod simulation;
+mod world;

@@ -1,0 +1,254 @@
+//! A shard with topics, a clock and a log, and clients that talk to it as the Java consumer does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use riverrun_protocol::consumer_group_heartbeat_request::TopicPartitions;
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
+use riverrun_types::{TimestampMs, TopicId};
+
+use crate::assignors::Assignment;
+use crate::consumer::ConsumerGroup;
+use crate::group::Group;
+use crate::{
+    GroupConfig, GroupResponse, OffsetsRecord, ReplyToken, RequestContext, Shard, Step, TopicMetadata,
+};
+
+pub(super) const GROUP: &str = "g";
+pub(super) const REBALANCE_TIMEOUT_MS: i32 = 60_000;
+
+/// Topics by name: id and partition count.
+#[derive(Debug, Default)]
+pub(super) struct Topics {
+    by_name: BTreeMap<String, (TopicId, i32)>,
+    generation: u64,
+}
+
+impl Topics {
+    /// Makes a topic, under an id that no topic had before, or gives it more partitions.
+    pub(super) fn put(&mut self, name: &str, partitions: i32) {
+        self.generation += 1;
+        let mut id = [0; 16];
+        id[8..].copy_from_slice(&self.generation.to_be_bytes());
+        let topic = self.by_name.entry(name.to_owned()).or_insert((TopicId(id), partitions));
+        topic.1 = topic.1.max(partitions);
+    }
+
+    pub(super) fn delete(&mut self, name: &str) {
+        self.generation += 1;
+        self.by_name.remove(name);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, TopicId, i32)> {
+        self.by_name.iter().map(|(name, (id, partitions))| (name, *id, *partitions))
+    }
+}
+
+impl TopicMetadata for Topics {
+    fn topic_id(&self, name: &str) -> Option<TopicId> {
+        self.by_name.get(name).map(|(id, _)| *id)
+    }
+
+    fn topic_name(&self, id: TopicId) -> Option<&str> {
+        self.by_name.iter().find(|(_, topic)| topic.0 == id).map(|(name, _)| name.as_str())
+    }
+
+    fn partition_count(&self, id: TopicId) -> Option<i32> {
+        self.by_name.values().find(|topic| topic.0 == id).map(|topic| topic.1)
+    }
+
+    fn visit_topic_names(&self, visit: &mut dyn FnMut(&str)) {
+        self.by_name.keys().for_each(|name| visit(name));
+    }
+
+    fn partition_racks(&self, _id: TopicId, _partition: i32) -> Vec<&str> {
+        Vec::new()
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+/// A shard, and everything around it.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) shard: Shard,
+    pub(super) topics: Topics,
+    pub(super) log: Vec<OffsetsRecord>,
+    pub(super) now_ms: i64,
+}
+
+impl World {
+    pub(super) fn new(config: GroupConfig) -> Self {
+        let mut shard = Shard::new(config);
+        assert_eq!(shard.on_loaded(TimestampMs(0)), Step::default());
+        Self { shard, topics: Topics::default(), log: Vec::new(), now_ms: 0 }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+    ) -> ConsumerGroupHeartbeatResponse<'static> {
+        let context = RequestContext {
+            now: TimestampMs(self.now_ms),
+            token: ReplyToken(1),
+            client_id: "client",
+            client_host: "/127.0.0.1",
+            api_version: 1,
+            random: [7; 16],
+        };
+        let mut step = self.shard.consumer_group_heartbeat(&context, request, &self.topics);
+        self.log.append(&mut step.records);
+        assert_eq!(step.replies.len(), 1);
+        match step.replies.remove(0).body {
+            GroupResponse::ConsumerGroupHeartbeat(response) => response,
+            other => panic!("a heartbeat was answered with {other:?}"),
+        }
+    }
+
+    /// Lets time pass, acting on each deadline as it comes.
+    pub(super) fn advance(&mut self, ms: i64) {
+        let until_ms = self.now_ms + ms;
+        while let Some(at) = self.shard.next_deadline().filter(|at| at.0 <= until_ms) {
+            self.now_ms = self.now_ms.max(at.0);
+            let mut step = self.shard.expire(TimestampMs(self.now_ms));
+            self.log.append(&mut step.records);
+        }
+        self.now_ms = until_ms;
+    }
+
+    pub(super) fn group(&self) -> Option<&ConsumerGroup> {
+        match self.shard.groups.get(GROUP).map(|entry| &entry.group) {
+            Some(Group::Consumer(group)) => Some(group),
+            _ => None,
+        }
+    }
+}
+
+/// A consumer: what it knows of its membership, and which partitions it reads.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) id: String,
+    pub(super) instance_id: Option<String>,
+    pub(super) topics: BTreeSet<String>,
+    pub(super) pattern: Option<String>,
+    pub(super) assignor: Option<String>,
+    pub(super) epoch: i32,
+    /// What the coordinator told it last.
+    pub(super) told: Assignment,
+    /// What it reads.
+    pub(super) owned: Assignment,
+    /// Whether the next heartbeat has to say everything, and what the last one said it owned.
+    says_all: bool,
+    reported: Option<Assignment>,
+    pub(super) heard_at_ms: i64,
+}
+
+impl Client {
+    pub(super) fn new(id: &str, topics: &[&str]) -> Self {
+        Self {
+            id: id.to_owned(),
+            instance_id: None,
+            topics: topics.iter().map(|&topic| topic.to_owned()).collect(),
+            pattern: None,
+            assignor: None,
+            epoch: 0,
+            told: Assignment::new(),
+            owned: Assignment::new(),
+            says_all: true,
+            reported: None,
+            heard_at_ms: 0,
+        }
+    }
+
+    /// The heartbeat that is due: everything when it joins or is unsure, else only what has changed.
+    pub(super) fn request(&self) -> ConsumerGroupHeartbeatRequest<'static> {
+        let owned = self.owned.iter().map(|(&topic_id, partitions)| TopicPartitions {
+            topic_id,
+            partitions: partitions.iter().copied().collect(),
+        });
+        let reports = self.says_all || self.reported.as_ref() != Some(&self.owned);
+        let names = || self.topics.iter().cloned().map(Into::into).collect();
+        ConsumerGroupHeartbeatRequest {
+            group_id: GROUP.into(),
+            member_id: self.id.clone().into(),
+            member_epoch: self.epoch,
+            instance_id: self.instance_id.clone().map(Into::into),
+            rebalance_timeout_ms: if self.says_all { REBALANCE_TIMEOUT_MS } else { -1 },
+            subscribed_topic_names: self.says_all.then(names),
+            subscribed_topic_regex: self.says_all.then(|| self.pattern.clone().unwrap_or_default().into()),
+            server_assignor: self.assignor.clone().filter(|_| self.says_all).map(Into::into),
+            topic_partitions: reports.then(|| owned.collect()),
+            ..ConsumerGroupHeartbeatRequest::default()
+        }
+    }
+
+    /// Sends a heartbeat; its response may get lost on the way.
+    pub(super) fn heartbeat(&mut self, world: &mut World, is_lost: bool) -> ErrorCode {
+        let response = world.send(&self.request());
+        self.heard_at_ms = world.now_ms;
+        if is_lost {
+            self.says_all = true;
+            return ErrorCode::NONE;
+        }
+        let error = ErrorCode(response.error_code);
+        match error {
+            ErrorCode::NONE => self.accept(response),
+            ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND => {
+                self.start_over();
+            }
+            _ => self.says_all = true,
+        }
+        error
+    }
+
+    fn accept(&mut self, response: ConsumerGroupHeartbeatResponse<'_>) {
+        self.reported = Some(self.owned.clone());
+        self.epoch = response.member_epoch;
+        self.says_all = false;
+        if let Some(assignment) = response.assignment {
+            let topics = assignment.topic_partitions.into_iter();
+            self.told =
+                topics.map(|topic| (topic.topic_id, topic.partitions.into_iter().collect())).collect();
+        }
+    }
+
+    /// Gives up everything; the next heartbeat joins.
+    pub(super) fn start_over(&mut self) {
+        self.epoch = 0;
+        self.told.clear();
+        self.owned.clear();
+        self.reported = None;
+        self.says_all = true;
+    }
+
+    /// Stops reading what it was not told to read.
+    pub(super) fn revoke(&mut self) {
+        for (topic, partitions) in &mut self.owned {
+            let told = self.told.get(topic);
+            partitions.retain(|partition| told.is_some_and(|told| told.contains(partition)));
+        }
+        self.owned.retain(|_, partitions| !partitions.is_empty());
+    }
+
+    /// Does what it was told: gives up first, then takes.
+    pub(super) fn reconcile(&mut self) {
+        self.revoke();
+        self.owned.clone_from(&self.told);
+    }
+
+    /// Changes what it subscribes to.
+    pub(super) fn subscribe(&mut self, topics: BTreeSet<String>, pattern: Option<String>) {
+        self.topics = topics;
+        self.pattern = pattern;
+        self.says_all = true;
+    }
+
+    /// Leaves for good, or, as a static member, for a while.
+    pub(super) fn leave(&mut self, world: &mut World) -> ErrorCode {
+        let member_epoch = if self.instance_id.is_some() { -2 } else { -1 };
+        let response = world.send(&ConsumerGroupHeartbeatRequest { member_epoch, ..self.request() });
+        self.start_over();
+        ErrorCode(response.error_code)
+    }
+}
