@@ -70,8 +70,12 @@ fn a_flipped_bit_is_found_by_the_batch_or_by_the_checksum_of_what_it_leaves_out(
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            if verify(&flipped).is_ok() {
-                let at = bit / 8;
+            let at = bit / 8;
+            if at >= layout::CRC {
+                let found =
+                    matches!(verify(&flipped), Err(BatchError::Corrupt(CorruptCause::Checksum { .. })));
+                assert!(found, "{compression}: bit {bit}");
+            } else if verify(&flipped).is_ok() {
                 let uncovered = at < layout::LENGTH || (layout::LEADER_EPOCH..layout::MAGIC).contains(&at);
                 assert!(uncovered, "{compression}: bit {bit}");
                 assert_ne!(uncovered_checksum(0, &flipped), outside, "{compression}: bit {bit}");
@@ -211,6 +215,13 @@ fn counts_that_differ_from_the_records_are_refused() {
             Err(BatchError::TooLarge { .. })
         ));
     }
+}
+
+#[test]
+fn a_largest_timestamp_that_lies_is_told_apart_from_the_records() {
+    let bytes = with_field(layout::MAX_TIMESTAMP, &i64::MAX.to_be_bytes());
+    assert_eq!(verify(&bytes).expect("good").max_timestamp(), TimestampMs(i64::MAX));
+    assert_eq!(validate(&bytes).map(|info| info.max_timestamp), Ok(TimestampMs(BASE)));
 }
 
 #[test]

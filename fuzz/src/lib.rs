@@ -1,0 +1,10 @@
+//! What the fuzz targets share: an allocator that knows its peak, and the properties that each
+//! kind of input is checked for.
+
+mod allocation;
+mod batches;
+mod messages;
+
+pub use allocation::peak_bytes_during;
+pub use batches::{check_batch, check_stream};
+pub use messages::{check_message, check_request};
