@@ -1,2 +1,39 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks: `cargo xtask TASK`. Each task is a module; this file only names them.
+
+mod clients;
+mod crate_graph;
+mod gen_protocol;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer tasks of Riverrun")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Installs real Kafka clients and runs them against our server, or against Kafka itself
+    Clients(clients::Options),
+    /// Writes the wire protocol's generated code from its schema
+    GenProtocol,
+    /// Checks that the crates depend on each other only as the design's table allows
+    CrateGraph,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Clients(options) => clients::run(&options),
+        Task::GenProtocol => gen_protocol::run(),
+        Task::CrateGraph => crate_graph::run(),
+    };
+    if let Err(error) = result {
+        eprintln!("error: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}

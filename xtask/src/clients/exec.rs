@@ -1,0 +1,122 @@
+//! Running other programs: with a deadline, with their output kept, and without ever blocking on a full pipe.
+//!
+//! Guarantees that a program that does not end in time is killed and named, together with what it had printed.
+//! Children stay in our process group, so that Ctrl-C reaches them too.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// How often a running child is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What a program left behind.
+pub(super) struct Finished {
+    pub(super) status: ExitStatus,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl Finished {
+    /// Both outputs, for a failure's report.
+    pub(super) fn output(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+}
+
+/// Runs `command` to its end, feeding it `input`. An exit code other than zero is not an error here.
+pub(super) fn run(command: &mut Command, input: &[u8], limit: Duration) -> anyhow::Result<Finished> {
+    let line = format!("{command:?}");
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().with_context(|| format!("could not start {line}"))?;
+    let stdin = child.stdin.take();
+    let input = input.to_vec();
+    // A program that ends before it has read its input breaks the pipe: its exit code tells more than we could.
+    let feeder = thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
+    let stdout = collect(child.stdout.take());
+    let stderr = collect(child.stderr.take());
+    let status = wait(&mut child, limit)?;
+    let finished = |status| Finished { status, stdout: text(stdout), stderr: text(stderr) };
+    if let Some(status) = status {
+        drop(feeder.join());
+        return Ok(finished(status));
+    }
+    child.kill()?;
+    let finished = finished(child.wait()?);
+    bail!(
+        "{line} did not end within {} s and was killed; it had printed:\n{}",
+        limit.as_secs(),
+        finished.output()
+    )
+}
+
+/// As [`run`], but an exit code other than zero is an error that carries the output.
+pub(super) fn run_ok(command: &mut Command, input: &[u8], limit: Duration) -> anyhow::Result<Finished> {
+    let finished = run(command, input, limit)?;
+    if !finished.status.success() {
+        bail!("{command:?} failed ({}):\n{}", finished.status, finished.output());
+    }
+    Ok(finished)
+}
+
+/// Waits for a child until `limit`; `None` if it still runs then.
+pub(super) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What was read before an error is still what the program printed.
+            drop(pipe.read_to_end(&mut bytes));
+        }
+        bytes
+    })
+}
+
+fn text(reader: JoinHandle<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn input_reaches_the_program_and_both_outputs_come_back() {
+        let finished = run_ok(&mut shell("cat; echo said >&2"), b"fed", Duration::from_secs(10)).unwrap();
+        assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("fed", "said\n"));
+    }
+
+    #[test]
+    fn a_program_past_its_deadline_is_killed_and_its_output_shown() {
+        let error =
+            run(&mut shell("echo begun; exec sleep 60"), b"", Duration::from_millis(300)).err().unwrap();
+        assert!(error.to_string().contains("begun"), "{error}");
+    }
+
+    #[test]
+    fn a_failing_program_is_an_error_with_its_output() {
+        let error = run_ok(&mut shell("echo why; exit 3"), b"", Duration::from_secs(10)).err().unwrap();
+        assert!(error.to_string().contains("why"), "{error}");
+    }
+}
