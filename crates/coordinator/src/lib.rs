@@ -31,8 +31,8 @@
 //! assert_eq!(step.replies[0].token, ReplyToken(7));
 //! ```
 
-pub mod assignors;
 mod admin;
+pub mod assignors;
 mod classic;
 mod config;
 mod consumer;

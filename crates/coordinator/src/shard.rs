@@ -31,14 +31,14 @@ pub struct Shard {
     pub(crate) config: GroupConfig,
     pub(crate) groups: BTreeMap<Arc<str>, GroupEntry>,
     timers: BTreeSet<(TimestampMs, Arc<str>)>,
-    /// When expired offsets are looked for next; unset until the load is over.
-    next_sweep: Option<TimestampMs>,
+    /// When expired offsets were looked for last, or the load was over; unset until then.
+    swept_at: Option<TimestampMs>,
 }
 
 impl Shard {
     /// A shard without groups.
     pub fn new(config: GroupConfig) -> Self {
-        Self { config, groups: BTreeMap::new(), timers: BTreeSet::new(), next_sweep: None }
+        Self { config, groups: BTreeMap::new(), timers: BTreeSet::new(), swept_at: None }
     }
 
     /// Replaces the options: what is decided from now on goes by these.
@@ -48,7 +48,7 @@ impl Shard {
 
     /// All records are replayed: members get a new session, and time begins to count.
     pub fn on_loaded(&mut self, now: TimestampMs) -> Step {
-        self.next_sweep = Some(after(now, self.config.offsets_retention_check_interval_ms));
+        self.swept_at = Some(now);
         let mut turn = Turn::new(now, &self.config);
         for entry in self.groups.values_mut() {
             entry.group.restart_sessions(now, &self.config);
@@ -65,8 +65,14 @@ impl Shard {
 
     /// When [`Shard::expire`] has something to do; `None` as long as there is nothing to wait for.
     pub fn next_deadline(&self) -> Option<TimestampMs> {
-        let sweep = self.next_sweep.filter(|_| !self.groups.is_empty());
+        let sweep = self.next_sweep().filter(|_| !self.groups.is_empty());
         self.timers.first().map(|(at, _)| *at).into_iter().chain(sweep).min()
+    }
+
+    /// When expired offsets are looked for next.
+    fn next_sweep(&self) -> Option<TimestampMs> {
+        let interval_ms = self.config.offsets_retention_check_interval_ms.max(1);
+        self.swept_at.map(|at| TimestampMs(at.0.saturating_add(interval_ms)))
     }
 
     /// Acts on everything that is due by now: sessions, rebalances, expired offsets.
@@ -78,8 +84,8 @@ impl Shard {
         {
             step.append(self.expire_group(now, &group_id));
         }
-        if self.next_sweep.is_some_and(|at| at <= now) {
-            self.next_sweep = Some(after(now, self.config.offsets_retention_check_interval_ms));
+        if self.next_sweep().is_some_and(|at| at <= now) {
+            self.swept_at = Some(now);
             step.append(self.sweep(now));
         }
         step
@@ -187,7 +193,7 @@ impl Shard {
         step
     }
 
-    /// Handles a Heartbeat of a classic member. It only moves deadlines away, so the timers stay as they are.
+    /// Handles a Heartbeat of a classic member.
     pub fn heartbeat(&mut self, context: &RequestContext<'_>, request: &HeartbeatRequest<'_>) -> Step {
         let error = match self.groups.get_mut(&*request.group_id) {
             _ if request.group_id.is_empty() => ErrorCode::INVALID_GROUP_ID,
@@ -196,8 +202,19 @@ impl Shard {
             }
             _ => ErrorCode::UNKNOWN_MEMBER_ID,
         };
+        self.wake_for(&request.group_id, &request.member_id);
         let response = HeartbeatResponse { error_code: error.0, ..HeartbeatResponse::default() };
         Step::reply(context.token, GroupResponse::Heartbeat(response))
+    }
+
+    /// Sees to it that the shard wakes up for the end of this member's session. It is all that a sign of life can
+    /// change, and it comes so often that the other members are not looked at.
+    pub(crate) fn wake_for(&mut self, group_id: &str, member_id: &str) {
+        if let Some(GroupEntry { group: Group::Classic(group), .. }) = self.groups.get(group_id)
+            && let Some(at) = group.session_end(member_id)
+        {
+            self.wake_by(group_id, Some(at));
+        }
     }
 
     /// Handles a LeaveGroup: by members themselves, or by an admin for static members.
@@ -296,7 +313,5 @@ impl Shard {
     }
 }
 
-/// The moment `ms` after `now`.
-fn after(now: TimestampMs, ms: i64) -> TimestampMs {
-    TimestampMs(now.0.saturating_add(ms.max(1)))
-}
+#[cfg(test)]
+mod tests;

@@ -78,7 +78,7 @@ impl ClassicGroup {
             self.join_unknown(turn, context, request);
             Ok(())
         } else if self.pending.contains_key(member_id) && request.group_instance_id.is_none() {
-            self.add_and_rebalance(turn, context, request, member_id.into());
+            self.add_and_rebalance(turn, context, request, &member_id.into());
             Ok(())
         } else {
             self.validate_member(member_id, request.group_instance_id.as_deref())
@@ -122,11 +122,11 @@ impl ClassicGroup {
         let new_id = new_member_id(context, instance_id);
         let predecessor = instance_id.and_then(|instance_id| self.static_members.get(instance_id).cloned());
         if let Some(old_id) = predecessor {
-            self.replace_static(turn, context, request, &old_id, new_id);
+            self.replace_static(turn, context, request, &old_id, &new_id);
         } else if instance_id.is_none() && context.api_version >= MEMBER_ID_REQUIRED_VERSION {
             self.hand_out_id(turn, context, request, new_id);
         } else {
-            self.add_and_rebalance(turn, context, request, new_id);
+            self.add_and_rebalance(turn, context, request, &new_id);
         }
     }
 
@@ -155,12 +155,12 @@ impl ClassicGroup {
         turn: &mut Turn<'_>,
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
-        member_id: MemberId,
+        member_id: &MemberId,
     ) {
         if self.state == State::PreparingRebalance && self.previous == State::Empty {
             self.new_member_added = true;
         }
-        self.pending.remove(&member_id);
+        self.pending.remove(member_id);
         if self.members.is_empty() {
             self.protocol_type = Some(request.protocol_type.to_string());
         }
@@ -176,14 +176,14 @@ impl ClassicGroup {
             expires_at: Some(turn.after(NEW_MEMBER_JOIN_TIMEOUT_MS)),
         };
         self.insert(member_id.clone(), member);
-        self.park_join(turn, &member_id, Parked::of(context));
+        self.park_join(turn, member_id, Parked::of(context));
         self.rebalance_or_complete_join(turn);
     }
 
     /// A known member joins again: because a rebalance is on, because something changed, or because it missed the
     /// reply.
     fn rejoin(&mut self, turn: &mut Turn<'_>, context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) {
-        let member_id = &*request.member_id;
+        let member_id = &MemberId::from(&*request.member_id);
         let unchanged = self.members.get(member_id).is_some_and(|m| m.matches(&request.protocols));
         let current_is_enough = match self.state {
             State::Empty | State::PreparingRebalance => false,
@@ -210,21 +210,21 @@ impl ClassicGroup {
         context: &RequestContext<'_>,
         request: &JoinGroupRequest<'_>,
         old_id: &str,
-        new_id: MemberId,
+        new_id: &MemberId,
     ) {
         let old_leader = self.leader.clone();
-        self.rename_static(turn, old_id, &new_id);
-        self.set_terms(&new_id, Terms::of(request, context.api_version));
-        self.extend_session(turn, &new_id);
+        self.rename_static(turn, old_id, new_id);
+        self.set_terms(new_id, Terms::of(request, context.api_version));
+        self.extend_session(turn, new_id);
         let unaffected = self.state == State::Stable && self.protocol == self.select_protocol();
         if !unaffected {
-            self.park_join(turn, &new_id, Parked::of(context));
+            self.park_join(turn, new_id, Parked::of(context));
             return self.rebalance_or_complete_join(turn);
         }
         let record = self.to_record();
         self.mark_persisted();
         turn.step.records.push(record);
-        let reply = self.replaced(&new_id, Parked::of(context), old_leader.as_deref());
+        let reply = self.replaced(new_id, Parked::of(context), old_leader.as_deref());
         turn.step.push_reply(context.token, reply);
     }
 
@@ -334,11 +334,12 @@ impl ClassicGroup {
     }
 
     /// Replaces what a member asks for.
-    fn set_terms(&mut self, member_id: &str, terms: Terms) {
-        let Some(member) = self.members.get_mut(member_id) else { return };
-        let old = std::mem::replace(&mut member.terms, terms.clone());
-        self.discount_protocols(&old.protocols);
+    fn set_terms(&mut self, member_id: &MemberId, terms: Terms) {
+        let Some(mut member) = self.members.remove(member_id) else { return };
+        self.discount_protocols(&member.terms.protocols);
         self.count_protocols(&terms.protocols);
+        member.terms = terms;
+        self.members.insert(member_id.clone(), member);
     }
 
     /// Parks a member's join. If it had one parked already, that client has given up on it: it is told to try again.

@@ -35,10 +35,12 @@ use crate::GroupConfig;
 use crate::group::Committer;
 use crate::step::Step;
 
-pub(crate) use member::{Member, MemberId, Parked};
 pub(crate) use join::join_error;
+pub(crate) use member::{Member, MemberId, Parked};
 pub(crate) use session::leave_response;
 pub(crate) use sync::sync_error;
+#[cfg(test)]
+pub(crate) use tests::check_invariants;
 
 /// Where a classic group is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +188,12 @@ impl ClassicGroup {
         self.state.name()
     }
 
+    /// How many rebalances it has seen through: what members name with each request.
+    #[cfg(test)]
+    pub(crate) fn generation(&self) -> i32 {
+        self.generation
+    }
+
     /// The protocol type of its members, past or present.
     pub(crate) fn protocol_type(&self) -> Option<&str> {
         self.protocol_type.as_deref()
@@ -253,7 +261,11 @@ impl ClassicGroup {
     }
 
     /// Checks that the request comes from a member, and, if it names an instance id, from its present holder.
-    pub(crate) fn validate_member(&self, member_id: &str, instance_id: Option<&str>) -> Result<(), ErrorCode> {
+    pub(crate) fn validate_member(
+        &self,
+        member_id: &str,
+        instance_id: Option<&str>,
+    ) -> Result<(), ErrorCode> {
         if let Some(instance_id) = instance_id {
             match self.static_members.get(instance_id) {
                 None => return Err(ErrorCode::UNKNOWN_MEMBER_ID),

@@ -5,6 +5,7 @@
 use riverrun_protocol::leave_group_request::MemberIdentity;
 use riverrun_protocol::leave_group_response::MemberResponse;
 use riverrun_protocol::{ErrorCode, HeartbeatRequest, LeaveGroupRequest, LeaveGroupResponse};
+use riverrun_types::TimestampMs;
 
 use super::{ClassicGroup, State, Turn};
 
@@ -80,6 +81,11 @@ impl ClassicGroup {
         if let Some(member) = self.members.get_mut(member_id) {
             member.expires_at = Some(turn.after(member.terms.session_timeout_ms.into()));
         }
+    }
+
+    /// When the member's session ends, unless it is excused.
+    pub(crate) fn session_end(&self, member_id: &str) -> Option<TimestampMs> {
+        self.members.get(member_id)?.expires_at
     }
 
     /// Handles a LeaveGroup: all named members go, then the rest rebalances once.

@@ -70,7 +70,7 @@ impl Shard {
         }
         let mut step = commit.step;
         step.push_reply(context.token, GroupResponse::OffsetCommit(response));
-        self.finish_commit(&request.group_id);
+        self.finish_commit(&request.group_id, &request.member_id);
         step
     }
 
@@ -98,10 +98,11 @@ impl Shard {
         Ok(())
     }
 
-    /// A commit only moves deadlines away, so that the timers can stay; a group made for nothing goes.
-    fn finish_commit(&mut self, group_id: &str) {
-        if self.groups.get(group_id).is_some_and(|entry| matches!(entry.group, Group::Simple)) {
-            self.finish(group_id);
+    /// A commit was a sign of life; and a group that was made for nothing goes again.
+    fn finish_commit(&mut self, group_id: &str, member_id: &str) {
+        match self.groups.get(group_id).map(|entry| &entry.group) {
+            Some(Group::Simple) => self.finish(group_id),
+            _ => self.wake_for(group_id, member_id),
         }
     }
 }
