@@ -24,7 +24,7 @@ pub(super) enum PatternError {
     TooLong,
     /// It does not parse.
     #[error("{0}")]
-    Syntax(Box<regex_syntax::Error>),
+    Syntax(String),
     /// It parses, but its program would be too large.
     #[error("it is too large once compiled")]
     TooLarge,
@@ -40,8 +40,8 @@ impl TopicPattern {
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err(PatternError::TooLong);
         }
-        let parsed =
-            regex_syntax::parse(&unquoted(pattern)).map_err(|error| PatternError::Syntax(Box::new(error)))?;
+        let parsed = regex_syntax::parse(&unquoted(pattern));
+        let parsed = parsed.map_err(|error| PatternError::Syntax(reason(&error)))?;
         // Anchored as a tree and not as text: text around the pattern could change what it means.
         let whole = Hir::concat(vec![Hir::look(Look::Start), parsed, Hir::look(Look::End)]);
         let config = Config::new().nfa_size_limit(Some(PROGRAM_BYTES_MAX));
@@ -52,6 +52,15 @@ impl TopicPattern {
     /// Whether the whole of `topic` matches.
     pub(super) fn matches(&self, topic: &str) -> bool {
         self.0.is_match(Input::new(topic))
+    }
+}
+
+/// What is wrong, in one line and without the pattern itself.
+fn reason(error: &regex_syntax::Error) -> String {
+    match error {
+        regex_syntax::Error::Parse(error) => error.kind().to_string(),
+        regex_syntax::Error::Translate(error) => error.kind().to_string(),
+        _ => "it does not parse".to_owned(),
     }
 }
 

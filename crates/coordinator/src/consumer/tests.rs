@@ -1,5 +1,6 @@
 //! Groups under random clients that keep to the protocol, and the rules that no simulation meets by itself.
 
+mod bounds;
 mod commits;
 mod replay;
 mod simulation;

@@ -188,7 +188,7 @@ impl Client {
         let response = world.send(&self.request());
         self.heard_at_ms = world.now_ms;
         if is_lost {
-            self.says_all = true;
+            self.forget_untaken();
             return ErrorCode::NONE;
         }
         let error = ErrorCode(response.error_code);
@@ -220,6 +220,17 @@ impl Client {
         self.owned.clear();
         self.reported = None;
         self.says_all = true;
+    }
+
+    /// After a lost response the client says everything again, and takes nothing new until it is told again: it has
+    /// just said that it does not read what it was told to take, which may have been given to another for that.
+    fn forget_untaken(&mut self) {
+        self.says_all = true;
+        for (topic, partitions) in &mut self.told {
+            let owned = self.owned.get(topic);
+            partitions.retain(|partition| owned.is_some_and(|owned| owned.contains(partition)));
+        }
+        self.told.retain(|_, partitions| !partitions.is_empty());
     }
 
     /// Stops reading what it was not told to read.
