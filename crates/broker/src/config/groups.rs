@@ -23,6 +23,9 @@ options! {
     group_consumer_heartbeat_interval_ms: i32 = "group.consumer.heartbeat.interval.ms", Int(1, i32::MAX), Some("5000");
     /// Members of one group of the newer protocol at most. Kafka's default has no bound.
     group_consumer_max_size: usize = "group.consumer.max.size", Int(1, i32::MAX), Some("10000");
+    /// Milliseconds after an assignment of a group of the newer protocol before it gets another one, so that members
+    /// that come together are assigned together.
+    group_consumer_assignment_interval_ms: i32 = "group.consumer.assignment.interval.ms", Int(0, i32::MAX), Some("1000");
     /// Assignors that groups of the newer protocol may use; the first is the one that is used when none is asked for.
     group_consumer_assignors: Vec<String> = "group.consumer.assignors", Choices(&["uniform", "range"]), Some("uniform,range");
     /// Bytes of the metadata that may go with one committed offset.
