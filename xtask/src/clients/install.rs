@@ -193,7 +193,7 @@ impl Toolbox {
         once(&dir, &contents_of(&locks)?, |dir| {
             copy_into(dir, &locks)?;
             let mut install = Command::new("npm");
-            install.current_dir(dir).args(["ci", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
+            install.current_dir(dir).args(["ci", "--loglevel=error", "--no-audit", "--no-fund", "--ignore-scripts"]);
             from_registry("the npm registry", "kafkajs", &mut install)
         })?;
         copy_into(&dir, &files_of(&self.sources("node"), "js")?)

@@ -16,6 +16,8 @@ mod tools;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -27,6 +29,9 @@ use server::{Server, ServerKind};
 
 /// Heap of the Java program: large records times a handful of clients.
 const JAVA_HEAP: &str = "512m";
+
+/// Suites that run at the same time.
+const LANES: usize = 2;
 
 /// Arguments of `cargo xtask clients`.
 #[derive(Args)]
@@ -81,30 +86,36 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     println!("installed and built {:>36.2} s", begun.elapsed().as_secs_f64());
     let mut server = Server::start(options.against, &toolbox)?;
     let report = Report::default();
-    for Selected { suite, cases } in &selected {
-        run_suite(suite, cases, &toolbox, &server, &report)?;
-    }
+    run_in_lanes(&selected, &toolbox, &server, &report);
     report.add(stop_case(&mut server));
     finish(options, &server, &report, begun)
 }
 
-fn run_suite(
-    suite: &Suite,
-    cases: &[String],
-    toolbox: &Toolbox,
-    server: &Server,
-    report: &Report,
-) -> anyhow::Result<()> {
+/// Suites side by side: most of a suite's time is spent waiting for a group to settle or a process to start.
+fn run_in_lanes(selected: &[Selected], toolbox: &Toolbox, server: &Server, report: &Report) {
+    let next = AtomicUsize::new(0);
+    let lane = || {
+        while let Some(selected) = selected.get(next.fetch_add(1, Ordering::Relaxed)) {
+            run_suite(selected, toolbox, server, report);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(lane);
+        }
+    });
+}
+
+fn run_suite(Selected { suite, cases }: &Selected, toolbox: &Toolbox, server: &Server, report: &Report) {
     match suite.runner {
         Runner::Program(program) => {
             let mut command = program(toolbox);
             command.args([&server.bootstrap(), server.kind().name()]).args(cases);
-            program::run(suite.name, &mut command, report)
+            program::run(suite.name, &mut command, report);
         }
         Runner::Cases(all) => {
             let bench = rust_cases::Bench::new(toolbox, server);
             rust_cases::run(suite.name, all, cases, &bench, report);
-            Ok(())
         }
     }
 }

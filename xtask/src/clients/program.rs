@@ -25,25 +25,34 @@ const KEPT_LINES_MAX: usize = 400;
 /// Lines that may wait between a program and us.
 const LINES_QUEUE_MAX: usize = 1024;
 
-/// Runs one program and adds its cases to the report.
-pub(super) fn run(suite: &str, command: &mut Command, report: &Report) -> anyhow::Result<()> {
+/// Runs one program and adds its cases to the report; a program that cannot be started is a failed case.
+pub(super) fn run(suite: &str, command: &mut Command, report: &Report) {
+    let mut follower = Follower::new(suite, report);
+    let ending = follow(command, &mut follower).unwrap_or_else(|error| format!("{error:#}"));
+    follower.end(&ending);
+}
+
+/// Feeds the program's lines to `follower` and returns how it ended.
+fn follow(command: &mut Command, follower: &mut Follower<'_>) -> anyhow::Result<String> {
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().with_context(|| format!("could not start {command:?}"))?;
     let lines = lines_of(&mut child);
-    let mut follower = Follower::new(suite, report);
-    let ending = loop {
+    loop {
         match lines.recv_timeout(SILENCE_MAX) {
             Ok(line) => follower.line(line),
-            Err(RecvTimeoutError::Disconnected) => break format!("the program ended with {}", child.wait()?),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Ok(format!("the program ended with {}", child.wait()?));
+            }
             Err(RecvTimeoutError::Timeout) => {
                 child.kill()?;
                 child.wait()?;
-                break format!("the program printed nothing for {} s and was killed", SILENCE_MAX.as_secs());
+                return Ok(format!(
+                    "the program printed nothing for {} s and was killed",
+                    SILENCE_MAX.as_secs()
+                ));
             }
         }
-    };
-    follower.end(&ending);
-    Ok(())
+    }
 }
 
 fn lines_of(child: &mut Child) -> Receiver<String> {
@@ -139,7 +148,7 @@ mod tests {
 
     fn summary_of(script: &str) -> (String, bool) {
         let report = Report::default();
-        run("sh", Command::new("sh").args(["-c", script]), &report).unwrap();
+        run("sh", Command::new("sh").args(["-c", script]), &report);
         report.summary()
     }
 
@@ -159,6 +168,13 @@ mod tests {
     fn a_program_that_plans_nothing_fails() {
         let (text, passed) = summary_of("exit 0");
         assert!(!passed && text.contains("FAIL  sh/program"), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_fails() {
+        let report = Report::default();
+        run("absent", &mut Command::new("/nonexistent/program"), &report);
+        assert!(!report.summary().1);
     }
 
     #[test]

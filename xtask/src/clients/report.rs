@@ -7,6 +7,9 @@ use std::time::Duration;
 /// A failed case shows at most this many of its last lines of output.
 const OUTPUT_LINES_MAX: usize = 120;
 
+/// And of a line at most this many characters.
+const LINE_CHARS_MAX: usize = 1000;
+
 /// One case, ended.
 pub(super) struct CaseResult {
     /// `suite/case`.
@@ -60,7 +63,7 @@ fn indented_tail(output: &str) -> String {
         let _ = writeln!(text, "      | ({skipped} lines before this)");
     }
     for line in &lines[skipped..] {
-        let _ = writeln!(text, "      | {line}");
+        let _ = writeln!(text, "      | {line:.LINE_CHARS_MAX$}");
     }
     text
 }

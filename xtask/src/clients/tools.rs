@@ -240,9 +240,10 @@ fn offsets_topic(bench: &Bench<'_>) -> anyhow::Result<()> {
     let arguments = "--topic __consumer_offsets --from-beginning --timeout-ms 4000 \
                      --formatter org.apache.kafka.tools.consumer.OffsetsMessageFormatter";
     let printed = output_of(bench, CONSUMER, arguments)?;
-    let records = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut ours = records.filter(|record| record["key"]["data"]["group"] == group.as_str());
-    let commit = ours.next_back().with_context(|| format!("no commit of our group in:\n{printed}"))?;
+    // The formatter puts nothing between one record and the next.
+    let records = serde_json::Deserializer::from_str(&printed).into_iter::<Value>().map_while(Result::ok);
+    let ours = records.filter(|record| record["key"]["data"]["group"] == group.as_str());
+    let commit = ours.last().with_context(|| format!("no commit of our group in:\n{printed}"))?;
     same("the topic", &commit["key"]["data"]["topic"], &Value::from(topic))?;
     same("the offset", &commit["value"]["data"]["offset"], &Value::from(5))
 }
