@@ -25,12 +25,11 @@ impl Shard {
         match self.groups.get(group_id).map(|entry| &entry.group) {
             Some(Group::Simple) => described.group_state = Group::Simple.state_name().into(),
             Some(Group::Classic(group)) => describe_classic(group, &mut described),
-            missing => {
+            Some(Group::Consumer(_)) | None => {
                 described.group_state = "Dead".into();
                 if api_version >= GROUP_ID_NOT_FOUND_VERSION {
-                    let what = if missing.is_some() { "is not a classic group" } else { "does not exist" };
                     described.error_code = ErrorCode::GROUP_ID_NOT_FOUND.0;
-                    described.error_message = Some(format!("Group {group_id} {what}.").into());
+                    described.error_message = Some(format!("there is no classic group {group_id:?}").into());
                 }
             }
         }

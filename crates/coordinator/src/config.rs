@@ -11,7 +11,8 @@ pub struct GroupConfig {
     /// `group.initial.rebalance.delay.ms`: how long the first rebalance of an empty classic group waits for more
     /// members, again with each member that comes, up to the rebalance time-out.
     pub initial_rebalance_delay_ms: i32,
-    /// `group.max.size`: members of one classic group at most, those with an id that have not joined yet included.
+    /// `group.max.size`: members of one classic group at most, and as many ids that were given out and have not
+    /// joined yet.
     pub max_size: usize,
     /// `offset.metadata.max.bytes`: metadata of one committed offset at most.
     pub offset_metadata_max_bytes: usize,
@@ -30,8 +31,8 @@ pub struct GroupConfig {
     pub consumer_assignment_interval_ms: i32,
     /// `group.consumer.assignors`: server-side assignors that members may ask for; the first is the default.
     pub consumer_assignors: Vec<String>,
-    /// Groups in one shard at most; a request that would create one more is refused with `GROUP_MAX_SIZE_REACHED`.
-    /// Kafka has no such bound.
+    /// Groups in one shard at most. One more takes the place of the oldest that nobody has joined yet; if there is
+    /// none, it is refused with `GROUP_MAX_SIZE_REACHED`. Kafka has no such bound.
     pub groups_max: usize,
     /// Committed offsets of one group at most, so that no single group fills the server's memory. Kafka has no such
     /// bound.
@@ -56,7 +57,7 @@ impl Default for GroupConfig {
             consumer_max_size: 10_000,
             consumer_assignment_interval_ms: 1_000,
             consumer_assignors: vec!["uniform".to_owned(), "range".to_owned()],
-            groups_max: 100_000,
+            groups_max: 10_000,
             group_offsets_max: 1_000_000,
             group_metadata_max_bytes: 1_000_000,
         }

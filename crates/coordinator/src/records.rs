@@ -115,6 +115,8 @@ pub(crate) fn group_metadata_tombstone(group_id: &str) -> OffsetsRecord {
 
 #[cfg(test)]
 mod tests {
+    use riverrun_protocol::offsets_topic::group_metadata_value::MemberMetadata;
+
     use super::*;
 
     fn committed(expires_at: Option<i64>, topic_id: TopicId) -> CommittedOffset {
@@ -143,13 +145,49 @@ mod tests {
         }
     }
 
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The bytes are those that Kafka 4.3.1's own classes write for the same fields.
     #[test]
-    fn an_offset_has_the_bytes_that_kafka_writes() {
-        let record = offset_commit("g", "t", 1, &committed(None, TopicId::ZERO));
-        assert_eq!(record.key, b"\x00\x01\x00\x01g\x00\x01t\x00\x00\x00\x01");
-        let value = b"\x00\x03\0\0\0\0\0\0\0\x2a\0\0\0\x05\x00\x04note\0\0\0\0\0\0\x03\xe8";
-        assert_eq!(record.value.as_deref(), Some(&value[..]));
-        assert_eq!(offset_tombstone("g", "t", 1), OffsetsRecord { key: record.key, value: None });
+    fn records_have_the_bytes_that_kafka_writes() {
+        let value = |offset| hex(&offset_commit("g", "t", 1, &offset).value.unwrap());
+        let plain = committed(None, TopicId::ZERO);
+        assert_eq!(hex(&offset_commit("g", "t", 1, &plain).key), "000100016700017400000001");
+        assert_eq!(value(plain), "0003000000000000002a0000000500046e6f746500000000000003e8");
+        let with_expiry = "0001000000000000002a00046e6f746500000000000003e80000000000000009";
+        assert_eq!(value(committed(Some(9), TopicId::ZERO)), with_expiry);
+        let with_topic_id =
+            "0004000000000000002a00000005056e6f746500000000000003e801001007070707070707070707070707070707";
+        assert_eq!(value(committed(None, TopicId([7; 16]))), with_topic_id);
+        let group = group_metadata("g", &a_group());
+        assert_eq!(hex(&group.key), "0002000167");
+        let expected = "00030008636f6e73756d657200000003000572616e676500016d00000000000003e8\
+                        0000000100016d00016900016300022f6800000005000000060000000201020000000103";
+        assert_eq!(hex(&group.value.unwrap()), expected);
+        assert_eq!(offset_tombstone("g", "t", 1).value, None);
+        assert_eq!(group_metadata_tombstone("g"), OffsetsRecord { key: group.key, value: None });
+    }
+
+    fn a_group() -> GroupMetadataValue<'static> {
+        GroupMetadataValue {
+            protocol_type: "consumer".into(),
+            generation: 3,
+            protocol: Some("range".into()),
+            leader: Some("m".into()),
+            current_state_timestamp: 1_000,
+            members: vec![MemberMetadata {
+                member_id: "m".into(),
+                group_instance_id: Some("i".into()),
+                client_id: "c".into(),
+                client_host: "/h".into(),
+                rebalance_timeout: 5,
+                session_timeout: 6,
+                subscription: vec![1, 2].into(),
+                assignment: vec![3].into(),
+            }],
+        }
     }
 
     #[test]

@@ -13,13 +13,18 @@ use riverrun_protocol::{
     ErrorCode, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, LeaveGroupRequest, LeaveGroupResponse,
     SyncGroupRequest,
 };
-use riverrun_types::TimestampMs;
+use riverrun_types::{TimestampMs, limits};
 
 use crate::GroupConfig;
 use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, sync_error};
 use crate::group::{Group, GroupEntry};
 use crate::offsets::CommittedOffset;
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
+
+/// A group's id in bytes at most. Kafka has no such bound of its own.
+const GROUP_ID_BYTES_MAX: usize = 1_024;
+/// A static member's instance id in bytes at most: Kafka's clients allow what a topic's name may be.
+const INSTANCE_ID_BYTES_MAX: usize = limits::TOPIC_NAME_BYTES_MAX;
 
 /// The groups of one partition.
 ///
@@ -142,6 +147,9 @@ impl Shard {
         if !session_range.contains(&request.session_timeout_ms) {
             return Err(ErrorCode::INVALID_SESSION_TIMEOUT);
         }
+        if request.group_instance_id.as_ref().is_some_and(|id| id.len() > INSTANCE_ID_BYTES_MAX) {
+            return Err(ErrorCode::INVALID_REQUEST);
+        }
         match self.groups.get(group_id).map(|entry| &entry.group) {
             Some(Group::Classic(_)) => return Ok(Vec::new()),
             Some(group) if !group.is_empty() => return Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL),
@@ -252,13 +260,27 @@ impl Shard {
         self.groups.len()
     }
 
-    /// Adds a group if there is room for one more.
+    /// Adds a group if there is room for one more, or for a group that would vanish anyway if nobody came.
     pub(crate) fn create(&mut self, group_id: &str, entry: GroupEntry) -> Result<(), ErrorCode> {
+        if group_id.len() > GROUP_ID_BYTES_MAX {
+            return Err(ErrorCode::INVALID_GROUP_ID);
+        }
         if self.groups.len() >= self.config.groups_max {
-            return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
+            let unjoined =
+                self.timers.iter().map(|(_, group_id)| group_id).find(|id| self.is_unjoined(id)).cloned();
+            self.forget(&unjoined.ok_or(ErrorCode::GROUP_MAX_SIZE_REACHED)?);
         }
         self.groups.insert(group_id.into(), entry);
         Ok(())
+    }
+
+    /// Whether the group consists of ids that were given out, and of nothing that the log knows.
+    fn is_unjoined(&self, group_id: &str) -> bool {
+        self.groups.get(group_id).is_some_and(|entry| {
+            let is_unjoined =
+                matches!(&entry.group, Group::Classic(group) if group.is_empty() && !group.is_persisted());
+            is_unjoined && entry.offsets.is_empty()
+        })
     }
 
     /// Every group's id.

@@ -4,10 +4,11 @@
 //! member takes over its predecessor's place), the bounds on members, ids and metadata.
 
 use riverrun_protocol::join_group_response::JoinGroupResponseMember;
-use riverrun_protocol::{ErrorCode, JoinGroupRequest, JoinGroupResponse};
+use riverrun_protocol::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Str};
 
 use super::member::{
-    Member, MemberId, Parked, Protocol, Terms, new_member_id, protocols_bytes, requested_bytes,
+    Member, MemberId, Parked, Protocol, Terms, kept_client_id, new_member_id, protocols_bytes,
+    requested_bytes,
 };
 use super::{ClassicGroup, State, Turn};
 use crate::step::{GroupResponse, RequestContext};
@@ -24,19 +25,28 @@ const NEW_MEMBER_JOIN_TIMEOUT_MS: i64 = 5 * 60 * 1_000;
 const PROTOCOLS_PER_MEMBER: usize = 8;
 
 /// A JoinGroup response that only says no.
-pub(crate) fn join_error(parked: Parked, member_id: &str, error: ErrorCode) -> GroupResponse {
-    GroupResponse::JoinGroup(JoinGroupResponse {
+pub(crate) fn join_refusal(
+    api_version: i16,
+    member_id: &str,
+    error: ErrorCode,
+) -> JoinGroupResponse<'static> {
+    JoinGroupResponse {
         error_code: error.0,
         member_id: member_id.to_owned().into(),
-        protocol_name: protocol_name(parked, None),
+        protocol_name: protocol_name(api_version, None),
         ..JoinGroupResponse::default()
-    })
+    }
+}
+
+/// The same as the reply to a request that is parked or at hand.
+pub(crate) fn join_error(parked: Parked, member_id: &str, error: ErrorCode) -> GroupResponse {
+    GroupResponse::JoinGroup(join_refusal(parked.api_version, member_id, error))
 }
 
 /// The protocol's name as the version of the request can carry it.
-fn protocol_name(parked: Parked, name: Option<&str>) -> Option<riverrun_protocol::Str<'static>> {
+fn protocol_name(api_version: i16, name: Option<&str>) -> Option<Str<'static>> {
     match name {
-        None if parked.api_version < NULLABLE_PROTOCOL_VERSION => Some("".into()),
+        None if api_version < NULLABLE_PROTOCOL_VERSION => Some("".into()),
         name => name.map(|name| name.to_owned().into()),
     }
 }
@@ -166,7 +176,7 @@ impl ClassicGroup {
         }
         let member = Member {
             instance_id: request.group_instance_id.as_deref().map(str::to_owned),
-            client_id: context.client_id.to_owned(),
+            client_id: kept_client_id(context).to_owned(),
             client_host: context.client_host.to_owned(),
             terms: Terms::of(request, context.api_version),
             assignment: Vec::new(),
@@ -253,7 +263,7 @@ impl ClassicGroup {
             error_code: ErrorCode::NONE.0,
             generation_id: self.generation,
             protocol_type: self.protocol_type.clone().map(Into::into),
-            protocol_name: protocol_name(parked, self.protocol.as_deref()),
+            protocol_name: protocol_name(parked.api_version, self.protocol.as_deref()),
             leader: self.leader.as_deref().unwrap_or_default().to_owned().into(),
             member_id: member_id.to_owned().into(),
             members: if self.is_leader(member_id) { self.response_members() } else { Vec::new() },

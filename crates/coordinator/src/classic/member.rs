@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use riverrun_protocol::JoinGroupRequest;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
-use riverrun_types::{TimestampMs, limits};
+use riverrun_types::TimestampMs;
 
 use crate::step::{ReplyToken, RequestContext};
 
@@ -40,6 +40,9 @@ pub(crate) struct Protocol {
 
 /// Memory of a protocol beside its name and metadata, so that a million empty ones count too.
 const PROTOCOL_OVERHEAD_BYTES: usize = 48;
+
+/// A client id in bytes at most, in member ids and in what is shown of a member; longer ones are cut.
+const CLIENT_ID_BYTES_MAX: usize = 255;
 
 /// What a member asks for when it joins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,14 +128,16 @@ impl Member {
     }
 }
 
-/// A new member id: the client's own name for itself, then a UUID in Java's spelling. A name that leaves no room for
-/// the UUID in a string of the wire is cut.
+/// A new member id: the client's own name for itself, then a UUID in Java's spelling.
 pub(crate) fn new_member_id(context: &RequestContext<'_>, instance_id: Option<&str>) -> MemberId {
-    let uuid = random_uuid(context.random);
-    let prefix = instance_id.unwrap_or(context.client_id);
-    let room = limits::NAME_BYTES_MAX - uuid.len() - 1;
-    let prefix = &prefix[..prefix.floor_char_boundary(room)];
-    format!("{prefix}-{uuid}").into()
+    let prefix = instance_id.unwrap_or_else(|| kept_client_id(context));
+    format!("{prefix}-{}", random_uuid(context.random)).into()
+}
+
+/// The client id as far as it is kept. It comes before anybody has joined, so what it may take is bounded by itself.
+pub(crate) fn kept_client_id<'a>(context: &RequestContext<'a>) -> &'a str {
+    let client_id = context.client_id;
+    &client_id[..client_id.floor_char_boundary(CLIENT_ID_BYTES_MAX)]
 }
 
 /// Bytes as a version 4 UUID in its usual spelling.
@@ -153,6 +158,20 @@ fn random_uuid(mut bytes: [u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_client_id_is_cut_between_characters() {
+        let client_id = "é".repeat(200);
+        let context = RequestContext {
+            now: TimestampMs(0),
+            token: ReplyToken(0),
+            client_id: &client_id,
+            client_host: "",
+            api_version: 9,
+            random: [0; 16],
+        };
+        assert_eq!(new_member_id(&context, None).len(), 254 + 1 + 36);
+    }
 
     #[test]
     fn a_member_id_ends_in_a_version_4_uuid() {

@@ -35,7 +35,7 @@ use crate::GroupConfig;
 use crate::group::Committer;
 use crate::step::Step;
 
-pub(crate) use join::join_error;
+pub(crate) use join::{join_error, join_refusal};
 pub(crate) use member::{Member, MemberId, Parked};
 pub(crate) use session::leave_response;
 pub(crate) use sync::sync_error;

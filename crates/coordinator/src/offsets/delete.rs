@@ -44,16 +44,14 @@ impl Shard {
         let mut step = Step::default();
         let mut touched = Vec::new();
         for (group_id, entry) in &mut self.groups {
-            let gone = |(topic, partition, _): (&str, i32, &_)| {
-                names.contains(&topic).then(|| (topic.to_owned(), partition))
-            };
-            let gone: Vec<(String, i32)> = entry.offsets.iter().filter_map(gone).collect();
-            if !gone.is_empty() {
-                touched.push(group_id.clone());
+            let before = step.records.len();
+            for topic in names {
+                let gone = entry.offsets.remove_topic(topic).into_iter();
+                step.records
+                    .extend(gone.map(|partition| records::offset_tombstone(group_id, topic, partition)));
             }
-            for (topic, partition) in gone {
-                entry.offsets.remove(&topic, partition);
-                step.records.push(records::offset_tombstone(group_id, &topic, partition));
+            if step.records.len() > before {
+                touched.push(group_id.clone());
             }
         }
         for group_id in touched {

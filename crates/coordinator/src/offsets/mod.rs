@@ -85,6 +85,13 @@ impl GroupOffsets {
         true
     }
 
+    /// Forgets the offsets of a topic; returns the partitions that had one.
+    pub(crate) fn remove_topic(&mut self, topic: &str) -> Vec<i32> {
+        let partitions = self.by_topic.remove(topic).unwrap_or_default();
+        self.count -= partitions.len();
+        partitions.into_keys().collect()
+    }
+
     /// The topics with their offsets, in order of names and partitions.
     pub(crate) fn topics(&self) -> impl Iterator<Item = (&str, &BTreeMap<i32, CommittedOffset>)> {
         self.by_topic.iter().map(|(topic, partitions)| (&**topic, partitions))
