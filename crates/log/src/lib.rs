@@ -1,9 +1,61 @@
-//! Riverrun log.
+//! The log of each partition: segments, indexes, recovery, retention and compaction.
+//!
+//! [`LogStore`] owns the log dirs of a server, [`PartitionLog`] is one partition. Records come in and go out as
+//! batches of one format and are never re-encoded, except where a topic's options ask for it. Guarantees that what
+//! an append has returned survives the end of the process, that what a checkpoint has covered survives the loss of
+//! power, and that damage is found and named, never silently read over by recovery. Refuses what breaks the rules of
+//! batches or sequences. Knows no sockets, no topic names and no high watermarks, and owns no threads.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use riverrun_env::sim::SimEnv;
+//! use riverrun_log::config::LogConfig;
+//! use riverrun_log::producer_state::AppendOrigin;
+//! use riverrun_log::{AppendOptions, LogStore, StoreOptions};
+//! use riverrun_records::{BatchBuilder, BatchOptions};
+//! use riverrun_types::{LeaderEpoch, NodeId, Offset, PartitionId, TimestampMs, TopicId};
+//!
+//! let env = SimEnv::new(1).env();
+//! let options = StoreOptions { cluster_id: "example".into(), node_id: NodeId(0) };
+//! let store = LogStore::open(&env, &["/logs".into()], &options)?;
+//! let id = PartitionId { topic: TopicId([1; 16]), index: 0 };
+//! let log = store.partition(id, 0, Arc::new(LogConfig::default()), LeaderEpoch(1))?;
+//!
+//! let now = TimestampMs(1_700_000_000_000);
+//! let mut batch = BatchBuilder::new(BatchOptions::default());
+//! batch.append(now, Some(b"key"), Some(b"value"), &[])?;
+//! let options = AppendOptions { origin: AppendOrigin::Client, now };
+//! let appended = log.append(&mut batch.build()?, options)?;
+//! assert_eq!(appended.base_offset, Offset(0));
+//!
+//! let slice = log.read(Offset(0), 1 << 20, log.log_end_offset()?, true)?;
+//! assert_eq!(slice.next_offset, Offset(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod checkpoint;
 pub mod compaction;
 pub mod config;
+mod dir_meta;
+mod dump;
 pub mod epochs;
+mod error;
 mod fields;
+mod index;
+mod log_dir;
+mod log_starts;
+mod partition_files;
+mod partition_log;
 pub mod producer_state;
 pub mod retention;
+mod scan;
+mod segment;
+mod store;
+mod verify;
+
+pub use dump::{DumpedBatch, SegmentDump};
+pub use error::{AppendError, LogError, ReadError};
+pub use partition_log::{AppendOptions, Appended, Chunk, CompactOptions, PartitionLog, ReadSlice};
+pub use store::{LogStore, PartitionSize, StoreOptions};
+pub use verify::{Finding, VerifyReport, verify_partition};

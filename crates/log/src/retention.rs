@@ -117,14 +117,16 @@ fn expired(input: &RetentionInput<'_>, from: usize, retention_ms: Option<u64>) -
 }
 
 /// Walks on from `from` while `goes` holds, the high watermark has passed the segment, and it is not an empty last
-/// one: that one stays, or an idle log would roll forever.
+/// one: that one stays, or an idle log would roll forever. Other empty segments, which compaction leaves, go with
+/// what follows them.
 fn extend(input: &RetentionInput<'_>, from: usize, mut goes: impl FnMut(&SegmentFacts) -> bool) -> usize {
     let last = input.segments.len().saturating_sub(1);
     let walked = input.segments.iter().enumerate().skip(from).take_while(|(index, segment)| {
-        let is_empty_last = *index == last && segment.size_bytes == 0;
-        !is_empty_last && segment.end_offset <= input.high_watermark && goes(segment)
+        let is_empty = segment.size_bytes == 0;
+        let is_passed = segment.end_offset <= input.high_watermark;
+        is_passed && if is_empty { *index != last } else { goes(segment) }
     });
-    from + walked.count()
+    walked.filter(|(_, segment)| segment.size_bytes > 0).last().map_or(from, |(index, _)| index + 1)
 }
 
 #[cfg(test)]

@@ -57,6 +57,8 @@ const CASES: &[Case] = &[
         expected: (3, true, 30, Some(RetentionReason::Time)) },
     Case { name: "an empty active one stays", rows: &[(10, 100, 1000), (0, 0, 1000)], log_start: 0, high_watermark: 10, retention_ms: Some(10), retention_bytes: None,
         expected: (1, false, 10, Some(RetentionReason::Time)) },
+    Case { name: "an empty one between goes with what follows it", rows: &[(10, 100, 1000), (10, 0, 9999), (10, 100, 1000), (10, 0, 9999), (10, 100, 9999)], log_start: 0, high_watermark: 50, retention_ms: Some(100), retention_bytes: None,
+        expected: (3, false, 30, Some(RetentionReason::Time)) },
     Case { name: "a young one protects older ones behind it", rows: &[(10, 100, 1000), (10, 100, 9999), (10, 100, 1000)], log_start: 0, high_watermark: 30, retention_ms: Some(100), retention_bytes: None,
         expected: (1, false, 10, Some(RetentionReason::Time)) },
     Case { name: "a timestamp in the future never expires", rows: &[(10, 100, i64::MAX), (10, 100, 1000)], log_start: 0, high_watermark: 20, retention_ms: Some(0), retention_bytes: None,

@@ -125,6 +125,8 @@ fn the_filthiest_log_goes_first() {
     assert_eq!(filthiest::<()>([]), None);
 }
 
+type Groups = &'static [(usize, usize)];
+
 fn groups(segments: &[SegmentFacts], end: Offset, segment_bytes: u32) -> Vec<(usize, usize)> {
     group_segments(segments, end, segment_bytes).into_iter().map(|group| (group.start, group.end)).collect()
 }
@@ -132,7 +134,7 @@ fn groups(segments: &[SegmentFacts], end: Offset, segment_bytes: u32) -> Vec<(us
 #[test]
 fn segments_are_joined_up_to_the_segment_size() {
     let segments = segments(ROWS);
-    let cases: &[(i64, u32, &[(usize, usize)])] = &[
+    let cases: [(i64, u32, Groups); 6] = [
         (50, 10_000, &[(0, 4)]),
         (40, 300, &[(0, 2), (2, 3), (3, 4)]),
         (40, 299, &[(0, 1), (1, 2), (2, 3), (3, 4)]),
@@ -141,7 +143,7 @@ fn segments_are_joined_up_to_the_segment_size() {
         (21, 10_000, &[(0, 3)]),
         (0, 10_000, &[]),
     ];
-    for &(end, segment_bytes, expected) in cases {
+    for (end, segment_bytes, expected) in cases {
         let found = groups(&segments, Offset(end), segment_bytes);
         assert_eq!(found, expected, "end {end}, {segment_bytes} bytes");
     }

@@ -1,0 +1,420 @@
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use riverrun_env::sim::SimEnv;
+use riverrun_env::{OpenMode, read_whole};
+use riverrun_records::{BatchBuilder, BatchOptions, Compression};
+use riverrun_types::TopicId;
+
+use super::*;
+use crate::compaction::plan::{CompactionInput, assess};
+use crate::config::CleanupPolicy;
+use crate::index::{ENTRY_BYTES, HEADER_BYTES, IndexHeader};
+
+const DIR: &str = "/logs/t/0";
+const PARTITION: PartitionId = PartitionId { topic: TopicId([9; 16]), index: 0 };
+const NOW: TimestampMs = TimestampMs(50_000);
+
+type KeyValue<'a> = (&'a str, Option<&'a str>);
+
+fn path(base: i64) -> PathBuf {
+    Path::new(DIR).join(format!("{base:020}.log"))
+}
+
+/// A log on the simulated disk: each inner list is one batch, each outer one a segment; the active segment after
+/// the last one is left out.
+struct TestLog {
+    sim: SimEnv,
+    segments: Vec<SourceSegment>,
+    installed: Vec<Replacement>,
+    first_dirty: Option<Offset>,
+    config: LogConfig,
+    options: CleanerOptions,
+    now: TimestampMs,
+}
+
+impl TestLog {
+    fn new(segments: &[&[&[KeyValue<'_>]]]) -> Self {
+        let sim = SimEnv::new(3);
+        sim.fs.create_dir_all(Path::new(DIR)).unwrap();
+        let config = LogConfig {
+            cleanup: CleanupPolicy { delete: false, compact: true },
+            index_interval_bytes: 100,
+            delete_retention_ms: 1000,
+            ..LogConfig::default()
+        };
+        let mut log = Self {
+            sim,
+            segments: vec![],
+            installed: vec![],
+            first_dirty: None,
+            config,
+            options: CleanerOptions::default(),
+            now: NOW,
+        };
+        for batches in segments {
+            log.add_segment(batches);
+        }
+        log
+    }
+
+    fn end(&self) -> Offset {
+        self.segments.last().map_or(Offset(0), |segment| segment.facts.end_offset)
+    }
+
+    fn add_segment(&mut self, batches: &[&[KeyValue<'_>]]) {
+        let base = self.end();
+        let mut bytes = vec![];
+        let mut next = base;
+        for records in batches {
+            let options = BatchOptions {
+                base_offset: next,
+                leader_epoch: riverrun_types::LeaderEpoch(1),
+                compression: Compression::Lz4,
+                ..BatchOptions::default()
+            };
+            let mut builder = BatchBuilder::new(options);
+            for (key, value) in *records {
+                let value = value.map(str::as_bytes);
+                builder.append(TimestampMs(1000), Some(key.as_bytes()), value, &[]).unwrap();
+            }
+            next = next.plus(i64::try_from(records.len()).unwrap());
+            bytes.extend(builder.build().unwrap());
+        }
+        let fs = &self.sim.fs;
+        fs.open(&path(base.0), OpenMode::CreateNew).unwrap().write_all_at(&bytes, 0).unwrap();
+        fs.open(&path(base.0).with_extension("index"), OpenMode::CreateNew).unwrap();
+        self.segments.push(source(&self.sim, base, next, bytes.len() as u64));
+    }
+
+    fn cleanable(&self) -> Cleanable {
+        let facts: Vec<_> = self.segments.iter().map(|segment| segment.facts).collect();
+        let input = CompactionInput {
+            segments: &facts,
+            first_dirty: self.first_dirty,
+            log_start: Offset(0),
+            high_watermark: self.end(),
+            now: self.now,
+        };
+        assess(input, &self.config)
+    }
+
+    fn clean_with(&mut self, control: &dyn CleanerControl) -> Result<CleanOutcome, LogError> {
+        let mut target = Target::new(&self.sim);
+        let outcome = self.clean_into(&mut target, control)?;
+        self.first_dirty = outcome.first_dirty.or(self.first_dirty);
+        for replacement in target.installed {
+            self.replace(&replacement);
+            self.installed.push(replacement);
+        }
+        Ok(outcome)
+    }
+
+    fn clean_into(
+        &self,
+        target: &mut Target,
+        control: &dyn CleanerControl,
+    ) -> Result<CleanOutcome, LogError> {
+        let job = CleanJob {
+            fs: &*self.sim.fs,
+            dir: DIR.into(),
+            partition: PARTITION,
+            segments: &self.segments,
+            cleanable: self.cleanable(),
+            last_offsets: &BTreeMap::new(),
+            config: &self.config,
+            options: self.options,
+            now: self.now,
+            seed: [8, 9],
+        };
+        clean(&job, target, control)
+    }
+
+    /// Finds the segments again after a restart: the files say how long they are, their successors where they end.
+    fn reopen(&mut self) {
+        swap::recover(&*self.sim.fs, Path::new(DIR)).unwrap();
+        let end = self.end();
+        let entries = self.sim.fs.read_dir(Path::new(DIR)).unwrap();
+        let logs = entries.iter().filter_map(|entry| {
+            let base = entry.name.to_str()?.strip_suffix(".log")?.parse().ok()?;
+            Some((Offset(base), entry.len))
+        });
+        let mut logs: Vec<_> = logs.collect();
+        logs.sort_unstable();
+        let ends = logs.iter().skip(1).map(|(base, _)| *base).chain([end]);
+        let found = logs.iter().zip(ends).map(|((base, len), end)| source(&self.sim, *base, end, *len));
+        self.segments = found.collect();
+    }
+
+    fn clean(&mut self) -> CleanOutcome {
+        self.clean_with(&Unhindered).unwrap()
+    }
+
+    fn replace(&mut self, replacement: &Replacement) {
+        let offsets = &replacement.offsets;
+        let position = self.segments.iter().position(|segment| offsets.contains(&segment.facts.base_offset));
+        self.segments.retain(|segment| !offsets.contains(&segment.facts.base_offset));
+        let new = source(&self.sim, offsets.start, offsets.end, replacement.size_bytes);
+        self.segments.insert(position.unwrap(), new);
+    }
+
+    /// Offset, key and value of every record.
+    fn records(&self) -> Vec<(i64, String, Option<String>)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut found = vec![];
+        for segment in &self.segments {
+            let mut reader = SegmentReader::new(segment);
+            while let Some(bytes) = reader.next_batch(&Unhindered, &mut CleanStats::default()).unwrap() {
+                let batch = reader.verify(&bytes).unwrap();
+                for record in &batch.records().unwrap() {
+                    let record = record.unwrap();
+                    found.push((record.offset.0, text(record.key.unwrap()), record.value.map(text)));
+                }
+            }
+        }
+        found
+    }
+
+    fn bases(&self) -> Vec<i64> {
+        self.segments.iter().map(|segment| segment.facts.base_offset.0).collect()
+    }
+}
+
+fn source(sim: &SimEnv, base: Offset, end: Offset, size_bytes: u64) -> SourceSegment {
+    let facts = SegmentFacts {
+        base_offset: base,
+        end_offset: end,
+        size_bytes,
+        first_timestamp: TimestampMs(1000),
+        max_timestamp: TimestampMs(1000),
+        is_active: false,
+    };
+    let file = sim.fs.open(&path(base.0), OpenMode::Read).unwrap();
+    assert_eq!(file.len().unwrap(), size_bytes);
+    SourceSegment { facts, path: path(base.0), file }
+}
+
+struct Target {
+    sim: SimEnv,
+    installed: Vec<Replacement>,
+}
+
+impl Target {
+    fn new(sim: &SimEnv) -> Self {
+        Self { sim: sim.clone(), installed: vec![] }
+    }
+}
+
+impl CompactionTarget for Target {
+    fn install(&mut self, replacement: &Replacement) -> Result<(), LogError> {
+        let installed = swap::install(&*self.sim.fs, Path::new(DIR), replacement.offsets.clone());
+        installed.map_err(|error| LogError::io(Path::new(DIR), error))?;
+        self.installed.push(replacement.clone());
+        Ok(())
+    }
+}
+
+fn row(offset: i64, key: &str, value: &str) -> (i64, String, Option<String>) {
+    (offset, key.into(), Some(value.into()))
+}
+
+#[test]
+fn the_last_record_of_each_key_stays_where_it_was() {
+    let mut log = TestLog::new(&[
+        &[&[("a", Some("1")), ("b", Some("1"))], &[("a", Some("2"))]],
+        &[&[("c", Some("1"))], &[("b", Some("2")), ("d", Some("1"))]],
+    ]);
+    let outcome = log.clean();
+    assert_eq!(log.records(), [row(2, "a", "2"), row(3, "c", "1"), row(4, "b", "2"), row(5, "d", "1")]);
+    assert_eq!((outcome.first_dirty, log.bases()), (Some(Offset(6)), vec![0]));
+    let stats = outcome.stats;
+    assert_eq!((stats.records_before, stats.records_after), (6, 4));
+    assert!(stats.bytes_after < stats.bytes_before);
+    assert_eq!(stats.read_bytes, 2 * stats.bytes_before, "once for the map, once to rewrite");
+}
+
+#[test]
+fn keys_of_the_dirty_part_supersede_the_clean_part() {
+    let mut log = TestLog::new(&[&[&[("a", Some("1"))], &[("b", Some("1"))]]]);
+    log.clean();
+    log.add_segment(&[&[("a", Some("2"))], &[("c", Some("1"))]]);
+    log.config.segment_bytes = 1;
+    let outcome = log.clean();
+    assert_eq!(log.records(), [row(1, "b", "1"), row(2, "a", "2"), row(3, "c", "1")]);
+    assert_eq!((outcome.first_dirty, log.bases()), (Some(Offset(4)), vec![0, 2]));
+}
+
+#[test]
+fn a_segment_in_which_nothing_changes_is_left_alone() {
+    let mut log = TestLog::new(&[&[&[("a", Some("1"))]], &[&[("b", Some("1"))]]]);
+    log.config.segment_bytes = 1;
+    let outcome = log.clean();
+    assert_eq!((log.installed.len(), outcome.first_dirty), (0, Some(Offset(2))));
+    let names = log.sim.fs.read_dir(Path::new(DIR)).unwrap();
+    assert_eq!(names.len(), 4, "no leftovers: {names:?}");
+}
+
+#[test]
+fn a_group_of_which_nothing_stays_leaves_an_empty_batch_that_the_next_run_drops() {
+    let mut log = TestLog::new(&[&[&[("a", Some("1"))]], &[&[("a", Some("2"))]], &[&[("b", Some("1"))]]]);
+    log.config.segment_bytes = 1;
+    log.clean();
+    assert_eq!((log.bases(), log.segments[0].facts.size_bytes), (vec![0, 1, 2], 61), "a header");
+    assert_eq!(log.records(), [row(1, "a", "2"), row(2, "b", "1")]);
+
+    log.add_segment(&[&[("c", Some("1"))]]);
+    log.config.segment_bytes = 10_000;
+    log.clean();
+    assert_eq!(log.bases(), [0]);
+    assert_eq!(log.records(), [row(1, "a", "2"), row(2, "b", "1"), row(3, "c", "1")]);
+}
+
+#[test]
+fn a_tombstone_outlives_its_retention_and_then_goes() {
+    let mut log = TestLog::new(&[&[&[("a", Some("1"))], &[("b", Some("1"))], &[("a", None)]]]);
+    log.clean();
+    let tombstone = (2, "a".to_owned(), None);
+    assert_eq!(log.records(), [row(1, "b", "1"), tombstone.clone()]);
+    for (later_ms, stays) in [(999, true), (1000, false)] {
+        log.now = TimestampMs(NOW.0 + later_ms);
+        log.add_segment(&[&[("x", Some("1"))]]);
+        log.clean();
+        assert_eq!(log.records().contains(&tombstone), stays, "after {later_ms} ms");
+    }
+}
+
+#[test]
+fn a_full_map_cleans_as_far_as_it_knows_and_the_next_run_goes_on() {
+    let keys: Vec<String> = (0..40).map(|key| format!("key {key}")).collect();
+    let records: Vec<KeyValue<'_>> = keys.iter().map(|key| (key.as_str(), Some("1"))).collect();
+    let again: Vec<KeyValue<'_>> = keys.iter().map(|key| (key.as_str(), Some("2"))).collect();
+    let mut log = TestLog::new(&[&[&records], &[&again]]);
+    // Room for nine keys, fewer than one batch has.
+    log.options.dedupe_buffer_bytes = 10 * super::super::offset_map::SLOT_BYTES;
+    let mut points = vec![];
+    while log.first_dirty != Some(Offset(80)) {
+        points.push(log.clean().first_dirty.unwrap());
+        assert!(points.len() < 20, "each run gets on: {points:?}");
+    }
+    assert_eq!(points[..3], [Offset(9), Offset(18), Offset(27)]);
+    let expected: Vec<_> = (40..).zip(&keys).map(|(offset, key)| row(offset, key, "2")).collect();
+    assert_eq!(log.records(), expected);
+}
+
+#[test]
+fn nothing_above_the_uncleanable_point_is_touched() {
+    let mut log = TestLog::new(&[&[&[("a", Some("1"))]], &[&[("a", Some("2"))]]]);
+    log.segments[1].facts.max_timestamp = TimestampMs(NOW.0 - 10);
+    log.config.min_compaction_lag_ms = 100;
+    let outcome = log.clean();
+    assert_eq!(outcome.first_dirty, Some(Offset(1)));
+    assert_eq!(log.records(), [row(0, "a", "1"), row(1, "a", "2")]);
+}
+
+#[test]
+fn the_index_of_a_cleaned_segment_is_whole() {
+    let records: Vec<_> = (0..50).map(|key| format!("key {key}")).collect();
+    let batches: Vec<Vec<KeyValue<'_>>> =
+        records.iter().map(|key| vec![(key.as_str(), Some("a value of some length"))]).collect();
+    let batches: Vec<&[KeyValue<'_>]> = batches.iter().map(Vec::as_slice).collect();
+    let mut log = TestLog::new(&[&batches, &[&[("key 0", Some("last"))]]]);
+    log.clean();
+    let segment = &log.segments[0];
+    let bytes = read_whole(&*log.sim.fs, &path(0).with_extension("index"), 100_000).unwrap();
+    let header = IndexHeader { partition: PARTITION, base_offset: Offset(0) };
+    header.check(bytes.first_chunk::<HEADER_BYTES>().unwrap()).unwrap();
+    let entries: Vec<_> = (0..)
+        .zip(bytes[HEADER_BYTES..].chunks(ENTRY_BYTES))
+        .map(|(number, entry)| header.codec().decode(number, entry).unwrap())
+        .collect();
+    assert!(entries.len() > 10, "one for each 100 bytes: {}", entries.len());
+    let last = entries.last().unwrap();
+    assert_eq!((u64::from(last.position), last.relative_offset), (segment.facts.size_bytes, 51));
+    assert_eq!(last.max_timestamp, TimestampMs(1000));
+}
+
+/// Stops after a number of looks.
+struct StopAfter(Cell<u32>);
+
+impl CleanerControl for StopAfter {
+    fn on_io(&self, _bytes: u64) {}
+
+    fn is_stopped(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left == 0
+    }
+}
+
+/// Three segments of two batches each.
+const OVERLAPPING: &[&[&[KeyValue<'static>]]] = &[
+    &[&[("a", Some("1"))], &[("b", Some("1"))]],
+    &[&[("a", Some("2"))], &[("c", Some("1"))]],
+    &[&[("b", Some("2"))], &[("d", Some("1"))]],
+];
+
+fn newest_of_overlapping() -> [(i64, String, Option<String>); 4] {
+    [row(2, "a", "2"), row(3, "c", "1"), row(4, "b", "2"), row(5, "d", "1")]
+}
+
+#[test]
+fn a_run_that_is_stopped_anywhere_leaves_a_right_log_and_its_dirty_point() {
+    let newest = newest_of_overlapping();
+    let mut stopped = 0;
+    for looks in 0..20 {
+        let mut log = TestLog::new(OVERLAPPING);
+        log.config.segment_bytes = 1;
+        let outcome = log.clean_with(&StopAfter(Cell::new(looks))).unwrap();
+        stopped += u32::from(outcome.first_dirty.is_none());
+        let found = log.records();
+        assert!(newest.iter().all(|record| found.contains(record)), "after {looks} looks: {found:?}");
+        log.clean();
+        assert_eq!(log.records(), newest, "after {looks} looks and another run");
+    }
+    assert_eq!(stopped, 12, "six batches are looked at twice");
+}
+
+#[test]
+fn a_power_cut_at_any_operation_loses_no_key() {
+    let newest = newest_of_overlapping();
+    for segment_bytes in [1, 10_000] {
+        let mut cuts = 0;
+        for stop in 0.. {
+            let mut log = TestLog::new(OVERLAPPING);
+            log.config.segment_bytes = segment_bytes;
+            log.sim.fs.open_volume(Path::new(DIR)).unwrap().sync().unwrap();
+            log.sim.fs.stop_after(stop);
+            let is_done = log.clean_into(&mut Target::new(&log.sim), &Unhindered).is_ok();
+            log.sim.fs.crash();
+            log.reopen();
+            let found = log.records();
+            let has_all = newest.iter().all(|record| found.contains(record));
+            assert!(has_all, "stop at {stop}, {segment_bytes} bytes: {found:?}");
+            log.clean();
+            assert_eq!(log.records(), newest, "stop at {stop}, and another run");
+            if is_done {
+                break;
+            }
+            cuts += 1;
+        }
+        assert!(cuts > 10, "{cuts}");
+    }
+}
+
+#[test]
+fn damage_ends_the_run_and_names_the_place() {
+    let mut log = TestLog::new(&[&[&[("a", Some("1"))], &[("a", Some("2"))]]]);
+    let file = log.sim.fs.open(&path(0), OpenMode::ReadWrite).unwrap();
+    let last = file.len().unwrap() - 1;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, last).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], last).unwrap();
+    match log.clean_with(&Unhindered) {
+        Err(LogError::Corrupt { path: found, position, .. }) => {
+            assert_eq!(found, path(0));
+            assert!(position > 0);
+        }
+        other => panic!("{other:?}"),
+    }
+}

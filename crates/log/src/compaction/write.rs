@@ -1,0 +1,123 @@
+//! Writes the cleaned segment that takes the place of a group: the log under its `.cleaned` name, and its index.
+//!
+//! Batches are gathered and written in large pieces. Nothing is durable before [`CleanedWriter::finish`] returns;
+//! the file names and what comes after them are [`super::swap`]'s.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use riverrun_env::{File, FileSystem, OpenMode};
+use riverrun_records::BatchHeader;
+use riverrun_types::{Offset, PartitionId};
+
+use super::swap;
+use crate::error::LogError;
+use crate::index::{ENTRY_BYTES, EntryCodec, IndexCursor, IndexEntry, IndexHeader, stamp_of};
+
+/// Bytes that are gathered before they are written.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Where a cleaned segment is written and what its index says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct CleanedPlace {
+    pub(crate) dir: PathBuf,
+    pub(crate) partition: PartitionId,
+    pub(crate) base_offset: Offset,
+    pub(crate) index_interval_bytes: u32,
+}
+
+/// A cleaned segment in the making.
+///
+/// Invariants: `pending` comes after `written` bytes of the log; `index` is the whole index so far and has
+/// `entries` entries.
+pub(crate) struct CleanedWriter {
+    log: Target,
+    index_file: Target,
+    written: u64,
+    pending: Vec<u8>,
+    index: Vec<u8>,
+    entries: u32,
+    codec: EntryCodec,
+    cursor: IndexCursor,
+}
+
+struct Target {
+    path: PathBuf,
+    file: Arc<dyn File>,
+}
+
+impl Target {
+    /// Opens `path` empty: what an interrupted run may have left there is worth nothing.
+    fn create(fs: &dyn FileSystem, path: PathBuf) -> Result<Self, LogError> {
+        let open = || {
+            let file = fs.open(&path, OpenMode::CreateOrOpen)?;
+            file.set_len(0)?;
+            Ok(file)
+        };
+        let file = open().map_err(|error| LogError::io(&path, error))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(&self, bytes: &[u8], position: u64) -> Result<(), LogError> {
+        self.file.write_all_at(bytes, position).map_err(|error| LogError::io(&self.path, error))
+    }
+
+    fn sync(&self) -> Result<(), LogError> {
+        self.file.sync_all().map_err(|error| LogError::io(&self.path, error))
+    }
+}
+
+impl CleanedWriter {
+    pub(crate) fn create(fs: &dyn FileSystem, place: &CleanedPlace) -> Result<Self, LogError> {
+        let header = IndexHeader { partition: place.partition, base_offset: place.base_offset };
+        Ok(Self {
+            log: Target::create(fs, swap::cleaned_log(&place.dir, place.base_offset))?,
+            index_file: Target::create(fs, swap::cleaned_index(&place.dir, place.base_offset))?,
+            written: 0,
+            pending: Vec::with_capacity(PIECE_BYTES),
+            index: header.encode().to_vec(),
+            entries: 0,
+            codec: header.codec(),
+            cursor: IndexCursor::at(place.base_offset, IndexEntry::START, place.index_interval_bytes),
+        })
+    }
+
+    /// Bytes of the batches so far.
+    pub(crate) fn len(&self) -> u64 {
+        self.cursor.position
+    }
+
+    /// Adds a whole batch, whose header is `header`.
+    pub(crate) fn append(&mut self, header: &BatchHeader, batch: &[u8]) -> Result<(), LogError> {
+        if let Some(entry) = self.cursor.entry_due(header.base_offset()) {
+            self.put_entry(entry);
+        }
+        self.cursor.pass(header, &stamp_of(batch));
+        self.pending.extend_from_slice(batch);
+        if self.pending.len() >= PIECE_BYTES { self.write_pending() } else { Ok(()) }
+    }
+
+    /// Ends the segment at `end_offset`. Both files are synced when it returns, their names are not.
+    pub(crate) fn finish(mut self, end_offset: Offset) -> Result<(), LogError> {
+        if let Some(entry) = self.cursor.end_entry(end_offset) {
+            self.put_entry(entry);
+        }
+        self.write_pending()?;
+        self.index_file.write(&self.index, 0)?;
+        self.log.sync()?;
+        self.index_file.sync()
+    }
+
+    fn put_entry(&mut self, entry: IndexEntry) {
+        self.index.reserve(ENTRY_BYTES);
+        self.index.extend_from_slice(&self.codec.encode(self.entries, entry));
+        self.entries += 1;
+    }
+
+    fn write_pending(&mut self) -> Result<(), LogError> {
+        self.log.write(&self.pending, self.written)?;
+        self.written += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+}

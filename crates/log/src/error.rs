@@ -1,0 +1,175 @@
+//! What can go wrong in the log, by what the caller has to answer.
+//!
+//! Every error names the file it is about. A partition that is found corrupt answers [`LogError::Corrupt`] from
+//! then on, until someone has looked; the other partitions go on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use riverrun_records::BatchError;
+use riverrun_types::{ErrorKind, Offset, PartitionId};
+use thiserror::Error;
+
+use crate::fields::DecodeError;
+use crate::producer_state::SequenceError;
+
+/// Trouble with the storage itself.
+#[derive(Clone, Debug, Error)]
+pub enum LogError {
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// Bytes that were once durable are not what was written.
+    #[error("{} is corrupt at byte {position}: {what}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        position: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A file of ours cannot be read: another kind, a newer version, damage.
+    #[error("{}: {source}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// The log dir was stamped by another cluster or another node.
+    #[error("{} belongs to {found}, and this server is {expected}; give it its own directory", path.display())]
+    Foreign {
+        /// The log dir.
+        path: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// Who we are.
+        expected: String,
+    },
+    /// Another process holds the log dir.
+    #[error("{} is in use by another server; stop it or choose another directory", path.display())]
+    Locked {
+        /// The log dir.
+        path: PathBuf,
+    },
+    /// A sync of the log dir has failed. What was not synced before may be lost although it can still be read, so
+    /// nothing more is written there until a restart.
+    #[error("log dir {} has failed: {reason}", path.display())]
+    DirFailed {
+        /// The log dir.
+        path: PathBuf,
+        /// The failure.
+        reason: String,
+    },
+    /// The partition was deleted while the caller held it.
+    #[error("partition {0} was deleted")]
+    Deleted(PartitionId),
+    /// The store was closed.
+    #[error("the log store is closed")]
+    Closed,
+}
+
+impl LogError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_path_buf(), source: Arc::new(source) }
+    }
+
+    pub(crate) fn corrupt(path: &Path, position: u64, what: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.to_path_buf(), position, what: what.into() }
+    }
+
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            // Space may come back: retention, or an administrator, makes some.
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ErrorKind::Retry,
+            Self::Closed => ErrorKind::Retry,
+            Self::Locked { .. } | Self::Foreign { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
+            Self::Io { .. } | Self::Corrupt { .. } | Self::Format { .. } | Self::DirFailed { .. } => {
+                ErrorKind::GiveUp
+            }
+        }
+    }
+
+    /// Whether the partition stays offline after this, so that the same answer is given without trying again.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::Format { .. })
+    }
+}
+
+/// Why an append was refused. Nothing was written.
+#[derive(Clone, Debug, Error)]
+pub enum AppendError {
+    /// The batch is damaged or breaks a rule.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The batch is larger than `max.message.bytes`.
+    #[error("a batch of {bytes} bytes is larger than max.message.bytes, {bytes_max}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The batches are larger than a segment may be.
+    #[error("{bytes} bytes do not fit into a segment of {segment_bytes} bytes")]
+    LargerThanSegment {
+        /// Their size.
+        bytes: usize,
+        /// `segment.bytes`.
+        segment_bytes: usize,
+    },
+    /// The producer's sequence or epoch does not fit.
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] LogError),
+}
+
+impl AppendError {
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Batch(error) => error.kind(),
+            Self::TooLarge { .. } | Self::LargerThanSegment { .. } => ErrorKind::FixRequest,
+            Self::Sequence(error) => error.kind(),
+            Self::Storage(error) => error.kind(),
+        }
+    }
+}
+
+/// Why nothing was read.
+#[derive(Clone, Debug, Error)]
+pub enum ReadError {
+    /// The offset is outside the log.
+    #[error("offset {offset} is outside the log, which holds {log_start} up to {log_end}")]
+    OutOfRange {
+        /// The offset asked for.
+        offset: Offset,
+        /// First offset that can be read.
+        log_start: Offset,
+        /// The offset after the last record.
+        log_end: Offset,
+    },
+    /// The storage failed.
+    #[error(transparent)]
+    Storage(#[from] LogError),
+}
+
+impl ReadError {
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::OutOfRange { .. } => ErrorKind::FixRequest,
+            Self::Storage(error) => error.kind(),
+        }
+    }
+}

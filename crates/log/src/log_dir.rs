@@ -1,0 +1,425 @@
+//! One log dir: its lock and owner, its checkpoint, and the handles of its partitions.
+//!
+//! A checkpoint syncs the whole file system of the dir at once, through one descriptor that stays open for as long
+//! as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
+//! was not synced may be lost although it can still be read, and no later sync would say so.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverrun_env::{Env, LockGuard, Volume, atomic_replace, read_whole};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId};
+
+use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
+use crate::config::LogConfig;
+use crate::dir_meta::{CLUSTER_ID_BYTES_MAX, DirMeta, META_BYTES_MAX, META_FILE};
+use crate::epochs::EpochCache;
+use crate::error::LogError;
+use crate::log_starts::LogStarts;
+use crate::partition_log::PartitionLog;
+use crate::store::StoreOptions;
+
+/// Name of the lock file in a log dir.
+const LOCK_FILE: &str = "lock";
+/// What a partition's or topic's directory is called from its deletion until it is gone.
+const DELETED_PREFIX: &str = "deleted-";
+/// The checkpoint in bytes at most: millions of partitions.
+const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// What a log dir remembers of its partitions.
+#[derive(Debug)]
+struct Memory {
+    /// As it will be written; what it says of a partition is synced.
+    checkpoint: DirCheckpoint,
+    log_starts: LogStarts,
+    /// Partitions that have something the checkpoint lacks.
+    dirty: Vec<PartitionId>,
+    /// The file says less than `checkpoint`.
+    is_unwritten: bool,
+}
+
+/// A log dir in use.
+#[derive(Debug)]
+pub(crate) struct LogDir {
+    env: Env,
+    path: PathBuf,
+    meta: DirMeta,
+    volume: Arc<dyn Volume>,
+    lock: Mutex<Option<Box<dyn LockGuard>>>,
+    memory: Mutex<Memory>,
+    /// Whether the checkpoint was intact when the dir was opened.
+    is_trusted: bool,
+    was_clean: bool,
+    partitions: Mutex<HashMap<PartitionId, Arc<PartitionLog>>>,
+    /// Held while a checkpoint is made: one at a time.
+    checkpointing: Mutex<()>,
+    is_closed: AtomicBool,
+    has_failed: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+impl LogDir {
+    /// Locks, identifies and reads the dir; makes it if it is not there. Costs nothing per partition but reading
+    /// the checkpoint.
+    pub(crate) fn open(env: Env, path: &Path, options: &StoreOptions) -> Result<Self, LogError> {
+        let io = |error| LogError::io(path, error);
+        env.fs.create_dir_all(path).map_err(io)?;
+        let lock = env.fs.lock(&path.join(LOCK_FILE)).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => LogError::Locked { path: path.to_path_buf() },
+            _ => LogError::io(path, error),
+        })?;
+        let volume = env.fs.open_volume(path).map_err(io)?;
+        let meta = open_meta(&env, path, options)?;
+        let (checkpoint, is_trusted) = read_checkpoint(&env, path)?;
+        let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
+        let was_clean = checkpoint.is_clean;
+        let mut memory = Memory { checkpoint, log_starts, dirty: Vec::new(), is_unwritten: true };
+        for (partition, log_start) in moves {
+            memory.move_log_start(partition, log_start);
+        }
+        let dir = Self {
+            path: path.to_path_buf(),
+            meta,
+            volume,
+            lock: Mutex::new(Some(lock)),
+            memory: Mutex::new(memory),
+            is_trusted,
+            was_clean,
+            partitions: Mutex::default(),
+            checkpointing: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            env,
+        };
+        dir.remove_leftovers()?;
+        // From here on the file must not say that the server stopped cleanly.
+        dir.write_checkpoint(Vec::new(), false)?;
+        Ok(dir)
+    }
+
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn id(&self) -> [u8; 16] {
+        self.meta.dir_id
+    }
+
+    /// Whether the server that used the dir before stopped in order.
+    pub(crate) fn was_clean(&self) -> bool {
+        self.was_clean
+    }
+
+    pub(crate) fn is_checkpoint_trusted(&self) -> bool {
+        self.is_trusted
+    }
+
+    pub(crate) fn partition_path(&self, id: PartitionId) -> PathBuf {
+        self.path.join(topic_dir(id)).join(id.index.to_string())
+    }
+
+    /// The handle of a partition; made if there is none.
+    pub(crate) fn partition(
+        self: &Arc<Self>,
+        id: PartitionId,
+        config: Arc<LogConfig>,
+        epoch: LeaderEpoch,
+    ) -> Arc<PartitionLog> {
+        let mut partitions = self.partitions.lock();
+        if let Some(log) = partitions.get(&id) {
+            log.set_config(config);
+            log.set_leader_epoch(epoch);
+            return log.clone();
+        }
+        let log = Arc::new(PartitionLog::new(id, self.clone(), config, epoch));
+        partitions.insert(id, log.clone());
+        log
+    }
+
+    pub(crate) fn handles(&self) -> Vec<Arc<PartitionLog>> {
+        self.partitions.lock().values().cloned().collect()
+    }
+
+    /// Whether the dir holds files of the partition, or remembers that it did.
+    pub(crate) fn holds(&self, id: PartitionId) -> Result<bool, LogError> {
+        if self.memory.lock().checkpoint.partitions.contains_key(&id) {
+            return Ok(true);
+        }
+        let path = self.partition_path(id);
+        self.env.fs.exists(&path).map_err(|error| LogError::io(&path, error))
+    }
+
+    /// What the checkpoint says of a partition.
+    pub(crate) fn checkpointed(&self, id: PartitionId) -> Option<PartitionCheckpoint> {
+        self.memory.lock().checkpoint.partitions.get(&id).cloned()
+    }
+
+    /// The partitions that the checkpoint knows.
+    pub(crate) fn known_partitions(&self) -> Vec<PartitionId> {
+        self.memory.lock().checkpoint.partitions.keys().copied().collect()
+    }
+
+    pub(crate) fn mark_dirty(&self, id: PartitionId) {
+        self.memory.lock().dirty.push(id);
+    }
+
+    /// Up to so many milliseconds, at random.
+    pub(crate) fn jitter_ms(&self, jitter_ms: u64) -> u64 {
+        if jitter_ms == 0 { 0 } else { self.env.random.next_u64() % jitter_ms }
+    }
+
+    /// Notes that a partition's log begins at `log_start` now. Durable when it returns.
+    pub(crate) fn persist_log_start(&self, id: PartitionId, log_start: Offset) -> Result<(), LogError> {
+        self.check_usable()?;
+        let mut memory = self.memory.lock();
+        let generation = memory.checkpoint.generation;
+        memory.log_starts.put(generation, id, log_start)?;
+        memory.move_log_start(id, log_start);
+        Ok(())
+    }
+
+    /// Fails if a sync of the dir has failed.
+    pub(crate) fn check_usable(&self) -> Result<(), LogError> {
+        if !self.has_failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let reason = self.failure.lock().clone().unwrap_or_default();
+        Err(LogError::DirFailed { path: self.path.clone(), reason })
+    }
+
+    /// Fails if partitions may not be opened any more.
+    pub(crate) fn check_open(&self) -> Result<(), LogError> {
+        if self.is_closed.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
+    }
+
+    fn fail(&self, error: &io::Error) -> LogError {
+        tracing::error!(path = %self.path.display(), %error, "a sync failed: nothing more is written to this log dir");
+        let reason = format!("a sync failed: {error}");
+        *self.failure.lock() = Some(reason.clone());
+        self.has_failed.store(true, Ordering::Release);
+        LogError::DirFailed { path: self.path.clone(), reason }
+    }
+
+    /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
+    pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<(), LogError> {
+        let _checkpointing = self.checkpointing.lock();
+        self.check_usable()?;
+        let (dirty, is_unwritten) = {
+            let mut memory = self.memory.lock();
+            (std::mem::take(&mut memory.dirty), memory.is_unwritten)
+        };
+        if dirty.is_empty() && !is_unwritten && !is_clean {
+            return Ok(());
+        }
+        let captured = self.capture(dirty);
+        if !captured.is_empty() {
+            self.volume.sync().map_err(|error| self.fail(&error))?;
+        }
+        self.write_checkpoint(captured, is_clean)
+    }
+
+    fn capture(&self, dirty: Vec<PartitionId>) -> Vec<Captured> {
+        let mut captured = Vec::with_capacity(dirty.len());
+        for id in dirty {
+            let Some(log) = self.partitions.lock().get(&id).cloned() else { continue };
+            match log.capture() {
+                Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
+                Ok(None) => {}
+                Err(error) => {
+                    // It stays dirty, and the checkpoint says of it what it said before.
+                    tracing::warn!(partition = %id, %error, "left out of the checkpoint");
+                    self.mark_dirty(id);
+                }
+            }
+        }
+        captured
+    }
+
+    /// Writes what is known, with what was captured and is synced now.
+    fn write_checkpoint(&self, captured: Vec<Captured>, is_clean: bool) -> Result<(), LogError> {
+        let (bytes, generation) = {
+            let mut memory = self.memory.lock();
+            for Captured { log, checkpoint } in &captured {
+                memory.take(log.id(), checkpoint);
+            }
+            memory.is_unwritten = true;
+            memory.checkpoint.generation += 1;
+            memory.checkpoint.is_clean = is_clean;
+            (memory.checkpoint.encode(), memory.checkpoint.generation)
+        };
+        let path = self.path.join(CHECKPOINT_FILE);
+        atomic_replace(&*self.env.fs, &path, &bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::PermissionDenied => LogError::io(&path, error),
+            // Whether it was the sync, nobody can tell from here: what may have failed once is not tried again.
+            _ => self.fail(&error),
+        })?;
+        let mut memory = self.memory.lock();
+        memory.is_unwritten = false;
+        memory.log_starts.checkpointed(generation);
+        drop(memory);
+        for Captured { log, checkpoint } in &captured {
+            log.confirm_capture(checkpoint);
+        }
+        Ok(())
+    }
+
+    /// Closes the partitions that nobody has used for `older_than`; returns how many.
+    pub(crate) fn close_idle(&self, older_than: Duration) -> usize {
+        let now = self.env.clock.monotonic();
+        self.handles().iter().filter(|log| log.close_if_idle(now, older_than)).count()
+    }
+
+    /// Removes a partition. Its directory is renamed first, so that it is gone at once under its name.
+    pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
+        if let Some(log) = self.partitions.lock().remove(&id) {
+            log.mark_deleted();
+        }
+        {
+            let mut memory = self.memory.lock();
+            memory.is_unwritten |= memory.checkpoint.partitions.remove(&id).is_some();
+        }
+        let path = self.partition_path(id);
+        let doomed = self.path.join(format!("{DELETED_PREFIX}{}-{}", topic_dir(id), id.index));
+        match self.env.fs.rename(&path, &doomed) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            renamed => renamed.map_err(|error| LogError::io(&path, error))?,
+        }
+        self.env.fs.remove_dir_all(&doomed).map_err(|error| LogError::io(&doomed, error))?;
+        self.remove_if_empty(&self.path.join(topic_dir(id)))
+    }
+
+    fn remove_if_empty(&self, path: &Path) -> Result<(), LogError> {
+        let io = |error| LogError::io(path, error);
+        if self.env.fs.read_dir(path).map_err(io)?.is_empty() {
+            self.env.fs.remove_dir_all(path).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what an interrupted deletion has left.
+    fn remove_leftovers(&self) -> Result<(), LogError> {
+        let entries = self.env.fs.read_dir(&self.path).map_err(|error| LogError::io(&self.path, error))?;
+        let doomed = entries.iter().filter(|entry| {
+            entry.is_dir && entry.name.to_str().is_some_and(|name| name.starts_with(DELETED_PREFIX))
+        });
+        for entry in doomed {
+            let path = self.path.join(&entry.name);
+            self.env.fs.remove_dir_all(&path).map_err(|error| LogError::io(&path, error))?;
+        }
+        Ok(())
+    }
+
+    /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail.
+    pub(crate) fn close(&self) -> Result<(), LogError> {
+        self.is_closed.store(true, Ordering::Release);
+        let checkpointed = self.checkpoint(true);
+        for log in self.handles() {
+            log.shut();
+        }
+        self.partitions.lock().clear();
+        self.lock.lock().take();
+        checkpointed
+    }
+}
+
+/// A partition and what was captured of it.
+struct Captured {
+    log: Arc<PartitionLog>,
+    checkpoint: PartitionCheckpoint,
+}
+
+impl Memory {
+    /// Takes over what was captured. The log start may have moved on since.
+    fn take(&mut self, id: PartitionId, captured: &PartitionCheckpoint) {
+        let mut checkpoint = captured.clone();
+        if let Some(known) = self.checkpoint.partitions.get(&id) {
+            checkpoint.log_start = checkpoint.log_start.max(known.log_start);
+        }
+        self.checkpoint.partitions.insert(id, checkpoint);
+    }
+
+    fn move_log_start(&mut self, id: PartitionId, log_start: Offset) {
+        let known = self.checkpoint.partitions.entry(id).or_insert_with(|| PartitionCheckpoint {
+            recovery_point: Offset::ZERO,
+            log_start,
+            log_end: Offset::ZERO,
+            first_dirty: None,
+            producers_at: None,
+            size_bytes: 0,
+            epochs: EpochCache::new(),
+        });
+        known.log_start = known.log_start.max(log_start);
+    }
+}
+
+/// A topic's directory: its id as a UUID, in the form that everybody knows, which no name from outside can be.
+fn topic_dir(id: PartitionId) -> String {
+    let hex: String = id.topic.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Reads the owner of the dir, or stamps a dir that nobody has used.
+fn open_meta(env: &Env, dir: &Path, options: &StoreOptions) -> Result<DirMeta, LogError> {
+    let path = dir.join(META_FILE);
+    let bytes = match read_whole(&*env.fs, &path, META_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return stamp(env, dir, &path, options),
+        bytes => bytes.map_err(|error| LogError::io(&path, error))?,
+    };
+    let meta = DirMeta::decode(&bytes).map_err(|source| LogError::Format { path, source })?;
+    if meta.cluster_id != options.cluster_id || meta.node_id != options.node_id {
+        let ours =
+            DirMeta { cluster_id: options.cluster_id.clone(), node_id: options.node_id, dir_id: [0; 16] };
+        return Err(LogError::Foreign {
+            path: dir.to_path_buf(),
+            found: meta.owner(),
+            expected: ours.owner(),
+        });
+    }
+    Ok(meta)
+}
+
+fn stamp(env: &Env, dir: &Path, path: &Path, options: &StoreOptions) -> Result<DirMeta, LogError> {
+    let io = |error| LogError::io(path, error);
+    let is_used = env.fs.exists(&dir.join(CHECKPOINT_FILE)).map_err(io)?;
+    if is_used {
+        return Err(LogError::corrupt(path, 0, "the file is missing, and the log dir was in use"));
+    }
+    if options.cluster_id.len() > CLUSTER_ID_BYTES_MAX {
+        return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "the cluster id is too long")));
+    }
+    let mut dir_id = [0; 16];
+    env.random.fill(&mut dir_id);
+    let meta = DirMeta { cluster_id: options.cluster_id.clone(), node_id: options.node_id, dir_id };
+    atomic_replace(&*env.fs, path, &meta.encode()).map_err(io)?;
+    Ok(meta)
+}
+
+/// The checkpoint, and whether it can be believed. Without one every partition is looked at from its beginning.
+fn read_checkpoint(env: &Env, dir: &Path) -> Result<(DirCheckpoint, bool), LogError> {
+    let path = dir.join(CHECKPOINT_FILE);
+    let read = read_whole(&*env.fs, &path, CHECKPOINT_BYTES_MAX);
+    let reason = match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing".to_owned(),
+        Err(error) => return Err(LogError::io(&path, error)),
+        Ok(bytes) => match DirCheckpoint::decode(&bytes) {
+            Ok(checkpoint) => return Ok((checkpoint, true)),
+            Err(source @ DecodeError::NewerVersion { .. }) => return Err(LogError::Format { path, source }),
+            Err(error) => error.to_string(),
+        },
+    };
+    tracing::error!(
+        path = %path.display(), reason,
+        "the checkpoint is unusable: every log is scanned at its first use, and deleted records may show again"
+    );
+    Ok((DirCheckpoint::default(), false))
+}

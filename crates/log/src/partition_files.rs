@@ -1,0 +1,92 @@
+//! What lies in a partition's directory, and the files' names.
+//!
+//! Owns telling ours from others' files, and removing what an interrupted operation has left behind. A file of an
+//! unknown name is left alone.
+
+use std::io;
+use std::path::Path;
+
+use riverrun_types::Offset;
+
+use crate::compaction::swap;
+use crate::error::LogError;
+use crate::segment::{Home, INDEX_SUFFIX, LOG_SUFFIX, parse_name};
+
+/// Ending of files that retention has taken out of the log and that readers may still hold.
+pub(crate) const DELETED_SUFFIX: &str = ".deleted";
+/// Ending of a file that is being written in order to replace another.
+const NEW_SUFFIX: &str = ".new";
+/// Ending of a producer snapshot.
+const PRODUCERS_SUFFIX: &str = ".producers";
+/// Endings of the files of an interrupted compaction.
+const COMPACTION_SUFFIXES: [&str; 2] = [".cleaned", ".swap"];
+
+/// The files of one partition.
+#[derive(Debug, Default)]
+pub(crate) struct PartitionFiles {
+    /// Base offset and size in bytes of each `.log`, in order.
+    pub(crate) segments: Vec<(Offset, u64)>,
+    /// Offsets of the producer snapshots, in order.
+    pub(crate) snapshots: Vec<Offset>,
+}
+
+/// Lists a partition's files after tidying up; empty if there is no directory.
+pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
+    let mut names = names(home)?;
+    if names.iter().any(|(name, _)| has_suffix(name, &COMPACTION_SUFFIXES)) {
+        swap::recover(&*home.fs, &home.dir).map_err(|error| LogError::io(&home.dir, error))?;
+        names = self::names(home)?;
+    }
+    let mut files = PartitionFiles::default();
+    for (name, len) in &names {
+        if let Some(base) = parse_name(name, LOG_SUFFIX) {
+            files.segments.push((base, *len));
+        } else if let Some(offset) = parse_name(name, PRODUCERS_SUFFIX) {
+            files.snapshots.push(offset);
+        } else if has_suffix(name, &[DELETED_SUFFIX, NEW_SUFFIX]) {
+            remove(home, &home.dir.join(name))?;
+        }
+    }
+    files.segments.sort_unstable();
+    files.snapshots.sort_unstable();
+    remove_stray_indexes(home, &names, &files)?;
+    Ok(files)
+}
+
+/// An index without its log says nothing.
+fn remove_stray_indexes(
+    home: &Home,
+    names: &[(String, u64)],
+    files: &PartitionFiles,
+) -> Result<(), LogError> {
+    for base in names.iter().filter_map(|(name, _)| parse_name(name, INDEX_SUFFIX)) {
+        if files.segments.binary_search_by_key(&base, |(base, _)| *base).is_err() {
+            remove(home, &home.index_path(base))?;
+        }
+    }
+    Ok(())
+}
+
+/// Names and sizes of all files; those whose names are not text are none of ours.
+fn names(home: &Home) -> Result<Vec<(String, u64)>, LogError> {
+    match home.fs.read_dir(&home.dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(LogError::io(&home.dir, error)),
+        Ok(entries) => {
+            let files = entries.into_iter().filter(|entry| !entry.is_dir);
+            Ok(files.filter_map(|entry| Some((entry.name.into_string().ok()?, entry.len))).collect())
+        }
+    }
+}
+
+fn has_suffix(name: &str, suffixes: &[&str]) -> bool {
+    suffixes.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Removes a file; fine if it is not there.
+pub(crate) fn remove(home: &Home, path: &Path) -> Result<(), LogError> {
+    match home.fs.remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogError::io(path, error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,190 @@
+//! What takes records out of the log from its front: retention, and deletion on request.
+//!
+//! The log start is durable before the first file goes, so that a file that is missing at its front is known to be
+//! missing, and so that deleted records never come back. Files are renamed first and removed after
+//! `file.delete.delay.ms`, for those who look at them by name; readers that hold them open need no delay.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use riverrun_types::{Offset, TimestampMs};
+
+use super::PartitionLog;
+use super::open::{OpenLog, View};
+use crate::error::{LogError, ReadError};
+use crate::partition_files::{self, DELETED_SUFFIX};
+use crate::retention::{RetentionDecision, RetentionInput, SegmentFacts, decide};
+use crate::segment::Segment;
+
+/// A file that is no longer part of the log.
+#[derive(Debug)]
+pub(crate) struct DoomedFile {
+    path: PathBuf,
+    since: TimestampMs,
+}
+
+impl PartitionLog {
+    /// Deletes whole segments by time, by size, and below the log start, as the topic's options say; nothing at or
+    /// above `high_watermark`. Returns how many segments went.
+    pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
+        self.reshape(|log| self.retain_in(log, now, high_watermark))
+    }
+
+    fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
+        let config = self.config();
+        log.remove_doomed_before(now, config.file_delete_delay_ms);
+        let view = log.view();
+        let facts = log.segment_facts(&view, now, false)?;
+        let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
+        let decision = decide(input, &config);
+        if decision.delete_count == 0 {
+            return Ok(0);
+        }
+        let deleted = self.take_out(log, &view, decision, now)?;
+        for segment in &deleted {
+            log.doom(segment, now)?;
+        }
+        tracing::info!(
+            partition = %self.id, segments = deleted.len(), log_start = %decision.log_start,
+            reason = ?decision.reason, "retention deleted segments"
+        );
+        Ok(deleted.len())
+    }
+
+    /// Ends the active segment if `segment.ms` has passed since its first record, so that retention and compaction
+    /// get at a log that nobody appends to any more. Returns whether it did.
+    pub fn roll_if_due(&self, now: TimestampMs) -> Result<bool, LogError> {
+        let config = self.config();
+        let log = self.open()?;
+        let mut appender = log.appender.lock();
+        let is_due = appender
+            .active
+            .as_ref()
+            .is_some_and(|active| active.cursor.position > 0 && active.is_too_old(now, &config, now));
+        if is_due && !appender.is_retired {
+            log.seal_active(&mut appender)?;
+        }
+        Ok(is_due)
+    }
+
+    /// Makes `before` the log start, if it is not beyond it already. Durable when it returns; the space comes back
+    /// with the next retention.
+    pub fn delete_records(&self, before: Offset) -> Result<Offset, ReadError> {
+        self.reshape(|log| {
+            let view = log.view();
+            if before > view.end || before < Offset::ZERO {
+                return Err(ReadError::OutOfRange {
+                    offset: before,
+                    log_start: view.log_start,
+                    log_end: view.end,
+                });
+            }
+            if before <= view.log_start {
+                return Ok(view.log_start);
+            }
+            self.dir.persist_log_start(self.id, before)?;
+            let mut appender = log.appender.lock();
+            log.move_log_start(before);
+            self.mark_dirty(&mut appender);
+            Ok(before)
+        })
+    }
+
+    /// Takes the decided segments out of the view, after making the new log start durable.
+    fn take_out(
+        &self,
+        log: &OpenLog,
+        seen: &View,
+        decision: RetentionDecision,
+        now: TimestampMs,
+    ) -> Result<Vec<Arc<Segment>>, LogError> {
+        let mut appender = log.appender.lock();
+        let takes_last = decision.delete_count == seen.segments.len();
+        if takes_last && log.view().end > seen.end {
+            // What was appended since the decision keeps its segment, until the next time.
+            return Ok(Vec::new());
+        }
+        self.dir.persist_log_start(self.id, decision.log_start)?;
+        if takes_last {
+            // A log keeps its end offset in the name of its last segment, if need be an empty one.
+            log.seal_active(&mut appender)?;
+            self.start_segment(log, &mut appender, &self.config(), now)?;
+        }
+        log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
+        log.move_log_start(decision.log_start);
+        self.mark_dirty(&mut appender);
+        Ok(seen.segments[..decision.delete_count].to_vec())
+    }
+}
+
+impl OpenLog {
+    fn move_log_start(&self, log_start: Offset) {
+        self.update_view(|view| view.log_start = log_start);
+        self.epochs().truncate_start(log_start);
+    }
+
+    /// What the policies need to know of each segment. The timestamp of the first record costs a read, so it is
+    /// looked up only where it is wanted.
+    pub(super) fn segment_facts(
+        &self,
+        view: &View,
+        now: TimestampMs,
+        with_first_timestamp: bool,
+    ) -> Result<Vec<SegmentFacts>, LogError> {
+        let mut facts = Vec::with_capacity(view.segments.len());
+        for (index, segment) in view.segments.iter().enumerate() {
+            let extent = view.extent(index);
+            let first_timestamp =
+                if with_first_timestamp { segment.first_timestamp(extent.size_bytes)? } else { None };
+            let max_timestamp = match view.max_timestamp(index)? {
+                // Nobody knows how old records without timestamps are: they count as new.
+                TimestampMs::NONE => now,
+                known => known,
+            };
+            facts.push(SegmentFacts {
+                base_offset: segment.base_offset,
+                end_offset: extent.next_offset,
+                size_bytes: extent.size_bytes,
+                first_timestamp: first_timestamp.unwrap_or(TimestampMs::NONE),
+                max_timestamp,
+                is_active: segment.extent().is_none(),
+            });
+        }
+        Ok(facts)
+    }
+
+    /// Renames a segment's files out of the log, to be removed later.
+    fn doom(&self, segment: &Segment, now: TimestampMs) -> Result<(), LogError> {
+        for path in [segment.log_path(), segment.index_path()] {
+            let mut name = path.clone().into_os_string();
+            name.push(DELETED_SUFFIX);
+            let doomed = PathBuf::from(name);
+            self.home.fs.rename(&path, &doomed).map_err(|error| LogError::io(&path, error))?;
+            self.doomed.lock().push(DoomedFile { path: doomed, since: now });
+        }
+        Ok(())
+    }
+
+    fn remove_doomed_before(&self, now: TimestampMs, delay_ms: u64) {
+        let delay_ms = i64::try_from(delay_ms).unwrap_or(i64::MAX);
+        self.remove_doomed_if(|file| now.0.saturating_sub(file.since.0) >= delay_ms);
+    }
+
+    /// Removes all files that are no longer part of the log.
+    pub(crate) fn remove_doomed(&self) {
+        self.remove_doomed_if(|_| true);
+    }
+
+    fn remove_doomed_if(&self, is_due: impl Fn(&DoomedFile) -> bool) {
+        let mut doomed = self.doomed.lock();
+        let (due, left): (Vec<_>, Vec<_>) = doomed.drain(..).partition(|file| is_due(file));
+        *doomed = left;
+        drop(doomed);
+        for file in due {
+            // What stays is removed when the partition is opened next.
+            if let Err(error) = partition_files::remove(&self.home, &file.path) {
+                tracing::warn!(partition = %self.home.partition, %error, "a deleted segment's file stays");
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Compaction of a partition that is in use: readers go on with the old segments until the new one is in place.
+//!
+//! Only what a checkpoint has covered is compacted: recovery may then take any gap between offsets above the
+//! recovery point for damage.
+
+use std::sync::Arc;
+
+use riverrun_types::{Offset, TimestampMs};
+
+use super::PartitionLog;
+use super::open::{OpenLog, View};
+use crate::compaction::execute::{
+    CleanJob, CleanOutcome, CleanerControl, CleanerOptions, CompactionTarget, Replacement, SourceSegment,
+    clean,
+};
+use crate::compaction::plan::{Cleanable, CompactionInput, assess};
+use crate::compaction::swap;
+use crate::error::LogError;
+use crate::segment::{Extent, Segment};
+
+/// What a run of compaction is given.
+#[derive(Clone, Copy)]
+pub struct CompactOptions<'a> {
+    /// Wall clock.
+    pub now: TimestampMs,
+    /// Nothing at or above it is compacted.
+    pub high_watermark: Offset,
+    /// Options of the cleaner.
+    pub cleaner: CleanerOptions,
+    /// Where the run is slowed down or stopped.
+    pub control: &'a dyn CleanerControl,
+}
+
+impl PartitionLog {
+    /// Measures what there is to clean.
+    pub fn cleanable(&self, now: TimestampMs, high_watermark: Offset) -> Result<Cleanable, LogError> {
+        let log = self.open()?;
+        Ok(self.survey(&log, now, high_watermark)?.0)
+    }
+
+    /// Compacts what is cleanable, whether or not it is due; `None` if there is nothing. What it returns is
+    /// durable. Readers and appends go on meanwhile; retention waits.
+    pub fn compact(&self, options: CompactOptions<'_>) -> Result<Option<CleanOutcome>, LogError> {
+        self.reshape(|log| self.compact_in(log, options))
+    }
+
+    fn compact_in(
+        &self,
+        log: &OpenLog,
+        options: CompactOptions<'_>,
+    ) -> Result<Option<CleanOutcome>, LogError> {
+        let (cleanable, segments) = self.survey(log, options.now, options.high_watermark)?;
+        if cleanable.cleanable_bytes == 0 {
+            return Ok(None);
+        }
+        let random = &self.dir.env().random;
+        let last_offsets = log.producers().last_offsets();
+        let config = self.config();
+        let job = CleanJob {
+            fs: &*log.home.fs,
+            dir: log.home.dir.clone(),
+            partition: self.id,
+            segments: &segments,
+            cleanable,
+            last_offsets: &last_offsets,
+            config: &config,
+            options: options.cleaner,
+            now: options.now,
+            seed: [random.next_u64(), random.next_u64()],
+        };
+        let outcome = clean(&job, &mut Installer { log }, options.control)?;
+        if outcome.first_dirty.is_some() {
+            *log.first_dirty.lock() = outcome.first_dirty;
+        }
+        self.mark_dirty(&mut log.appender.lock());
+        Ok(Some(outcome))
+    }
+
+    /// What there is to clean, and the segments that may be touched.
+    fn survey(
+        &self,
+        log: &OpenLog,
+        now: TimestampMs,
+        high_watermark: Offset,
+    ) -> Result<(Cleanable, Vec<SourceSegment>), LogError> {
+        let view = log.view();
+        let facts = log.segment_facts(&view, now, true)?;
+        let input = CompactionInput {
+            segments: &facts,
+            first_dirty: *log.first_dirty.lock(),
+            log_start: view.log_start,
+            high_watermark: high_watermark.min(log.recovery_point()),
+            now,
+        };
+        let cleanable = assess(input, &self.config());
+        let mut segments = Vec::new();
+        for (facts, segment) in facts.iter().zip(view.segments.iter()) {
+            if facts.end_offset <= cleanable.first_uncleanable && !facts.is_active {
+                let (path, file) = (segment.log_path(), segment.log_file()?);
+                segments.push(SourceSegment { facts: *facts, path, file });
+            }
+        }
+        Ok((cleanable, segments))
+    }
+}
+
+/// Makes readers of one log use what a run has written.
+struct Installer<'a> {
+    log: &'a OpenLog,
+}
+
+impl CompactionTarget for Installer<'_> {
+    fn install(&mut self, replacement: &Replacement) -> Result<(), LogError> {
+        let view = self.log.view();
+        let replaces = |segment: &Segment| replacement.offsets.contains(&segment.base_offset);
+        for segment in view.segments.iter().filter(|segment| replaces(segment)) {
+            // Readers of the old view must not open the new file under the old name.
+            segment.hold_open()?;
+        }
+        let home = &self.log.home;
+        swap::install(&*home.fs, &home.dir, replacement.offsets.clone())
+            .map_err(|error| LogError::io(&home.dir, error))?;
+        let extent = Extent { size_bytes: replacement.size_bytes, next_offset: replacement.offsets.end };
+        let new = Segment::sealed(home.clone(), replacement.offsets.start, extent);
+        // Appends wait for the new view only, not for the syncs before it.
+        let _appender = self.log.appender.lock();
+        self.log.update_view(|view| replace(view, replacement, new));
+        Ok(())
+    }
+}
+
+/// Puts the new segment into the view, in the place of the old ones. The log start stays: offsets that compaction
+/// has emptied are gaps, not the log's end.
+fn replace(view: &mut View, replacement: &Replacement, new: Segment) {
+    let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(view.segments.len());
+    let mut new = Some(Arc::new(new));
+    for segment in view.segments.iter() {
+        if replacement.offsets.contains(&segment.base_offset) {
+            segments.extend(new.take());
+        } else {
+            segments.push(segment.clone());
+        }
+    }
+    view.set_segments(segments);
+    view.generation += 1;
+}

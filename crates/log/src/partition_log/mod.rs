@@ -1,0 +1,289 @@
+//! The log of one partition, as the broker holds it.
+//!
+//! A [`PartitionLog`] is a handle that costs a few hundred bytes while nothing happens: files are opened, and an
+//! unclean log is recovered, at the first use, and the store closes it again when it was idle. Callers notice
+//! nothing of that but the time. One appender works at a time; readers take a snapshot under a short lock and never
+//! wait for an append's file write.
+//!
+//! Knows neither topics' names nor high watermarks: what readers may see comes in as an argument.
+
+mod append;
+mod capture;
+mod cleanup;
+mod compact;
+mod open;
+mod prepare;
+mod read;
+mod recovery;
+mod times;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
+
+pub use append::{AppendOptions, Appended};
+pub use compact::CompactOptions;
+pub(crate) use open::OpenLog;
+pub use read::{Chunk, ReadSlice};
+
+use crate::config::LogConfig;
+use crate::error::LogError;
+use crate::log_dir::LogDir;
+use crate::producer_state::ProducerView;
+use crate::segment::Home;
+
+/// What stands behind the handle at the moment.
+#[derive(Debug)]
+enum State {
+    Closed,
+    Open(Arc<OpenLog>),
+    /// Found corrupt; the answer to every call until a restart.
+    Offline(LogError),
+    Deleted,
+}
+
+/// One partition's log. Shared by everyone who uses the partition.
+///
+/// Invariants: at most one [`OpenLog`] is current; one that is not refuses appends, and readers that still hold it
+/// see what it held.
+#[derive(Debug)]
+pub struct PartitionLog {
+    id: PartitionId,
+    dir: Arc<LogDir>,
+    epoch: AtomicI32,
+    config: RwLock<Arc<LogConfig>>,
+    state: RwLock<State>,
+    was_used: AtomicBool,
+    idle_since: Mutex<Option<Duration>>,
+}
+
+impl PartitionLog {
+    pub(crate) fn new(id: PartitionId, dir: Arc<LogDir>, config: Arc<LogConfig>, epoch: LeaderEpoch) -> Self {
+        Self {
+            id,
+            dir,
+            epoch: AtomicI32::new(epoch.0),
+            config: RwLock::new(config),
+            state: RwLock::new(State::Closed),
+            was_used: AtomicBool::new(false),
+            idle_since: Mutex::new(None),
+        }
+    }
+
+    /// Which partition this is.
+    pub fn id(&self) -> PartitionId {
+        self.id
+    }
+
+    /// Where its files lie, or will once there are any.
+    pub fn path(&self) -> PathBuf {
+        self.dir.partition_path(self.id)
+    }
+
+    /// The options in force.
+    pub fn config(&self) -> Arc<LogConfig> {
+        self.config.read().clone()
+    }
+
+    /// Puts other options into force from the next operation on.
+    pub fn set_config(&self, config: Arc<LogConfig>) {
+        *self.config.write() = config;
+    }
+
+    /// The leader epoch that appends are stamped with.
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        LeaderEpoch(self.epoch.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_leader_epoch(&self, epoch: LeaderEpoch) {
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+    }
+
+    /// First offset that can be read.
+    pub fn log_start_offset(&self) -> Result<Offset, LogError> {
+        Ok(self.open()?.view().log_start)
+    }
+
+    /// The offset that the next record will get.
+    pub fn log_end_offset(&self) -> Result<Offset, LogError> {
+        Ok(self.open()?.view().end)
+    }
+
+    /// How far the log is appended, and how far it was synced by the last checkpoint.
+    pub fn watermarks(&self) -> Result<Watermarks, LogError> {
+        let log = self.open()?;
+        Ok(Watermarks { synced: log.recovery_point(), appended: log.view().end })
+    }
+
+    /// Bytes of all segments. Does not open a closed partition: then it answers what the last checkpoint says.
+    pub fn size_bytes(&self) -> u64 {
+        match &*self.state.read() {
+            State::Open(log) => log.view().size_bytes(),
+            _ => self.dir.checkpointed(self.id).map_or(0, |checkpoint| checkpoint.size_bytes),
+        }
+    }
+
+    /// Log start and log end without opening the partition: exact if it is open or was closed in order, otherwise
+    /// what the last checkpoint says, which may lag behind.
+    pub fn known_range(&self) -> (Offset, Offset) {
+        match &*self.state.read() {
+            State::Open(log) => {
+                let view = log.view();
+                (view.log_start, view.end)
+            }
+            _ => {
+                let checkpoint = self.dir.checkpointed(self.id);
+                checkpoint.map_or((Offset::ZERO, Offset::ZERO), |found| (found.log_start, found.log_end))
+            }
+        }
+    }
+
+    /// Why the partition is offline, if it is.
+    pub fn failure(&self) -> Option<LogError> {
+        if let Err(error) = self.dir.check_usable() {
+            return Some(error);
+        }
+        match &*self.state.read() {
+            State::Offline(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    /// The epoch of the newest record.
+    pub fn latest_epoch(&self) -> Result<Option<LeaderEpoch>, LogError> {
+        Ok(self.open()?.view().latest_epoch)
+    }
+
+    /// Where `epoch` ended: see [`EpochCache::end_offset_for`](crate::epochs::EpochCache::end_offset_for).
+    pub fn epoch_end_offset(&self, epoch: LeaderEpoch) -> Result<(LeaderEpoch, Offset), LogError> {
+        let log = self.open()?;
+        let end = log.view().end;
+        Ok(log.epochs().end_offset_for(epoch, end))
+    }
+
+    /// The epoch in which the record at `offset` was appended.
+    pub fn epoch_of(&self, offset: Offset) -> Result<Option<LeaderEpoch>, LogError> {
+        Ok(self.open()?.epochs().epoch_of(offset))
+    }
+
+    /// The idempotent producers that are remembered.
+    pub fn active_producers(&self) -> Result<Vec<ProducerView>, LogError> {
+        Ok(self.open()?.producers().views().collect())
+    }
+
+    /// Forgets producers that were silent for too long; returns how many. A closed partition is left alone: its
+    /// producers are looked at when it is opened.
+    pub fn expire_producers(&self, now: TimestampMs) -> usize {
+        let expiration_ms = self.config().producer_id_expiration_ms;
+        match &*self.state.read() {
+            State::Open(log) => log.producers().expire(now, expiration_ms),
+            _ => 0,
+        }
+    }
+
+    /// The open log behind the handle, opened and recovered now if it was not.
+    pub(crate) fn open(&self) -> Result<Arc<OpenLog>, LogError> {
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+        if let Some(result) = Self::current(&self.state.read(), self.id) {
+            return result;
+        }
+        let mut state = self.state.write();
+        if let Some(result) = Self::current(&state, self.id) {
+            return result;
+        }
+        self.dir.check_open()?;
+        match recovery::recover(self) {
+            Ok(log) => {
+                let log = Arc::new(log);
+                *state = State::Open(log.clone());
+                Ok(log)
+            }
+            Err(error) => {
+                if error.is_lasting() {
+                    tracing::error!(partition = %self.id, %error, "partition goes offline");
+                    *state = State::Offline(error.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs `action` on the open log while nobody else takes segments away and nobody closes the log.
+    fn reshape<T, E: From<LogError>>(&self, action: impl FnOnce(&OpenLog) -> Result<T, E>) -> Result<T, E> {
+        loop {
+            let log = self.open()?;
+            let _reshaping = log.reshaping.lock();
+            if !log.appender.lock().is_retired {
+                return action(&log);
+            }
+        }
+    }
+
+    fn current(state: &State, id: PartitionId) -> Option<Result<Arc<OpenLog>, LogError>> {
+        match state {
+            State::Closed => None,
+            State::Open(log) => Some(Ok(log.clone())),
+            State::Offline(error) => Some(Err(error.clone())),
+            State::Deleted => Some(Err(LogError::Deleted(id))),
+        }
+    }
+
+    /// Closes the log if it is open and has nothing that the checkpoint lacks.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = self.state.write();
+        if let State::Open(log) = &*state
+            && log.retire()
+        {
+            *state = State::Closed;
+            return true;
+        }
+        false
+    }
+
+    /// Closes the log if nobody has used it for `older_than`, by monotonic time. Of one that is in use, the sealed
+    /// segments that nobody reads are closed.
+    pub(crate) fn close_if_idle(&self, now: Duration, older_than: Duration) -> bool {
+        let log = match &*self.state.read() {
+            State::Open(log) => log.clone(),
+            _ => return false,
+        };
+        let mut idle_since = self.idle_since.lock();
+        if self.was_used.swap(false, Ordering::Relaxed) {
+            *idle_since = Some(now);
+            log.close_unused_segments();
+            return false;
+        }
+        let is_idle = idle_since.get_or_insert(now).saturating_add(older_than) <= now;
+        drop(idle_since);
+        is_idle && self.close()
+    }
+
+    /// The store goes away: whoever still holds the handle is told so.
+    pub(crate) fn shut(&self) {
+        let mut state = self.state.write();
+        if let State::Open(log) = &*state {
+            log.abandon();
+            log.remove_doomed();
+            *state = State::Closed;
+        }
+    }
+
+    /// The log goes away for good: later calls answer [`LogError::Deleted`].
+    pub(crate) fn mark_deleted(&self) {
+        let mut state = self.state.write();
+        if let State::Open(log) = &*state {
+            log.abandon();
+        }
+        *state = State::Deleted;
+    }
+
+    fn home(&self) -> Arc<Home> {
+        Arc::new(Home { fs: self.dir.env().fs.clone(), dir: self.path(), partition: self.id })
+    }
+}

@@ -1,0 +1,207 @@
+//! What happens to produced bytes before the appender's lock is taken: checks, and the changes that a topic's
+//! options ask for. One pass for the CRC and one over the records, and no allocation for a single batch that stays
+//! as it came.
+
+use riverrun_records::{
+    Batch, BatchHeader, Compression, ProduceRules, ProducedInfo, TimestampBounds, TimestampType,
+    UnverifiedBatch, patch_base_offset, patch_leader_epoch, patch_log_append_time, patch_max_timestamp,
+    recompress, validate_produced,
+};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+
+use super::append::AppendOptions;
+use crate::config::LogConfig;
+use crate::error::AppendError;
+use crate::producer_state::{AppendOrigin, SequencedBatch};
+
+/// One batch among those to append.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchFacts {
+    /// Where it begins in the bytes to append.
+    pub(super) start: usize,
+    /// Its header, before base offset and leader epoch are patched.
+    pub(super) header: BatchHeader,
+    /// The offset that was assigned to its first record; what the bytes said before that.
+    pub(super) base_offset: Offset,
+}
+
+impl BatchFacts {
+    fn new(start: usize, bytes: &[u8]) -> Result<Self, AppendError> {
+        let header = BatchHeader::parse(bytes)?;
+        Ok(Self { start, header, base_offset: header.base_offset() })
+    }
+
+    /// The offset after its last record.
+    pub(super) fn next_offset(&self) -> Offset {
+        self.base_offset.plus(i64::from(self.header.last_offset_delta()) + 1)
+    }
+
+    pub(super) fn sequenced(&self) -> SequencedBatch {
+        SequencedBatch {
+            producer_id: self.header.producer_id(),
+            epoch: self.header.producer_epoch(),
+            first_sequence: self.header.base_sequence(),
+            last_sequence: self.header.last_sequence(),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Buffer<'a> {
+    InPlace(&'a mut [u8]),
+    Rebuilt(Vec<u8>),
+}
+
+/// Batches that may be appended.
+///
+/// Invariants: `first` and `rest` are all batches of the buffer, in order and without gaps.
+#[derive(Debug)]
+pub(super) struct Prepared<'a> {
+    buffer: Buffer<'a>,
+    first: BatchFacts,
+    rest: Vec<BatchFacts>,
+    /// The time that was stamped on the records, if the topic asks for it.
+    pub(super) log_append_time: Option<TimestampMs>,
+}
+
+impl Prepared<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match &self.buffer {
+            Buffer::InPlace(bytes) => bytes,
+            Buffer::Rebuilt(bytes) => bytes,
+        }
+    }
+
+    /// Gives the batches their offsets and their leader epoch, in place: both lie outside the batch's CRC.
+    pub(super) fn assign(&mut self, base_offset: Offset, epoch: LeaderEpoch) {
+        let bytes = match &mut self.buffer {
+            Buffer::InPlace(bytes) => &mut **bytes,
+            Buffer::Rebuilt(bytes) => bytes,
+        };
+        let mut next = base_offset;
+        for batch in std::iter::once(&mut self.first).chain(&mut self.rest) {
+            let bytes = &mut bytes[batch.start..];
+            patch_base_offset(bytes, next);
+            patch_leader_epoch(bytes, epoch);
+            batch.base_offset = next;
+            next = batch.next_offset();
+        }
+    }
+
+    pub(super) fn batches(&self) -> impl Iterator<Item = BatchFacts> + '_ {
+        std::iter::once(self.first).chain(self.rest.iter().copied())
+    }
+
+    /// Largest timestamp of all batches.
+    pub(super) fn max_timestamp(&self) -> TimestampMs {
+        self.batches().map(|batch| batch.header.max_timestamp()).max().unwrap_or(TimestampMs::NONE)
+    }
+
+    /// Offsets that the batches take.
+    pub(super) fn offset_count(&self) -> i64 {
+        self.batches().map(|batch| i64::from(batch.header.last_offset_delta()) + 1).sum()
+    }
+}
+
+/// Checks the bytes and brings them into the form that the topic wants.
+pub(super) fn prepare<'a>(
+    bytes: &'a mut [u8],
+    config: &LogConfig,
+    options: AppendOptions,
+) -> Result<Prepared<'a>, AppendError> {
+    let prepared = match options.origin {
+        AppendOrigin::Client => prepare_produced(bytes, config, options.now)?,
+        AppendOrigin::Coordinator => prepare_own(bytes)?,
+    };
+    let total = prepared.bytes().len();
+    if total > config.segment_bytes as usize {
+        let segment_bytes = config.segment_bytes as usize;
+        return Err(AppendError::LargerThanSegment { bytes: total, segment_bytes });
+    }
+    Ok(prepared)
+}
+
+/// Exactly one batch, from outside.
+fn prepare_produced<'a>(
+    bytes: &'a mut [u8],
+    config: &LogConfig,
+    now: TimestampMs,
+) -> Result<Prepared<'a>, AppendError> {
+    let (info, rebuilt) = {
+        let batch = UnverifiedBatch::only(bytes)?.verify()?;
+        check_size(bytes.len(), config)?;
+        let info = validate_produced(&batch, &rules(config, now))?;
+        (info, recompressed(&batch, config)?)
+    };
+    let mut buffer = match rebuilt {
+        Some(rebuilt) => {
+            check_size(rebuilt.len(), config)?;
+            Buffer::Rebuilt(rebuilt)
+        }
+        None => Buffer::InPlace(bytes),
+    };
+    let target = match &mut buffer {
+        Buffer::InPlace(bytes) => &mut **bytes,
+        Buffer::Rebuilt(bytes) => bytes,
+    };
+    let log_append_time = set_timestamps(target, &info, config, now)?;
+    let first = BatchFacts::new(0, target)?;
+    Ok(Prepared { buffer, first, rest: Vec::new(), log_append_time })
+}
+
+/// One or several batches that this server has built a moment ago.
+fn prepare_own(bytes: &mut [u8]) -> Result<Prepared<'_>, AppendError> {
+    let (batch, mut left) = UnverifiedBatch::split_first(bytes)?;
+    let first = BatchFacts::new(0, batch.bytes())?;
+    let mut rest = Vec::new();
+    while !left.is_empty() {
+        let start = bytes.len() - left.len();
+        let (batch, after) = UnverifiedBatch::split_first(left)?;
+        rest.push(BatchFacts::new(start, batch.bytes())?);
+        left = after;
+    }
+    Ok(Prepared { buffer: Buffer::InPlace(bytes), first, rest, log_append_time: None })
+}
+
+fn check_size(bytes: usize, config: &LogConfig) -> Result<(), AppendError> {
+    let bytes_max = config.max_message_bytes as usize;
+    if bytes > bytes_max { Err(AppendError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+}
+
+fn rules(config: &LogConfig, now: TimestampMs) -> ProduceRules {
+    let bounds = TimestampBounds {
+        now,
+        before_max_ms: i64::try_from(config.timestamp_before_max_ms).unwrap_or(i64::MAX),
+        after_max_ms: i64::try_from(config.timestamp_after_max_ms).unwrap_or(i64::MAX),
+    };
+    let is_producers_time = config.timestamp_type == TimestampType::CreateTime;
+    ProduceRules { require_keys: config.cleanup.compact, timestamps: is_producers_time.then_some(bounds) }
+}
+
+/// The batch in the topic's codec, if that is another.
+fn recompressed(batch: &Batch<'_>, config: &LogConfig) -> Result<Option<Vec<u8>>, AppendError> {
+    let wanted: Option<Compression> = config.compression.filter(|wanted| *wanted != batch.compression());
+    let Some(wanted) = wanted else { return Ok(None) };
+    let level = match config.compression_levels.of(wanted) {
+        0 => wanted.default_level(),
+        level => level,
+    };
+    Ok(Some(recompress(batch, wanted, level)?))
+}
+
+/// Stamps the append time, or mends a header that misstates the largest timestamp: indexes rely on it.
+fn set_timestamps(
+    batch: &mut [u8],
+    info: &ProducedInfo,
+    config: &LogConfig,
+    now: TimestampMs,
+) -> Result<Option<TimestampMs>, AppendError> {
+    if config.timestamp_type == TimestampType::LogAppendTime {
+        patch_log_append_time(batch, now);
+        return Ok(Some(now));
+    }
+    if BatchHeader::parse(batch)?.max_timestamp() != info.max_timestamp {
+        patch_max_timestamp(batch, info.max_timestamp);
+    }
+    Ok(None)
+}

@@ -1,0 +1,284 @@
+//! Reading: from an offset to a range of whole batches in one segment's file.
+//!
+//! A read takes a snapshot of the log and works on it without any lock that a writer holds for long. What a
+//! sequential reader asks next is remembered, so that it pays neither an index search nor a look at batch headers;
+//! the end of a range comes from the index, whose entries are boundaries.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use riverrun_env::File;
+use riverrun_types::Offset;
+
+use super::PartitionLog;
+use super::open::{OpenLog, View};
+use crate::error::{LogError, ReadError};
+use crate::index::IndexEntry;
+use crate::segment::Segment;
+
+/// A range up to this size is copied: a response with many small partitions is then one gathered write instead of
+/// one `sendfile` for each.
+const COPIED_BYTES_MAX: u64 = 4096;
+/// Readers of one partition whose next positions are remembered.
+const RECENT_READS: usize = 4;
+/// How often a read begins anew because retention took the segment away meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// Bytes of whole batches, where they are.
+#[derive(Clone, Debug)]
+pub enum Chunk {
+    /// A range of a file that stays readable as long as the handle is held.
+    File {
+        /// The file.
+        file: Arc<dyn File>,
+        /// First byte.
+        position: u64,
+        /// Number of bytes.
+        len: usize,
+    },
+    /// Bytes in memory.
+    Memory(Bytes),
+}
+
+impl Chunk {
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::File { len, .. } => *len,
+            Self::Memory(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, read from the file if that is where they are.
+    pub fn to_bytes(&self) -> io::Result<Bytes> {
+        match self {
+            Self::File { file, position, len } => {
+                let mut bytes = vec![0; *len];
+                file.read_exact_at(&mut bytes, *position)?;
+                Ok(bytes.into())
+            }
+            Self::Memory(bytes) => Ok(bytes.clone()),
+        }
+    }
+}
+
+/// What a read has found: whole batches, of which the first may begin below the offset asked for.
+#[derive(Clone, Debug)]
+pub struct ReadSlice {
+    /// The bytes in order.
+    pub chunks: Vec<Chunk>,
+    /// Bytes of all chunks.
+    pub len: usize,
+    /// No batch after these begins below: where to go on reading. The offset asked for, if nothing was read.
+    pub next_offset: Offset,
+    /// First offset that can be read.
+    pub log_start: Offset,
+    /// The offset after the last record.
+    pub log_end: Offset,
+}
+
+/// Where the next read of a sequential reader begins.
+#[derive(Clone, Copy, Debug)]
+struct RecentRead {
+    generation: u64,
+    base_offset: Offset,
+    next_offset: Offset,
+    position: u64,
+}
+
+/// The last few of them, in a ring.
+#[derive(Debug, Default)]
+pub(crate) struct RecentReads {
+    reads: [Option<RecentRead>; RECENT_READS],
+    next: usize,
+}
+
+impl RecentReads {
+    fn find(&self, generation: u64, base_offset: Offset, offset: Offset) -> Option<u64> {
+        let matches = |read: &&RecentRead| {
+            read.generation == generation && read.base_offset == base_offset && read.next_offset == offset
+        };
+        self.reads.iter().flatten().find(matches).map(|read| read.position)
+    }
+
+    fn put(&mut self, read: RecentRead) {
+        self.reads[self.next] = Some(read);
+        self.next = (self.next + 1) % RECENT_READS;
+    }
+}
+
+/// A boundary between batches: its position, and the offset below which no batch begins after it.
+#[derive(Clone, Copy, Debug)]
+struct Boundary {
+    position: u64,
+    offset: Offset,
+}
+
+/// What a read may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    from: Offset,
+    bytes_max: u64,
+    upto: Offset,
+    min_one: bool,
+}
+
+impl PartitionLog {
+    /// Reads whole batches from the one that holds `from` on: at most `max_bytes`, nothing at or above `upto` (the
+    /// high watermark), and from one segment only. If the first batch alone is larger than `max_bytes` it is
+    /// returned whole with `min_one`, and nothing without.
+    pub fn read(
+        &self,
+        from: Offset,
+        max_bytes: usize,
+        upto: Offset,
+        min_one: bool,
+    ) -> Result<ReadSlice, ReadError> {
+        let log = self.open()?;
+        let limits = Limits { from, bytes_max: max_bytes as u64, upto, min_one };
+        for _ in 1..ATTEMPTS {
+            match log.read_view(&log.view(), limits) {
+                // Retention or compaction removed the file before it was opened: look again.
+                Err(ReadError::Storage(LogError::Io { source, .. }))
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                result => return result,
+            }
+        }
+        log.read_view(&log.view(), limits)
+    }
+}
+
+impl OpenLog {
+    fn read_view(&self, view: &View, limits: Limits) -> Result<ReadSlice, ReadError> {
+        let Limits { from, upto, .. } = limits;
+        if from < view.log_start || from > view.end {
+            return Err(ReadError::OutOfRange { offset: from, log_start: view.log_start, log_end: view.end });
+        }
+        let mut slice = ReadSlice {
+            chunks: Vec::new(),
+            len: 0,
+            next_offset: from,
+            log_start: view.log_start,
+            log_end: view.end,
+        };
+        if from >= upto.min(view.end) {
+            return Ok(slice);
+        }
+        let Some((index, start)) = self.find_start(view, from)? else { return Ok(slice) };
+        let end = find_end(view, index, start, limits)?;
+        if end.position > start {
+            slice.next_offset = end.offset;
+            slice.len = usize::try_from(end.position - start).unwrap_or(usize::MAX);
+            slice.chunks.push(chunk(&view.segments[index], start, slice.len)?);
+            self.remember(view, index, end);
+        }
+        Ok(slice)
+    }
+
+    fn remember(&self, view: &View, index: usize, end: Boundary) {
+        self.recent_reads.lock().put(RecentRead {
+            generation: view.generation,
+            base_offset: view.segments[index].base_offset,
+            next_offset: end.offset,
+            position: end.position,
+        });
+    }
+
+    /// The segment and the position of the first batch that ends at or above `from`; none if nothing is there.
+    fn find_start(&self, view: &View, from: Offset) -> Result<Option<(usize, u64)>, LogError> {
+        let first = view.segment_of(from).unwrap_or(0);
+        for index in first..view.segments.len() {
+            let segment = &view.segments[index];
+            let size = view.extent(index).size_bytes;
+            let known = self.recent_reads.lock().find(view.generation, segment.base_offset, from);
+            let position = match known {
+                Some(position) => position,
+                None => find_position(segment, from, size)?,
+            };
+            if position < size {
+                return Ok(Some((index, position)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Position of the first batch of the segment that ends at or above `offset`, or the segment's end.
+pub(super) fn find_position(segment: &Segment, offset: Offset, size_bytes: u64) -> Result<u64, LogError> {
+    let relative = offset.0 - segment.base_offset.0;
+    let entry = segment.last_entry_where(|entry| i64::from(entry.relative_offset) <= relative)?;
+    let mut position = u64::from(entry.position);
+    let log = segment.log_file()?;
+    while position < size_bytes {
+        let header = segment.header_at(&*log, position, size_bytes)?;
+        if header.last_offset() >= offset {
+            break;
+        }
+        position += header.size_bytes() as u64;
+    }
+    Ok(position)
+}
+
+fn boundary(segment: &Segment, entry: IndexEntry) -> Boundary {
+    let offset = segment.base_offset.plus(i64::from(entry.relative_offset));
+    Boundary { position: u64::from(entry.position), offset }
+}
+
+/// The last boundary that the limits allow.
+fn find_end(view: &View, index: usize, start: u64, limits: Limits) -> Result<Boundary, LogError> {
+    let segment = &view.segments[index];
+    let extent = view.extent(index);
+    let end = Boundary { position: extent.size_bytes, offset: extent.next_offset };
+    if end.offset <= limits.upto && end.position - start <= limits.bytes_max {
+        return Ok(end);
+    }
+    let position_max = start.saturating_add(limits.bytes_max).min(end.position);
+    let entry = segment.last_entry_where(|entry| {
+        let boundary = boundary(segment, *entry);
+        boundary.position <= position_max && boundary.offset <= limits.upto
+    })?;
+    let known = boundary(segment, entry);
+    // Entries are an index interval apart: with large reads the boundary of the last one is close enough.
+    if known.position > start && end.offset <= limits.upto {
+        return Ok(known);
+    }
+    let from = if known.position > start { known } else { Boundary { position: start, offset: limits.from } };
+    walk_to_end(segment, from, start, end.position, limits)
+}
+
+/// Goes on from a boundary, batch by batch, while the limits allow.
+fn walk_to_end(
+    segment: &Segment,
+    from: Boundary,
+    start: u64,
+    size_bytes: u64,
+    limits: Limits,
+) -> Result<Boundary, LogError> {
+    let log = segment.log_file()?;
+    let mut end = from;
+    while end.position < size_bytes {
+        let header = segment.header_at(&*log, end.position, size_bytes)?;
+        let next =
+            Boundary { position: end.position + header.size_bytes() as u64, offset: header.next_offset() };
+        let fits = next.position - start <= limits.bytes_max || (limits.min_one && end.position == start);
+        if !fits || next.offset > limits.upto {
+            break;
+        }
+        end = next;
+    }
+    Ok(end)
+}
+
+fn chunk(segment: &Segment, position: u64, len: usize) -> Result<Chunk, LogError> {
+    let chunk = Chunk::File { file: segment.log_file()?, position, len };
+    if len as u64 > COPIED_BYTES_MAX {
+        return Ok(chunk);
+    }
+    Ok(Chunk::Memory(chunk.to_bytes().map_err(|error| LogError::io(&segment.log_path(), error))?))
+}

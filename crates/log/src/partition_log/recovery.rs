@@ -1,0 +1,472 @@
+//! Opening a partition: what the files hold, what of it is intact, and the state that follows from it.
+//!
+//! Everything below the *recovery point*, which the log dir's checkpoint remembers, was synced. Above it the files
+//! are scanned batch by batch: CRC, offsets without gaps, epochs that do not fall. The first damage there is a torn
+//! tail and is cut off. Damage below it is corruption: nothing is cut, the error names file and position, and the
+//! partition stays offline. If the checkpoint itself was damaged, nobody knows where the recovery point was: then
+//! damage is cut only where no intact batch follows.
+//!
+//! A log whose index says that the file ends exactly at the recovery point needs no scan, however the server stopped.
+//! Recovery may be interrupted anywhere, and running it again gives the same bytes.
+
+use std::sync::Arc;
+
+use riverrun_records::BatchHeader;
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+
+use super::PartitionLog;
+use super::open::{ActiveSegment, Appender, OpenLog, OpenParts, View};
+use crate::checkpoint::{PartitionCheckpoint, decode_snapshot, snapshot_file};
+use crate::config::LogConfig;
+use crate::epochs::EpochCache;
+use crate::error::LogError;
+use crate::index::{IndexCursor, IndexEntry};
+use crate::partition_files::{self, PartitionFiles};
+use crate::producer_state::{BatchPlace, ProducerStates, SequencedBatch};
+use crate::scan::{BatchScan, ScanStop, ScannedBatch};
+use crate::segment::{Extent, Home, Segment};
+
+/// A producer snapshot in bytes at most: ten thousand producers take less than three megabytes.
+const SNAPSHOT_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Opens the partition's files and recovers what needs it.
+pub(super) fn recover(log: &PartitionLog) -> Result<OpenLog, LogError> {
+    let home = log.home();
+    let files = partition_files::list(&home)?;
+    let checkpoint = log.dir.checkpointed(log.id).unwrap_or_else(fresh);
+    let mut recovery = Recovery {
+        log,
+        config: log.config(),
+        now: log.dir.env().clock.wall(),
+        is_trusted: log.dir.is_checkpoint_trusted(),
+        recovery_point: checkpoint.recovery_point,
+        epochs: checkpoint.epochs.clone(),
+        producers: ProducerStates::new(),
+        segments: Vec::new(),
+        is_dirty: false,
+        home,
+        checkpoint,
+    };
+    recovery.check_listing(&files)?;
+    recovery.run(&files)?;
+    recovery.finish(files.snapshots)
+}
+
+/// What is known of a partition that no checkpoint has seen.
+fn fresh() -> PartitionCheckpoint {
+    PartitionCheckpoint {
+        recovery_point: Offset::ZERO,
+        log_start: Offset::ZERO,
+        log_end: Offset::ZERO,
+        first_dirty: None,
+        producers_at: None,
+        size_bytes: 0,
+        epochs: EpochCache::new(),
+    }
+}
+
+/// A segment that is in order. All but the last are sealed.
+struct Found {
+    segment: Segment,
+    /// Where its batches end, of one that was looked at.
+    tail: Option<Tail>,
+}
+
+#[derive(Clone, Copy)]
+struct Tail {
+    cursor: IndexCursor,
+    end: Offset,
+}
+
+/// How the scan of one segment ended.
+enum SegmentEnd {
+    /// At the end of the file; this is the offset after the last batch.
+    Whole(Offset),
+    /// At damage that was cut off.
+    Cut(Offset),
+}
+
+struct Recovery<'a> {
+    log: &'a PartitionLog,
+    home: Arc<Home>,
+    config: Arc<LogConfig>,
+    now: TimestampMs,
+    checkpoint: PartitionCheckpoint,
+    /// The checkpoint can be believed; otherwise there is none.
+    is_trusted: bool,
+    recovery_point: Offset,
+    epochs: EpochCache,
+    producers: ProducerStates,
+    segments: Vec<Found>,
+    is_dirty: bool,
+}
+
+impl Recovery<'_> {
+    /// Compares the files with what the checkpoint says must be there.
+    fn check_listing(&self, files: &PartitionFiles) -> Result<(), LogError> {
+        let lost = |what: String| Err(LogError::corrupt(&self.home.dir, 0, what));
+        match files.segments.first() {
+            None if self.checkpoint.recovery_point > Offset::ZERO => lost(format!(
+                "no segments, where offsets up to {} were synced",
+                self.checkpoint.recovery_point
+            )),
+            Some((base, _)) if self.is_trusted && *base > self.checkpoint.log_start => {
+                lost(format!("the first segment begins at {base}, the log at {}", self.checkpoint.log_start))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn run(&mut self, files: &PartitionFiles) -> Result<(), LogError> {
+        let Some((first_base, _)) = files.segments.first() else { return Ok(()) };
+        // Retention may have passed the recovery point.
+        self.recovery_point = self.recovery_point.max(*first_base);
+        let first = files.segments.partition_point(|(base, _)| *base <= self.recovery_point) - 1;
+        for (index, (base, size_bytes)) in files.segments[..first].iter().enumerate() {
+            let extent = Extent { size_bytes: *size_bytes, next_offset: files.segments[index + 1].0 };
+            let segment = Segment::sealed(self.home.clone(), *base, extent);
+            self.segments.push(Found { segment, tail: None });
+        }
+        if first + 1 == files.segments.len() && self.open_without_scan(files.segments[first])? {
+            return self.load_producers();
+        }
+        self.load_producers()?;
+        self.is_dirty = true;
+        self.scan_segments(files, first)
+    }
+
+    /// Takes the last segment as it is, if its index says that it ends at the recovery point.
+    fn open_without_scan(&mut self, (base, size_bytes): (Offset, u64)) -> Result<bool, LogError> {
+        if !self.is_trusted {
+            return Ok(false);
+        }
+        let segment = Segment::open(self.home.clone(), base);
+        let extent = Extent { size_bytes, next_offset: self.recovery_point };
+        let Some(entry) = segment.load_if_ends_at(extent)? else { return Ok(false) };
+        let cursor = IndexCursor::at(base, entry, self.config.index_interval_bytes);
+        self.segments.push(Found { segment, tail: Some(Tail { cursor, end: self.recovery_point }) });
+        Ok(true)
+    }
+
+    /// Scans from the recovery point on. What follows the first damage goes.
+    fn scan_segments(&mut self, files: &PartitionFiles, first: usize) -> Result<(), LogError> {
+        for index in first..files.segments.len() {
+            let (base, size_bytes) = files.segments[index];
+            let next_base = files.segments.get(index + 1).map(|(base, _)| *base);
+            let end = self.scan_segment(base, size_bytes, next_base.is_some())?;
+            let (SegmentEnd::Whole(end_offset) | SegmentEnd::Cut(end_offset)) = end;
+            if let (SegmentEnd::Whole(_), Some(next)) = (&end, next_base)
+                && self.joins(end_offset, next)
+            {
+                self.seal_last(next)?;
+                continue;
+            }
+            self.check_reaches(end_offset, base)?;
+            if next_base.is_some() && !self.is_trusted {
+                let what = format!("ends at offset {end_offset}, and segments follow");
+                return Err(LogError::corrupt(&self.home.log_path(base), size_bytes, what));
+            }
+            return self.remove_segments(&files.segments[index + 1..]);
+        }
+        Ok(())
+    }
+
+    /// Whether a segment that ends at `end` goes on in one that begins at `next`. Gaps come from compaction, which
+    /// stays below the recovery point; without a checkpoint that can be anywhere.
+    fn joins(&self, end: Offset, next: Offset) -> bool {
+        end == next || (!self.is_trusted && end < next)
+    }
+
+    /// A log that ends below the recovery point has lost what was synced.
+    fn check_reaches(&self, end: Offset, base: Offset) -> Result<(), LogError> {
+        if end >= self.recovery_point {
+            return Ok(());
+        }
+        let what = format!("ends at offset {end}, where offsets up to {} were synced", self.recovery_point);
+        Err(LogError::corrupt(&self.home.log_path(base), 0, what))
+    }
+
+    fn seal_last(&mut self, next_offset: Offset) -> Result<(), LogError> {
+        let Some(Found { segment, tail: Some(tail) }) = self.segments.last_mut() else { return Ok(()) };
+        if let Some(entry) = tail.cursor.end_entry(next_offset) {
+            segment.push_entry(entry);
+        }
+        segment.store_tail()?;
+        segment.seal(Extent { size_bytes: tail.cursor.position, next_offset });
+        Ok(())
+    }
+
+    /// Scans one segment from the last boundary below the recovery point, and rebuilds its index from there on.
+    fn scan_segment(
+        &mut self,
+        base: Offset,
+        size_bytes: u64,
+        has_next: bool,
+    ) -> Result<SegmentEnd, LogError> {
+        let segment = Segment::open(self.home.clone(), base);
+        let known_relative = self.recovery_point.0 - base.0;
+        let is_trusted = self.is_trusted;
+        let entry = segment.load_trusted(|entry| {
+            is_trusted
+                && i64::from(entry.relative_offset) <= known_relative
+                && u64::from(entry.position) <= size_bytes
+        })?;
+        segment.cut_index_file()?;
+        let mut cursor = IndexCursor::at(base, entry, self.config.index_interval_bytes);
+        let file = segment.log_file()?;
+        let expected = base.plus(i64::from(entry.relative_offset));
+        let mut scan = BatchScan::new(&*file, base, expected, u64::from(entry.position), size_bytes);
+        let damage = loop {
+            let before = scan.expected();
+            match scan.next_batch() {
+                Ok(None) => break None,
+                Ok(Some(batch)) => match self.check_batch(&batch, before) {
+                    Ok(()) => self.take(&segment, &mut cursor, &batch),
+                    Err(what) => break Some((batch.position, what, before)),
+                },
+                Err(ScanStop::Damage { position, what }) => break Some((position, what, before)),
+                Err(stop) => return Err(segment.scan_failed(stop)),
+            }
+        };
+        let end = match damage {
+            None => SegmentEnd::Whole(scan.expected()),
+            Some((position, what, expected)) => {
+                self.check_may_cut(&segment, &mut scan, position, &what, expected, has_next)?;
+                cut(&segment, position, &what)?;
+                SegmentEnd::Cut(expected)
+            }
+        };
+        let (SegmentEnd::Whole(offset) | SegmentEnd::Cut(offset)) = end;
+        self.segments.push(Found { segment, tail: Some(Tail { cursor, end: offset }) });
+        Ok(end)
+    }
+
+    /// What a batch must satisfy beyond its own CRC. Gaps occur only where compaction was, which is below the
+    /// recovery point.
+    fn check_batch(&self, batch: &ScannedBatch, expected: Offset) -> Result<(), String> {
+        let header = &batch.header;
+        if self.is_trusted && expected >= self.recovery_point && header.base_offset() != expected {
+            return Err(format!("offset {} where {expected} must come", header.base_offset()));
+        }
+        let newest = self.epochs.latest().map_or(LeaderEpoch(0), |entry| entry.epoch);
+        if header.base_offset() >= self.recovery_point && header.leader_epoch() < newest {
+            return Err(format!("leader epoch {} after {}", header.leader_epoch().0, newest.0));
+        }
+        Ok(())
+    }
+
+    fn check_may_cut(
+        &self,
+        segment: &Segment,
+        scan: &mut BatchScan<'_>,
+        position: u64,
+        what: &str,
+        expected: Offset,
+        has_next: bool,
+    ) -> Result<(), LogError> {
+        let corrupt = |what: &str| Err(LogError::corrupt(&segment.log_path(), position, what));
+        if expected < self.recovery_point {
+            return corrupt(what);
+        }
+        if self.is_trusted {
+            return Ok(());
+        }
+        let follows = has_next || scan.skip_damage().map_err(|stop| segment.scan_failed(stop))?;
+        if follows { corrupt(&format!("{what}, and intact batches follow")) } else { Ok(()) }
+    }
+
+    /// Takes a batch into index, epochs and producers.
+    fn take(&mut self, segment: &Segment, cursor: &mut IndexCursor, batch: &ScannedBatch) {
+        if let Some(entry) = cursor.entry_due(batch.header.base_offset()) {
+            segment.push_entry(entry);
+        }
+        cursor.pass(&batch.header, &batch.stamp);
+        if batch.header.base_offset() >= self.recovery_point {
+            self.epochs.assign(batch.header.leader_epoch(), batch.header.base_offset());
+            record_producer(&mut self.producers, &batch.header, self.now);
+        }
+    }
+
+    /// Removes the segments behind a cut.
+    fn remove_segments(&self, segments: &[(Offset, u64)]) -> Result<(), LogError> {
+        for (base, _) in segments {
+            for path in [self.home.log_path(*base), self.home.index_path(*base)] {
+                tracing::warn!(path = %path.display(), "removed: it lies behind a torn tail");
+                partition_files::remove(&self.home, &path)?;
+            }
+        }
+        if segments.is_empty() {
+            return Ok(());
+        }
+        self.home.fs.sync_dir(&self.home.dir).map_err(|error| LogError::io(&self.home.dir, error))
+    }
+
+    /// The producers as of the recovery point: from the snapshot, or from the headers of the whole log.
+    fn load_producers(&mut self) -> Result<(), LogError> {
+        let Some(offset) = self.checkpoint.producers_at else { return Ok(()) };
+        let path = self.home.dir.join(snapshot_file(offset));
+        let bytes = riverrun_env::read_whole(&*self.home.fs, &path, SNAPSHOT_BYTES_MAX);
+        let decoded = bytes.map_err(|error| error.to_string()).and_then(|bytes| {
+            decode_snapshot(&bytes, self.home.partition, offset).map_err(|error| error.to_string())
+        });
+        match decoded {
+            Ok(producers) => self.producers = producers,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "producers are rebuilt from the log");
+                self.rebuild_producers()?;
+                self.is_dirty = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn rebuild_producers(&mut self) -> Result<(), LogError> {
+        let files = partition_files::list(&self.home)?;
+        for (base, size_bytes) in files.segments {
+            let segment = Segment::open(self.home.clone(), base);
+            let file = segment.log_file()?;
+            let mut position = 0;
+            while position < size_bytes {
+                let header = segment.header_at(&*file, position, size_bytes)?;
+                if header.base_offset() >= self.recovery_point {
+                    return Ok(());
+                }
+                record_producer(&mut self.producers, &header, self.now);
+                position += header.size_bytes() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the index of the last segment and puts everything together.
+    fn finish(mut self, snapshots: Vec<Offset>) -> Result<OpenLog, LogError> {
+        let end = self.close_index()?;
+        let log_start = self
+            .checkpoint
+            .log_start
+            .max(self.segments.first().map_or(Offset::ZERO, |first| first.segment.base_offset));
+        let (active, end) = if end < log_start {
+            (Some(self.start_over(log_start)?), log_start)
+        } else {
+            (self.take_active()?, end)
+        };
+        self.epochs.truncate_end(end);
+        self.epochs.truncate_start(log_start);
+        let view = self.view(log_start, end, active.as_ref())?;
+        let appender = Appender {
+            active,
+            next_offset: end,
+            recovery_point: self.recovery_point.min(end),
+            is_dirty: self.is_dirty,
+            is_retired: false,
+            snapshots,
+        };
+        if self.is_dirty {
+            self.log.dir.mark_dirty(self.log.id);
+        }
+        Ok(OpenLog::new(OpenParts {
+            home: self.home,
+            appender,
+            view,
+            epochs: self.epochs,
+            producers: self.producers,
+            first_dirty: self.checkpoint.first_dirty,
+        }))
+    }
+
+    /// Writes the last segment's index to its end; returns the log end.
+    fn close_index(&mut self) -> Result<Offset, LogError> {
+        let Some(Found { segment, tail: Some(tail) }) = self.segments.last_mut() else {
+            return Ok(self.checkpoint.log_start);
+        };
+        if let Some(entry) = tail.cursor.end_entry(tail.end) {
+            segment.push_entry(entry);
+        }
+        segment.store_tail()?;
+        Ok(tail.end)
+    }
+
+    /// Appends go on in the last segment.
+    fn take_active(&mut self) -> Result<Option<ActiveSegment>, LogError> {
+        let Some(Found { segment, tail: Some(tail) }) = self.segments.pop() else { return Ok(None) };
+        let first_timestamp = segment.first_timestamp(tail.cursor.position)?;
+        Ok(Some(self.activate(Arc::new(segment), tail.cursor, first_timestamp)?))
+    }
+
+    fn activate(
+        &self,
+        segment: Arc<Segment>,
+        cursor: IndexCursor,
+        first_timestamp: Option<TimestampMs>,
+    ) -> Result<ActiveSegment, LogError> {
+        Ok(ActiveSegment {
+            file: segment.log_file()?,
+            segment,
+            cursor,
+            first_timestamp,
+            opened_at: self.now,
+            jitter_ms: self.log.dir.jitter_ms(self.config.segment_jitter_ms),
+        })
+    }
+
+    /// The log ends below its start: its end was lost with the power, after records up to beyond it had been
+    /// deleted on request. Nothing that is left may be seen, and offsets go on at the start.
+    fn start_over(&mut self, log_start: Offset) -> Result<ActiveSegment, LogError> {
+        self.is_dirty = true;
+        let old: Vec<_> = self.segments.drain(..).map(|found| (found.segment.base_offset, 0)).collect();
+        let segment = Arc::new(Segment::create(self.home.clone(), log_start)?);
+        self.remove_segments(&old)?;
+        let cursor = IndexCursor::at(log_start, IndexEntry::START, self.config.index_interval_bytes);
+        self.activate(segment, cursor, None)
+    }
+
+    fn view(
+        &mut self,
+        log_start: Offset,
+        end: Offset,
+        active: Option<&ActiveSegment>,
+    ) -> Result<View, LogError> {
+        let mut segments: Vec<_> = self.segments.drain(..).map(|found| Arc::new(found.segment)).collect();
+        let sealed_bytes =
+            segments.iter().filter_map(|segment| segment.extent()).map(|extent| extent.size_bytes).sum();
+        segments.extend(active.map(|active| active.segment.clone()));
+        Ok(View {
+            segments: Arc::new(segments),
+            log_start,
+            end,
+            last_bytes: active.map_or(0, |active| active.cursor.position),
+            last_max_timestamp: active.map_or(TimestampMs::NONE, |active| active.cursor.max_timestamp),
+            sealed_bytes,
+            latest_epoch: self.epochs.latest().map(|entry| entry.epoch),
+            generation: 0,
+        })
+    }
+}
+
+/// Cuts the file at the end of its intact part. Durable when it returns, so that what was cut cannot come back
+/// under later appends.
+fn cut(segment: &Segment, position: u64, what: &str) -> Result<(), LogError> {
+    let path = segment.log_path();
+    tracing::warn!(path = %path.display(), position, what, "cut a torn tail");
+    let file = segment.log_file()?;
+    file.set_len(position).and_then(|()| file.sync_data()).map_err(|error| LogError::io(&path, error))
+}
+
+/// Remembers what a batch says about its producer.
+fn record_producer(producers: &mut ProducerStates, header: &BatchHeader, now: TimestampMs) {
+    if !header.has_producer_id() {
+        return;
+    }
+    let batch = SequencedBatch {
+        producer_id: header.producer_id(),
+        epoch: header.producer_epoch(),
+        first_sequence: header.base_sequence(),
+        last_sequence: header.last_sequence(),
+    };
+    let place = BatchPlace {
+        base_offset: header.base_offset(),
+        last_offset: header.last_offset(),
+        timestamp: header.max_timestamp(),
+    };
+    producers.record(batch, place, now);
+}

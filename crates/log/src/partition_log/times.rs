@@ -1,0 +1,92 @@
+//! Finding records by time: `ListOffsets` with a timestamp, and with "the largest timestamp".
+
+use riverrun_records::UnverifiedBatch;
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+
+use super::PartitionLog;
+use super::open::{OpenLog, View};
+use crate::error::LogError;
+use crate::segment::Segment;
+
+/// A record found by time: its timestamp, its offset, and the epoch in which it was appended.
+type Found = (TimestampMs, Offset, LeaderEpoch);
+
+impl PartitionLog {
+    /// The first record, in the order of offsets, whose timestamp is `timestamp` or later; none if there is none.
+    pub fn offset_for_timestamp(&self, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
+        let log = self.open()?;
+        log.find_in_view(&log.view(), timestamp)
+    }
+
+    /// The first record with the largest timestamp of the log; none if the log is empty.
+    pub fn max_timestamp(&self) -> Result<Option<Found>, LogError> {
+        let log = self.open()?;
+        let view = log.view();
+        let mut largest = TimestampMs::NONE;
+        for index in 0..view.segments.len() {
+            largest = largest.max(view.max_timestamp(index)?);
+        }
+        if largest == TimestampMs::NONE {
+            return Ok(None);
+        }
+        log.find_in_view(&view, largest)
+    }
+}
+
+impl OpenLog {
+    fn find_in_view(&self, view: &View, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
+        for (index, segment) in view.segments.iter().enumerate() {
+            if view.max_timestamp(index)? < timestamp {
+                continue;
+            }
+            let size = view.extent(index).size_bytes;
+            if let Some(found) = find_in_segment(segment, size, timestamp, view.log_start)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn find_in_segment(
+    segment: &Segment,
+    size_bytes: u64,
+    timestamp: TimestampMs,
+    log_start: Offset,
+) -> Result<Option<Found>, LogError> {
+    let log = segment.log_file()?;
+    // Nothing before this boundary is late enough.
+    let entry = segment.last_entry_where(|entry| entry.max_timestamp < timestamp)?;
+    let mut position = u64::from(entry.position);
+    while position < size_bytes {
+        let header = segment.header_at(&*log, position, size_bytes)?;
+        if header.max_timestamp() >= timestamp && header.last_offset() >= log_start {
+            let mut bytes = vec![0; header.size_bytes()];
+            log.read_exact_at(&mut bytes, position)
+                .map_err(|error| LogError::io(&segment.log_path(), error))?;
+            let found = find_in_batch(&bytes, timestamp, log_start);
+            let corrupt = |error| LogError::corrupt(&segment.log_path(), position, format!("{error}"));
+            if let Some(found) = found.map_err(corrupt)? {
+                return Ok(Some(found));
+            }
+        }
+        position += header.size_bytes() as u64;
+    }
+    Ok(None)
+}
+
+fn find_in_batch(
+    bytes: &[u8],
+    timestamp: TimestampMs,
+    log_start: Offset,
+) -> Result<Option<Found>, riverrun_records::BatchError> {
+    let batch = UnverifiedBatch::only(bytes)?.verify()?;
+    let records = batch.records()?;
+    for record in &records {
+        let record = record?;
+        if record.timestamp >= timestamp && record.offset >= log_start {
+            return Ok(Some((record.timestamp, record.offset, batch.leader_epoch())));
+        }
+    }
+    Ok(None)
+}

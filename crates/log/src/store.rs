@@ -1,0 +1,139 @@
+//! All logs of one server: its log dirs, and the partitions in them.
+//!
+//! Opening the store costs the same for ten partitions as for ten thousand, apart from reading the checkpoints,
+//! and it does not matter how the server stopped: partitions are opened, and recovered, at their first use.
+//! Threads belong to the caller, who calls [`LogStore::checkpoint`] and [`LogStore::close_idle`] now and then.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_env::Env;
+use riverrun_types::{LeaderEpoch, NodeId, PartitionId};
+
+use crate::config::LogConfig;
+use crate::error::LogError;
+use crate::log_dir::LogDir;
+use crate::partition_log::PartitionLog;
+
+/// Who opens the store. A log dir is stamped with both at its first use and refuses others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// The cluster's id: up to 256 bytes.
+    pub cluster_id: String,
+    /// The node's id.
+    pub node_id: NodeId,
+}
+
+/// The size of one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionSize {
+    /// The partition.
+    pub id: PartitionId,
+    /// Bytes of its segments.
+    pub size_bytes: u64,
+}
+
+/// The log dirs of one server.
+///
+/// Invariants: every dir is locked by this process until the store is closed or dropped. Dropping syncs nothing.
+#[derive(Debug)]
+pub struct LogStore {
+    dirs: Vec<Arc<LogDir>>,
+}
+
+impl LogStore {
+    /// Opens the log dirs and makes those that are not there.
+    pub fn open(env: &Env, dirs: &[PathBuf], options: &StoreOptions) -> Result<Self, LogError> {
+        let open = |path: &PathBuf| LogDir::open(env.clone(), path, options).map(Arc::new);
+        Ok(Self { dirs: dirs.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// Number of log dirs.
+    pub fn dir_count(&self) -> usize {
+        self.dirs.len()
+    }
+
+    /// Path of a log dir.
+    pub fn dir_path(&self, dir_index: usize) -> &Path {
+        self.dirs[dir_index].path()
+    }
+
+    /// A log dir's own id, which stays when it is mounted elsewhere.
+    pub fn dir_id(&self, dir_index: usize) -> [u8; 16] {
+        self.dirs[dir_index].id()
+    }
+
+    /// Whether every log dir was closed in order when it was used last.
+    pub fn was_clean(&self) -> bool {
+        self.dirs.iter().all(|dir| dir.was_clean())
+    }
+
+    /// Why a log dir has failed, if it has.
+    pub fn dir_failure(&self, dir_index: usize) -> Option<LogError> {
+        self.dirs[dir_index].check_usable().err()
+    }
+
+    /// The log dir that holds a partition, if one does.
+    pub fn find(&self, id: PartitionId) -> Result<Option<usize>, LogError> {
+        for (index, dir) in self.dirs.iter().enumerate() {
+            if dir.holds(id)? {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The handle of a partition in log dir `dir_index`. Free of cost: files are opened at the first use, and then
+    /// damage is found. A handle that exists gets the new options and the new epoch.
+    pub fn partition(
+        &self,
+        id: PartitionId,
+        dir_index: usize,
+        config: Arc<LogConfig>,
+        epoch: LeaderEpoch,
+    ) -> Result<Arc<PartitionLog>, LogError> {
+        let dir = &self.dirs[dir_index];
+        dir.check_open()?;
+        Ok(dir.partition(id, config, epoch))
+    }
+
+    /// Removes a partition and its files. Whoever holds the handle gets [`LogError::Deleted`].
+    pub fn delete(&self, id: PartitionId, dir_index: usize) -> Result<(), LogError> {
+        self.dirs[dir_index].delete(id)
+    }
+
+    /// Partitions that log dir `dir_index` remembers from checkpoints, for finding those that no topic has any more.
+    pub fn known_partitions(&self, dir_index: usize) -> Vec<PartitionId> {
+        self.dirs[dir_index].known_partitions()
+    }
+
+    /// Syncs each log dir in which something has changed, and remembers how far its partitions are synced: that much
+    /// needs no recovery. Every dir is tried; the first error is returned.
+    pub fn checkpoint(&self) -> Result<(), LogError> {
+        self.for_each(|dir| dir.checkpoint(false))
+    }
+
+    /// Closes the files of partitions that nobody has used for `older_than` and that a checkpoint has covered;
+    /// returns how many partitions were closed. Handles stay valid.
+    pub fn close_idle(&self, older_than: Duration) -> usize {
+        self.dirs.iter().map(|dir| dir.close_idle(older_than)).sum()
+    }
+
+    /// Sizes of all partitions of a log dir that have a handle. Opens none of them.
+    pub fn partition_sizes(&self, dir_index: usize) -> Vec<PartitionSize> {
+        let handles = self.dirs[dir_index].handles();
+        handles.iter().map(|log| PartitionSize { id: log.id(), size_bytes: log.size_bytes() }).collect()
+    }
+
+    /// Checkpoints everything, closes all files and lets go of the log dirs: the next start finds nothing to
+    /// recover. Handles answer [`LogError::Closed`] from now on.
+    pub fn close(&self) -> Result<(), LogError> {
+        self.for_each(|dir| dir.close())
+    }
+
+    fn for_each(&self, action: impl Fn(&LogDir) -> Result<(), LogError>) -> Result<(), LogError> {
+        let results: Vec<_> = self.dirs.iter().map(|dir| action(dir)).collect();
+        results.into_iter().collect()
+    }
+}
