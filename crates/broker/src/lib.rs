@@ -1,1 +1,36 @@
-//! Riverrun broker.
+//! The Riverrun server: listeners, handlers, metadata, metrics.
+//!
+//! [`Server`] is the door: it starts with a [`config::BrokerConfig`], or in a test of someone's project with
+//! nothing at all, and stops cleanly. Only this crate turns errors of the parts into Kafka's error codes.
+//!
+//! ```
+//! let server = riverrun_broker::Server::builder().start()?;
+//! assert!(server.bootstrap().starts_with("127.0.0.1:"));
+//! server.stop()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod admin;
+mod broker;
+mod cleaner;
+pub mod config;
+mod context;
+mod error;
+mod fetch;
+mod groups;
+mod handlers;
+mod log_limit;
+mod metadata;
+mod metrics;
+mod net;
+mod partitions;
+mod router;
+mod server;
+mod shutdown;
+mod start;
+mod topics;
+mod upkeep;
+
+pub use metadata::MetadataError;
+pub use server::{Server, ServerBuilder, StopError};
+pub use start::StartError;

@@ -5,6 +5,7 @@
 //! ([`docs`]). An unknown name, a value out of range, and a value that this server cannot honour are errors that
 //! name option, value and what is allowed; nothing is taken and ignored.
 
+mod alter;
 mod broker;
 mod definition;
 pub mod describe;
@@ -20,6 +21,7 @@ mod server;
 mod topic;
 mod upkeep;
 
+pub use alter::{ConfigChange, alter_topic_configs};
 pub use broker::{BrokerConfig, Settings, check_topic_configs, definition as broker_definition};
 pub use definition::{Accept, Kind, OptionDef};
 pub use error::{ConfigError, Origin};

@@ -105,6 +105,12 @@ pub enum MetadataError {
     /// The change is larger than a metadata file takes at once.
     #[error("the request changes too much at once; split it")]
     TooLarge,
+    /// The topic of group offsets cannot be made.
+    #[error("the topic of group offsets cannot be made: {0}")]
+    OffsetsTopic(String),
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
     /// An earlier write or sync failed, so nobody knows what the disk holds; only a restart finds out.
     #[error("metadata cannot change until the server is restarted, because a write failed before: {0}")]
     Poisoned(String),
@@ -120,7 +126,7 @@ impl MetadataError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ErrorKind::Retry,
-            Self::InUse(_) => ErrorKind::Retry,
+            Self::InUse(_) | Self::Stopping => ErrorKind::Retry,
             Self::TooLarge => ErrorKind::FixRequest,
             _ => ErrorKind::GiveUp,
         }

@@ -63,6 +63,7 @@ pub struct Image {
     node_id: NodeId,
     epoch: LeaderEpoch,
     producer_ids_end: i64,
+    topics_generation: u64,
     log_dirs: Vec<LogDir>,
     by_name: ShardedMap<Arc<str>, Arc<Topic>>,
     by_id: ShardedMap<TopicId, Arc<Topic>>,
@@ -76,6 +77,7 @@ impl Image {
             node_id: NodeId(head.node_id),
             epoch: LeaderEpoch(0),
             producer_ids_end: 0,
+            topics_generation: 0,
             log_dirs: Vec::new(),
             by_name: ShardedMap::new(),
             by_id: ShardedMap::new(),
@@ -130,6 +132,11 @@ impl Image {
         self.log_dirs.iter().map(|dir| dir.partition_count).sum()
     }
 
+    /// Changes whenever a topic is made, deleted or gains partitions.
+    pub(crate) fn topics_generation(&self) -> u64 {
+        self.topics_generation
+    }
+
     /// The log dirs; a partition names one by its index.
     pub fn log_dirs(&self) -> &[LogDir] {
         &self.log_dirs
@@ -147,6 +154,12 @@ impl Image {
 
     /// The image after one more record, or why the record does not fit.
     pub(crate) fn apply(&mut self, record: Record) -> Result<(), String> {
+        if matches!(
+            record,
+            Record::TopicCreated { .. } | Record::TopicDeleted { .. } | Record::PartitionsAdded { .. }
+        ) {
+            self.topics_generation += 1;
+        }
         match record {
             Record::NodeStarted { epoch } if epoch > self.epoch.0 => self.epoch = LeaderEpoch(epoch),
             Record::NodeStarted { epoch } => {

@@ -15,10 +15,14 @@ mod placement;
 mod records;
 mod shards;
 mod store;
+#[cfg(test)]
+pub(crate) mod testing;
 
+pub(crate) use draft::random_id;
 pub use draft::{Draft, NewTopic};
 pub use error::{MetadataError, TopicError};
 pub use frames::FrameError;
 pub use image::{Image, LogDir, Topic};
+pub(crate) use names::check_name;
 pub use names::{OFFSETS_TOPIC, is_internal};
 pub use store::{Store, StoreOptions};

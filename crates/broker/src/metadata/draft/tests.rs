@@ -2,15 +2,7 @@ use riverrun_env::sim::SimEnv;
 
 use super::*;
 use crate::metadata::records::Head;
-
-fn image(dirs: usize) -> Image {
-    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0 };
-    let mut image = Image::new(&head);
-    for index in 0..dirs {
-        image.apply(Record::LogDirAdded { id: index.to_string(), path: format!("/{index}") }).expect("fits");
-    }
-    image
-}
+use crate::metadata::testing::image;
 
 fn new(name: &str, partition_count: i32) -> NewTopic {
     NewTopic { name: name.into(), partition_count, configs: TopicOverrides::new() }

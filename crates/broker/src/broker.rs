@@ -1,0 +1,126 @@
+//! The server's state, shared by all its connections and tasks.
+//!
+//! Owns nothing but the parts and the paths between them: a topic's name or id to its entry in the image, and a
+//! partition of that to the live partition.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use riverrun_env::Env;
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendOptions, LogStore};
+use riverrun_protocol::ErrorCode;
+use riverrun_types::{LeaderEpoch, NodeId, Offset, PartitionId, TopicId};
+
+use crate::config::{BrokerConfig, Listener};
+use crate::context::RequestContext;
+use crate::error;
+use crate::fetch::session::SessionCache;
+use crate::groups::Groups;
+use crate::metadata::{self, Image, Topic};
+use crate::metrics::SharedMetrics;
+use crate::net::budget::MemoryBudget;
+use crate::partitions::{Partition, Partitions, Placement};
+
+/// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TopicKey<'a> {
+    Name(&'a str),
+    Id(TopicId),
+}
+
+/// Memory that requests and responses of all connections may hold.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    pub(crate) requests: Arc<MemoryBudget>,
+    pub(crate) responses: Arc<MemoryBudget>,
+}
+
+/// All parts of one running server.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) env: Env,
+    pub(crate) config: Arc<BrokerConfig>,
+    pub(crate) metadata: metadata::Store,
+    pub(crate) logs: Arc<LogStore>,
+    pub(crate) partitions: Partitions,
+    pub(crate) groups: Groups,
+    pub(crate) fetch_sessions: SessionCache,
+    pub(crate) budgets: Budgets,
+    pub(crate) metrics: SharedMetrics,
+    /// What clients of each listener are told; set once the listeners are bound and ports are known.
+    pub(crate) advertised: OnceLock<Vec<Listener>>,
+}
+
+impl Broker {
+    /// This node.
+    pub(crate) fn node_id(&self) -> NodeId {
+        NodeId(self.config.server.node_id)
+    }
+
+    /// The leader epoch of every partition: this node's start count.
+    pub(crate) fn epoch(&self) -> LeaderEpoch {
+        self.partitions.epoch()
+    }
+
+    /// The address that this client is to use for us.
+    pub(crate) fn endpoint(&self, context: &RequestContext) -> (String, i32) {
+        let named = |listener: &&Listener| *listener.name == *context.connection.listener;
+        let advertised = self.advertised.get().and_then(|all| all.iter().find(named));
+        advertised.map_or_else(Default::default, |listener| (listener.host.clone(), i32::from(listener.port)))
+    }
+
+    /// The topic that a request names.
+    pub(crate) fn topic<'i>(&self, image: &'i Image, key: TopicKey<'_>) -> Result<&'i Arc<Topic>, ErrorCode> {
+        match key {
+            TopicKey::Name(name) => image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+            TopicKey::Id(id) => image.topic_by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID),
+        }
+    }
+
+    /// A live partition of a topic, opened at its first touch.
+    pub(crate) fn partition(&self, topic: &Topic, index: i32) -> Result<Arc<Partition>, ErrorCode> {
+        let dir = topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let id = PartitionId { topic: topic.id, index };
+        if let Some(partition) = self.partitions.get(id) {
+            return Ok(partition);
+        }
+        let options = self.config.topic_options(&topic.configs);
+        let placement = Placement {
+            id,
+            dir,
+            config: Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)),
+            level: options.durability,
+        };
+        self.partitions.open(&placement).map_err(|error| {
+            tracing::error!(topic = %topic.name, partition = index, %error, "a partition cannot be opened");
+            error::log_error(&error)
+        })
+    }
+
+    /// The end of what readers of a partition may see, if it can be opened.
+    pub(crate) fn end_offset(&self, topic: &Topic, index: i32) -> Option<Offset> {
+        self.partition(topic, index).ok().map(|partition| partition.high_watermark())
+    }
+
+    /// Whether the epoch that a client believes in is ours (KIP-320). Clients that do not check send -1.
+    pub(crate) fn check_epoch(&self, believed: LeaderEpoch) -> Result<(), ErrorCode> {
+        match believed {
+            LeaderEpoch(..0) => Ok(()),
+            epoch if epoch < self.epoch() => Err(ErrorCode::FENCED_LEADER_EPOCH),
+            epoch if epoch > self.epoch() => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
+            _ => Ok(()),
+        }
+    }
+
+    /// How a client's batch is appended now.
+    pub(crate) fn append_options(&self) -> AppendOptions {
+        AppendOptions { origin: AppendOrigin::Client, now: self.env.clock.wall() }
+    }
+
+    /// What keeps the server from its work, for `/health`.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let failed = self.partitions.all().into_iter().find_map(|partition| partition.log.failure())?;
+        Some(failed.to_string())
+    }
+}

@@ -1,0 +1,123 @@
+//! Changes to a topic's own configs, as IncrementalAlterConfigs asks for them (KIP-339).
+//!
+//! Pure: configs and changes in, checked configs out, or a sentence for the client that says why not.
+
+use super::broker::{BrokerConfig, check_topic_configs};
+use super::definition::{Kind, split_list};
+use super::topic::{self, TopicOverrides};
+
+/// What happens to one config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigChange {
+    /// It gets this value.
+    Set(String),
+    /// The topic sets it no more.
+    Delete,
+    /// These items are added to the list that holds now.
+    Append(String),
+    /// These items are taken out of the list that holds now.
+    Subtract(String),
+}
+
+/// The configs after `changes`. They are right, alone and against each other, or nothing is changed.
+pub fn alter_topic_configs(
+    config: &BrokerConfig,
+    current: &TopicOverrides,
+    changes: &[(String, ConfigChange)],
+) -> Result<TopicOverrides, String> {
+    let mut altered = current.clone();
+    for (at, (name, change)) in changes.iter().enumerate() {
+        if changes[..at].iter().any(|(earlier, _)| earlier == name) {
+            return Err(format!("Error due to duplicate config keys: {}", name.escape_debug()));
+        }
+        let value = match change {
+            ConfigChange::Set(value) => Some(value.trim().to_owned()),
+            ConfigChange::Delete => None,
+            ConfigChange::Append(items) => Some(with_items(&list(config, current, name)?, items)),
+            ConfigChange::Subtract(items) => Some(without_items(&list(config, current, name)?, items)),
+        };
+        match value {
+            Some(value) => _ = altered.insert(name.clone(), value),
+            None => _ = altered.remove(name),
+        }
+    }
+    check_topic_configs(config, &altered)?;
+    Ok(altered)
+}
+
+/// The list that holds now for a config, the topic's own or what it falls back to.
+fn list(config: &BrokerConfig, current: &TopicOverrides, name: &str) -> Result<String, String> {
+    let def = topic::definition(name).filter(|def| matches!(def.kind, Kind::List(_) | Kind::Choices(_)));
+    let def = def.ok_or_else(|| {
+        format!("Can't append to or subtract from {}: it is not a list.", name.escape_debug())
+    })?;
+    let server_text = |name: &str| config.settings().get(name);
+    Ok(topic::effective(def, current, &server_text).unwrap_or_default().into_owned())
+}
+
+fn with_items(list: &str, items: &str) -> String {
+    let mut all = split_list(list);
+    for item in split_list(items) {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    all.join(",")
+}
+
+fn without_items(list: &str, items: &str) -> String {
+    let gone = split_list(items);
+    let kept: Vec<_> = split_list(list).into_iter().filter(|item| !gone.contains(item)).collect();
+    kept.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alter(current: &[(&str, &str)], changes: &[(&str, ConfigChange)]) -> Result<Vec<String>, String> {
+        let current = current.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let changes: Vec<_> = changes.iter().map(|(k, c)| ((*k).to_owned(), c.clone())).collect();
+        let altered = alter_topic_configs(&BrokerConfig::default(), &current, &changes)?;
+        Ok(altered.iter().map(|(name, value)| format!("{name}={value}")).collect())
+    }
+
+    fn set(value: &str) -> ConfigChange {
+        ConfigChange::Set(value.to_owned())
+    }
+
+    #[test]
+    fn configs_are_set_and_deleted() {
+        let current = [("retention.ms", "1"), ("segment.ms", "2")];
+        let changes =
+            [("retention.ms", set("5")), ("segment.ms", ConfigChange::Delete), ("retention.bytes", set("7"))];
+        assert_eq!(alter(&current, &changes), Ok(vec!["retention.bytes=7".into(), "retention.ms=5".into()]));
+        assert_eq!(alter(&[], &[("retention.ms", ConfigChange::Delete)]), Ok(vec![]));
+    }
+
+    #[test]
+    fn lists_grow_and_shrink_from_what_holds_now() {
+        let append = |items: &str| ConfigChange::Append(items.to_owned());
+        let subtract = |items: &str| ConfigChange::Subtract(items.to_owned());
+        let policy = |current: &[(&str, &str)], change| alter(current, &[("cleanup.policy", change)]);
+        assert_eq!(policy(&[], append("compact")), Ok(vec!["cleanup.policy=delete,compact".into()]));
+        assert_eq!(policy(&[], append("delete")), Ok(vec!["cleanup.policy=delete".into()]));
+        let both = [("cleanup.policy", "compact,delete")];
+        assert_eq!(policy(&both, subtract("delete")), Ok(vec!["cleanup.policy=compact".into()]));
+        assert_eq!(policy(&both, subtract("delete,compact")), Ok(vec!["cleanup.policy=".into()]));
+    }
+
+    #[test]
+    fn what_does_not_fit_changes_nothing_and_says_why() {
+        for (changes, part) in [
+            (&[("retention.ms", ConfigChange::Append("1".into()))] as &[_], "not a list"),
+            (&[("retention.ms", set("1")), ("retention.ms", set("2"))], "duplicate config keys"),
+            (&[("retention.ms", set("-2"))], "Invalid value -2"),
+            (&[("nonsense", set("1"))], "Unknown topic config name: nonsense"),
+            (&[("cleanup.policy", ConfigChange::Append("truncate".into()))], "cleanup.policy"),
+        ] {
+            let error = alter(&[], changes).expect_err("refused");
+            assert!(error.contains(part), "{changes:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Who asks: what every handler knows about the request's sender, and the one place where it asks for leave.
+//!
+//! Nothing authenticates yet, so every principal is anonymous and [`RequestContext::authorize`] allows
+//! everything. The calls stand in the handlers all the same, so that access control changes this file only.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The identity that a connection has proved, in Kafka's `Type:name` form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    /// The identity of a connection that has not authenticated.
+    pub fn anonymous() -> Self {
+        Self(Arc::from("User:ANONYMOUS"))
+    }
+
+    /// The principal as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What does not change during a connection's life.
+#[derive(Debug)]
+pub struct ConnectionInfo {
+    /// Number of the connection since the server's start.
+    pub id: u64,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// Name of the listener that accepted it: it decides which advertised address the client is told.
+    pub listener: Arc<str>,
+    /// Who it is.
+    pub principal: Principal,
+}
+
+/// What every handler knows about the sender of one request.
+#[derive(Clone, Debug)]
+pub struct RequestContext {
+    /// The connection it came in on.
+    pub connection: Arc<ConnectionInfo>,
+    /// The client's own name for itself; empty if it gave none. Not proved, and escaped wherever it is logged.
+    pub client_id: Arc<str>,
+}
+
+/// What a request wants to do with a resource, in the words of Kafka's ACLs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Fetch records, join a group, commit offsets.
+    Read,
+    /// Produce records.
+    Write,
+    /// Make a topic.
+    Create,
+    /// Delete a topic, records, a group.
+    Delete,
+    /// Change partitions.
+    Alter,
+    /// See that it exists and how it stands.
+    Describe,
+    /// See its configuration.
+    DescribeConfigs,
+    /// Change its configuration.
+    AlterConfigs,
+    /// Obtain a producer id.
+    IdempotentWrite,
+}
+
+/// What an [`Operation`] is done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource<'a> {
+    /// The whole server.
+    Cluster,
+    /// A topic, by name.
+    Topic(&'a str),
+    /// A consumer group, by id.
+    Group(&'a str),
+}
+
+impl RequestContext {
+    /// Whether the sender may do `operation` to `resource`. Allows everything until there is access control.
+    #[expect(clippy::unused_self, reason = "access control decides by the principal of this context")]
+    pub fn authorize(&self, _operation: Operation, _resource: Resource<'_>) -> bool {
+        true
+    }
+
+    /// The client's address as Kafka shows it in group descriptions: `/` and the IP.
+    pub fn client_host(&self) -> String {
+        format!("/{}", self.connection.peer.ip())
+    }
+}

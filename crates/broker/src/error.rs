@@ -1,0 +1,85 @@
+//! The one place where errors of the parts become Kafka's error codes.
+
+use riverrun_log::producer_state::SequenceError;
+use riverrun_log::{AppendError, LogError, ReadError};
+use riverrun_protocol::ErrorCode;
+use riverrun_records::BatchError;
+
+use crate::metadata::{MetadataError, TopicError};
+
+pub(crate) fn append_error(error: &AppendError) -> ErrorCode {
+    match error {
+        AppendError::Batch(error) => batch_error(error),
+        AppendError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
+        AppendError::LargerThanSegment { .. } => ErrorCode::RECORD_LIST_TOO_LARGE,
+        AppendError::Sequence(error) => sequence_error(error),
+        AppendError::Storage(error) => log_error(error),
+    }
+}
+
+fn batch_error(error: &BatchError) -> ErrorCode {
+    match error {
+        BatchError::Corrupt(_) => ErrorCode::CORRUPT_MESSAGE,
+        BatchError::Invalid(_) => ErrorCode::INVALID_RECORD,
+        BatchError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
+        BatchError::UnsupportedMagic(_) => ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        BatchError::UnsupportedCompression(_) => ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
+        BatchError::InvalidTimestamp(_) => ErrorCode::INVALID_TIMESTAMP,
+        BatchError::UnsupportedLevel { .. } | BatchError::CompressFailed(_) => {
+            ErrorCode::UNKNOWN_SERVER_ERROR
+        }
+    }
+}
+
+pub(crate) fn read_error(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
+        ReadError::Storage(error) => log_error(error),
+    }
+}
+
+pub(crate) fn log_error(error: &LogError) -> ErrorCode {
+    match error {
+        LogError::Deleted(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        // A server that stops is a leader that moves: clients look for the next one.
+        LogError::Closed => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        LogError::Io { .. }
+        | LogError::Corrupt { .. }
+        | LogError::Format { .. }
+        | LogError::Foreign { .. }
+        | LogError::Locked { .. }
+        | LogError::DirFailed { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
+    }
+}
+
+fn sequence_error(error: &SequenceError) -> ErrorCode {
+    match error {
+        SequenceError::OutOfOrder { .. } => ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+        SequenceError::InvalidEpoch { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
+    }
+}
+
+pub(crate) fn topic_error(error: &TopicError) -> ErrorCode {
+    match error {
+        TopicError::InvalidName(_) | TopicError::Collides { .. } => ErrorCode::INVALID_TOPIC_EXCEPTION,
+        TopicError::Exists(_) => ErrorCode::TOPIC_ALREADY_EXISTS,
+        TopicError::Unknown => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        TopicError::InvalidPartitions(_) => ErrorCode::INVALID_PARTITIONS,
+        TopicError::TooManyPartitions(_) => ErrorCode::POLICY_VIOLATION,
+    }
+}
+
+/// The code for metadata that could not be changed; logged here, because it is always the server's own trouble.
+pub(crate) fn metadata_error(error: &MetadataError) -> ErrorCode {
+    tracing::error!(%error, "metadata cannot be changed");
+    match error {
+        MetadataError::Stopping => ErrorCode::NOT_CONTROLLER,
+        MetadataError::TooLarge => ErrorCode::POLICY_VIOLATION,
+        _ => ErrorCode::KAFKA_STORAGE_ERROR,
+    }
+}
+
+/// Whether the server should say something in its own log: the client is told anyway, but the disk is ours.
+pub(crate) fn is_our_trouble(code: ErrorCode) -> bool {
+    code == ErrorCode::KAFKA_STORAGE_ERROR || code == ErrorCode::UNKNOWN_SERVER_ERROR
+}

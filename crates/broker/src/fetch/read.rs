@@ -1,0 +1,165 @@
+//! Reading what one fetch may take: partition by partition, within its byte limits.
+
+use std::sync::Arc;
+
+use riverrun_log::{Chunk, ReadError};
+use riverrun_protocol::ErrorCode;
+use riverrun_types::{LeaderEpoch, Offset};
+
+use super::session::{TopicRef, Wanted};
+use crate::broker::{Broker, TopicKey};
+use crate::context::{Operation, RequestContext, Resource};
+use crate::error;
+use crate::metadata::Image;
+use crate::net::response::Part;
+use crate::partitions::{Partition, Waiter};
+
+/// What a fetch may take in all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes in all. The first batch found is returned whole even if it is larger, so that a consumer with small
+    /// limits moves on.
+    pub(crate) bytes_max: usize,
+}
+
+/// What one partition answers.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) error: ErrorCode,
+    pub(crate) high_watermark: Offset,
+    pub(crate) log_start: Offset,
+    /// Where the client's log and ours part (KIP-595), if it asked and they do.
+    pub(crate) diverging: Option<(LeaderEpoch, Offset)>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) bytes: usize,
+}
+
+impl Answer {
+    fn error(error: ErrorCode) -> Self {
+        let unknown = Offset(-1);
+        Self {
+            error,
+            high_watermark: unknown,
+            log_start: unknown,
+            diverging: None,
+            parts: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+/// One pass over all that is wanted.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    /// One for each wanted partition, in order.
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) bytes: usize,
+    /// Whether something is to be said at once, such as an error.
+    pub(crate) urgent: bool,
+}
+
+/// Reads everything once. If `waiter` is given, it is enrolled at each partition *before* that is read, so that
+/// no advance is missed.
+pub(crate) fn read_all(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    wanted: &[Wanted],
+    limits: Limits,
+    waiter: Option<&Arc<Waiter>>,
+) -> Pass {
+    let image = broker.metadata.image();
+    let mut pass = Pass { answers: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
+    for wanted in wanted {
+        let answer = match resolve(broker, context, &image, wanted) {
+            Ok(partition) => {
+                if let Some(waiter) = waiter {
+                    partition.enroll(waiter);
+                }
+                read_one(&partition, wanted, limits.bytes_max.saturating_sub(pass.bytes), pass.bytes == 0)
+            }
+            Err(code) => Answer::error(code),
+        };
+        pass.bytes += answer.bytes;
+        pass.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
+        pass.answers.push(answer);
+    }
+    pass
+}
+
+fn resolve(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    image: &Image,
+    wanted: &Wanted,
+) -> Result<Arc<Partition>, ErrorCode> {
+    let key = match &wanted.partition.topic {
+        TopicRef::Name(name) => TopicKey::Name(name),
+        TopicRef::Id(id) => TopicKey::Id(*id),
+    };
+    let topic = broker.topic(image, key)?;
+    if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
+        return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+    }
+    broker.check_epoch(wanted.current_leader_epoch)?;
+    broker.partition(topic, wanted.partition.index)
+}
+
+fn read_one(partition: &Partition, wanted: &Wanted, bytes_left: usize, first: bool) -> Answer {
+    let high_watermark = partition.high_watermark();
+    match try_read(partition, wanted, high_watermark, bytes_left, first) {
+        Ok(answer) => answer,
+        Err(error) => {
+            let code = error::read_error(&error);
+            if error::is_our_trouble(code) {
+                tracing::error!(partition = %partition.id, %error, "read failed");
+            }
+            // A client that is out of range learns the range with the error.
+            let log_start =
+                Offset(if let ReadError::OutOfRange { log_start, .. } = error { log_start.0 } else { -1 });
+            Answer { high_watermark, log_start, ..Answer::error(code) }
+        }
+    }
+}
+
+fn try_read(
+    partition: &Partition,
+    wanted: &Wanted,
+    high_watermark: Offset,
+    bytes_left: usize,
+    first: bool,
+) -> Result<Answer, ReadError> {
+    if let Some(diverging) = diverging(partition, wanted)? {
+        let log_start = partition.log.log_start_offset()?;
+        return Ok(Answer {
+            high_watermark,
+            log_start,
+            diverging: Some(diverging),
+            ..Answer::error(ErrorCode::NONE)
+        });
+    }
+    let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or_default().min(bytes_left);
+    let slice = partition.log.read(wanted.fetch_offset, bytes_max, high_watermark, first)?;
+    Ok(Answer {
+        error: ErrorCode::NONE,
+        high_watermark,
+        log_start: slice.log_start,
+        diverging: None,
+        parts: slice.chunks.into_iter().map(part).collect(),
+        bytes: slice.len,
+    })
+}
+
+fn diverging(partition: &Partition, wanted: &Wanted) -> Result<Option<(LeaderEpoch, Offset)>, ReadError> {
+    if wanted.last_fetched_epoch.0 < 0 {
+        return Ok(None);
+    }
+    let (epoch, end) = partition.log.epoch_end_offset(wanted.last_fetched_epoch)?;
+    Ok((epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset).then_some((epoch, end)))
+}
+
+fn part(chunk: Chunk) -> Part {
+    match chunk {
+        Chunk::File { file, position, len } => Part::File { file, position, len },
+        Chunk::Memory(bytes) => Part::Bytes(bytes),
+    }
+}

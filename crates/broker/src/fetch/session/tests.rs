@@ -1,0 +1,104 @@
+use super::*;
+
+const NOW: Duration = Duration::from_secs(1_000);
+
+fn partition(index: i32) -> PartitionRef {
+    PartitionRef { topic: TopicRef::Name(Arc::from("t")), index }
+}
+
+fn wanted(index: i32, offset: i64) -> Wanted {
+    Wanted {
+        partition: partition(index),
+        fetch_offset: Offset(offset),
+        max_bytes: 1_000,
+        current_leader_epoch: LeaderEpoch::UNKNOWN,
+        last_fetched_epoch: LeaderEpoch::UNKNOWN,
+        told: None,
+    }
+}
+
+fn request(session_id: i32, session_epoch: i32, wanted: Vec<Wanted>) -> SessionRequest {
+    SessionRequest { session_id, session_epoch, wanted, forgotten: Vec::new() }
+}
+
+fn indexes(plan: &Plan) -> Vec<i32> {
+    plan.wanted.iter().map(|wanted| wanted.partition.index).collect()
+}
+
+#[test]
+fn a_session_remembers_what_a_client_fetches_and_takes_changes() {
+    let cache = SessionCache::new(10);
+    let full = cache.begin(request(0, 0, vec![wanted(0, 5), wanted(1, 7)]), false, NOW, 42).unwrap();
+    assert_eq!((full.session_id, full.incremental), (42, false));
+    let mut change = request(42, 1, vec![wanted(1, 9), wanted(2, 0)]);
+    change.forgotten = vec![partition(0)];
+    let plan = cache.begin(change, false, NOW, 0).unwrap();
+    assert!(plan.incremental);
+    assert_eq!(indexes(&plan), [1, 2]);
+    assert_eq!(plan.wanted[0].fetch_offset, Offset(9));
+}
+
+#[test]
+fn a_wrong_epoch_or_id_is_refused_and_the_session_goes_on() {
+    let cache = SessionCache::new(10);
+    cache.begin(request(0, 0, vec![wanted(0, 0)]), false, NOW, 7).unwrap();
+    let refused = |id, epoch, by_id| cache.begin(request(id, epoch, vec![]), by_id, NOW, 0).unwrap_err();
+    assert_eq!(refused(8, 1, false), ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
+    assert_eq!(refused(7, 2, false), ErrorCode::INVALID_FETCH_SESSION_EPOCH);
+    assert_eq!(refused(7, 1, true), ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
+    assert!(cache.begin(request(7, 1, vec![]), false, NOW, 0).is_ok());
+}
+
+#[test]
+fn the_final_epoch_ends_a_session() {
+    let cache = SessionCache::new(10);
+    cache.begin(request(0, 0, vec![wanted(0, 0)]), false, NOW, 7).unwrap();
+    let plan = cache.begin(request(7, -1, vec![wanted(0, 0)]), false, NOW, 0).unwrap();
+    assert_eq!((plan.session_id, plan.incremental, cache.len()), (NO_SESSION, false, 0));
+}
+
+#[test]
+fn a_partition_with_records_goes_to_the_end_of_the_order() {
+    let cache = SessionCache::new(10);
+    cache.begin(request(0, 0, vec![wanted(0, 0), wanted(1, 0), wanted(2, 0)]), false, NOW, 7).unwrap();
+    let told = Told { high_watermark: Offset(3), log_start: Offset(0), records: true, error: false };
+    cache.finish(7, [(&partition(0), told)]);
+    let plan = cache.begin(request(7, 1, vec![]), false, NOW, 0).unwrap();
+    assert_eq!(indexes(&plan), [1, 2, 0]);
+    assert_eq!(plan.wanted[2].told, Some((Offset(3), Offset(0))));
+    cache.finish(7, [(&partition(0), Told { error: true, records: false, ..told })]);
+    let plan = cache.begin(request(7, 2, vec![]), false, NOW, 0).unwrap();
+    assert_eq!(plan.wanted[2].told, None, "after an error the client is told again");
+}
+
+#[test]
+fn sessions_are_bounded_and_the_oldest_goes_first() {
+    let cache = SessionCache::new(3);
+    for (second, id) in [(0, 1), (1, 2), (2, 3)] {
+        let at = NOW + Duration::from_secs(second);
+        assert_eq!(
+            cache.begin(request(0, 0, vec![wanted(0, 0)]), false, at, id).unwrap().session_id,
+            id as i32
+        );
+    }
+    let soon = NOW + Duration::from_secs(60);
+    let plan = cache.begin(request(0, 0, vec![wanted(0, 0)]), false, soon, 4).unwrap();
+    assert_eq!(plan.session_id, NO_SESSION, "all slots are in use");
+    let later = NOW + EVICTION_AGE + Duration::from_millis(500);
+    assert_eq!(cache.begin(request(0, 0, vec![wanted(0, 0)]), false, later, 5).unwrap().session_id, 5);
+    assert_eq!(
+        cache.begin(request(1, 1, vec![]), false, later, 0),
+        Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)
+    );
+    assert!(cache.begin(request(2, 1, vec![]), false, later, 0).is_ok());
+    assert_eq!(cache.len(), 3);
+}
+
+#[test]
+fn the_epoch_wraps_to_one() {
+    let cache = SessionCache::new(3);
+    cache.begin(request(0, 0, vec![wanted(0, 0)]), false, NOW, 7).unwrap();
+    cache.sessions.lock().get_mut(&7).unwrap().next_epoch = i32::MAX;
+    assert!(cache.begin(request(7, i32::MAX, vec![]), false, NOW, 0).is_ok());
+    assert!(cache.begin(request(7, 1, vec![]), false, NOW, 0).is_ok());
+}

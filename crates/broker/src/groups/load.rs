@@ -1,0 +1,76 @@
+//! Loading a shard: its partition's records are replayed from the beginning.
+
+use std::sync::Arc;
+
+use riverrun_coordinator::{GroupConfig, Shard};
+use riverrun_log::{LogError, ReadError};
+use riverrun_protocol::ErrorCode;
+use riverrun_records::{BatchError, Batches};
+use riverrun_types::Offset;
+
+use super::Loaded;
+use crate::broker::Broker;
+use crate::metadata::OFFSETS_TOPIC;
+use crate::partitions::Partition;
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 1024 * 1024;
+
+/// Opens partition `index` of `__consumer_offsets` and replays it. Blocks for the disk.
+pub(super) fn load(broker: &Arc<Broker>, index: usize, config: GroupConfig) -> Result<Loaded, ErrorCode> {
+    let image = broker.metadata.image();
+    let topic = image.topic(OFFSETS_TOPIC).ok_or(ErrorCode::NOT_COORDINATOR)?;
+    let number = i32::try_from(index).map_err(|_| ErrorCode::NOT_COORDINATOR)?;
+    let partition = broker.partition(topic, number)?;
+    let mut shard = Shard::new(config);
+    replay(&partition, &mut shard).map_err(|trouble| {
+        tracing::error!(shard = index, %trouble, "the groups of a partition cannot be loaded");
+        ErrorCode::COORDINATOR_NOT_AVAILABLE
+    })?;
+    Ok(Loaded { shard, partition })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("the batch at or after offset {0}: {1}")]
+    Batch(Offset, BatchError),
+    #[error("the file cannot be read: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+fn replay(partition: &Partition, shard: &mut Shard) -> Result<(), LoadError> {
+    let end = partition.log.log_end_offset()?;
+    let mut next = partition.log.log_start_offset()?;
+    while next < end {
+        let slice = partition.log.read(next, READ_BYTES, end, true)?;
+        if slice.len == 0 {
+            break;
+        }
+        for chunk in &slice.chunks {
+            let bytes = chunk.to_bytes()?;
+            for batch in Batches::new(&bytes) {
+                let batch =
+                    batch.and_then(|batch| batch.verify()).map_err(|error| LoadError::Batch(next, error))?;
+                replay_batch(shard, &batch).map_err(|error| LoadError::Batch(batch.base_offset(), error))?;
+                next = batch.last_offset().next();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn replay_batch(shard: &mut Shard, batch: &riverrun_records::Batch<'_>) -> Result<(), BatchError> {
+    for record in &batch.records()? {
+        let record = record?;
+        // Anyone may have produced to the topic: what is no group record is passed over, as in Kafka.
+        let Some(key) = record.key else { continue };
+        if let Err(trouble) = shard.replay(key, record.value) {
+            tracing::warn!(offset = record.offset.0, %trouble, "a record in {OFFSETS_TOPIC} is passed over");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! The shell around the coordinator's shards: it loads them, appends their records, sends their replies, and keeps
+//! their time.
+//!
+//! Guarantees that a reply is sent only after the records of its step, and of every step before it on the same
+//! shard, are in the log. If an append fails, the shard is ahead of its log: it is discarded, what waits for it is
+//! answered with `NOT_COORDINATOR`, and the next request loads it again.
+
+mod batches;
+mod load;
+mod names;
+mod timer;
+mod topics;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use riverrun_coordinator::{
+    GroupConfig, GroupResponse, ReplyToken, RequestContext as GroupContext, Shard, Step,
+};
+use riverrun_protocol::ErrorCode;
+use riverrun_types::TimestampMs;
+use tokio::sync::oneshot;
+
+use crate::broker::Broker;
+use crate::config::BrokerConfig;
+use crate::context::RequestContext;
+use crate::metadata::{Image, OFFSETS_TOPIC};
+use crate::partitions::Partition;
+
+pub(crate) use names::shard_of;
+pub(crate) use timer::run as run_timer;
+pub(crate) use topics::ImageTopics;
+
+/// A shard that is loaded, and the partition that it writes to.
+#[derive(Debug)]
+struct Loaded {
+    shard: Shard,
+    partition: Arc<Partition>,
+}
+
+/// One partition of `__consumer_offsets`.
+///
+/// Invariants: `loading` is held while `state` goes from none to loaded.
+#[derive(Debug, Default)]
+struct Slot {
+    state: Mutex<Option<Loaded>>,
+    loading: tokio::sync::Mutex<()>,
+}
+
+/// A request that waits for its reply.
+#[derive(Debug)]
+struct Waiting {
+    shard: usize,
+    reply: oneshot::Sender<GroupResponse>,
+}
+
+/// All groups of one server.
+///
+/// Invariants: there is one slot for each partition of `__consumer_offsets`, whose number never changes once the
+/// first group was asked for.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    config: GroupConfig,
+    slots: OnceLock<Vec<Slot>>,
+    waiting: Mutex<HashMap<ReplyToken, Waiting>>,
+    next_token: AtomicU64,
+    timer: timer::Alarm,
+}
+
+impl Groups {
+    pub(crate) fn new(config: &BrokerConfig) -> Self {
+        Self {
+            config: group_config(config),
+            slots: OnceLock::new(),
+            waiting: Mutex::default(),
+            next_token: AtomicU64::new(0),
+            timer: timer::Alarm::default(),
+        }
+    }
+
+    /// Runs a request on the shard of `group_id`, and waits for the reply, which may come with a later step.
+    pub(crate) async fn request(
+        &self,
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        version: i16,
+        group_id: &str,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+    ) -> Result<GroupResponse, ErrorCode> {
+        let shard = self.loaded(broker, group_id).await?;
+        let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
+        let (sender, reply) = oneshot::channel();
+        self.waiting.lock().insert(token, Waiting { shard, reply: sender });
+        // A client that goes away leaves no entry behind.
+        let _forget = Forget { groups: self, token };
+        let mut random = [0; 16];
+        broker.env.random.fill(&mut random);
+        self.step(broker, shard, |shard, now| {
+            let client_host = context.client_host();
+            let client_id = &*context.client_id;
+            let context = GroupContext {
+                now,
+                token,
+                client_id,
+                client_host: &client_host,
+                api_version: version,
+                random,
+            };
+            handle(shard, &context)
+        })?;
+        reply.await.map_err(|_| ErrorCode::NOT_COORDINATOR)
+    }
+
+    /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
+    /// records are in the log.
+    pub(crate) async fn change<T>(
+        &self,
+        broker: &Arc<Broker>,
+        group_id: &str,
+        handle: impl FnOnce(&mut Shard, TimestampMs) -> (T, Step),
+    ) -> Result<T, ErrorCode> {
+        let shard = self.loaded(broker, group_id).await?;
+        let mut answer = None;
+        self.step(broker, shard, |shard, now| {
+            let (value, step) = handle(shard, now);
+            answer = Some(value);
+            step
+        })?;
+        answer.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
+    }
+
+    /// Looks at the shard of `group_id`.
+    pub(crate) async fn read<T>(
+        &self,
+        broker: &Arc<Broker>,
+        group_id: &str,
+        look: impl FnOnce(&Shard) -> T,
+    ) -> Result<T, ErrorCode> {
+        let shard = self.loaded(broker, group_id).await?;
+        let state = self.slots()?[shard].state.lock();
+        let loaded = state.as_ref().ok_or(ErrorCode::NOT_COORDINATOR)?;
+        Ok(look(&loaded.shard))
+    }
+
+    /// Looks at every shard, loading those that are not loaded. Nothing to see while the topic does not exist.
+    pub(crate) async fn read_all<T>(
+        &self,
+        broker: &Arc<Broker>,
+        mut look: impl FnMut(&Shard) -> T,
+    ) -> Result<Vec<T>, ErrorCode> {
+        let mut seen = Vec::new();
+        if broker.metadata.image().topic(OFFSETS_TOPIC).is_none() {
+            return Ok(seen);
+        }
+        for index in 0..self.open_slots(broker)?.len() {
+            self.load(broker, index).await?;
+            let state = self.slots()?[index].state.lock();
+            seen.extend(state.as_ref().map(|loaded| look(&loaded.shard)));
+        }
+        Ok(seen)
+    }
+
+    /// Looks at the shards that are loaded, for metrics.
+    pub(crate) fn peek_loaded(&self, mut look: impl FnMut(&Shard)) {
+        for slot in self.slots.get().into_iter().flatten() {
+            if let Some(loaded) = &*slot.state.lock() {
+                look(&loaded.shard);
+            }
+        }
+    }
+
+    /// Drops the offsets of topics that were deleted.
+    pub(crate) async fn topics_deleted(&self, broker: &Arc<Broker>, names: &[&str]) -> Result<(), ErrorCode> {
+        if broker.metadata.image().topic(OFFSETS_TOPIC).is_none() {
+            return Ok(());
+        }
+        for index in 0..self.open_slots(broker)?.len() {
+            self.load(broker, index).await?;
+            self.step(broker, index, |shard, _| shard.on_topics_deleted(names))?;
+        }
+        Ok(())
+    }
+
+    fn slots(&self) -> Result<&Vec<Slot>, ErrorCode> {
+        self.slots.get().ok_or(ErrorCode::NOT_COORDINATOR)
+    }
+
+    fn open_slots(&self, broker: &Broker) -> Result<&Vec<Slot>, ErrorCode> {
+        if let Some(slots) = self.slots.get() {
+            return Ok(slots);
+        }
+        let image = broker.metadata.image();
+        let topic = image.topic(OFFSETS_TOPIC).ok_or(ErrorCode::NOT_COORDINATOR)?;
+        let count = topic.partition_count();
+        Ok(self.slots.get_or_init(|| (0..count).map(|_| Slot::default()).collect()))
+    }
+
+    /// The loaded shard that a group belongs to.
+    async fn loaded(&self, broker: &Arc<Broker>, group_id: &str) -> Result<usize, ErrorCode> {
+        let index = shard_of(group_id, self.open_slots(broker)?.len());
+        self.load(broker, index).await?;
+        Ok(index)
+    }
+
+    async fn load(&self, broker: &Arc<Broker>, index: usize) -> Result<(), ErrorCode> {
+        let slot = &self.slots()?[index];
+        if slot.state.lock().is_some() {
+            return Ok(());
+        }
+        let _loading = slot.loading.lock().await;
+        if slot.state.lock().is_some() {
+            return Ok(());
+        }
+        let (for_load, config) = (Arc::clone(broker), self.config.clone());
+        let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config))
+            .await
+            .map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)??;
+        *slot.state.lock() = Some(loaded);
+        // Whatever the members' sessions and the clean-up after the load ask for.
+        self.step(broker, index, Shard::on_loaded)
+    }
+
+    /// One step of a shard: state changes, records go to the log, replies go out, and the timer learns of the next
+    /// deadline. All under the shard's lock, so that records and replies keep the order of the steps.
+    fn step(
+        &self,
+        broker: &Broker,
+        index: usize,
+        run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
+    ) -> Result<(), ErrorCode> {
+        let now = broker.env.clock.wall();
+        let mut state = self.slots()?[index].state.lock();
+        let loaded = state.as_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
+        let step = run(&mut loaded.shard, now);
+        if let Err(error) = batches::append(broker, &loaded.partition, &step.records, now) {
+            tracing::error!(shard = index, %error, "group records cannot be appended; the shard is loaded again");
+            *state = None;
+            self.waiting.lock().retain(|_, waiting| waiting.shard != index);
+            return Err(crate::error::append_error(&error));
+        }
+        if let Some(deadline) = loaded.shard.next_deadline() {
+            self.timer.set(deadline);
+        }
+        self.send(step);
+        Ok(())
+    }
+
+    fn send(&self, step: Step) {
+        let mut waiting = self.waiting.lock();
+        for reply in step.replies {
+            if let Some(Waiting { reply: sender, .. }) = waiting.remove(&reply.token) {
+                // The client may be gone; its membership ends by its session.
+                let _ = sender.send(reply.body);
+            }
+        }
+    }
+}
+
+/// Takes a request out of the waiting ones when its connection gives it up.
+struct Forget<'a> {
+    groups: &'a Groups,
+    token: ReplyToken,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.groups.waiting.lock().remove(&self.token);
+    }
+}
+
+fn group_config(config: &BrokerConfig) -> GroupConfig {
+    let groups = &config.groups;
+    GroupConfig {
+        min_session_timeout_ms: groups.group_min_session_timeout_ms,
+        max_session_timeout_ms: groups.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms: groups.group_initial_rebalance_delay_ms,
+        max_size: groups.group_max_size,
+        offset_metadata_max_bytes: groups.offset_metadata_max_bytes,
+        offsets_retention_ms: groups.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms: groups.offsets_retention_check_interval_ms,
+        consumer_session_timeout_ms: groups.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms: groups.group_consumer_heartbeat_interval_ms,
+        consumer_max_size: groups.group_consumer_max_size,
+        consumer_assignment_interval_ms: groups.group_consumer_assignment_interval_ms,
+        consumer_assignors: groups.group_consumer_assignors.clone(),
+        ..GroupConfig::default()
+    }
+}
+
+/// The topics of an image, as the coordinator sees them.
+pub(crate) fn topics(image: &Arc<Image>) -> ImageTopics {
+    ImageTopics::new(Arc::clone(image))
+}

@@ -1,0 +1,72 @@
+//! The one timer of all groups: sleeps until the nearest deadline of any shard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use riverrun_types::TimestampMs;
+use tokio::sync::Notify;
+
+use crate::broker::Broker;
+use crate::shutdown::{StopSignal, stopped};
+
+/// The longest sleep: wall time may jump, and a deadline must not be missed by more than this.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// The nearest deadline that the timer knows.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    at_ms: AtomicI64,
+    sooner: Notify,
+}
+
+impl Default for Alarm {
+    fn default() -> Self {
+        Self { at_ms: AtomicI64::new(i64::MAX), sooner: Notify::new() }
+    }
+}
+
+impl Alarm {
+    /// Sees to it that the timer wakes at `deadline` or before.
+    pub(super) fn set(&self, deadline: TimestampMs) {
+        if self.at_ms.fetch_min(deadline.0, Ordering::AcqRel) > deadline.0 {
+            self.sooner.notify_one();
+        }
+    }
+
+    async fn rings(&self, broker: &Broker) {
+        loop {
+            let wait_ms = self.at_ms.load(Ordering::Acquire).saturating_sub(broker.env.clock.wall().0);
+            let Ok(wait_ms @ 1..) = u64::try_from(wait_ms) else { return };
+            let sleep = tokio::time::sleep(Duration::from_millis(wait_ms).min(SLEEP_MAX));
+            tokio::select! {
+                () = sleep => {}
+                () = self.sooner.notified() => {}
+            }
+        }
+    }
+}
+
+/// Serves the deadlines of all shards until `stop` turns true.
+pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = broker.groups.timer.rings(&broker) => {}
+        }
+        // Steps that follow set it again; one that runs meanwhile is seen by the loop below or sets it itself.
+        broker.groups.timer.at_ms.store(i64::MAX, Ordering::Release);
+        let now = broker.env.clock.wall();
+        for (index, slot) in broker.groups.slots.get().into_iter().flatten().enumerate() {
+            let deadline = slot.state.lock().as_ref().and_then(|loaded| loaded.shard.next_deadline());
+            match deadline {
+                Some(deadline) if deadline <= now => {
+                    // A failed append is logged where it happens, and the shard is loaded at the next request.
+                    let _ = broker.groups.step(&broker, index, |shard, now| shard.expire(now));
+                }
+                Some(deadline) => broker.groups.timer.set(deadline),
+                None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! AlterConfigs (key 33), versions 0 to 2.
+//!
+//! Replaces all configs that a topic sets for itself by those of the request: what it leaves out goes back to the
+//! default. IncrementalAlterConfigs changes single ones and is what newer clients send. Options of the server cannot
+//! be changed while it runs.
+
+use std::sync::Arc;
+
+use riverrun_protocol::alter_configs_request::AlterConfigsResource;
+use riverrun_protocol::alter_configs_response::AlterConfigsResourceResponse;
+use riverrun_protocol::{AlterConfigsRequest, AlterConfigsResponse, ErrorCode};
+
+use super::config_change::{Subject, Wish, carry_out, nothing_changes_here, subject};
+use super::config_resource::Refusal;
+use crate::broker::Broker;
+use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs};
+use crate::context::RequestContext;
+use crate::metadata::Image;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: AlterConfigsRequest<'_>,
+    _version: i16,
+) -> AlterConfigsResponse<'static> {
+    let image = broker.metadata.image();
+    let twice = |resource: &AlterConfigsResource<'_>| {
+        let same = |other: &&AlterConfigsResource<'_>| {
+            (other.resource_type, &other.resource_name) == (resource.resource_type, &resource.resource_name)
+        };
+        request.resources.iter().filter(same).count() > 1
+    };
+    let wishes = request.resources.iter().map(|resource| match twice(resource) {
+        true => Err((ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned())),
+        false => wish(&broker.config, &image, context, resource),
+    });
+    let outcomes = carry_out(broker, wishes.collect(), request.validate_only).await;
+    let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
+        let (code, message) =
+            outcome.map_or_else(|(code, text)| (code, Some(text.into())), |()| (ErrorCode::NONE, None));
+        AlterConfigsResourceResponse {
+            error_code: code.0,
+            error_message: message,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.to_string().into(),
+        }
+    });
+    AlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+}
+
+fn wish(
+    config: &Arc<BrokerConfig>,
+    image: &Image,
+    context: &RequestContext,
+    resource: &AlterConfigsResource<'_>,
+) -> Result<Wish, Refusal> {
+    let id = match subject(image, context, resource.resource_type, &resource.resource_name)? {
+        Subject::Topic(id) => id,
+        Subject::Server => return nothing_changes_here(resource.configs.iter().map(|entry| &*entry.name)),
+    };
+    let mut configs = TopicOverrides::new();
+    for entry in &resource.configs {
+        let name = entry.name.escape_debug();
+        let Some(value) = &entry.value else {
+            return Err((
+                ErrorCode::INVALID_CONFIG,
+                format!("Null value not supported for topic configs: {name}"),
+            ));
+        };
+        if configs.insert(entry.name.to_string(), value.trim().to_owned()).is_some() {
+            return Err((ErrorCode::INVALID_REQUEST, format!("Error due to duplicate config keys: {name}")));
+        }
+    }
+    check_topic_configs(config, &configs).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
+    Ok(Wish::Topic { id, alter: Box::new(move |_| Ok(configs)) })
+}

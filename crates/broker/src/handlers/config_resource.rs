@@ -1,0 +1,83 @@
+//! What a configuration request is about: a topic or this server. Shared by the requests that read and change
+//! configuration.
+//!
+//! Leaves out: broker loggers, client metrics and groups, which have no configuration here.
+
+use std::sync::Arc;
+
+use riverrun_protocol::ErrorCode;
+
+use crate::metadata::{Image, Topic, check_name};
+
+const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+
+/// Why a resource is refused.
+pub(crate) type Refusal = (ErrorCode, String);
+
+/// A resource that was found.
+#[derive(Debug)]
+pub(crate) enum ConfigResource<'i> {
+    Topic(&'i Arc<Topic>),
+    /// This server.
+    Broker,
+    /// The options that all servers of a cluster share and that can be changed while they run: there are none.
+    AllBrokers,
+}
+
+/// Finds the resource of a request by Kafka's number of its type and its name.
+pub(crate) fn find<'i>(
+    image: &'i Image,
+    resource_type: i8,
+    name: &str,
+) -> Result<ConfigResource<'i>, Refusal> {
+    match resource_type {
+        TOPIC => find_topic(image, name).map(ConfigResource::Topic),
+        BROKER if name.is_empty() => Ok(ConfigResource::AllBrokers),
+        BROKER if name.parse() == Ok(image.node_id().0) => Ok(ConfigResource::Broker),
+        BROKER => {
+            let shown = name.escape_debug();
+            let message = format!(
+                "Unexpected broker id, expected {} or empty string, but received {shown}",
+                image.node_id().0
+            );
+            Err((ErrorCode::INVALID_REQUEST, message))
+        }
+        other => {
+            let message =
+                format!("Configuration of resources of type {other} is not supported by this server.");
+            Err((ErrorCode::INVALID_REQUEST, message))
+        }
+    }
+}
+
+fn find_topic<'i>(image: &'i Image, name: &str) -> Result<&'i Arc<Topic>, Refusal> {
+    check_name(name).map_err(|message| (ErrorCode::INVALID_TOPIC_EXCEPTION, message))?;
+    let unknown =
+        || (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.".to_owned());
+    image.topic(name).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::testing::image;
+
+    #[test]
+    fn resources_that_are_not_here_are_refused_with_kafkas_codes() {
+        let image = image(1);
+        assert!(matches!(find(&image, BROKER, "1"), Ok(ConfigResource::Broker)));
+        assert!(matches!(find(&image, BROKER, ""), Ok(ConfigResource::AllBrokers)));
+        for (resource_type, name, code) in [
+            (BROKER, "2", ErrorCode::INVALID_REQUEST),
+            (BROKER, "x", ErrorCode::INVALID_REQUEST),
+            (TOPIC, "t", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+            (TOPIC, "../t", ErrorCode::INVALID_TOPIC_EXCEPTION),
+            (8, "1", ErrorCode::INVALID_REQUEST),
+            (0, "", ErrorCode::INVALID_REQUEST),
+        ] {
+            let found = find(&image, resource_type, name).map_err(|(code, _)| code);
+            assert!(found.as_ref().is_err_and(|found| *found == code), "{resource_type} {name}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! ConsumerGroupDescribe (key 69), versions 0 to 1: KIP-848 groups with their members and assignments.
+//!
+//! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
+
+use std::sync::Arc;
+
+use riverrun_protocol::consumer_group_describe_response::DescribedGroup;
+use riverrun_protocol::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+use crate::groups;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: ConsumerGroupDescribeRequest<'_>,
+    _version: i16,
+) -> ConsumerGroupDescribeResponse<'static> {
+    let mut described = Vec::with_capacity(request.group_ids.len());
+    for group in &request.group_ids {
+        described.push(describe(broker, context, group).await);
+    }
+    ConsumerGroupDescribeResponse { groups: described, ..Default::default() }
+}
+
+async fn describe(broker: &Arc<Broker>, context: &RequestContext, group: &str) -> DescribedGroup<'static> {
+    if !context.authorize(Operation::Describe, Resource::Group(group)) {
+        return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
+    }
+    let topics = groups::topics(&broker.metadata.image());
+    let described =
+        broker.groups.read(broker, group, |shard| shard.consumer_group_describe(group, &topics)).await;
+    described.unwrap_or_else(|code| refused(group, code))
+}
+
+fn refused(group: &str, code: ErrorCode) -> DescribedGroup<'static> {
+    DescribedGroup { group_id: group.to_owned().into(), error_code: code.0, ..Default::default() }
+}

@@ -1,0 +1,141 @@
+//! DeleteTopics (key 20), versions 1 to 6.
+//!
+//! Deletes topics by name, from version 6 on also by id (KIP-516). A topic is gone for everyone when the response
+//! is sent, and its files and the offsets that groups committed for it with it. All topics of one request become
+//! durable together. Refuses the topic of group offsets, which Kafka would delete with all groups.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use riverrun_protocol::delete_topics_response::DeletableTopicResult;
+use riverrun_protocol::{DeleteTopicsRequest, DeleteTopicsResponse, ErrorCode};
+use riverrun_types::TopicId;
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+use crate::error;
+use crate::metadata::{Draft, Image, Topic, is_internal};
+
+/// First version in which topics are in `topics`, by name or id.
+const STATES_SINCE: i16 = 6;
+/// First version that knows `TOPIC_DELETION_DISABLED`.
+const DISABLED_CODE_SINCE: i16 = 3;
+
+/// A topic as the request names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    name: Option<String>,
+    id: TopicId,
+}
+
+type Refusal = (ErrorCode, String);
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: DeleteTopicsRequest<'_>,
+    version: i16,
+) -> DeleteTopicsResponse<'static> {
+    let wanted = wanted(&request, version);
+    let image = broker.metadata.image();
+    let found: Vec<_> = wanted
+        .iter()
+        .map(|(topic, count)| {
+            check_enabled(broker.config.server.delete_topic_enable, version)?;
+            find(&image, context, topic, *count)
+        })
+        .collect();
+    let deleted = broker.blocking(move |broker| {
+        let outcomes = broker.metadata.change(|draft| delete(draft, found))?;
+        let gone: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.clone().ok()).collect();
+        broker.discard_topics(&gone);
+        Ok(outcomes)
+    });
+    let outcomes = deleted.await.unwrap_or_else(|failed| {
+        let refusal = (error::metadata_error(&failed), failed.to_string());
+        vec![Err(refusal); wanted.len()]
+    });
+    let gone: Vec<&str> = outcomes.iter().flatten().map(|topic| &*topic.name).collect();
+    if !gone.is_empty()
+        && let Err(code) = broker.groups.topics_deleted(broker, &gone).await
+    {
+        tracing::warn!(%code, "offsets of deleted topics stay until they expire");
+    }
+    let responses = wanted.into_keys().zip(outcomes).map(|(topic, outcome)| answer(topic, outcome));
+    DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }
+}
+
+/// The topics that are named, and how often each is.
+fn wanted(request: &DeleteTopicsRequest<'_>, version: i16) -> BTreeMap<Wanted, usize> {
+    let mut wanted = BTreeMap::new();
+    let mut add = |topic| *wanted.entry(topic).or_default() += 1;
+    if version >= STATES_SINCE {
+        for state in &request.topics {
+            add(Wanted { name: state.name.as_deref().map(str::to_owned), id: state.topic_id });
+        }
+    } else {
+        for name in &request.topic_names {
+            add(Wanted { name: Some(name.to_string()), id: TopicId::ZERO });
+        }
+    }
+    wanted
+}
+
+fn check_enabled(is_enabled: bool, version: i16) -> Result<(), Refusal> {
+    if is_enabled {
+        return Ok(());
+    }
+    let code = match version {
+        DISABLED_CODE_SINCE.. => ErrorCode::TOPIC_DELETION_DISABLED,
+        _ => ErrorCode::INVALID_REQUEST,
+    };
+    Err((code, "This server does not delete topics: delete.topic.enable is false.".to_owned()))
+}
+
+fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) -> Result<TopicId, Refusal> {
+    let invalid = |message: &str| Err((ErrorCode::INVALID_REQUEST, message.to_owned()));
+    let topic = match (&wanted.name, wanted.id) {
+        (Some(_), id) if !id.is_zero() => {
+            return invalid("You may not specify both topic name and topic id.");
+        }
+        (None, TopicId::ZERO) => return invalid("Neither topic name nor id were specified."),
+        _ if count > 1 => return invalid("Duplicate topic name or id."),
+        (Some(name), _) => image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+        (None, id) => image.topic_by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID),
+    };
+    let topic = topic.map_err(unknown)?;
+    if !context.authorize(Operation::Delete, Resource::Topic(&topic.name)) {
+        return Err((ErrorCode::TOPIC_AUTHORIZATION_FAILED, "Authorization failed.".to_owned()));
+    }
+    if is_internal(&topic.name) {
+        let message = "The topic is the server's own: it holds the offsets of all groups.";
+        return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
+    }
+    Ok(topic.id)
+}
+
+fn unknown(code: ErrorCode) -> Refusal {
+    (code, "This server does not host this topic.".to_owned())
+}
+
+fn delete(draft: &mut Draft<'_>, found: Vec<Result<TopicId, Refusal>>) -> Vec<Result<Arc<Topic>, Refusal>> {
+    // Somebody else may have deleted it since it was found.
+    let mut delete = |id| draft.delete_topic(id).map_err(|_| unknown(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+    found.into_iter().map(|id| id.and_then(&mut delete)).collect()
+}
+
+fn answer(wanted: Wanted, outcome: Result<Arc<Topic>, Refusal>) -> DeletableTopicResult<'static> {
+    match outcome {
+        Ok(topic) => DeletableTopicResult {
+            name: Some(topic.name.to_string().into()),
+            topic_id: topic.id,
+            ..Default::default()
+        },
+        Err((code, message)) => DeletableTopicResult {
+            name: wanted.name.map(Into::into),
+            topic_id: wanted.id,
+            error_code: code.0,
+            error_message: Some(message.into()),
+        },
+    }
+}

@@ -1,0 +1,104 @@
+//! DescribeConfigs (key 32), versions 1 to 4.
+//!
+//! Tells the configuration of topics and of this server: values, where each comes from, and if asked what it would
+//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only. Leaves out: broker
+//! loggers, client metrics and groups.
+
+use std::sync::Arc;
+
+use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
+use riverrun_protocol::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use riverrun_protocol::{DescribeConfigsRequest, DescribeConfigsResponse, ErrorCode};
+
+use super::config_resource::{ConfigResource, Refusal, find};
+use crate::broker::Broker;
+use crate::config::BrokerConfig;
+use crate::config::describe::{ConfigEntry, describe_broker, describe_topic};
+use crate::context::{Operation, RequestContext, Resource};
+use crate::metadata::Image;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: DescribeConfigsRequest<'_>,
+    _version: i16,
+) -> DescribeConfigsResponse<'static> {
+    let image = broker.metadata.image();
+    let wants = Wants { synonyms: request.include_synonyms, documentation: request.include_documentation };
+    let results = request.resources.iter().map(|resource| {
+        let entries = entries(&broker.config, &image, context, resource);
+        answer(resource, entries, wants)
+    });
+    DescribeConfigsResponse { results: results.collect(), ..Default::default() }
+}
+
+/// What a client wants to know of each option besides its value.
+#[derive(Clone, Copy)]
+struct Wants {
+    synonyms: bool,
+    documentation: bool,
+}
+
+fn entries(
+    config: &BrokerConfig,
+    image: &Image,
+    context: &RequestContext,
+    resource: &DescribeConfigsResource<'_>,
+) -> Result<Vec<ConfigEntry>, Refusal> {
+    let found = find(image, resource.resource_type, &resource.resource_name)?;
+    let (subject, denied) = match &found {
+        ConfigResource::Topic(topic) => (Resource::Topic(&topic.name), ErrorCode::TOPIC_AUTHORIZATION_FAILED),
+        _ => (Resource::Cluster, ErrorCode::CLUSTER_AUTHORIZATION_FAILED),
+    };
+    if !context.authorize(Operation::DescribeConfigs, subject) {
+        return Err((denied, "Authorization failed.".to_owned()));
+    }
+    let mut entries = match found {
+        ConfigResource::Topic(topic) => describe_topic(config, &topic.configs),
+        ConfigResource::Broker => describe_broker(config),
+        ConfigResource::AllBrokers => Vec::new(),
+    };
+    if let Some(keys) = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty()) {
+        entries.retain(|entry| keys.iter().any(|key| key == entry.name));
+    }
+    Ok(entries)
+}
+
+fn answer(
+    resource: &DescribeConfigsResource<'_>,
+    entries: Result<Vec<ConfigEntry>, Refusal>,
+    wants: Wants,
+) -> DescribeConfigsResult<'static> {
+    let (code, message, entries) = match entries {
+        Ok(entries) => (ErrorCode::NONE, None, entries),
+        Err((code, message)) => (code, Some(message.into()), Vec::new()),
+    };
+    DescribeConfigsResult {
+        error_code: code.0,
+        error_message: message,
+        resource_type: resource.resource_type,
+        resource_name: resource.resource_name.to_string().into(),
+        configs: entries.into_iter().map(|entry| shown(entry, wants)).collect(),
+    }
+}
+
+fn shown(entry: ConfigEntry, wants: Wants) -> DescribeConfigsResourceResult<'static> {
+    let synonyms =
+        entry.synonyms.into_iter().filter(|_| wants.synonyms).map(|synonym| DescribeConfigsSynonym {
+            name: synonym.name.into(),
+            value: Some(synonym.value.into()),
+            source: synonym.source as i8,
+        });
+    DescribeConfigsResourceResult {
+        name: entry.name.into(),
+        value: entry.value.map(Into::into),
+        read_only: entry.is_read_only,
+        config_source: entry.source as i8,
+        is_sensitive: false,
+        synonyms: synonyms.collect(),
+        config_type: entry.type_code,
+        documentation: wants.documentation.then(|| entry.documentation.into()),
+    }
+}

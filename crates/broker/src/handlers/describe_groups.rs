@@ -1,0 +1,41 @@
+//! DescribeGroups (key 15), versions 0 to 6: groups of the classic protocol with their members.
+//!
+//! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
+
+use std::sync::Arc;
+
+use riverrun_protocol::describe_groups_response::DescribedGroup;
+use riverrun_protocol::{DescribeGroupsRequest, DescribeGroupsResponse, ErrorCode};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: DescribeGroupsRequest<'_>,
+    version: i16,
+) -> DescribeGroupsResponse<'static> {
+    let mut groups = Vec::with_capacity(request.groups.len());
+    for group in &request.groups {
+        groups.push(describe(broker, context, group, version).await);
+    }
+    DescribeGroupsResponse { groups, ..Default::default() }
+}
+
+async fn describe(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    group: &str,
+    version: i16,
+) -> DescribedGroup<'static> {
+    if !context.authorize(Operation::Describe, Resource::Group(group)) {
+        return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
+    }
+    let described = broker.groups.read(broker, group, |shard| shard.describe_group(group, version)).await;
+    described.unwrap_or_else(|code| refused(group, code))
+}
+
+fn refused(group: &str, code: ErrorCode) -> DescribedGroup<'static> {
+    DescribedGroup { group_id: group.to_owned().into(), error_code: code.0, ..Default::default() }
+}

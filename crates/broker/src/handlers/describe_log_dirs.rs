@@ -1,0 +1,110 @@
+//! DescribeLogDirs (key 35), versions 1 to 5.
+//!
+//! Tells each log dir with the partitions in it and their sizes, of all topics or of the partitions that are named,
+//! and how much room is left (KIP-827). The size of a partition that is not in use is what the last checkpoint says.
+//! Leaves out: the size of the whole volume, and cordoned dirs (KIP-1066), of which there are none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use riverrun_protocol::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+use riverrun_protocol::{DescribeLogDirsRequest, DescribeLogDirsResponse, ErrorCode};
+use riverrun_types::PartitionId;
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+use crate::metadata::{Image, Topic};
+
+/// Partitions of topics that the client asks for; no entry: not at all.
+type Wanted = BTreeMap<String, BTreeSet<i32>>;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: DescribeLogDirsRequest<'_>,
+    _version: i16,
+) -> DescribeLogDirsResponse<'static> {
+    if !context.authorize(Operation::Describe, Resource::Cluster) {
+        let error_code = ErrorCode::CLUSTER_AUTHORIZATION_FAILED.0;
+        return DescribeLogDirsResponse { error_code, ..Default::default() };
+    }
+    let wanted = request.topics.map(|topics| {
+        let mut wanted = Wanted::new();
+        for topic in topics {
+            wanted.entry(topic.topic.into_owned()).or_default().extend(topic.partitions);
+        }
+        wanted
+    });
+    let results = broker.blocking(move |broker| Ok(describe(broker, wanted.as_ref()))).await;
+    match results {
+        Ok(results) => DescribeLogDirsResponse { results, ..Default::default() },
+        Err(failed) => {
+            let error_code = crate::error::metadata_error(&failed).0;
+            DescribeLogDirsResponse { error_code, ..Default::default() }
+        }
+    }
+}
+
+fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResult<'static>> {
+    let image = broker.metadata.image();
+    let mut topics = vec![Vec::new(); image.log_dirs().len()];
+    for topic in named(&image, wanted) {
+        let indexes = wanted.and_then(|wanted| wanted.get(&*topic.name));
+        for (dir, partitions) in sizes(broker, topic, indexes) {
+            topics[dir].push(DescribeLogDirsTopic { name: topic.name.to_string().into(), partitions });
+        }
+    }
+    let dirs = image.log_dirs().iter().enumerate().zip(topics);
+    dirs.map(|((index, dir), topics)| {
+        let failure = broker.logs.dir_failure(index);
+        let usable = broker.env.fs.available_bytes(&dir.path).ok();
+        DescribeLogDirsResult {
+            error_code: failure.map_or(ErrorCode::NONE, |_| ErrorCode::KAFKA_STORAGE_ERROR).0,
+            log_dir: dir.path.to_string_lossy().into_owned().into(),
+            topics,
+            usable_bytes: usable.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(-1),
+            ..Default::default()
+        }
+    })
+    .collect()
+}
+
+fn named<'i>(image: &'i Image, wanted: Option<&Wanted>) -> Vec<&'i Arc<Topic>> {
+    match wanted {
+        None => image.topics_sorted(),
+        Some(wanted) => wanted.keys().filter_map(|name| image.topic(name)).collect(),
+    }
+}
+
+/// Sizes of a topic's partitions by log dir.
+fn sizes(
+    broker: &Broker,
+    topic: &Topic,
+    indexes: Option<&BTreeSet<i32>>,
+) -> BTreeMap<usize, Vec<DescribeLogDirsPartition>> {
+    let options = broker.config.topic_options(&topic.configs);
+    let config = Arc::new(options.log_config(broker.config.server.producer_id_expiration_ms));
+    let mut sizes: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+    for (index, dir) in (0..).zip(topic.log_dirs()) {
+        if indexes.is_some_and(|indexes| !indexes.contains(&index)) {
+            continue;
+        }
+        let id = PartitionId { topic: topic.id, index };
+        let size_bytes = match broker.partitions.get(id) {
+            Some(partition) => partition.log.size_bytes(),
+            None => broker
+                .logs
+                .partition(id, dir, Arc::clone(&config), broker.epoch())
+                .map_or(0, |log| log.size_bytes()),
+        };
+        sizes.entry(dir).or_default().push(DescribeLogDirsPartition {
+            partition_index: index,
+            partition_size: i64::try_from(size_bytes).unwrap_or(i64::MAX),
+            offset_lag: 0,
+            is_future_key: false,
+        });
+    }
+    sizes
+}

@@ -1,0 +1,34 @@
+//! GetTelemetrySubscriptions (key 71), version 0 (KIP-714).
+//!
+//! Declines: the client is told that nobody subscribes to its metrics, keeps them to itself, and asks again after a
+//! day. So its log stays quiet, where an error would appear as a warning in some.
+
+use std::sync::Arc;
+
+use riverrun_protocol::{GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse};
+
+use crate::broker::Broker;
+use crate::context::RequestContext;
+use crate::metadata::random_id;
+
+/// Milliseconds until the client asks again.
+const PUSH_INTERVAL_MS: i32 = 24 * 60 * 60 * 1000;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    _context: &RequestContext,
+    request: GetTelemetrySubscriptionsRequest,
+    _version: i16,
+) -> GetTelemetrySubscriptionsResponse<'static> {
+    // A client without an id gets one, which it then shows its user.
+    let client_instance_id = match request.client_instance_id {
+        id if id.is_zero() => random_id(&*broker.env.random),
+        id => id,
+    };
+    GetTelemetrySubscriptionsResponse {
+        client_instance_id,
+        push_interval_ms: PUSH_INTERVAL_MS,
+        delta_temporality: true,
+        ..Default::default()
+    }
+}

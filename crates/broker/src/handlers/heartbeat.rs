@@ -1,0 +1,33 @@
+//! Heartbeat (key 12), versions 0 to 4: a member of a classic group lives, and learns of a rebalance.
+
+use std::sync::Arc;
+
+use riverrun_coordinator::GroupResponse;
+use riverrun_protocol::{ErrorCode, HeartbeatRequest, HeartbeatResponse};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: HeartbeatRequest<'_>,
+    version: i16,
+) -> HeartbeatResponse {
+    if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
+        return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
+    }
+    let group = &*request.group_id;
+    let handled = broker
+        .groups
+        .request(broker, context, version, group, |shard, context| shard.heartbeat(context, &request));
+    match handled.await {
+        Ok(GroupResponse::Heartbeat(response)) => response,
+        Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
+        Err(code) => refused(code),
+    }
+}
+
+fn refused(code: ErrorCode) -> HeartbeatResponse {
+    HeartbeatResponse { error_code: code.0, ..Default::default() }
+}

@@ -1,0 +1,100 @@
+//! IncrementalAlterConfigs (key 44), versions 0 to 1 (KIP-339).
+//!
+//! Sets, deletes, appends to or subtracts from single configs of a topic, or says whether that could be done
+//! (`validateOnly`). Changes of one topic happen together or not at all. Options of the server cannot be changed while
+//! it runs.
+
+use std::sync::Arc;
+
+use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use riverrun_protocol::incremental_alter_configs_response::AlterConfigsResourceResponse;
+use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
+
+use super::config_change::{Subject, Wish, carry_out, nothing_changes_here, subject};
+use super::config_resource::Refusal;
+use crate::broker::Broker;
+use crate::config::{BrokerConfig, ConfigChange, alter_topic_configs};
+use crate::context::RequestContext;
+use crate::metadata::Image;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: IncrementalAlterConfigsRequest<'_>,
+    _version: i16,
+) -> IncrementalAlterConfigsResponse<'static> {
+    let image = broker.metadata.image();
+    let twice = |resource: &AlterConfigsResource<'_>| {
+        let same = |other: &&AlterConfigsResource<'_>| {
+            (other.resource_type, &other.resource_name) == (resource.resource_type, &resource.resource_name)
+        };
+        request.resources.iter().filter(same).count() > 1
+    };
+    let wishes = request.resources.iter().map(|resource| match twice(resource) {
+        true => Err((ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned())),
+        false => wish(&broker.config, &image, context, resource),
+    });
+    let outcomes = carry_out(broker, wishes.collect(), request.validate_only).await;
+    let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
+        let (code, message) =
+            outcome.map_or_else(|(code, text)| (code, Some(text.into())), |()| (ErrorCode::NONE, None));
+        AlterConfigsResourceResponse {
+            error_code: code.0,
+            error_message: message,
+            resource_type: resource.resource_type,
+            resource_name: resource.resource_name.to_string().into(),
+        }
+    });
+    IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+}
+
+fn wish(
+    config: &Arc<BrokerConfig>,
+    image: &Image,
+    context: &RequestContext,
+    resource: &AlterConfigsResource<'_>,
+) -> Result<Wish, Refusal> {
+    let id = match subject(image, context, resource.resource_type, &resource.resource_name)? {
+        Subject::Topic(id) => id,
+        Subject::Server => return nothing_changes_here(resource.configs.iter().map(|entry| &*entry.name)),
+    };
+    let changes: Vec<_> = resource.configs.iter().map(change).collect::<Result<_, _>>()?;
+    let config = Arc::clone(config);
+    Ok(Wish::Topic { id, alter: Box::new(move |current| alter_topic_configs(&config, current, &changes)) })
+}
+
+fn change(entry: &AlterableConfig<'_>) -> Result<(String, ConfigChange), Refusal> {
+    let value = || {
+        let name = entry.name.escape_debug();
+        let missing = || (ErrorCode::INVALID_REQUEST, format!("Null value not supported for config {name}"));
+        entry.value.as_deref().map(str::to_owned).ok_or_else(missing)
+    };
+    let change = match entry.config_operation {
+        0 => ConfigChange::Set(value()?),
+        1 => ConfigChange::Delete,
+        2 => ConfigChange::Append(value()?),
+        3 => ConfigChange::Subtract(value()?),
+        other => return Err((ErrorCode::INVALID_REQUEST, format!("Unknown config operation {other}"))),
+    };
+    Ok((entry.name.to_string(), change))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_kafkas_numbers_and_need_a_value_except_delete() {
+        let parsed = |config_operation, value: Option<&'static str>| {
+            let entry = AlterableConfig { name: "a".into(), config_operation, value: value.map(Into::into) };
+            change(&entry).map(|(_, change)| change).map_err(|(code, _)| code)
+        };
+        assert_eq!(parsed(0, Some("x")), Ok(ConfigChange::Set("x".into())));
+        assert_eq!(parsed(1, None), Ok(ConfigChange::Delete));
+        assert_eq!(parsed(2, Some("x")), Ok(ConfigChange::Append("x".into())));
+        assert_eq!(parsed(3, Some("x")), Ok(ConfigChange::Subtract("x".into())));
+        for (operation, value) in [(0, None), (2, None), (3, None), (4, Some("x")), (-1, Some("x"))] {
+            assert_eq!(parsed(operation, value), Err(ErrorCode::INVALID_REQUEST), "{operation}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Metadata (key 3), versions 0 to 13.
+//!
+//! Tells the cluster's id and nodes, and for all topics or those that are named (from version 10 on also by id,
+//! KIP-516) their partitions. The one node leads every partition. Its address is that of the listener that the
+//! client came in on. A topic that does not exist is made if both the server's configuration and the request allow
+//! it; it is ready when the response is sent, so that no client has to ask again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use riverrun_protocol::metadata_request::MetadataRequestTopic;
+use riverrun_protocol::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use riverrun_protocol::{ErrorCode, MetadataRequest, MetadataResponse};
+use riverrun_types::{LeaderEpoch, NodeId, TopicId};
+
+use super::operations;
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+use crate::error;
+use crate::metadata::{Image, Topic, check_name, is_internal};
+
+/// First version in which an empty list of topics means none and not all.
+const EMPTY_IS_NONE_SINCE: i16 = 1;
+/// First version in which a topic may have no name in the response.
+const NAME_MAY_BE_NULL_SINCE: i16 = 12;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: MetadataRequest<'_>,
+    version: i16,
+) -> MetadataResponse<'static> {
+    let wanted = request.topics.as_deref().filter(|list| version >= EMPTY_IS_NONE_SINCE || !list.is_empty());
+    let refused = match wanted {
+        Some(list) if request.allow_auto_topic_creation && broker.config.server.auto_create_topics_enable => {
+            create_missing(broker, context, list).await
+        }
+        _ => BTreeMap::new(),
+    };
+    let image = broker.metadata.image();
+    let view = View {
+        image: &image,
+        context,
+        epoch: broker.epoch(),
+        refused: &refused,
+        tells_operations: request.include_topic_authorized_operations,
+        version,
+    };
+    let topics = match wanted {
+        None => view.all(),
+        Some(list) => distinct(list).into_iter().map(|topic| view.wanted(topic)).collect(),
+    };
+    let cluster_authorized_operations = match request.include_cluster_authorized_operations {
+        true => operations::on_cluster(context),
+        false => operations::NOT_ASKED,
+    };
+    let (host, port) = broker.endpoint(context);
+    let NodeId(node_id) = broker.node_id();
+    let rack = broker.config.server.broker_rack.clone().map(Into::into);
+    MetadataResponse {
+        brokers: vec![MetadataResponseBroker { node_id, host: host.into(), port, rack }],
+        cluster_id: Some(image.cluster_id().to_string().into()),
+        controller_id: node_id,
+        topics,
+        cluster_authorized_operations,
+        ..Default::default()
+    }
+}
+
+/// Makes those that are named and missing; answers the codes of those that could not be made.
+async fn create_missing(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    wanted: &[MetadataRequestTopic<'_>],
+) -> BTreeMap<String, ErrorCode> {
+    let image = broker.metadata.image();
+    let is_missing = |name: &&str| {
+        image.topic(name).is_none() && context.authorize(Operation::Create, Resource::Topic(name))
+    };
+    let names =
+        wanted.iter().filter(|topic| topic.topic_id.is_zero()).filter_map(|topic| topic.name.as_deref());
+    let missing: BTreeSet<String> = names.filter(is_missing).map(str::to_owned).collect();
+    if missing.is_empty() {
+        return BTreeMap::new();
+    }
+    let names: Vec<String> = missing.into_iter().collect();
+    match broker.create_missing_topics(names.clone()).await {
+        Ok(refused) => {
+            refused.iter().map(|(name, reason)| (name.clone(), error::topic_error(reason))).collect()
+        }
+        Err(failed) => {
+            let code = error::metadata_error(&failed);
+            names.into_iter().map(|name| (name, code)).collect()
+        }
+    }
+}
+
+/// A client that names a topic twice is answered once, as by Kafka.
+fn distinct<'r, 'a>(wanted: &'r [MetadataRequestTopic<'a>]) -> Vec<&'r MetadataRequestTopic<'a>> {
+    let mut seen = BTreeSet::new();
+    wanted.iter().filter(|topic| seen.insert((topic.topic_id, topic.name.as_deref()))).collect()
+}
+
+/// What the topics of one response are made from.
+struct View<'a> {
+    image: &'a Image,
+    context: &'a RequestContext,
+    epoch: LeaderEpoch,
+    /// Topics that could not be made just now, and why.
+    refused: &'a BTreeMap<String, ErrorCode>,
+    tells_operations: bool,
+    version: i16,
+}
+
+impl View<'_> {
+    fn all(&self) -> Vec<MetadataResponseTopic<'static>> {
+        let topics = self.image.topics_sorted().into_iter();
+        topics.filter(|topic| self.may_describe(&topic.name)).map(|topic| self.describe(topic)).collect()
+    }
+
+    fn may_describe(&self, name: &str) -> bool {
+        self.context.authorize(Operation::Describe, Resource::Topic(name))
+    }
+
+    fn wanted(&self, wanted: &MetadataRequestTopic<'_>) -> MetadataResponseTopic<'static> {
+        if wanted.topic_id.is_zero() {
+            return self.named(wanted.name.as_deref().unwrap_or_default());
+        }
+        match self.image.topic_by_id(wanted.topic_id) {
+            Some(topic) if self.may_describe(&topic.name) => self.describe(topic),
+            _ => self.failed(None, wanted.topic_id, ErrorCode::UNKNOWN_TOPIC_ID),
+        }
+    }
+
+    fn named(&self, name: &str) -> MetadataResponseTopic<'static> {
+        if !self.may_describe(name) {
+            return self.failed(Some(name), TopicId::ZERO, ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+        }
+        if let Some(topic) = self.image.topic(name) {
+            return self.describe(topic);
+        }
+        let code = match self.refused.get(name) {
+            Some(code) => *code,
+            None if check_name(name).is_err() => ErrorCode::INVALID_TOPIC_EXCEPTION,
+            None => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        };
+        self.failed(Some(name), TopicId::ZERO, code)
+    }
+
+    fn failed(
+        &self,
+        name: Option<&str>,
+        topic_id: TopicId,
+        code: ErrorCode,
+    ) -> MetadataResponseTopic<'static> {
+        let name = match name {
+            None if self.version >= NAME_MAY_BE_NULL_SINCE => None,
+            name => Some(name.unwrap_or_default().to_owned().into()),
+        };
+        MetadataResponseTopic {
+            error_code: code.0,
+            name,
+            topic_id,
+            topic_authorized_operations: operations::NOT_ASKED,
+            ..Default::default()
+        }
+    }
+
+    fn describe(&self, topic: &Topic) -> MetadataResponseTopic<'static> {
+        let NodeId(node) = self.image.node_id();
+        let partition = |index| MetadataResponsePartition {
+            error_code: ErrorCode::NONE.0,
+            partition_index: index,
+            leader_id: node,
+            leader_epoch: self.epoch.0,
+            replica_nodes: vec![node],
+            isr_nodes: vec![node],
+            offline_replicas: Vec::new(),
+        };
+        MetadataResponseTopic {
+            error_code: ErrorCode::NONE.0,
+            name: Some(topic.name.to_string().into()),
+            topic_id: topic.id,
+            is_internal: is_internal(&topic.name),
+            partitions: (0..topic.partition_count()).map(partition).collect(),
+            topic_authorized_operations: match self.tells_operations {
+                true => operations::on_topic(self.context, &topic.name),
+                false => operations::NOT_ASKED,
+            },
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The requests, one file each: key, versions, behaviour, the KIPs behind it, and what is left out.
+//!
+//! A handler authorizes, asks the parts, and answers in Kafka's words. Produce and Fetch take the frame itself: the
+//! one patches it in place, the other answers with file ranges.
+
+pub(crate) mod alter_configs;
+pub(crate) mod api_versions;
+mod config_change;
+mod config_resource;
+pub(crate) mod consumer_group_describe;
+pub(crate) mod consumer_group_heartbeat;
+pub(crate) mod create_partitions;
+pub(crate) mod create_topics;
+pub(crate) mod delete_groups;
+pub(crate) mod delete_records;
+pub(crate) mod delete_topics;
+pub(crate) mod describe_cluster;
+pub(crate) mod describe_configs;
+pub(crate) mod describe_groups;
+pub(crate) mod describe_log_dirs;
+pub(crate) mod describe_producers;
+pub(crate) mod describe_topic_partitions;
+pub(crate) mod elect_leaders;
+pub(crate) mod fetch;
+pub(crate) mod find_coordinator;
+pub(crate) mod get_telemetry_subscriptions;
+pub(crate) mod heartbeat;
+pub(crate) mod incremental_alter_configs;
+pub(crate) mod init_producer_id;
+pub(crate) mod join_group;
+pub(crate) mod leave_group;
+pub(crate) mod list_groups;
+pub(crate) mod list_offsets;
+pub(crate) mod metadata;
+pub(crate) mod offset_commit;
+pub(crate) mod offset_delete;
+pub(crate) mod offset_fetch;
+pub(crate) mod offset_for_leader_epoch;
+mod operations;
+pub(crate) mod produce;
+pub(crate) mod sync_group;

@@ -1,0 +1,52 @@
+//! OffsetCommit (key 8), versions 2 to 10: a member, or a client without membership, notes how far it has come.
+//!
+//! Topics are named up to version 9 and identified from 10 on (KIP-848). Answered when the offsets are in the log.
+
+use std::sync::Arc;
+
+use riverrun_coordinator::GroupResponse;
+use riverrun_protocol::offset_commit_request::OffsetCommitRequestTopic;
+use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use riverrun_protocol::{ErrorCode, OffsetCommitRequest, OffsetCommitResponse};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+use crate::groups;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: OffsetCommitRequest<'_>,
+    version: i16,
+) -> OffsetCommitResponse<'static> {
+    if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
+        return refused(&request, ErrorCode::GROUP_AUTHORIZATION_FAILED);
+    }
+    let topics = groups::topics(&broker.metadata.image());
+    let group = &*request.group_id;
+    let handled = broker.groups.request(broker, context, version, group, |shard, context| {
+        shard.offset_commit(context, &request, &topics)
+    });
+    match handled.await {
+        Ok(GroupResponse::OffsetCommit(response)) => response,
+        Ok(_) => refused(&request, ErrorCode::UNKNOWN_SERVER_ERROR),
+        Err(code) => refused(&request, code),
+    }
+}
+
+fn refused(request: &OffsetCommitRequest<'_>, code: ErrorCode) -> OffsetCommitResponse<'static> {
+    let topics = request.topics.iter().map(|topic| refused_topic(topic, code)).collect();
+    OffsetCommitResponse { topics, ..Default::default() }
+}
+
+fn refused_topic(
+    topic: &OffsetCommitRequestTopic<'_>,
+    code: ErrorCode,
+) -> OffsetCommitResponseTopic<'static> {
+    let partition = |index| OffsetCommitResponsePartition { partition_index: index, error_code: code.0 };
+    OffsetCommitResponseTopic {
+        name: topic.name.to_string().into(),
+        topic_id: topic.topic_id,
+        partitions: topic.partitions.iter().map(|asked| partition(asked.partition_index)).collect(),
+    }
+}

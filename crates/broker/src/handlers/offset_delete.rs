@@ -1,0 +1,35 @@
+//! OffsetDelete (key 47), version 0: removes committed offsets of topics that the group does not read (KIP-496).
+
+use std::sync::Arc;
+
+use riverrun_coordinator::GroupResponse;
+use riverrun_protocol::{ErrorCode, OffsetDeleteRequest, OffsetDeleteResponse};
+
+use crate::broker::Broker;
+use crate::context::{Operation, RequestContext, Resource};
+use crate::groups;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: OffsetDeleteRequest<'_>,
+    version: i16,
+) -> OffsetDeleteResponse<'static> {
+    if !context.authorize(Operation::Delete, Resource::Group(&request.group_id)) {
+        return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
+    }
+    let topics = groups::topics(&broker.metadata.image());
+    let group = &*request.group_id;
+    let handled = broker.groups.request(broker, context, version, group, |shard, context| {
+        shard.offset_delete(context, &request, &topics)
+    });
+    match handled.await {
+        Ok(GroupResponse::OffsetDelete(response)) => response,
+        Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
+        Err(code) => refused(code),
+    }
+}
+
+fn refused(code: ErrorCode) -> OffsetDeleteResponse<'static> {
+    OffsetDeleteResponse { error_code: code.0, ..Default::default() }
+}

@@ -1,0 +1,54 @@
+//! OffsetForLeaderEpoch (key 23), versions 2 to 4: where an epoch ended, so that a client notices that records it
+//! has read are gone (KIP-101, KIP-320).
+
+use std::sync::Arc;
+
+use riverrun_protocol::offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic};
+use riverrun_protocol::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
+use riverrun_protocol::{ErrorCode, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
+use riverrun_types::{LeaderEpoch, Offset};
+
+use crate::broker::{Broker, TopicKey};
+use crate::context::{Operation, RequestContext, Resource};
+use crate::error;
+use crate::metadata::Image;
+
+pub(crate) async fn handle(
+    broker: &Arc<Broker>,
+    context: &RequestContext,
+    request: OffsetForLeaderEpochRequest<'_>,
+    _version: i16,
+) -> OffsetForLeaderEpochResponse<'static> {
+    let image = broker.metadata.image();
+    let topics = request.topics.iter().map(|topic| end_topic(broker, context, &image, topic)).collect();
+    OffsetForLeaderEpochResponse { topics, ..Default::default() }
+}
+
+fn end_topic(
+    broker: &Broker,
+    context: &RequestContext,
+    image: &Image,
+    topic: &OffsetForLeaderTopic<'_>,
+) -> OffsetForLeaderTopicResult<'static> {
+    let end = |asked: &OffsetForLeaderPartition| {
+        if !context.authorize(Operation::Describe, Resource::Topic(&topic.topic)) {
+            return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+        }
+        let found = broker.topic(image, TopicKey::Name(&topic.topic))?;
+        broker.check_epoch(LeaderEpoch(asked.current_leader_epoch))?;
+        let partition = broker.partition(found, asked.partition)?;
+        let end = partition.log.epoch_end_offset(LeaderEpoch(asked.leader_epoch));
+        end.map_err(|trouble| error::log_error(&trouble))
+    };
+    let partitions = topic.partitions.iter().map(|asked| response(asked.partition, end(asked))).collect();
+    OffsetForLeaderTopicResult { topic: topic.topic.to_string().into(), partitions }
+}
+
+fn response(partition: i32, end: Result<(LeaderEpoch, Offset), ErrorCode>) -> EpochEndOffset {
+    match end {
+        Ok((epoch, offset)) => {
+            EpochEndOffset { partition, leader_epoch: epoch.0, end_offset: offset.0, ..Default::default() }
+        }
+        Err(code) => EpochEndOffset { partition, error_code: code.0, ..Default::default() },
+    }
+}

@@ -1,0 +1,70 @@
+//! The operations that a client may carry out on a resource, as the bits that Metadata and DescribeCluster answer
+//! when asked (KIP-430).
+
+use crate::context::{Operation, RequestContext, Resource};
+
+/// What a response holds where the client did not ask.
+pub(crate) const NOT_ASKED: i32 = i32::MIN;
+
+const TOPIC: [Operation; 8] = [
+    Operation::Read,
+    Operation::Write,
+    Operation::Create,
+    Operation::Delete,
+    Operation::Alter,
+    Operation::Describe,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
+];
+
+const CLUSTER: [Operation; 6] = [
+    Operation::Create,
+    Operation::Alter,
+    Operation::Describe,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
+    Operation::IdempotentWrite,
+];
+
+/// Position of an operation's bit, which is its number in Kafka's `AclOperation`.
+fn bit(operation: Operation) -> u32 {
+    match operation {
+        Operation::Read => 3,
+        Operation::Write => 4,
+        Operation::Create => 5,
+        Operation::Delete => 6,
+        Operation::Alter => 7,
+        Operation::Describe => 8,
+        Operation::DescribeConfigs => 10,
+        Operation::AlterConfigs => 11,
+        Operation::IdempotentWrite => 12,
+    }
+}
+
+fn allowed(context: &RequestContext, operations: &[Operation], resource: Resource<'_>) -> i32 {
+    let allowed = operations.iter().filter(|operation| context.authorize(**operation, resource));
+    allowed.fold(0, |bits, operation| bits | 1 << bit(*operation))
+}
+
+/// What this client may do to a topic.
+pub(crate) fn on_topic(context: &RequestContext, name: &str) -> i32 {
+    allowed(context, &TOPIC, Resource::Topic(name))
+}
+
+/// What this client may do to the server.
+pub(crate) fn on_cluster(context: &RequestContext) -> i32 {
+    allowed(context, &CLUSTER, Resource::Cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_a_bit_of_its_own() {
+        for operations in [&TOPIC as &[_], &CLUSTER] {
+            let bits = operations.iter().fold(0_u32, |bits, operation| bits | 1 << bit(*operation));
+            assert_eq!(bits.count_ones() as usize, operations.len());
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Images for tests of what is built on them.
+
+use super::image::Image;
+use super::records::{Head, Record};
+
+/// An image without topics, of node 1 with `dirs` log dirs.
+pub(crate) fn image(dirs: usize) -> Image {
+    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0 };
+    let mut image = Image::new(&head);
+    for index in 0..dirs {
+        let added = Record::LogDirAdded { id: index.to_string(), path: format!("/{index}") };
+        image.apply(added).expect("fits an empty image");
+    }
+    image
+}

@@ -1,0 +1,144 @@
+//! Cutting a connection's bytes into frames: four bytes of length, then that many bytes.
+//!
+//! Pure: bytes in, frames out. A length is believed only after it was checked against the limit, and memory for
+//! a frame is reserved only when the caller says that it was charged.
+
+use bytes::{Buf as _, BytesMut};
+use thiserror::Error;
+
+/// Bytes of a frame's length field.
+const LENGTH_BYTES: usize = 4;
+/// The shortest request: API key, version, correlation id.
+const FRAME_BYTES_MIN: usize = 8;
+/// What one read asks for at least; an idle connection holds no buffer at all.
+const READ_BYTES: usize = 64 * 1024;
+
+/// The length field cannot be that of a request; the connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a request of {length} bytes: the length must be {FRAME_BYTES_MIN} to {max}")]
+pub(crate) struct FrameLengthError {
+    length: i32,
+    max: usize,
+}
+
+/// Bytes received and not yet taken as frames.
+///
+/// Invariants: `pending` is the checked length of the frame whose length field has been taken from `buffer`.
+#[derive(Debug)]
+pub(crate) struct FrameBuffer {
+    buffer: BytesMut,
+    pending: Option<usize>,
+    frame_bytes_max: usize,
+}
+
+impl FrameBuffer {
+    pub(crate) fn new(frame_bytes_max: usize) -> Self {
+        Self { buffer: BytesMut::new(), pending: None, frame_bytes_max }
+    }
+
+    /// Length of the next frame if all of it has arrived.
+    pub(crate) fn whole_frame_bytes(&mut self) -> Result<Option<usize>, FrameLengthError> {
+        if self.pending.is_none() {
+            self.pending = self.take_length()?;
+        }
+        Ok(self.pending.filter(|&length| self.buffer.len() >= length))
+    }
+
+    /// Takes the frame that [`Self::whole_frame_bytes`] found, without its length field.
+    pub(crate) fn take_frame(&mut self) -> Option<BytesMut> {
+        let length = self.pending.filter(|&length| self.buffer.len() >= length)?;
+        self.pending = None;
+        Some(self.buffer.split_to(length))
+    }
+
+    fn take_length(&mut self) -> Result<Option<usize>, FrameLengthError> {
+        if self.buffer.len() < LENGTH_BYTES {
+            return Ok(None);
+        }
+        let length = self.buffer.get_i32();
+        match usize::try_from(length) {
+            Ok(bytes) if (FRAME_BYTES_MIN..=self.frame_bytes_max).contains(&bytes) => Ok(Some(bytes)),
+            _ => Err(FrameLengthError { length, max: self.frame_bytes_max }),
+        }
+    }
+
+    /// Length of the frame that has begun to arrive and is larger than an ordinary read: its memory is to be
+    /// charged before [`Self::space`] reserves it.
+    pub(crate) fn large_pending_bytes(&self) -> Option<usize> {
+        self.pending.filter(|&length| length > READ_BYTES)
+    }
+
+    /// Whether part of a frame has arrived.
+    pub(crate) fn mid_frame(&self) -> bool {
+        self.pending.is_some() || !self.buffer.is_empty()
+    }
+
+    /// Room for the next read: the rest of the pending frame, or an ordinary read's worth.
+    pub(crate) fn space(&mut self) -> &mut BytesMut {
+        let wanted = match self.pending {
+            Some(length) => length.saturating_sub(self.buffer.len()).max(1),
+            None => READ_BYTES,
+        };
+        if self.buffer.capacity() - self.buffer.len() < wanted.min(READ_BYTES / 4) || self.pending.is_some() {
+            self.buffer.reserve(wanted);
+        }
+        &mut self.buffer
+    }
+
+    /// Gives the memory back while nothing is expected; keeps what has arrived.
+    pub(crate) fn release(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(frames: &mut FrameBuffer, bytes: &[u8]) {
+        frames.space().extend_from_slice(bytes);
+    }
+
+    fn framed(body: &[u8]) -> Vec<u8> {
+        let mut bytes = (body.len() as i32).to_be_bytes().to_vec();
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    #[test]
+    fn frames_come_out_whole_however_they_are_cut() {
+        let bodies = [b"12345678".to_vec(), vec![7; 1000], b"abcdefghijk".to_vec()];
+        let stream: Vec<u8> = bodies.iter().flat_map(|body| framed(body)).collect();
+        for step in [1, 2, 3, 7, 64, stream.len()] {
+            let mut frames = FrameBuffer::new(4096);
+            let mut taken = Vec::new();
+            for piece in stream.chunks(step) {
+                feed(&mut frames, piece);
+                while frames.whole_frame_bytes().unwrap().is_some() {
+                    taken.push(frames.take_frame().unwrap().to_vec());
+                }
+            }
+            assert_eq!(taken, bodies, "pieces of {step}");
+            assert!(!frames.mid_frame());
+        }
+    }
+
+    #[test]
+    fn a_length_out_of_range_is_refused_before_anything_is_reserved() {
+        for length in [-1, 0, 7, 4097, i32::MAX, i32::MIN] {
+            let mut frames = FrameBuffer::new(4096);
+            feed(&mut frames, &length.to_be_bytes());
+            assert_eq!(frames.whole_frame_bytes(), Err(FrameLengthError { length, max: 4096 }));
+        }
+    }
+
+    #[test]
+    fn a_large_frame_is_announced_before_its_memory_is_taken() {
+        let mut frames = FrameBuffer::new(100 << 20);
+        feed(&mut frames, &(50 << 20_i32).to_be_bytes());
+        assert_eq!(frames.whole_frame_bytes(), Ok(None));
+        assert_eq!(frames.large_pending_bytes(), Some(50 << 20));
+    }
+}

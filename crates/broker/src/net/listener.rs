@@ -1,0 +1,173 @@
+//! Accepting connections on one listener, within the server's bounds.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
+use crate::context::{ConnectionInfo, Principal};
+use crate::metrics::SharedMetrics;
+use crate::shutdown::{StopSignal, stopped};
+
+/// Pause after a failed accept: it is mostly the limit of open files, and a loop would burn a core.
+const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+/// Bounds and socket options of accepted connections.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenerLimits {
+    pub(crate) connections_max: usize,
+    pub(crate) connections_per_ip_max: usize,
+    /// Bytes of the kernel's buffers; none leaves the kernel's own choice.
+    pub(crate) send_buffer_bytes: Option<usize>,
+    pub(crate) receive_buffer_bytes: Option<usize>,
+    pub(crate) connection: ConnectionLimits,
+}
+
+/// Connections that are open, over all listeners.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionCounts {
+    next_id: AtomicU64,
+    by_ip: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One open connection in the counts; dropping it takes it out.
+struct Counted {
+    counts: Arc<ConnectionCounts>,
+    ip: IpAddr,
+}
+
+impl ConnectionCounts {
+    fn admit(self: &Arc<Self>, ip: IpAddr, limits: &ListenerLimits) -> Option<Counted> {
+        let mut by_ip = self.by_ip.lock();
+        let open: usize = by_ip.values().sum();
+        let here = by_ip.get(&ip).copied().unwrap_or_default();
+        if open >= limits.connections_max || here >= limits.connections_per_ip_max {
+            return None;
+        }
+        by_ip.insert(ip, here + 1);
+        Some(Counted { counts: Arc::clone(self), ip })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut by_ip = self.counts.by_ip.lock();
+        if let Some(open) = by_ip.get_mut(&self.ip) {
+            *open -= 1;
+            if *open == 0 {
+                by_ip.remove(&self.ip);
+            }
+        }
+    }
+}
+
+/// Binds an address. The port may be used again at once after a stop.
+pub(crate) fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    TcpListener::from_std(socket.into())
+}
+
+/// A bound listener and all that its connections need.
+pub(crate) struct Listener<D> {
+    pub(crate) name: Arc<str>,
+    pub(crate) socket: TcpListener,
+    pub(crate) limits: ListenerLimits,
+    pub(crate) counts: Arc<ConnectionCounts>,
+    pub(crate) metrics: SharedMetrics,
+    pub(crate) dispatch: Arc<D>,
+}
+
+impl<D: Dispatch + 'static> Listener<D> {
+    /// Accepts until `stop` turns true, then ends the connections between two of their steps.
+    pub(crate) async fn run(self, mut stop: StopSignal) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stopped(&mut stop) => break,
+                accepted = self.socket.accept() => match accepted {
+                    Ok((stream, peer)) => self.admit(stream, peer, &mut connections),
+                    Err(error) => {
+                        tracing::warn!(listener = %self.name, %error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_RETRY).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
+        connections.shutdown().await;
+    }
+
+    fn admit(&self, stream: TcpStream, peer: SocketAddr, connections: &mut JoinSet<()>) {
+        let Some(counted) = self.counts.admit(peer.ip(), &self.limits) else {
+            self.metrics.traffic.refused();
+            tracing::warn!(listener = %self.name, %peer, "connection refused: too many are open");
+            return;
+        };
+        if let Err(error) = self.set_options(&stream) {
+            tracing::debug!(%peer, %error, "socket options were not set");
+        }
+        let info = Arc::new(ConnectionInfo {
+            id: self.counts.next_id.fetch_add(1, Ordering::Relaxed),
+            peer,
+            listener: Arc::clone(&self.name),
+            principal: Principal::anonymous(),
+        });
+        let (metrics, dispatch) = (Arc::clone(&self.metrics), Arc::clone(&self.dispatch));
+        let limits = self.limits.connection.clone();
+        connections.spawn(async move {
+            let _counted = counted;
+            metrics.traffic.opened();
+            let closing = ClosedOnDrop(&metrics);
+            let connection = Connection::new(stream, info, limits, dispatch.as_ref(), &metrics.traffic);
+            if let Err(closed) = connection.serve().await {
+                log_closed(peer, &closed);
+            }
+            drop(closing);
+        });
+    }
+
+    fn set_options(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(stream);
+        socket.set_keepalive(true)?;
+        if let Some(bytes) = self.limits.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.limits.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts the end of a connection also when its task is cancelled.
+struct ClosedOnDrop<'a>(&'a SharedMetrics);
+
+impl Drop for ClosedOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.traffic.closed();
+    }
+}
+
+fn log_closed(peer: SocketAddr, closed: &Closed) {
+    match closed {
+        Closed::Io(error) => tracing::debug!(%peer, %error, "connection lost"),
+        Closed::Idle(_) => tracing::debug!(%peer, %closed, "connection closed"),
+        other => crate::log_limit::BAD_CLIENTS.warn(|suppressed| {
+            tracing::warn!(%peer, suppressed, reason = %other, "connection closed");
+        }),
+    }
+}

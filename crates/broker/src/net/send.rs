@@ -1,0 +1,180 @@
+//! Sending: what lies in memory leaves by `writev`, ranges of segment files by `sendfile`, without a copy here.
+//!
+//! `sendfile` blocks on pages that are not cached, and a blocked worker would stop every connection on it. So a
+//! cold range is read ahead on the blocking pool first, a few at a time for the whole server.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes};
+use riverrun_env::File;
+use rustix::fd::BorrowedFd;
+use rustix::io::{Errno, ReadWriteFlags};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use super::budget::Charge;
+use super::response::{Part, ResponseFrame};
+
+/// Pieces handed to one `writev`.
+const IO_SLICES_MAX: usize = 32;
+/// Bytes asked of one `sendfile`: what a socket buffer takes at most before it would block anyway.
+const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a cold range that are read ahead at a time.
+const READ_AHEAD_BYTES: usize = 1024 * 1024;
+/// Cold ranges that are read at once, over all connections: they must not take the disk from the writers.
+static COLD_READS: Semaphore = Semaphore::const_new(4);
+
+/// Responses that wait for their socket.
+///
+/// Invariants: `charges` holds the memory of everything in `parts`, and maybe of parts that just left.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    parts: VecDeque<Part>,
+    charges: Vec<Charge>,
+}
+
+impl Outbox {
+    pub(crate) fn push(&mut self, frame: ResponseFrame) {
+        self.parts.extend(frame.parts);
+        self.charges.extend(frame.charge);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Bytes that wait, on disk or in memory.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(Part::len).sum()
+    }
+
+    /// Sends as much as the socket takes, at least one byte, waiting until it takes something. Returns the
+    /// bytes sent. Safe to drop at any await: what was not sent is still here.
+    pub(crate) async fn send_some(&mut self, stream: &TcpStream) -> io::Result<usize> {
+        let sent = match self.parts.front() {
+            None => 0,
+            Some(Part::Bytes(_)) => self.send_bytes(stream).await?,
+            Some(Part::File { file, position, len }) => {
+                send_file(stream, file, *position, (*len).min(SENDFILE_BYTES_MAX)).await?
+            }
+        };
+        self.advance(sent);
+        if self.parts.is_empty() {
+            self.charges.clear();
+        }
+        Ok(sent)
+    }
+
+    async fn send_bytes(&self, stream: &TcpStream) -> io::Result<usize> {
+        loop {
+            let written = {
+                let mut slices = [IoSlice::new(&[]); IO_SLICES_MAX];
+                let used = self.gather(&mut slices);
+                stream.try_write_vectored(&slices[..used])
+            };
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                other => return other,
+            }
+        }
+    }
+
+    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut used = 0;
+        for (slot, part) in slices.iter_mut().zip(&self.parts) {
+            let Part::Bytes(bytes) = part else { break };
+            *slot = IoSlice::new(bytes);
+            used += 1;
+        }
+        used
+    }
+
+    fn advance(&mut self, mut sent: usize) {
+        while sent > 0 {
+            let Some(front) = self.parts.front_mut() else { return };
+            let step = sent.min(front.len());
+            match front {
+                Part::Bytes(bytes) => bytes.advance(step),
+                Part::File { position, len, .. } => {
+                    *position += step as u64;
+                    *len -= step;
+                }
+            }
+            sent -= step;
+            if front.len() == 0 {
+                self.parts.pop_front();
+            }
+        }
+    }
+}
+
+async fn send_file(stream: &TcpStream, file: &Arc<dyn File>, position: u64, len: usize) -> io::Result<usize> {
+    let Some(fd) = file.raw_fd() else {
+        return send_copied(stream, file, position, len).await;
+    };
+    if !is_cached(fd, position) {
+        read_ahead(Arc::clone(file), position, len.min(READ_AHEAD_BYTES)).await?;
+    }
+    stream
+        .async_io(Interest::WRITABLE, || {
+            let mut offset = position;
+            match rustix::fs::sendfile(stream, fd, Some(&mut offset), len) {
+                // The range was written before it was handed out, so an early end is damage.
+                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(sent) => Ok(sent),
+                Err(error) => Err(error.into()),
+            }
+        })
+        .await
+}
+
+/// Whether the page at `position` is in memory. Any doubt counts as yes: then `sendfile` itself reports.
+fn is_cached(fd: BorrowedFd<'_>, position: u64) -> bool {
+    let mut probe = [0; 1];
+    let mut buffers = [io::IoSliceMut::new(&mut probe)];
+    !matches!(rustix::io::preadv2(fd, &mut buffers, position, ReadWriteFlags::NOWAIT), Err(Errno::AGAIN))
+}
+
+async fn read_ahead(file: Arc<dyn File>, position: u64, len: usize) -> io::Result<()> {
+    let _permit = COLD_READS.acquire().await.map_err(io::Error::other)?;
+    tokio::task::spawn_blocking(move || {
+        let mut piece = vec![0; 64 * 1024];
+        let mut done = 0;
+        while done < len {
+            let wanted = piece.len().min(len - done);
+            match file.read_at(&mut piece[..wanted], position + done as u64)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(())
+    })
+    .await
+    .map_err(io::Error::other)?
+}
+
+/// For files without a descriptor (the simulated disk): through memory.
+async fn send_copied(
+    stream: &TcpStream,
+    file: &Arc<dyn File>,
+    position: u64,
+    len: usize,
+) -> io::Result<usize> {
+    let mut piece = vec![0; len.min(64 * 1024)];
+    let read = file.read_at(&mut piece, position)?;
+    if read == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let bytes = Bytes::from(piece).slice(..read);
+    loop {
+        stream.writable().await?;
+        match stream.try_write(&bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            other => return other,
+        }
+    }
+}

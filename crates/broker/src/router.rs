@@ -1,0 +1,210 @@
+//! From a frame to its handler and back to bytes.
+//!
+//! Owns the one table of API key to handler, and the answers to what is not a request: an unknown key, a version
+//! outside of the advertised range, a body that does not decode. Those close the connection, because a response
+//! in a version that the client did not ask for cannot be read by it; ApiVersions alone answers in version 0
+//! with `UNSUPPORTED_VERSION`, which is how a newer client finds out (KIP-511).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use riverrun_protocol::{ApiKey, DecodeError, Decoder, Encode, Request, RequestHeader, encode_response};
+
+use crate::broker::Broker;
+use crate::context::{ConnectionInfo, RequestContext};
+use crate::handlers;
+use crate::net::budget::Charge;
+use crate::net::connection::Dispatch;
+use crate::net::response::{Outcome, Part, ResponseFrame};
+
+/// Hands the frames of all connections to the handlers of one server.
+#[derive(Debug)]
+pub(crate) struct Router {
+    broker: Arc<Broker>,
+}
+
+/// What the header said, kept for the response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) key: ApiKey,
+    pub(crate) version: i16,
+    pub(crate) correlation_id: i32,
+    /// Where the body begins in the frame.
+    pub(crate) body_at: usize,
+}
+
+impl Router {
+    pub(crate) fn new(broker: Arc<Broker>) -> Self {
+        Self { broker }
+    }
+}
+
+impl Dispatch for Router {
+    fn dispatch(
+        &self,
+        connection: &Arc<ConnectionInfo>,
+        frame: BytesMut,
+        charge: Charge,
+    ) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        let (call, context) = match read_header(connection, &frame) {
+            Ok(Ok(read)) => read,
+            Ok(Err(outcome)) => return Box::pin(std::future::ready(outcome)),
+            Err(error) => return Box::pin(std::future::ready(Outcome::Close(error.to_string()))),
+        };
+        let broker = Arc::clone(&self.broker);
+        // Boxed by kind: the hot requests do not pay for the size of the rare ones' futures.
+        match call.key {
+            ApiKey::Produce => timed(broker, call, charge, |broker| async move {
+                handlers::produce::handle(&broker, &context, call, frame).await
+            }),
+            ApiKey::Fetch => timed(broker, call, charge, |broker| async move {
+                handlers::fetch::handle(&broker, &context, call, &frame).await
+            }),
+            _ => timed(
+                broker,
+                call,
+                charge,
+                |broker| async move { route(&broker, &context, call, &frame).await },
+            ),
+        }
+    }
+}
+
+fn timed<F, Fut>(
+    broker: Arc<Broker>,
+    call: Call,
+    charge: Charge,
+    handle: F,
+) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
+where
+    F: FnOnce(Arc<Broker>) -> Fut,
+    Fut: Future<Output = Outcome> + Send + 'static,
+{
+    let started = broker.env.clock.monotonic();
+    let handled = handle(Arc::clone(&broker));
+    Box::pin(async move {
+        let outcome = handled.await;
+        drop(charge);
+        let took: Duration = broker.env.clock.monotonic().saturating_sub(started);
+        broker.metrics.answered(call.key, took);
+        outcome
+    })
+}
+
+type Read = (Call, RequestContext);
+
+fn read_header(connection: &Arc<ConnectionInfo>, frame: &[u8]) -> Result<Result<Read, Outcome>, DecodeError> {
+    let mut decoder = Decoder::new(frame);
+    let header = RequestHeader::decode(&mut decoder)?;
+    let Some(key) = ApiKey::from_i16(header.api_key) else {
+        return Ok(Err(Outcome::Close(format!("unknown API key {}", header.api_key))));
+    };
+    if !key.codec_versions().contains(&header.api_version) {
+        return Ok(Err(unsupported_version(key, &header)));
+    }
+    let call = Call {
+        key,
+        version: header.api_version,
+        correlation_id: header.correlation_id,
+        body_at: frame.len() - decoder.remaining(),
+    };
+    let context = RequestContext {
+        connection: Arc::clone(connection),
+        client_id: Arc::from(header.client_id.unwrap_or_default()),
+    };
+    Ok(Ok((call, context)))
+}
+
+fn unsupported_version(key: ApiKey, header: &RequestHeader<'_>) -> Outcome {
+    if key != ApiKey::ApiVersions {
+        return Outcome::Close(format!("{} version {} is not supported", key.name(), header.api_version));
+    }
+    let call = Call { key, version: 0, correlation_id: header.correlation_id, body_at: 0 };
+    respond(call, &handlers::api_versions::unsupported())
+}
+
+/// Encodes a response without file ranges.
+pub(crate) fn respond(call: Call, response: &impl Encode) -> Outcome {
+    respond_spliced(call, response, Vec::new())
+}
+
+/// Encodes a response whose record fields are `external`, in the order of the fields.
+pub(crate) fn respond_spliced(call: Call, response: &impl Encode, external: Vec<Vec<Part>>) -> Outcome {
+    match encode_response(call.key, call.version, call.correlation_id, response) {
+        Ok(frame) => Outcome::Respond(ResponseFrame::assemble(frame, external)),
+        Err(error) => {
+            tracing::error!(api = call.key.name(), version = call.version, %error, "a response cannot be encoded");
+            Outcome::Close(format!("no response to {}: {error}", call.key))
+        }
+    }
+}
+
+/// Decodes the body, which must end where the frame ends.
+pub(crate) fn decode<'a, R: Request<'a>>(call: Call, frame: &'a [u8]) -> Result<R, DecodeError> {
+    let mut decoder = Decoder::new(&frame[call.body_at..]);
+    let request = R::decode(&mut decoder, call.version)?;
+    decoder.finish()?;
+    Ok(request)
+}
+
+/// Builds the table of handlers that take a decoded request and return a response, and the list of its keys.
+macro_rules! handlers {
+    ($($key:ident => $handler:ident),* $(,)?) => {
+        const ROUTED_KEYS: &[ApiKey] = &[$(ApiKey::$key),*];
+
+        async fn route(broker: &Arc<Broker>, context: &RequestContext, call: Call, frame: &[u8]) -> Outcome {
+            match call.key {
+                $(ApiKey::$key => match decode(call, frame) {
+                    Ok(request) => {
+                        let response = handlers::$handler::handle(broker, context, request, call.version).await;
+                        respond(call, &response)
+                    }
+                    Err(error) => Outcome::Close(format!("{}: {error}", call.key)),
+                },)*
+                other => Outcome::Close(format!("{other} is not supported")),
+            }
+        }
+    };
+}
+
+handlers! {
+    AlterConfigs => alter_configs,
+    ApiVersions => api_versions,
+    ConsumerGroupDescribe => consumer_group_describe,
+    ConsumerGroupHeartbeat => consumer_group_heartbeat,
+    CreatePartitions => create_partitions,
+    CreateTopics => create_topics,
+    DeleteGroups => delete_groups,
+    DeleteRecords => delete_records,
+    DeleteTopics => delete_topics,
+    DescribeCluster => describe_cluster,
+    DescribeConfigs => describe_configs,
+    DescribeGroups => describe_groups,
+    DescribeLogDirs => describe_log_dirs,
+    DescribeProducers => describe_producers,
+    DescribeTopicPartitions => describe_topic_partitions,
+    ElectLeaders => elect_leaders,
+    FindCoordinator => find_coordinator,
+    GetTelemetrySubscriptions => get_telemetry_subscriptions,
+    Heartbeat => heartbeat,
+    IncrementalAlterConfigs => incremental_alter_configs,
+    InitProducerId => init_producer_id,
+    JoinGroup => join_group,
+    LeaveGroup => leave_group,
+    ListGroups => list_groups,
+    ListOffsets => list_offsets,
+    Metadata => metadata,
+    OffsetCommit => offset_commit,
+    OffsetDelete => offset_delete,
+    OffsetFetch => offset_fetch,
+    OffsetForLeaderEpoch => offset_for_leader_epoch,
+    SyncGroup => sync_group,
+}
+
+/// The requests that this server answers, in the order of their keys.
+pub(crate) fn served_keys() -> impl Iterator<Item = ApiKey> {
+    let served = |key: &ApiKey| matches!(key, ApiKey::Produce | ApiKey::Fetch) || ROUTED_KEYS.contains(key);
+    ApiKey::ALL.iter().copied().filter(served)
+}

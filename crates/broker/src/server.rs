@@ -1,0 +1,306 @@
+//! A server from its start to its stop, on a thread of its own.
+//!
+//! Owns the runtime, the listeners and the tasks. Guarantees that when [`Server::start`] returns, clients can
+//! connect, and that when [`Server::stop`] returns, nothing of the server is left but its files, which need no
+//! recovery.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use riverrun_env::Env;
+use riverrun_types::DurabilityLevel;
+use tempfile::TempDir;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::admin;
+use crate::broker::Broker;
+use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
+use crate::net::connection::ConnectionLimits;
+use crate::net::listener::{ConnectionCounts, Listener, ListenerLimits, bind};
+use crate::router::Router;
+use crate::shutdown::{StopSignal, stopped};
+use crate::start::{StartError, open_broker};
+use crate::upkeep;
+
+/// Time that tasks get to end at a stop before they are cut off.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// A running server. Dropping it stops it.
+///
+/// ```
+/// let server = riverrun_broker::Server::builder().start()?;
+/// println!("Kafka clients connect to {}", server.bootstrap());
+/// server.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Server {
+    addresses: Addresses,
+    durability: DurabilityLevel,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<Result<(), StopError>>>,
+    /// Removed with the server.
+    _temporary: Option<TempDir>,
+}
+
+#[derive(Clone, Debug)]
+struct Addresses {
+    bootstrap: String,
+    listeners: Vec<(ListenerAddress, SocketAddr)>,
+    admin: Option<SocketAddr>,
+}
+
+/// The server stopped, but not cleanly; the next start recovers.
+#[derive(Clone, Debug, Error)]
+#[error("the server did not stop cleanly: {0}")]
+pub struct StopError(String);
+
+/// Collects options for a server in this process. Without any, it listens on a free loopback port and keeps its
+/// data in a temporary directory that goes with it.
+#[derive(Debug, Default)]
+pub struct ServerBuilder {
+    settings: Settings,
+    has_data_dir: bool,
+    has_listeners: bool,
+}
+
+impl ServerBuilder {
+    /// Keeps the data in this directory, and leaves it there.
+    pub fn data_dir(self, path: &Path) -> Result<Self, ConfigError> {
+        self.set("data.dir", &path.to_string_lossy())
+    }
+
+    /// Sets any option of the server by name.
+    pub fn set(mut self, key: &str, value: &str) -> Result<Self, ConfigError> {
+        self.settings.set(key, value, Origin::Flag)?;
+        self.has_data_dir |= key == "data.dir";
+        self.has_listeners |= key == "listeners";
+        Ok(self)
+    }
+
+    /// Starts the server.
+    pub fn start(mut self) -> Result<Server, StartError> {
+        let temporary = match self.has_data_dir {
+            true => None,
+            false => Some(TempDir::with_prefix("riverrun-").map_err(StartError::TemporaryDirectory)?),
+        };
+        if let Some(directory) = &temporary {
+            self = self.data_dir(directory.path())?;
+        }
+        if !self.has_listeners {
+            self = self.set("listeners", "PLAINTEXT://127.0.0.1:0")?;
+        }
+        let mut server = Server::start(BrokerConfig::new(self.settings)?)?;
+        server._temporary = temporary;
+        Ok(server)
+    }
+}
+
+impl Server {
+    /// A server for this process, with everything at its default.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Starts a server with this configuration.
+    pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
+        let durability = config.topic_defaults.durability;
+        let (stop, stopping) = watch::channel(false);
+        let (ready, started) = sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("riverrun".to_owned())
+            .spawn(move || run(config, stopping, |outcome| ready.send(outcome).unwrap_or_default()))
+            .map_err(StartError::Thread)?;
+        let addresses = started.recv().map_err(|_| StartError::Died)??;
+        Ok(Self { addresses, durability, stop, thread: Some(thread), _temporary: None })
+    }
+
+    /// `host:port` that Kafka clients take as `bootstrap.servers`.
+    pub fn bootstrap(&self) -> &str {
+        &self.addresses.bootstrap
+    }
+
+    /// Each listener with the address that it is bound to.
+    pub fn listeners(&self) -> impl Iterator<Item = (&str, SocketAddr)> {
+        self.addresses.listeners.iter().map(|(listener, address)| (listener.name.as_str(), *address))
+    }
+
+    /// Where `/metrics` and `/health` are served, if they are.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.addresses.admin
+    }
+
+    /// What acked records of topics survive that set nothing themselves.
+    pub fn default_durability(&self) -> DurabilityLevel {
+        self.durability
+    }
+
+    /// Stops the server and waits until its files are closed in order.
+    pub fn stop(mut self) -> Result<(), StopError> {
+        self.shut_down()
+    }
+
+    fn shut_down(&mut self) -> Result<(), StopError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.stop.send_replace(true);
+        thread.join().unwrap_or_else(|_| Err(StopError("a thread of the server panicked".to_owned())))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut_down() {
+            tracing::error!(%error, "stopping");
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// The server's thread: starts, reports, serves until told to stop, closes.
+fn run(
+    config: BrokerConfig,
+    stopping: StopSignal,
+    report: impl FnOnce(Result<Addresses, StartError>),
+) -> Result<(), StopError> {
+    let (runtime, started) = match build(config, &stopping) {
+        Ok(built) => built,
+        Err(error) => {
+            report(Err(error));
+            return Ok(());
+        }
+    };
+    let Started { broker, addresses, mut tasks } = started;
+    report(Ok(addresses));
+    runtime.block_on(async {
+        stopped(&mut stopping.clone()).await;
+        let ended =
+            tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            tasks.shutdown().await;
+        }
+    });
+    runtime.shutdown_timeout(STOP_GRACE);
+    broker.logs.close().map_err(|error| StopError(error.to_string()))
+}
+
+struct Started {
+    broker: Arc<Broker>,
+    addresses: Addresses,
+    tasks: JoinSet<()>,
+}
+
+fn build(
+    config: BrokerConfig,
+    stopping: &StopSignal,
+) -> Result<(tokio::runtime::Runtime, Started), StartError> {
+    let threads = config.server.num_network_threads.unwrap_or_else(available_cores);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("riverrun-worker")
+        .enable_all()
+        .build()
+        .map_err(StartError::Thread)?;
+    let broker = open_broker(Env::real(), config)?;
+    let started = runtime.block_on(listen(broker, stopping))?;
+    Ok((runtime, started))
+}
+
+fn available_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+async fn listen(broker: Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartError> {
+    let config = Arc::clone(&broker.config);
+    let limits = listener_limits(&broker);
+    let router = Arc::new(Router::new(Arc::clone(&broker)));
+    let counts = Arc::new(ConnectionCounts::default());
+    let mut tasks = JoinSet::new();
+    let mut bound = Vec::new();
+    let mut listeners = Vec::new();
+    for listener in &config.network.listeners {
+        let socket = bind_listener(&listener.host, listener.port, config.network.socket_listen_backlog_size)?;
+        let address = socket.local_addr().map_err(|source| bind_error(listener, source))?;
+        bound.push((listener.clone(), address));
+        listeners.push(Listener {
+            name: Arc::from(listener.name.as_str()),
+            socket,
+            limits: limits.clone(),
+            counts: Arc::clone(&counts),
+            metrics: Arc::clone(&broker.metrics),
+            dispatch: Arc::clone(&router),
+        });
+    }
+    let admin_socket = match config.server.admin_listen {
+        None => None,
+        Some(address) => Some(bind_listener(&address.ip().to_string(), address.port(), 16)?),
+    };
+    let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
+    let advertised = advertised(&config, &bound);
+    let bootstrap =
+        advertised.first().map(|first| format!("{}:{}", first.host, first.port)).unwrap_or_default();
+    broker.advertised.get_or_init(|| advertised);
+    for listener in listeners {
+        tasks.spawn(listener.run(stopping.clone()));
+    }
+    if let Some(socket) = admin_socket {
+        tasks.spawn(admin::run(socket, Arc::clone(&broker), stopping.clone()));
+    }
+    upkeep::spawn(&broker, stopping, &mut tasks);
+    Ok(Started { broker, addresses: Addresses { bootstrap, listeners: bound, admin }, tasks })
+}
+
+/// What clients are told: the configured address, with the port that was really bound where it was left open.
+fn advertised(config: &BrokerConfig, bound: &[(ListenerAddress, SocketAddr)]) -> Vec<ListenerAddress> {
+    let told = |(listener, address): &(ListenerAddress, SocketAddr)| {
+        let mut told = config.advertised(&listener.name).unwrap_or(listener).clone();
+        if told.port == 0 {
+            told.port = address.port();
+        }
+        told
+    };
+    bound.iter().map(told).collect()
+}
+
+fn bind_listener(host: &str, port: u16, backlog: u32) -> Result<TcpListener, StartError> {
+    let host = if host.is_empty() { "0.0.0.0" } else { host };
+    let text = format!("{host}:{port}");
+    let error = |source| StartError::Bind { address: text.clone(), source };
+    let address = (host, port).to_socket_addrs().map_err(error)?.next();
+    let address = address.ok_or_else(|| error(std::io::ErrorKind::AddrNotAvailable.into()))?;
+    bind(address, backlog).map_err(error)
+}
+
+fn bind_error(listener: &ListenerAddress, source: std::io::Error) -> StartError {
+    StartError::Bind { address: listener.to_string(), source }
+}
+
+fn listener_limits(broker: &Broker) -> ListenerLimits {
+    let network = &broker.config.network;
+    let buffer = |bytes: i32| usize::try_from(bytes).ok();
+    ListenerLimits {
+        connections_max: network.max_connections,
+        connections_per_ip_max: network.max_connections_per_ip,
+        send_buffer_bytes: buffer(network.socket_send_buffer_bytes),
+        receive_buffer_bytes: buffer(network.socket_receive_buffer_bytes),
+        connection: ConnectionLimits {
+            frame_bytes_max: network.socket_request_max_bytes,
+            requests_max: network.queued_max_requests,
+            frame_time_max: Duration::from_millis(network.socket_frame_timeout_ms),
+            idle_time_max: Duration::from_millis(network.connections_max_idle_ms),
+            requests: Arc::clone(&broker.budgets.requests),
+            responses: Arc::clone(&broker.budgets.responses),
+        },
+    }
+}

@@ -1,0 +1,139 @@
+//! Changes to topics and what follows from them outside of the metadata: files go, open logs learn their new
+//! options, the server's own topic comes to be.
+//!
+//! Everything here waits for the disk on a thread that may block, never on one that serves connections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use riverrun_types::PartitionId;
+
+use crate::broker::Broker;
+use crate::config::{BrokerConfig, TopicOverrides};
+use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
+
+impl Broker {
+    /// Makes a change to the metadata; it is durable and visible when this returns.
+    pub(crate) async fn change_metadata<T: Send + 'static>(
+        self: &Arc<Self>,
+        plan: impl FnOnce(&mut Draft<'_>) -> T + Send + 'static,
+    ) -> Result<T, MetadataError> {
+        self.blocking(move |broker| broker.metadata.change(plan)).await
+    }
+
+    /// Runs `work` where waiting for the disk holds nobody up.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Arc<Self>) -> Result<T, MetadataError> + Send + 'static,
+    ) -> Result<T, MetadataError> {
+        let broker = Arc::clone(self);
+        match tokio::task::spawn_blocking(move || work(&broker)).await {
+            Ok(outcome) => outcome,
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(_) => Err(MetadataError::Stopping),
+        }
+    }
+
+    /// Makes the topics that a client asked for without them being there. Answers why each that could not be made
+    /// could not; those that somebody else has made meanwhile are fine.
+    pub(crate) async fn create_missing_topics(
+        self: &Arc<Self>,
+        names: Vec<String>,
+    ) -> Result<BTreeMap<String, TopicError>, MetadataError> {
+        let config = Arc::clone(&self.config);
+        self.change_metadata(move |draft| {
+            let mut refused = BTreeMap::new();
+            for name in names {
+                match draft.create_topic(default_topic(&config, &name)) {
+                    Ok(_) | Err(TopicError::Exists(_)) => {}
+                    Err(error) => _ = refused.insert(name, error),
+                }
+            }
+            refused
+        })
+        .await
+    }
+
+    /// The topic of group offsets, made if it is not there.
+    pub(crate) async fn offsets_topic(self: &Arc<Self>) -> Result<Arc<Topic>, MetadataError> {
+        if let Some(topic) = self.metadata.image().topic(OFFSETS_TOPIC) {
+            return Ok(Arc::clone(topic));
+        }
+        let new = default_topic(&self.config, OFFSETS_TOPIC);
+        let made = self.change_metadata(move |draft| match draft.image().topic(OFFSETS_TOPIC) {
+            Some(topic) => Ok(Arc::clone(topic)),
+            None => draft.create_topic(new),
+        });
+        made.await?.map_err(|error| MetadataError::OffsetsTopic(error.to_string()))
+    }
+
+    /// Takes topics that the metadata has just lost out of use and removes their files. Blocks for the disk. Files
+    /// that stay because of an error are removed at the next start, when nothing names them.
+    pub(crate) fn discard_topics(&self, topics: &[Arc<Topic>]) {
+        for topic in topics {
+            for (index, dir) in (0..).zip(topic.log_dirs()) {
+                let id = PartitionId { topic: topic.id, index };
+                self.partitions.remove(id);
+                if let Err(error) = self.logs.delete(id, dir) {
+                    tracing::warn!(topic = %topic.name, partition = index, %error, "files of a deleted topic stay");
+                }
+            }
+        }
+    }
+
+    /// Tells the open logs of a topic its options. Logs that are not open read them when they are.
+    pub(crate) fn apply_topic_configs(&self, topic: &Topic) {
+        let options = self.config.topic_options(&topic.configs);
+        let config = Arc::new(options.log_config(self.config.server.producer_id_expiration_ms));
+        for index in 0..topic.partition_count() {
+            if let Some(partition) = self.partitions.get(PartitionId { topic: topic.id, index }) {
+                partition.log.set_config(Arc::clone(&config));
+            }
+        }
+    }
+}
+
+/// A topic that is made because someone needs it: the server's own with the options that it needs, any other with the
+/// defaults.
+fn default_topic(config: &BrokerConfig, name: &str) -> NewTopic {
+    let partition_count = match name {
+        OFFSETS_TOPIC => config.groups.offsets_topic_num_partitions,
+        _ => config.server.num_partitions,
+    };
+    NewTopic { name: name.to_owned(), partition_count, configs: required_configs(config, name) }
+}
+
+/// The configs that a topic of this name needs to do what it is for: none, but for the server's own.
+pub(crate) fn required_configs(config: &BrokerConfig, name: &str) -> TopicOverrides {
+    if name != OFFSETS_TOPIC {
+        return TopicOverrides::new();
+    }
+    let configs = [
+        ("cleanup.policy", "compact".to_owned()),
+        ("compression.type", "producer".to_owned()),
+        ("segment.bytes", config.groups.offsets_topic_segment_bytes.to_string()),
+    ];
+    configs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::check_topic_configs;
+
+    #[test]
+    fn the_offsets_topic_is_compacted_and_its_configs_are_valid() {
+        let config = BrokerConfig::default();
+        let new = default_topic(&config, OFFSETS_TOPIC);
+        assert_eq!(new.partition_count, 50);
+        assert_eq!(new.configs.get("cleanup.policy").map(String::as_str), Some("compact"));
+        assert_eq!(check_topic_configs(&config, &new.configs), Ok(()));
+    }
+
+    #[test]
+    fn another_topic_takes_the_servers_defaults() {
+        let config = BrokerConfig::from_pairs([("num.partitions", "7")]).expect("valid");
+        let new = default_topic(&config, "clicks");
+        assert_eq!((new.partition_count, new.configs.len()), (7, 0));
+    }
+}
