@@ -142,6 +142,7 @@ pub(crate) fn clean(
     };
     let rules = RewriteRules {
         map: &map,
+        first_dirty: job.cleanable.first_dirty,
         mapped_end,
         segment_end: job.cleanable.first_uncleanable,
         last_offsets: job.last_offsets,

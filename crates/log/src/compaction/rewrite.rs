@@ -6,10 +6,13 @@
 //! | without a key | never: it can be neither the first nor the last of anything |
 //! | not the last of its key | never |
 //! | the last of its key, with a value | always |
-//! | the last of its key, a tombstone | until the delete horizon of its batch |
+//! | the last of its key, a tombstone in the dirty part | always |
+//! | the last of its key, a tombstone in the clean part | until the delete horizon of its batch |
 //!
 //! A batch gets its delete horizon (KIP-534) when a tombstone survives its first compaction: now plus
-//! `delete.retention.ms`. So whoever reads from the beginning within that time sees every deletion.
+//! `delete.retention.ms`. So whoever reads from the beginning within that time sees every deletion. A later run that
+//! finds a tombstone of the same batch in its dirty part, because the map was full or the run before was stopped,
+//! sets the horizon anew: what that tombstone deletes was still there until now.
 //!
 //! A batch of which no record stays is dropped, unless it ends its segment or holds the last record
 //! of an idempotent producer: then a header without records keeps the last offset and the last sequence. Control
@@ -27,7 +30,9 @@ use super::offset_map::OffsetMap;
 pub struct RewriteRules<'a> {
     /// Last offset of each key in the dirty part.
     pub map: &'a OffsetMap,
-    /// The map knows every record below.
+    /// Below, an earlier run has been.
+    pub first_dirty: Offset,
+    /// The map knows every record from there up to here.
     pub mapped_end: Offset,
     /// End of the segments that become one: the batch that ends there stays, if need be empty, so that the end of
     /// each segment is where the next one begins.
@@ -73,7 +78,8 @@ pub fn rewrite(batch: &Batch<'_>, rules: &RewriteRules<'_>) -> Result<(Rewritten
     if survey.kept == 0 && !must_keep_header(batch, rules) {
         return Ok((Rewritten::Dropped, counts));
     }
-    let starts_horizon = survey.keeps_tombstone && !batch.has_delete_horizon();
+    let starts_horizon =
+        survey.keeps_dirty_tombstone || (survey.keeps_tombstone && !batch.has_delete_horizon());
     if survey.kept == count && !starts_horizon {
         return Ok((Rewritten::Kept, counts));
     }
@@ -85,16 +91,19 @@ struct Survey {
     kept: u64,
     keyless: u64,
     keeps_tombstone: bool,
+    keeps_dirty_tombstone: bool,
 }
 
 fn survey(batch: &Batch<'_>, rules: &RewriteRules<'_>) -> Result<Survey, BatchError> {
-    let mut survey = Survey { kept: 0, keyless: 0, keeps_tombstone: false };
+    let mut survey = Survey { kept: 0, keyless: 0, keeps_tombstone: false, keeps_dirty_tombstone: false };
     let records = batch.records()?;
     for record in &records {
         let record = record?;
         if rules.stays(&record, batch.delete_horizon()) {
             survey.kept += 1;
-            survey.keeps_tombstone |= record.value.is_none() && record.offset < rules.mapped_end;
+            let is_tombstone = record.value.is_none() && record.offset < rules.mapped_end;
+            survey.keeps_tombstone |= is_tombstone;
+            survey.keeps_dirty_tombstone |= is_tombstone && record.offset >= rules.first_dirty;
         } else if record.key.is_none() {
             survey.keyless += 1;
         }
@@ -135,7 +144,8 @@ impl RewriteRules<'_> {
         }
         let Some(key) = record.key else { return false };
         let is_last_of_key = self.map.get(key).is_none_or(|last| record.offset >= last);
-        let is_due_tombstone = record.value.is_none() && horizon.is_some_and(|horizon| horizon <= self.now);
+        let is_clean_tombstone = record.value.is_none() && record.offset < self.first_dirty;
+        let is_due_tombstone = is_clean_tombstone && horizon.is_some_and(|horizon| horizon <= self.now);
         is_last_of_key && !is_due_tombstone
     }
 

@@ -42,10 +42,11 @@ fn map(last: &[(&[u8], i64)]) -> OffsetMap {
     map
 }
 
-/// Everything below 100 is mapped, the round ends at 1000, nobody is idempotent.
+/// Everything is dirty, everything below 100 is mapped, the round ends at 1000, nobody is idempotent.
 fn rules<'a>(map: &'a OffsetMap, last_offsets: &'a BTreeMap<ProducerId, Offset>) -> RewriteRules<'a> {
     RewriteRules {
         map,
+        first_dirty: Offset(0),
         mapped_end: Offset(100),
         segment_end: Offset(1000),
         last_offsets,
@@ -129,9 +130,10 @@ fn a_tombstone_starts_its_horizon_at_its_first_compaction_and_goes_when_it_is_re
     let bytes = batch(10, BatchOptions::default(), &[(A, None), (B, V)]);
     let map = map(&[(b"a", 10), (b"b", 11)]);
     let nobody = BTreeMap::new();
-    let at = |now: i64| RewriteRules { now: TimestampMs(now), ..rules(&map, &nobody) };
+    let dirty_at = |now: i64| RewriteRules { now: TimestampMs(now), ..rules(&map, &nobody) };
+    let clean_at = |now: i64| RewriteRules { first_dirty: Offset(20), ..dirty_at(now) };
 
-    let first = rebuilt(rewrite(&verify(&bytes), &at(1000)).unwrap().0);
+    let first = rebuilt(rewrite(&verify(&bytes), &dirty_at(1000)).unwrap().0);
     assert_eq!(verify(&first).delete_horizon(), Some(TimestampMs(1500)));
     assert_eq!(records(&first), [(10, None), (11, Some(b"value".to_vec()))]);
     let times = |bytes: &[u8]| -> Vec<_> {
@@ -139,15 +141,19 @@ fn a_tombstone_starts_its_horizon_at_its_first_compaction_and_goes_when_it_is_re
     };
     assert_eq!(times(&first), [100, 101], "timestamps do not move with the horizon");
 
-    assert_eq!(
-        rewrite(&verify(&first), &at(1499)).unwrap().0,
-        Rewritten::Kept,
-        "the horizon stays where it is"
-    );
-    let last = rebuilt(rewrite(&verify(&first), &at(1500)).unwrap().0);
+    assert_eq!(rewrite(&verify(&first), &clean_at(1499)).unwrap().0, Rewritten::Kept, "the horizon stays");
+    let last = rebuilt(rewrite(&verify(&first), &clean_at(1500)).unwrap().0);
     assert_eq!(records(&last), [(11, Some(b"value".to_vec()))]);
     assert_eq!(verify(&last).delete_horizon(), Some(TimestampMs(1500)));
     assert_eq!(times(&last), [101]);
+
+    let again = rebuilt(rewrite(&verify(&first), &dirty_at(1700)).unwrap().0);
+    assert_eq!(
+        verify(&again).delete_horizon(),
+        Some(TimestampMs(2200)),
+        "the run before did not get this far"
+    );
+    assert_eq!(records(&again), records(&first));
 }
 
 #[test]
