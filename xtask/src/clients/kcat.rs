@@ -1,6 +1,7 @@
 //! kcat, the command-line client on librdkafka: one process per step.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use serde_json::Value;
@@ -16,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
     Case { name: "idempotence", run: idempotence },
     Case { name: "group", run: group },
     Case { name: "group-cooperative", run: group_cooperative },
+    Case { name: "group-takeover", run: group_takeover },
     Case { name: "timestamp-query", run: timestamp_query },
     Case { name: "offsets-from-the-end", run: offsets_from_the_end },
     Case { name: "unknown-topic", run: unknown_topic },
@@ -125,6 +127,27 @@ fn group_with(bench: &Bench<'_>, name: &str, more: &[&str]) -> anyhow::Result<()
     same("the first run", &read()?, &sorted_lines(&first))?;
     produce(bench, &topic, "late:one\n", &[])?;
     same("the second run", &read()?, &vec!["late:one".to_owned()])
+}
+
+/// A member that is killed says no goodbye: when its session has run out, the next one gets its partitions.
+fn group_takeover(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let (topic, group) = (bench.name("kcat-takeover"), bench.name("kcat-takeover"));
+    produce(bench, &topic, "before:1\n", &[])?;
+    let settings = ["-X", "session.timeout.ms=6000", "-X", "auto.commit.interval.ms=100"];
+    let member =
+        [&["-G", &group, "-q", "-K", ":", "-X", "auto.offset.reset=earliest"], &settings[..]].concat();
+    let mut doomed = kcat(bench, &member);
+    let mut doomed = doomed.args(["-u", &topic]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut first = String::new();
+    let read = BufReader::new(doomed.stdout.take().context("no output")?).read_line(&mut first);
+    doomed.kill()?;
+    doomed.wait()?;
+    read?;
+    same("what the first member read", &first.as_str(), &"before:1\n")?;
+    produce(bench, &topic, "after:2\n", &[])?;
+    // kcat commits when it leaves: what the first had read may come again.
+    let next = succeed(kcat(bench, &member).args(["-e", &topic]))?.stdout;
+    same("the last that the next member read", &next.lines().last(), &Some("after:2"))
 }
 
 fn timestamp_query(bench: &Bench<'_>) -> anyhow::Result<()> {
