@@ -7,17 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::metadata_request::MetadataRequestTopic;
 use riverrun_protocol::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
 use riverrun_protocol::{
-    ApiKey, ErrorCode, FindCoordinatorRequest, MetadataRequest, MetadataResponse, ProduceRequest, Request,
+    ApiKey, ErrorCode, FindCoordinatorRequest, MetadataRequest, MetadataResponse, Request,
 };
 use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, TopicId};
 use tokio::time::Instant;
 
-use crate::connection::{Connection, ConnectionOptions, ResponseFrame};
+use crate::connection::{CallLimits, Connection, ConnectionOptions, ResponseFrame};
 use crate::error::ClientError;
 
 /// Key type of a group in FindCoordinator.
@@ -170,14 +169,15 @@ impl Cluster {
         names: Option<&[&str]>,
         create: bool,
     ) -> Result<Vec<Result<Arc<TopicInfo>, (String, ClientError)>>, ClientError> {
-        let request = MetadataRequest {
+        let mut request = MetadataRequest {
             topics: names.map(|names| names.iter().copied().map(wanted_topic).collect()),
             allow_auto_topic_creation: create,
             ..Default::default()
         };
         let connection = self.any_connection().await?;
-        let version = connection.version_of(ApiKey::Metadata)?.max(AUTO_CREATE_SINCE);
-        let frame = connection.call(&request, version, Vec::new()).await?;
+        // Before that version a server makes topics whatever the client wants.
+        request.allow_auto_topic_creation |= connection.version_of(ApiKey::Metadata)? < AUTO_CREATE_SINCE;
+        let frame = connection.call(&request, CallLimits::default()).await?;
         let answer = frame.decode::<MetadataRequest<'_>>()?;
         Ok(self.learn(&answer))
     }
@@ -218,13 +218,18 @@ impl Cluster {
         seen
     }
 
+    /// A topic as the cache has it; none if it is not known or was learnt too long ago.
+    pub fn cached_topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
+        let max_age = self.options.metadata_max_age;
+        let known = lock(&self.known);
+        known.topics.get(name).filter(|(_, at)| at.elapsed() < max_age).map(|(topic, _)| Arc::clone(topic))
+    }
+
     /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
     /// the time to do so.
     pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
-        let max_age = self.options.metadata_max_age;
-        let fresh = |at: &Instant| at.elapsed() < max_age;
-        if let Some((topic, _)) = lock(&self.known).topics.get(name).filter(|(_, at)| fresh(at)) {
-            return Ok(Arc::clone(topic));
+        if let Some(topic) = self.cached_topic(name) {
+            return Ok(topic);
         }
         let deadline = Instant::now() + self.options.retry_timeout;
         loop {
@@ -293,7 +298,7 @@ impl Cluster {
             key_type: KEY_TYPE_GROUP,
             coordinator_keys: if several { vec![group.into()] } else { Vec::new() },
         };
-        let frame = connection.call(&request, version, Vec::new()).await?;
+        let frame = connection.call(&request, CallLimits::default()).await?;
         let answer = frame.decode::<FindCoordinatorRequest<'_>>()?;
         let single = Coordinator {
             node_id: answer.node_id,
@@ -318,7 +323,19 @@ impl Cluster {
         lane: Lane,
         request: &R,
     ) -> Result<ResponseFrame, ClientError> {
-        self.connection(node, lane).await?.call(request, i16::MAX, Vec::new()).await
+        self.connection(node, lane).await?.call(request, CallLimits::default()).await
+    }
+
+    /// Sends a request that the server may answer after `server_wait` only.
+    pub(crate) async fn call_patiently<'a, R: Request<'a>>(
+        &self,
+        node: NodeId,
+        lane: Lane,
+        request: &R,
+        server_wait: Duration,
+    ) -> Result<ResponseFrame, ClientError> {
+        let limits = CallLimits { server_wait, ..CallLimits::default() };
+        self.connection(node, lane).await?.call(request, limits).await
     }
 
     /// Sends a request to the controller, or to any server where there is none.
@@ -329,7 +346,7 @@ impl Cluster {
         let controller = lock(&self.known).controller;
         match controller {
             Some(node) => self.call(node, Lane::Data, request).await,
-            None => self.any_connection().await?.call(request, i16::MAX, Vec::new()).await,
+            None => self.call_any(request).await,
         }
     }
 
@@ -338,30 +355,14 @@ impl Cluster {
         &self,
         request: &R,
     ) -> Result<ResponseFrame, ClientError> {
-        self.any_connection().await?.call(request, i16::MAX, Vec::new()).await
-    }
-
-    /// Sends a produce request with its batches; no answer comes with acks=0.
-    pub(crate) async fn produce(
-        &self,
-        node: NodeId,
-        request: &ProduceRequest<'_>,
-        records: Vec<Bytes>,
-    ) -> Result<Option<ResponseFrame>, ClientError> {
-        let connection = self.connection(node, Lane::Data).await?;
-        if request.acks == 0 {
-            return connection.send_only(request, records).await.map(|()| None);
-        }
-        connection.call(request, i16::MAX, records).await.map(Some)
-    }
-
-    /// The newest version of a request that this server and we know.
-    pub(crate) async fn version_of(&self, node: NodeId, api: ApiKey) -> Result<i16, ClientError> {
-        self.connection(node, Lane::Data).await?.version_of(api)
+        self.any_connection().await?.call(request, CallLimits::default()).await
     }
 
     async fn any_connection(&self) -> Result<Arc<Connection>, ClientError> {
         let nodes: Vec<NodeId> = lock(&self.known).nodes.values().map(|node| node.id).collect();
+        if let Some(live) = nodes.iter().find_map(|node| self.live_connection(*node, Lane::Data)) {
+            return Ok(live);
+        }
         for node in nodes {
             if let Ok(connection) = self.connection(node, Lane::Data).await {
                 return Ok(connection);
@@ -374,14 +375,22 @@ impl Cluster {
         let mut last = ClientError::Invalid("no bootstrap server is given".to_owned());
         for address in &self.options.bootstrap {
             match Connection::open(address, &self.connection_options()).await {
-                Ok(connection) => return Ok(Arc::new(connection)),
+                Ok(connection) => return Ok(connection),
                 Err(error) => last = error,
             }
         }
         Err(last)
     }
 
-    async fn connection(&self, node: NodeId, lane: Lane) -> Result<Arc<Connection>, ClientError> {
+    /// A connection that is up, without waiting for one.
+    pub(crate) fn live_connection(&self, node: NodeId, lane: Lane) -> Option<Arc<Connection>> {
+        let slot = Arc::clone(lock(&self.slots).get(&(node, lane))?);
+        let slot = slot.try_lock().ok()?;
+        slot.as_ref().filter(|connection| !connection.is_broken()).map(Arc::clone)
+    }
+
+    /// The connection to a server, made if there is none.
+    pub(crate) async fn connection(&self, node: NodeId, lane: Lane) -> Result<Arc<Connection>, ClientError> {
         let slot = Arc::clone(lock(&self.slots).entry((node, lane)).or_default());
         let mut slot = slot.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_broken()) {
@@ -389,7 +398,7 @@ impl Cluster {
         }
         let address = lock(&self.known).nodes.get(&node.0).map(|node| format!("{}:{}", node.host, node.port));
         let address = address.ok_or_else(|| ClientError::Invalid(format!("node {} is not known", node.0)))?;
-        let connection = Arc::new(Connection::open(&address, &self.connection_options()).await?);
+        let connection = Connection::open(&address, &self.connection_options()).await?;
         *slot = Some(Arc::clone(&connection));
         Ok(connection)
     }

@@ -2,12 +2,12 @@
 //!
 //! Guarantees that at most `in_flight_max` requests are unanswered, and that a caller that waits no longer does not
 //! disturb the others: its answer is read and dropped. Refuses answers that are longer than the bound or that
-//! belong to another request; both end the connection.
+//! belong to no request; both end the connection, as does a request that is not answered in time.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -18,8 +18,9 @@ use riverrun_protocol::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::ClientError;
 
@@ -65,6 +66,21 @@ pub(crate) struct ConnectionOptions {
     pub(crate) in_flight_max: usize,
 }
 
+/// What a request asks for beyond the connection's own options.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallLimits {
+    /// Newest version that may be used.
+    pub(crate) version_max: i16,
+    /// How long the server may hold the answer back, by the request's own words.
+    pub(crate) server_wait: Duration,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self { version_max: i16::MAX, server_wait: Duration::ZERO }
+    }
+}
+
 struct Outgoing {
     frame: Frame,
     /// Bytes that belong at the frame's splices.
@@ -73,20 +89,69 @@ struct Outgoing {
     reply: Option<(i32, oneshot::Sender<Bytes>)>,
 }
 
+/// A request whose answer is to come. Its permit is what bounds the unanswered requests.
+struct Expected {
+    correlation: i32,
+    reply: oneshot::Sender<Bytes>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A request that has been handed over, in order, and whose answer can be waited for later.
+#[derive(Debug)]
+pub(crate) struct PendingAnswer {
+    connection: Arc<Connection>,
+    api: ApiKey,
+    version: i16,
+    answer: oneshot::Receiver<Bytes>,
+    deadline: Instant,
+}
+
+impl PendingAnswer {
+    /// Waits for the answer.
+    pub(crate) async fn wait(self) -> Result<ResponseFrame, ClientError> {
+        let Self { connection, api, version, answer, deadline } = self;
+        match timeout_at(deadline, answer).await {
+            Ok(Ok(bytes)) => Ok(ResponseFrame { bytes, api, version }),
+            Ok(Err(_)) => Err(connection.lost("the server closed it")),
+            Err(_) => {
+                connection.broken.store(true, Ordering::Release);
+                let (address, after) = (connection.address.clone(), connection.options.request_timeout);
+                Err(ClientError::Timeout { address, api, after })
+            }
+        }
+    }
+}
+
 /// A live connection. Dropping it closes the socket once what was handed over is written.
+///
+/// Invariants: `versions` is set before anybody but [`Connection::open`] sees the connection; once `broken` is set
+/// it stays so.
 #[derive(Debug)]
 pub(crate) struct Connection {
     address: String,
     options: ConnectionOptions,
-    versions: HashMap<i16, (i16, i16)>,
+    versions: OnceLock<HashMap<i16, (i16, i16)>>,
     next_correlation: AtomicI32,
     sender: mpsc::Sender<Outgoing>,
     broken: Arc<AtomicBool>,
+    writing: AbortHandle,
+    reading: AbortHandle,
+}
+
+impl Drop for Connection {
+    /// Whoever waits for an answer holds the connection, so nobody reads any more. What waits to be written goes
+    /// out, unless the connection is broken, where it could wait for ever.
+    fn drop(&mut self) {
+        self.reading.abort();
+        if self.is_broken() {
+            self.writing.abort();
+        }
+    }
 }
 
 impl Connection {
     /// Connects and asks for the versions that the server knows.
-    pub(crate) async fn open(address: &str, options: &ConnectionOptions) -> Result<Self, ClientError> {
+    pub(crate) async fn open(address: &str, options: &ConnectionOptions) -> Result<Arc<Self>, ClientError> {
         let connect_error = |source: io::Error| ClientError::Connect {
             address: address.to_owned(),
             source: Arc::new(source),
@@ -96,38 +161,47 @@ impl Connection {
             .map_err(|_| connect_error(io::ErrorKind::TimedOut.into()))?
             .map_err(connect_error)?;
         stream.set_nodelay(true).map_err(connect_error)?;
-        let (reader, writer) = stream.into_split();
-        let (sender, outgoing) = mpsc::channel(SEND_QUEUE);
-        let (expect, expected) = mpsc::channel(options.in_flight_max);
-        let broken = Arc::new(AtomicBool::new(false));
-        tokio::spawn(write_requests(writer, outgoing, expect));
-        tokio::spawn(read_answers(reader, expected, Arc::clone(&broken)));
-        let mut connection = Self {
-            address: address.to_owned(),
-            options: options.clone(),
-            versions: HashMap::new(),
-            next_correlation: AtomicI32::new(0),
-            sender,
-            broken,
-        };
-        connection.versions = connection.ask_versions().await?;
+        let connection = Arc::new(Self::over(stream, address, options));
+        let versions = connection.ask_versions().await?;
+        connection.versions.get_or_init(|| versions);
         Ok(connection)
     }
 
+    fn over(stream: TcpStream, address: &str, options: &ConnectionOptions) -> Self {
+        let (reader, writer) = stream.into_split();
+        let (sender, outgoing) = mpsc::channel(SEND_QUEUE);
+        let (expect, expected) = mpsc::channel(options.in_flight_max);
+        let in_flight = Arc::new(Semaphore::new(options.in_flight_max));
+        let broken = Arc::new(AtomicBool::new(false));
+        let writing = tokio::spawn(write_requests(writer, outgoing, expect, in_flight)).abort_handle();
+        let reading = tokio::spawn(read_answers(reader, expected, Arc::clone(&broken))).abort_handle();
+        Self {
+            address: address.to_owned(),
+            options: options.clone(),
+            versions: OnceLock::new(),
+            next_correlation: AtomicI32::new(0),
+            sender,
+            broken,
+            writing,
+            reading,
+        }
+    }
+
     /// Starts with version 3; a server that does not know it answers in version 0 with what it knows.
-    async fn ask_versions(&self) -> Result<HashMap<i16, (i16, i16)>, ClientError> {
+    async fn ask_versions(self: &Arc<Self>) -> Result<HashMap<i16, (i16, i16)>, ClientError> {
         let request = ApiVersionsRequest {
             client_software_name: "riverrun".into(),
             client_software_version: env!("CARGO_PKG_VERSION").into(),
         };
-        let frame = self.exchange(&request, 3, Vec::new()).await?;
+        let limits = CallLimits::default();
+        let frame = self.hand_over(&request, 3, limits, Vec::new()).await?.wait().await?;
         let answer =
             frame.decode::<ApiVersionsRequest<'_>>().or_else(|error| decode_oldest(&frame, error))?;
         if answer.error_code != ErrorCode::UNSUPPORTED_VERSION.0 {
             ClientError::check(answer.error_code, None)?;
             return Ok(version_map(&answer));
         }
-        let frame = self.exchange(&request, 0, Vec::new()).await?;
+        let frame = self.hand_over(&request, 0, limits, Vec::new()).await?.wait().await?;
         let answer = frame.decode::<ApiVersionsRequest<'_>>()?;
         ClientError::check(answer.error_code, None)?;
         Ok(version_map(&answer))
@@ -141,25 +215,35 @@ impl Connection {
     /// The newest version of a request that both sides know.
     pub(crate) fn version_of(&self, api: ApiKey) -> Result<i16, ClientError> {
         let unsupported = || ClientError::Unsupported { address: self.address.clone(), api };
-        let &(min, max) = self.versions.get(&(api as i16)).ok_or_else(unsupported)?;
+        let versions = self.versions.get().ok_or_else(unsupported)?;
+        let &(min, max) = versions.get(&(api as i16)).ok_or_else(unsupported)?;
         let ours = api.codec_versions();
         let newest = max.min(*ours.end());
         if newest < min.max(*ours.start()) { Err(unsupported()) } else { Ok(newest) }
     }
 
-    /// Sends a request in the newest common version, at most `version_max`, and waits for its answer. `records`
-    /// are put where the request says `Records::External`.
+    /// Sends a request in the newest common version that the limits allow, and waits for its answer.
     pub(crate) async fn call<'a, R: Request<'a>>(
-        &self,
+        self: &Arc<Self>,
         request: &R,
-        version_max: i16,
-        records: Vec<Bytes>,
+        limits: CallLimits,
     ) -> Result<ResponseFrame, ClientError> {
-        let version = self.version_of(R::KEY)?.min(version_max);
-        self.exchange(request, version, records).await
+        self.begin(request, limits, Vec::new()).await?.wait().await
     }
 
-    /// Sends a request that gets no answer.
+    /// Hands a request over, so that requests leave in the order of these calls; the answer is waited for apart.
+    /// `records` are put where the request says `Records::External`.
+    pub(crate) async fn begin<'a, R: Request<'a>>(
+        self: &Arc<Self>,
+        request: &R,
+        limits: CallLimits,
+        records: Vec<Bytes>,
+    ) -> Result<PendingAnswer, ClientError> {
+        let version = self.version_of(R::KEY)?.min(limits.version_max);
+        self.hand_over(request, version, limits, records).await
+    }
+
+    /// Hands over a request that gets no answer.
     pub(crate) async fn send_only<'a, R: Request<'a>>(
         &self,
         request: &R,
@@ -167,31 +251,25 @@ impl Connection {
     ) -> Result<(), ClientError> {
         let version = self.version_of(R::KEY)?;
         let frame = encode_request(request, version, self.correlation(), Some(&self.options.client_id))?;
-        self.hand_over(Outgoing { frame, records, reply: None }).await
+        self.queue(Outgoing { frame, records, reply: None }).await
     }
 
-    async fn exchange<'a, R: Request<'a>>(
-        &self,
+    async fn hand_over<'a, R: Request<'a>>(
+        self: &Arc<Self>,
         request: &R,
         version: i16,
+        limits: CallLimits,
         records: Vec<Bytes>,
-    ) -> Result<ResponseFrame, ClientError> {
+    ) -> Result<PendingAnswer, ClientError> {
         let correlation = self.correlation();
         let frame = encode_request(request, version, correlation, Some(&self.options.client_id))?;
         let (reply, answer) = oneshot::channel();
-        self.hand_over(Outgoing { frame, records, reply: Some((correlation, reply)) }).await?;
-        match timeout(self.options.request_timeout, answer).await {
-            Ok(Ok(bytes)) => Ok(ResponseFrame { bytes, api: R::KEY, version }),
-            Ok(Err(_)) => Err(self.lost("the server closed it")),
-            Err(_) => {
-                self.broken.store(true, Ordering::Release);
-                let (address, after) = (self.address.clone(), self.options.request_timeout);
-                Err(ClientError::Timeout { address, api: R::KEY, after })
-            }
-        }
+        self.queue(Outgoing { frame, records, reply: Some((correlation, reply)) }).await?;
+        let deadline = Instant::now() + self.options.request_timeout + limits.server_wait;
+        Ok(PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, deadline })
     }
 
-    async fn hand_over(&self, outgoing: Outgoing) -> Result<(), ClientError> {
+    async fn queue(&self, outgoing: Outgoing) -> Result<(), ClientError> {
         self.sender.send(outgoing).await.map_err(|_| self.lost("it could not be written to"))
     }
 
@@ -215,19 +293,19 @@ fn version_map(answer: &ApiVersionsResponse<'_>) -> HashMap<i16, (i16, i16)> {
     answer.api_keys.iter().map(|range| (range.api_key, (range.min_version, range.max_version))).collect()
 }
 
-type Expected = (i32, oneshot::Sender<Bytes>);
-
 async fn write_requests(
     mut writer: OwnedWriteHalf,
     mut outgoing: mpsc::Receiver<Outgoing>,
     expect: mpsc::Sender<Expected>,
+    in_flight: Arc<Semaphore>,
 ) {
     while let Some(Outgoing { frame, records, reply }) = outgoing.recv().await {
-        // Bounded: this is where a client waits that has too many requests in flight.
-        if let Some(expected) = reply
-            && expect.send(expected).await.is_err()
-        {
-            return;
+        if let Some((correlation, reply)) = reply {
+            // Bounded: this is where a client waits that has too many requests in flight.
+            let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else { return };
+            if expect.send(Expected { correlation, reply, _permit: permit }).await.is_err() {
+                return;
+            }
         }
         if write_frame(&mut writer, frame, records).await.is_err() {
             return;
@@ -252,7 +330,15 @@ async fn read_answers(
     broken: Arc<AtomicBool>,
 ) {
     let mut buffer = BytesMut::new();
-    while let Some((correlation, reply)) = expected.recv().await {
+    loop {
+        let next = tokio::select! {
+            // A request is announced before it is written, so it is seen before its answer can arrive.
+            biased;
+            next = expected.recv() => next,
+            // Between answers: either the server has closed the connection, or it says what nobody asked.
+            _ = reader.read_buf(&mut buffer) => None,
+        };
+        let Some(Expected { correlation, reply, _permit }) = next else { break };
         match read_answer(&mut reader, &mut buffer).await {
             Ok(bytes) if bytes.get(..4) == Some(&correlation.to_be_bytes()) => {
                 // The caller may have given up waiting; the answer is not for anybody else.

@@ -62,6 +62,14 @@ pub enum ClientError {
         /// What is wrong.
         source: DecodeError,
     },
+    /// The server's answer leaves out something that was asked for.
+    #[error("the answer to {api} says nothing of {missing}")]
+    Incomplete {
+        /// What was asked.
+        api: ApiKey,
+        /// What is not there.
+        missing: String,
+    },
     /// The request cannot be written in the version that the server knows.
     #[error("the request cannot be sent to this server: {0}")]
     Encode(#[from] EncodeError),
@@ -71,6 +79,18 @@ pub enum ClientError {
     /// The caller's input is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// A record could not be delivered within the delivery timeout.
+    #[error("{topic}-{partition}: not delivered within {after:?}{}", cause(.last))]
+    Undelivered {
+        /// The topic.
+        topic: Arc<str>,
+        /// The partition.
+        partition: i32,
+        /// How long we tried.
+        after: Duration,
+        /// What stood in the way at the last attempt; none if there was no attempt.
+        last: Option<Arc<ClientError>>,
+    },
     /// The client has been closed.
     #[error("the client is closed")]
     Closed,
@@ -78,6 +98,10 @@ pub enum ClientError {
 
 fn detail(message: &Option<String>) -> String {
     message.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
+}
+
+fn cause(last: &Option<Arc<ClientError>>) -> String {
+    last.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default()
 }
 
 impl ClientError {
@@ -92,9 +116,12 @@ impl ClientError {
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Connect { .. } | Self::Disconnected { .. } | Self::Timeout { .. } => ErrorKind::Retry,
+            Self::Connect { .. }
+            | Self::Disconnected { .. }
+            | Self::Timeout { .. }
+            | Self::Undelivered { .. } => ErrorKind::Retry,
             Self::Server { code, .. } if code.is_retriable() => ErrorKind::Retry,
-            Self::Malformed { .. } | Self::Closed => ErrorKind::GiveUp,
+            Self::Malformed { .. } | Self::Incomplete { .. } | Self::Closed => ErrorKind::GiveUp,
             Self::Server { .. }
             | Self::Unsupported { .. }
             | Self::Encode(_)

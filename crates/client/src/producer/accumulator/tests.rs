@@ -1,0 +1,1 @@
+//! Buffer, requests and flush.

@@ -1,0 +1,181 @@
+//! One produce request: batches in, the outcome of each batch out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
+use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use riverrun_protocol::{ApiKey, ProduceRequest, Records};
+use riverrun_types::{NodeId, Offset, TimestampMs, TopicId};
+
+use super::batch::Batch;
+use super::delivery::BatchPlace;
+use super::options::ProducerOptions;
+use crate::cluster::{Cluster, Lane};
+use crate::connection::{CallLimits, PendingAnswer, ResponseFrame};
+use crate::error::ClientError;
+
+/// A batch with the name and id of its topic.
+#[derive(Debug)]
+struct Addressed {
+    batch: Batch,
+    topic: Arc<str>,
+    topic_id: TopicId,
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(super) struct Begun {
+    node: NodeId,
+    batches: Vec<Addressed>,
+    /// Batches that could not be made.
+    failed: Vec<(Batch, ClientError)>,
+    /// None if no answer is to come.
+    answer: Result<Option<PendingAnswer>, ClientError>,
+}
+
+/// What became of a request's batches.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) node: NodeId,
+    pub(super) results: Vec<(Batch, Result<BatchPlace, ClientError>)>,
+}
+
+/// Compresses the batches and hands the request over. `topics` are the batches' topics, in the same order.
+pub(super) async fn begin(
+    cluster: &Cluster,
+    options: &ProducerOptions,
+    node: NodeId,
+    topics: Vec<Arc<str>>,
+    batches: Vec<Batch>,
+) -> Begun {
+    let (mut sent, mut records, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for (mut batch, topic) in batches.into_iter().zip(topics) {
+        match batch.seal() {
+            Ok(bytes) => {
+                let topic_id = cluster.cached_topic(&topic).map_or(TopicId::ZERO, |topic| topic.id);
+                sent.push(Addressed { batch, topic, topic_id });
+                records.push(bytes);
+            }
+            Err(error) => failed.push((batch, error.into())),
+        }
+    }
+    let answer =
+        if sent.is_empty() { Ok(None) } else { hand_over(cluster, options, node, &mut sent, records).await };
+    Begun { node, batches: sent, failed, answer }
+}
+
+async fn hand_over(
+    cluster: &Cluster,
+    options: &ProducerOptions,
+    node: NodeId,
+    batches: &mut [Addressed],
+    records: Vec<Bytes>,
+) -> Result<Option<PendingAnswer>, ClientError> {
+    let (request, records) = request(options, batches, records);
+    let connection = cluster.connection(node, Lane::Data).await?;
+    if request.acks == 0 {
+        connection.send_only(&request, records).await.map(|()| None)
+    } else {
+        connection.begin(&request, CallLimits::default(), records).await.map(Some)
+    }
+}
+
+/// The request, and the records in the order in which it names their batches.
+fn request<'a>(
+    options: &ProducerOptions,
+    batches: &'a [Addressed],
+    records: Vec<Bytes>,
+) -> (ProduceRequest<'a>, Vec<Bytes>) {
+    let mut topics = BTreeMap::<&str, (TopicId, Vec<(i32, Bytes)>)>::new();
+    for (addressed, bytes) in batches.iter().zip(records) {
+        let (_, partitions) =
+            topics.entry(&addressed.topic).or_insert_with(|| (addressed.topic_id, Vec::new()));
+        partitions.push((addressed.batch.key.partition, bytes));
+    }
+    let (mut topic_data, mut ordered) = (Vec::with_capacity(topics.len()), Vec::new());
+    for (name, (topic_id, partitions)) in topics {
+        let mut partition_data = Vec::with_capacity(partitions.len());
+        for (index, bytes) in partitions {
+            let records = Some(Records::External { len: bytes.len() });
+            partition_data.push(PartitionProduceData { index, records });
+            ordered.push(bytes);
+        }
+        topic_data.push(TopicProduceData { name: name.into(), topic_id, partition_data });
+    }
+    let timeout_ms = i32::try_from(options.cluster.request_timeout.as_millis()).unwrap_or(i32::MAX);
+    let request =
+        ProduceRequest { transactional_id: None, acks: options.wire_acks(), timeout_ms, topic_data };
+    (request, ordered)
+}
+
+impl Begun {
+    /// Waits for the answer.
+    pub(super) async fn finish(self) -> Answered {
+        let frame = match self.answer {
+            Ok(Some(answer)) => answer.wait().await.map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let mut results = match frame {
+            Ok(Some(frame)) => read(&frame, self.batches),
+            Ok(None) => {
+                let unknown = BatchPlace { base_offset: None, append_time: None };
+                self.batches.into_iter().map(|addressed| (addressed.batch, Ok(unknown))).collect()
+            }
+            Err(error) => all_failed(self.batches, &error),
+        };
+        results.extend(self.failed.into_iter().map(|(batch, error)| (batch, Err(error))));
+        Answered { node: self.node, results }
+    }
+}
+
+fn all_failed(batches: Vec<Addressed>, error: &ClientError) -> Vec<(Batch, Result<BatchPlace, ClientError>)> {
+    batches.into_iter().map(|addressed| (addressed.batch, Err(error.clone()))).collect()
+}
+
+fn read(frame: &ResponseFrame, batches: Vec<Addressed>) -> Vec<(Batch, Result<BatchPlace, ClientError>)> {
+    let answer = match frame.decode::<ProduceRequest<'_>>() {
+        Ok(answer) => answer,
+        Err(error) => return all_failed(batches, &error),
+    };
+    batches
+        .into_iter()
+        .map(|addressed| {
+            let result = find(&answer.responses, &addressed).and_then(place);
+            (addressed.batch, result)
+        })
+        .collect()
+}
+
+/// The answer for one batch. From version 13 on topics are named by id.
+fn find<'a, 'r>(
+    topics: &'a [TopicProduceResponse<'r>],
+    addressed: &Addressed,
+) -> Result<&'a PartitionProduceResponse<'r>, ClientError> {
+    let partition = addressed.batch.key.partition;
+    topics
+        .iter()
+        .filter(|topic| {
+            if topic.name.is_empty() {
+                topic.topic_id == addressed.topic_id
+            } else {
+                topic.name == *addressed.topic
+            }
+        })
+        .flat_map(|topic| &topic.partition_responses)
+        .find(|answer| answer.index == partition)
+        .ok_or_else(|| ClientError::Incomplete {
+            api: ApiKey::Produce,
+            missing: format!("{}-{partition}", addressed.topic),
+        })
+}
+
+fn place(answer: &PartitionProduceResponse<'_>) -> Result<BatchPlace, ClientError> {
+    ClientError::check(answer.error_code, answer.error_message.as_deref())?;
+    Ok(BatchPlace {
+        base_offset: (answer.base_offset >= 0).then_some(Offset(answer.base_offset)),
+        append_time: (answer.log_append_time_ms >= 0).then_some(TimestampMs(answer.log_append_time_ms)),
+    })
+}

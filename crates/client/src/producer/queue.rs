@@ -1,0 +1,164 @@
+//! The batches of one partition: which may be sent when, and with which sequence number.
+//!
+//! Pure. Guarantees the order of records: a batch that is tried again goes alone and before all later ones, so
+//! that neither a retry nor a gap in the sequence overtakes anything.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use riverrun_records::{ProducerStamp, increment_sequence};
+use riverrun_types::{ProducerEpoch, ProducerId};
+use tokio::time::Instant;
+
+use super::batch::Batch;
+
+/// Batches of one partition that may be under way at once: as many as a server remembers of an idempotent producer.
+pub(super) const IN_FLIGHT_MAX: usize = 5;
+
+/// What decides when a batch is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendRules {
+    pub(super) now: Instant,
+    pub(super) linger: Duration,
+    /// Batches with a smaller id do not linger.
+    pub(super) hurry_below: u64,
+    /// Whether batches that have not been tried may be sent.
+    pub(super) fresh_allowed: bool,
+}
+
+/// Whether a partition's next batch may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// There is none.
+    Empty,
+    /// Yes.
+    Now,
+    /// Not before then.
+    At(Instant),
+    /// Not before something that is under way has come back.
+    Blocked,
+}
+
+/// The batches of one partition that have no outcome.
+///
+/// Invariants: `waiting` is sorted by id; only its last batch is open for records. `in_flight` holds the ids that
+/// are under way. Sequence numbers before `next_sequence` are given away. While `broken`, nothing is sent.
+#[derive(Debug, Default)]
+pub(super) struct PartitionQueue {
+    waiting: VecDeque<Batch>,
+    in_flight: Vec<u64>,
+    next_sequence: i32,
+    retry_at: Option<Instant>,
+    broken: bool,
+    /// Whether the accumulator's list of queues to look at holds this one.
+    pub(super) listed: bool,
+}
+
+impl PartitionQueue {
+    /// Whether the next batch may be sent.
+    pub(super) fn readiness(&self, rules: &SendRules) -> Readiness {
+        let Some(front) = self.waiting.front() else { return Readiness::Empty };
+        if self.broken {
+            return Readiness::Blocked;
+        }
+        if front.attempts > 0 {
+            return match self.retry_at {
+                _ if !self.in_flight.is_empty() => Readiness::Blocked,
+                _ if front.stamp.is_none() && !rules.fresh_allowed => Readiness::Blocked,
+                Some(at) if at > rules.now => Readiness::At(at),
+                _ => Readiness::Now,
+            };
+        }
+        if !rules.fresh_allowed || self.in_flight.len() >= IN_FLIGHT_MAX {
+            return Readiness::Blocked;
+        }
+        let lingers = front.created + rules.linger;
+        let complete = self.waiting.len() > 1 || front.is_full() || front.id < rules.hurry_below;
+        if complete || lingers <= rules.now { Readiness::Now } else { Readiness::At(lingers) }
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The batch that takes further records, if it has room for so many bytes.
+    pub(super) fn open(&mut self, record_bytes: usize) -> Option<&mut Batch> {
+        self.waiting.back_mut().filter(|batch| batch.has_room(record_bytes))
+    }
+
+    /// Adds a new batch behind the others.
+    pub(super) fn push(&mut self, batch: Batch) {
+        self.waiting.push_back(batch);
+    }
+
+    /// Bytes of the next batch.
+    pub(super) fn next_size_bytes(&self) -> usize {
+        self.waiting.front().map_or(0, Batch::size_bytes)
+    }
+
+    /// Takes the next batch to send it. The first time, it gets the next sequence numbers of this producer.
+    pub(super) fn take(&mut self, producer: Option<(ProducerId, ProducerEpoch)>) -> Option<Batch> {
+        let mut batch = self.waiting.pop_front()?;
+        if let (None, Some((id, epoch))) = (batch.stamp, producer) {
+            batch.stamp = Some(ProducerStamp { id, epoch, base_sequence: self.next_sequence });
+            self.next_sequence = increment_sequence(self.next_sequence, batch.record_count());
+        }
+        batch.attempts += 1;
+        self.in_flight.push(batch.id);
+        Some(batch)
+    }
+
+    /// A batch is no longer under way.
+    pub(super) fn came_back(&mut self, id: u64) {
+        self.in_flight.retain(|other| *other != id);
+    }
+
+    /// Puts a batch that came back in its place, to be tried again.
+    pub(super) fn put_back(&mut self, batch: Batch, retry_at: Instant) {
+        let at = self.waiting.partition_point(|other| other.id < batch.id);
+        self.waiting.insert(at, batch);
+        self.retry_at = Some(retry_at);
+    }
+
+    /// Whether no batch before this one is without an outcome.
+    pub(super) fn is_first(&self, id: u64) -> bool {
+        self.in_flight.iter().all(|other| *other >= id) && self.waiting.front().is_none_or(|b| b.id >= id)
+    }
+
+    /// The server's sequence is not ours any more: nothing goes on until the producer has a new id.
+    pub(super) fn break_chain(&mut self) {
+        self.broken = true;
+    }
+
+    /// Whether a new producer id would cut off no batch whose fate the server alone knows.
+    pub(super) fn is_settled(&self) -> bool {
+        let retried = self.waiting.front().is_some_and(|batch| batch.stamp.is_some());
+        self.in_flight.is_empty() && (self.broken || !retried)
+    }
+
+    /// Begins again at sequence 0, under a new producer id.
+    pub(super) fn restart(&mut self) {
+        self.broken = false;
+        self.next_sequence = 0;
+        self.waiting.iter_mut().for_each(|batch| batch.stamp = None);
+    }
+
+    /// Takes the next batch if it has been tried for too long.
+    pub(super) fn take_expired(&mut self, now: Instant, timeout: Duration) -> Option<Batch> {
+        self.waiting.pop_front_if(|batch| batch.created + timeout <= now)
+    }
+
+    /// When the next batch will have been tried for too long.
+    pub(super) fn expires_at(&self, timeout: Duration) -> Option<Instant> {
+        self.waiting.front().map(|batch| batch.created + timeout)
+    }
+
+    /// Takes everything that waits.
+    pub(super) fn take_all(&mut self) -> VecDeque<Batch> {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests;

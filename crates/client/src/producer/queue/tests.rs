@@ -1,0 +1,1 @@
+//! The order of batches, and who may go when.

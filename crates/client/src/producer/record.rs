@@ -1,0 +1,64 @@
+//! A record on its way to the server, and where it came to lie.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use riverrun_types::{Offset, TimestampMs};
+
+/// Bytes that a record takes beside its key, value and headers, at most: lengths, deltas, attributes.
+const RECORD_OVERHEAD_BYTES: usize = 40;
+/// Bytes that a header takes beside its key and value, at most.
+const HEADER_OVERHEAD_BYTES: usize = 10;
+
+/// A record to send.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProducerRecord {
+    /// The topic.
+    pub topic: String,
+    /// The partition; none to choose by the key, as Kafka's own clients do, or by turns without a key.
+    pub partition: Option<i32>,
+    /// The key.
+    pub key: Option<Bytes>,
+    /// The value; none marks a deletion where a topic is compacted.
+    pub value: Option<Bytes>,
+    /// Headers, in order; names may repeat.
+    pub headers: Vec<(String, Option<Bytes>)>,
+    /// When it happened; none for now.
+    pub timestamp: Option<TimestampMs>,
+}
+
+impl ProducerRecord {
+    /// A record with a value and nothing else.
+    pub fn new(topic: impl Into<String>, value: impl Into<Bytes>) -> Self {
+        Self { topic: topic.into(), value: Some(value.into()), ..Self::default() }
+    }
+
+    /// The record with this key.
+    #[must_use]
+    pub fn with_key(mut self, key: impl Into<Bytes>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Bytes in a batch at most.
+    pub(super) fn size_bound_bytes(&self) -> usize {
+        let field = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+        let headers: usize =
+            self.headers.iter().map(|(name, value)| name.len() + field(value) + HEADER_OVERHEAD_BYTES).sum();
+        RECORD_OVERHEAD_BYTES + field(&self.key) + field(&self.value) + headers
+    }
+}
+
+/// Where a record came to lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordMetadata {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: i32,
+    /// Its offset; -1 where the server does not say: with acks=0, and for a batch that it recognised as one it
+    /// had got long before.
+    pub offset: Offset,
+    /// Its timestamp as the server keeps it.
+    pub timestamp: TimestampMs,
+}

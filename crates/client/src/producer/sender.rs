@@ -1,0 +1,318 @@
+//! The one task that sends: takes batches out of the accumulator, keeps requests under way to each leader, and
+//! decides what becomes of each batch when its answer comes.
+//!
+//! Guarantees that every batch that it takes gets an outcome, within the delivery timeout and one request's time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use riverrun_protocol::{ErrorCode, InitProducerIdRequest};
+use riverrun_types::{ErrorKind, NodeId, ProducerEpoch, ProducerId};
+use tokio::time::Instant;
+
+use super::accumulator::{Accumulator, DrainPlan, Drained};
+use super::batch::Batch;
+use super::delivery::BatchPlace;
+use super::exchange::{self, Answered};
+use super::options::ProducerOptions;
+use super::queue::IN_FLIGHT_MAX;
+use super::random_seed;
+use crate::cluster::{Cluster, Lane};
+use crate::error::ClientError;
+
+/// Something that the sender waited for.
+enum Event {
+    Answered(Answered),
+    Connected { node: NodeId, error: Option<ClientError> },
+    Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
+    Refreshed(Result<(), ClientError>),
+}
+
+/// What is known of one server.
+#[derive(Debug, Default)]
+struct NodeState {
+    in_flight: usize,
+    connecting: bool,
+    /// After a connection failed: when to try again.
+    retry_at: Option<Instant>,
+}
+
+/// Who the producer is to the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    /// Nobody: idempotence is off.
+    Anonymous,
+    /// To be asked for, not before then.
+    Wanted(Option<Instant>),
+    /// Asked for.
+    Asked,
+    Known(ProducerId, ProducerEpoch),
+}
+
+/// The sender task.
+///
+/// Invariants: `in_flight` of each node is the number of its requests in `events`; at most one refresh of metadata
+/// and one request for a producer id are under way.
+pub(super) struct Sender {
+    cluster: Arc<Cluster>,
+    options: Arc<ProducerOptions>,
+    accumulator: Arc<Accumulator>,
+    events: FuturesUnordered<BoxFuture<'static, Event>>,
+    nodes: HashMap<NodeId, NodeState>,
+    identity: Identity,
+    /// Topics whose metadata proved stale.
+    stale: BTreeSet<Arc<str>>,
+    refreshing: bool,
+    refresh_at: Option<Instant>,
+}
+
+impl Sender {
+    pub(super) fn new(
+        cluster: Arc<Cluster>,
+        options: Arc<ProducerOptions>,
+        accumulator: Arc<Accumulator>,
+    ) -> Self {
+        let identity = if options.idempotent { Identity::Wanted(None) } else { Identity::Anonymous };
+        Self {
+            cluster,
+            options,
+            accumulator,
+            events: FuturesUnordered::new(),
+            nodes: HashMap::new(),
+            identity,
+            stale: BTreeSet::new(),
+            refreshing: false,
+            refresh_at: None,
+        }
+    }
+
+    /// Runs until the producer is closed and everything has its outcome.
+    pub(super) async fn run(mut self) {
+        loop {
+            let next_check = self.step().await;
+            if self.accumulator.is_done() {
+                return;
+            }
+            let next_check = next_check.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            tokio::select! {
+                Some(event) = self.events.next(), if !self.events.is_empty() => self.handle(event),
+                () = self.accumulator.wake.notified() => {}
+                () = tokio::time::sleep_until(next_check) => {}
+            }
+        }
+    }
+
+    /// Does all that can be done now, and says when time alone will give more to do.
+    async fn step(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        self.identify(now);
+        let mut next_check = None;
+        loop {
+            let drained = self.drain(now);
+            next_check = drained.next_check.into_iter().chain(next_check).min();
+            for batch in drained.expired {
+                self.give_up(batch);
+            }
+            self.stale.extend(drained.leaderless);
+            if drained.requests.is_empty() {
+                break;
+            }
+            for (node, batches) in drained.requests {
+                self.send(node, batches).await;
+            }
+        }
+        self.refresh(now);
+        let retries = self.nodes.values().filter_map(|node| node.retry_at);
+        let identity = match self.identity {
+            Identity::Wanted(at) => at,
+            _ => None,
+        };
+        let timers = retries.chain(identity).chain(self.refresh_at.filter(|_| !self.stale.is_empty()));
+        next_check.into_iter().chain(timers.filter(|at| *at > now)).min()
+    }
+
+    fn drain(&mut self, now: Instant) -> Drained {
+        let producer = match self.identity {
+            Identity::Known(id, epoch) => Some((id, epoch)),
+            _ => None,
+        };
+        let identified = matches!(self.identity, Identity::Known(..) | Identity::Anonymous);
+        let fresh_allowed = identified && !self.accumulator.is_chain_broken();
+        let cluster = Arc::clone(&self.cluster);
+        let mut leader = |topic: &str, partition: i32| {
+            let topic = cluster.cached_topic(topic)?;
+            topic.partitions.get(usize::try_from(partition).ok()?)?.leader
+        };
+        let (nodes, events, cluster) = (&mut self.nodes, &self.events, &self.cluster);
+        let in_flight_max = self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX);
+        let mut has_room = |id: NodeId| {
+            let node = nodes.entry(id).or_default();
+            if cluster.live_connection(id, Lane::Data).is_some() {
+                return node.in_flight < in_flight_max;
+            }
+            if !node.connecting && node.retry_at.is_none_or(|at| at <= now) {
+                node.connecting = true;
+                events.push(Box::pin(connect(Arc::clone(cluster), id)));
+            }
+            false
+        };
+        let mut plan =
+            DrainPlan { now, producer, fresh_allowed, leader: &mut leader, has_room: &mut has_room };
+        self.accumulator.drain(&mut plan)
+    }
+
+    async fn send(&mut self, node: NodeId, batches: Vec<Batch>) {
+        let topics = batches.iter().map(|batch| self.accumulator.topic_name(batch.key)).collect();
+        let begun = exchange::begin(&self.cluster, &self.options, node, topics, batches).await;
+        self.nodes.entry(node).or_default().in_flight += 1;
+        self.events.push(Box::pin(async move { Event::Answered(begun.finish().await) }));
+    }
+
+    /// Asks for a producer id where one is wanted, or where the old one has become useless and nothing of it is
+    /// under way any more.
+    fn identify(&mut self, now: Instant) {
+        let broken = self.accumulator.is_chain_broken();
+        let wanted = match self.identity {
+            Identity::Wanted(at) => at.is_none_or(|at| at <= now),
+            Identity::Known(..) => broken && self.accumulator.is_settled(),
+            Identity::Anonymous | Identity::Asked => false,
+        };
+        if wanted {
+            self.identity = Identity::Asked;
+            let cluster = Arc::clone(&self.cluster);
+            self.events.push(Box::pin(async move { Event::Identified(ask_identity(&cluster).await) }));
+        }
+    }
+
+    /// Asks for the metadata of stale topics, with pauses.
+    fn refresh(&mut self, now: Instant) {
+        if self.stale.is_empty() || self.refreshing || self.refresh_at.is_some_and(|at| at > now) {
+            return;
+        }
+        self.refreshing = true;
+        let (cluster, topics) = (Arc::clone(&self.cluster), std::mem::take(&mut self.stale));
+        let accumulator = Arc::clone(&self.accumulator);
+        self.events.push(Box::pin(async move {
+            let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
+            let answer = cluster.refresh(Some(&names), true).await;
+            Event::Refreshed(answer.map(|topics| {
+                topics.into_iter().flatten().for_each(|topic| accumulator.learn(&topic, random_seed()));
+            }))
+        }));
+    }
+
+    fn handle(&mut self, event: Event) {
+        let backoff = self.options.cluster.retry_backoff;
+        match event {
+            Event::Answered(answered) => self.settle(answered),
+            Event::Connected { node, error } => {
+                let state = self.nodes.entry(node).or_default();
+                state.connecting = false;
+                state.retry_at = error.as_ref().map(|_| Instant::now() + backoff);
+                if let Some(error) = error {
+                    tracing::debug!(node = node.0, %error, "cannot connect; asking who leads now");
+                    self.stale.extend(self.accumulator.active_topics());
+                }
+            }
+            Event::Identified(Ok((id, epoch))) => {
+                self.accumulator.restart_sequences();
+                self.identity = Identity::Known(id, epoch);
+            }
+            Event::Identified(Err(error)) => {
+                self.identity = Identity::Wanted(Some(Instant::now() + backoff));
+                if error.kind() != ErrorKind::Retry {
+                    for batch in self.accumulator.take_all() {
+                        let broken = batch.stamp.is_some();
+                        self.accumulator.settle(batch, Err(error.clone()), broken);
+                    }
+                }
+            }
+            Event::Refreshed(answer) => {
+                self.refreshing = false;
+                self.refresh_at = Some(Instant::now() + backoff);
+                if let Err(error) = answer {
+                    tracing::debug!(%error, "metadata could not be had");
+                    self.stale.extend(self.accumulator.active_topics());
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, answered: Answered) {
+        if let Some(node) = self.nodes.get_mut(&answered.node) {
+            node.in_flight -= 1;
+        }
+        for (batch, result) in answered.results {
+            match result {
+                Ok(place) => self.accumulator.settle(batch, Ok(place), false),
+                Err(error) => self.settle_error(batch, error),
+            }
+        }
+    }
+
+    fn settle_error(&mut self, mut batch: Batch, error: ClientError) {
+        let first = self.accumulator.is_first(&batch);
+        let (again, broken) = match error.code() {
+            // The server has the batch already, and no longer remembers where.
+            Some(ErrorCode::DUPLICATE_SEQUENCE_NUMBER) => {
+                let place = BatchPlace { base_offset: None, append_time: None };
+                self.accumulator.settle(batch, Ok(place), false);
+                return;
+            }
+            // Behind a batch that failed, all others must come out of order; they are sent again after it.
+            Some(
+                ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
+                | ErrorCode::UNKNOWN_PRODUCER_ID
+                | ErrorCode::INVALID_PRODUCER_EPOCH,
+            ) if !first => (true, false),
+            // The server has forgotten the producer, and so has not got the batch: it goes out under another id.
+            Some(ErrorCode::UNKNOWN_PRODUCER_ID | ErrorCode::INVALID_PRODUCER_EPOCH)
+                if batch.stamp.is_some() =>
+            {
+                (true, true)
+            }
+            _ => (error.kind() == ErrorKind::Retry, false),
+        };
+        if again {
+            tracing::debug!(%error, attempts = batch.attempts, "a batch is sent again");
+            if error.kind() == ErrorKind::Retry {
+                self.stale.insert(self.accumulator.topic_name(batch.key));
+            }
+            batch.last_error = Some(error);
+            self.accumulator.retry(batch, Instant::now() + self.options.cluster.retry_backoff, broken);
+        } else {
+            // Its sequence numbers stay unused, or used by nobody knows what: later ones would not fit.
+            let broken = batch.stamp.is_some();
+            self.accumulator.settle(batch, Err(error), broken);
+        }
+    }
+
+    fn give_up(&self, mut batch: Batch) {
+        let error = ClientError::Undelivered {
+            topic: self.accumulator.topic_name(batch.key),
+            partition: batch.key.partition,
+            after: self.options.delivery_timeout,
+            last: batch.last_error.take().map(Arc::new),
+        };
+        self.accumulator.settle(batch, Err(error), false);
+    }
+}
+
+async fn connect(cluster: Arc<Cluster>, node: NodeId) -> Event {
+    Event::Connected { node, error: cluster.connection(node, Lane::Data).await.err() }
+}
+
+async fn ask_identity(cluster: &Cluster) -> Result<(ProducerId, ProducerEpoch), ClientError> {
+    let request = InitProducerIdRequest {
+        transactional_id: None,
+        transaction_timeout_ms: i32::MAX,
+        ..InitProducerIdRequest::default()
+    };
+    let frame = cluster.call_any(&request).await?;
+    let answer = frame.decode::<InitProducerIdRequest<'_>>()?;
+    ClientError::check(answer.error_code, None)?;
+    Ok((ProducerId(answer.producer_id), ProducerEpoch(answer.producer_epoch)))
+}
