@@ -1,10 +1,15 @@
-//! Changes to a topic's own configs, as IncrementalAlterConfigs asks for them (KIP-339).
+//! Changes to a topic's own configs, as `IncrementalAlterConfigs` asks for them (KIP-339).
 //!
 //! Pure: configs and changes in, checked configs out, or a sentence for the client that says why not.
 
+use std::collections::BTreeSet;
+
 use super::broker::{BrokerConfig, check_topic_configs};
-use super::definition::{Kind, split_list};
+use super::definition::{Kind, shown, split_list};
 use super::topic::{self, TopicOverrides};
+
+/// Items of a list at most.
+const ITEMS_MAX: usize = 1000;
 
 /// What happens to one config.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,15 +31,20 @@ pub fn alter_topic_configs(
     changes: &[(String, ConfigChange)],
 ) -> Result<TopicOverrides, String> {
     let mut altered = current.clone();
-    for (at, (name, change)) in changes.iter().enumerate() {
-        if changes[..at].iter().any(|(earlier, _)| earlier == name) {
-            return Err(format!("Error due to duplicate config keys: {}", name.escape_debug()));
+    let mut seen = BTreeSet::new();
+    for (name, change) in changes {
+        if !seen.insert(name) {
+            return Err(format!("Error due to duplicate config keys: {}", shown(name)));
         }
         let value = match change {
             ConfigChange::Set(value) => Some(value.trim().to_owned()),
             ConfigChange::Delete => None,
-            ConfigChange::Append(items) => Some(with_items(&list(config, current, name)?, items)),
-            ConfigChange::Subtract(items) => Some(without_items(&list(config, current, name)?, items)),
+            ConfigChange::Append(items) => {
+                Some(with_items(&list(config, current, name)?, checked_items(items)?))
+            }
+            ConfigChange::Subtract(items) => {
+                Some(without_items(&list(config, current, name)?, checked_items(items)?))
+            }
         };
         match value {
             Some(value) => _ = altered.insert(name.clone(), value),
@@ -48,11 +58,16 @@ pub fn alter_topic_configs(
 /// The list that holds now for a config, the topic's own or what it falls back to.
 fn list(config: &BrokerConfig, current: &TopicOverrides, name: &str) -> Result<String, String> {
     let def = topic::definition(name).filter(|def| matches!(def.kind, Kind::List(_) | Kind::Choices(_)));
-    let def = def.ok_or_else(|| {
-        format!("Can't append to or subtract from {}: it is not a list.", name.escape_debug())
-    })?;
+    let def =
+        def.ok_or_else(|| format!("Can't append to or subtract from {}: it is not a list.", shown(name)))?;
     let server_text = |name: &str| config.settings().get(name);
     Ok(topic::effective(def, current, &server_text).unwrap_or_default().into_owned())
+}
+
+/// Lists are short; a long one is looked at no further.
+fn checked_items(items: &str) -> Result<&str, String> {
+    let is_short = items.bytes().filter(|byte| *byte == b',').count() < ITEMS_MAX;
+    if is_short { Ok(items) } else { Err(format!("A list has at most {ITEMS_MAX} items.")) }
 }
 
 fn with_items(list: &str, items: &str) -> String {

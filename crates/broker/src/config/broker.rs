@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-use super::definition::{BadField, OptionDef};
+use super::definition::{BadField, OptionDef, shown};
 use super::error::{ConfigError, Origin, nearest};
 use super::groups::GroupOptions;
 use super::listener::Listener;
@@ -286,11 +286,10 @@ pub fn check_topic_configs(config: &BrokerConfig, overrides: &TopicOverrides) ->
             let known = TopicOptions::DEFINITIONS.iter().map(|def| def.name);
             let hint =
                 nearest(name, known).map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
-            return Err(format!("Unknown topic config name: {}{hint}", name.escape_debug()));
+            return Err(format!("Unknown topic config name: {}{hint}", shown(name)));
         };
-        def.check(text).map_err(|reason| {
-            format!("Invalid value {} for configuration {name}: {reason}", text.escape_debug())
-        })?;
+        def.check(text)
+            .map_err(|reason| format!("Invalid value {} for configuration {name}: {reason}", shown(text)))?;
     }
     let options = read_topic(&config.settings, overrides)
         .map_err(|bad| format!("Invalid value for configuration {}: {}", bad.name, bad.reason))?;

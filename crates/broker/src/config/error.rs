@@ -85,12 +85,16 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean {name:?}?)"))
 }
 
+/// A mistyped name in bytes at most.
+const KEY_BYTES_MAX: usize = 100;
+
 /// The name that a mistyped `key` most likely meant: the same name behind or without a prefix (`retention.ms` for
 /// `log.retention.ms`), or the one with the fewest edits, at most a quarter of its length.
 pub(crate) fn nearest<'n>(key: &str, names: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
     let same_tail = |name: &&str| name.strip_suffix(key).is_some_and(|head| head.ends_with('.'));
     let longer_tail = |name: &&str| key.strip_suffix(*name).is_some_and(|head| head.ends_with('.'));
-    if key.is_empty() {
+    // Nothing that long is a typing mistake, and the edits would take long to count.
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return None;
     }
     if let Some(name) = names.clone().find(same_tail).or_else(|| names.clone().find(longer_tail)) {

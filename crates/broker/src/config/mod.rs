@@ -23,6 +23,7 @@ mod upkeep;
 
 pub use alter::{ConfigChange, alter_topic_configs};
 pub use broker::{BrokerConfig, Settings, check_topic_configs, definition as broker_definition};
+pub(crate) use definition::shown;
 pub use definition::{Accept, Kind, OptionDef};
 pub use error::{ConfigError, Origin};
 pub use groups::GroupOptions;

@@ -1,7 +1,7 @@
-//! AlterConfigs (key 33), versions 0 to 2.
+//! `AlterConfigs` (key 33), versions 0 to 2.
 //!
 //! Replaces all configs that a topic sets for itself by those of the request: what it leaves out goes back to the
-//! default. IncrementalAlterConfigs changes single ones and is what newer clients send. Options of the server cannot
+//! default. `IncrementalAlterConfigs` changes single ones and is what newer clients send. Options of the server cannot
 //! be changed while it runs.
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use riverrun_protocol::alter_configs_request::AlterConfigsResource;
 use riverrun_protocol::alter_configs_response::AlterConfigsResourceResponse;
 use riverrun_protocol::{AlterConfigsRequest, AlterConfigsResponse, ErrorCode};
 
-use super::config_change::{Subject, Wish, carry_out, nothing_changes_here, subject};
+use super::config_change::{Subject, Wish, carry_out, named_twice, nothing_changes_here, subject};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
-use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs};
+use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
 use crate::context::RequestContext;
 use crate::metadata::Image;
 
@@ -24,15 +24,14 @@ pub(crate) async fn handle(
     _version: i16,
 ) -> AlterConfigsResponse<'static> {
     let image = broker.metadata.image();
-    let twice = |resource: &AlterConfigsResource<'_>| {
-        let same = |other: &&AlterConfigsResource<'_>| {
-            (other.resource_type, &other.resource_name) == (resource.resource_type, &resource.resource_name)
-        };
-        request.resources.iter().filter(same).count() > 1
-    };
-    let wishes = request.resources.iter().map(|resource| match twice(resource) {
-        true => Err((ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned())),
-        false => wish(&broker.config, &image, context, resource),
+    let twice = named_twice(
+        request.resources.iter().map(|resource| (resource.resource_type, &*resource.resource_name)),
+    );
+    let wishes = request.resources.iter().map(|resource| {
+        if twice.contains(&(resource.resource_type, &*resource.resource_name)) {
+            return Err((ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned()));
+        }
+        wish(&broker.config, &image, context, resource)
     });
     let outcomes = carry_out(broker, wishes.collect(), request.validate_only).await;
     let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
@@ -60,7 +59,7 @@ fn wish(
     };
     let mut configs = TopicOverrides::new();
     for entry in &resource.configs {
-        let name = entry.name.escape_debug();
+        let name = shown(&entry.name);
         let Some(value) = &entry.value else {
             return Err((
                 ErrorCode::INVALID_CONFIG,

@@ -1,6 +1,7 @@
 //! Changing configuration, shared by the two requests that do: whose configs, whether they can change, and carrying
 //! the changes of all topics of a request out together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use riverrun_protocol::ErrorCode;
@@ -8,7 +9,7 @@ use riverrun_types::TopicId;
 
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
-use crate::config::TopicOverrides;
+use crate::config::{TopicOverrides, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Draft, Image};
@@ -27,6 +28,12 @@ pub(crate) type Alter = Box<dyn FnOnce(&TopicOverrides) -> Result<TopicOverrides
 pub(crate) enum Wish {
     Topic { id: TopicId, alter: Alter },
     Nothing,
+}
+
+/// The resources that a request names more than once.
+pub(crate) fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(i8, &'n str)> {
+    let mut seen = BTreeSet::new();
+    resources.filter(|resource| !seen.insert(*resource)).collect()
 }
 
 /// Finds the resource and asks for leave.
@@ -53,7 +60,7 @@ pub(crate) fn subject(
 
 /// No option of the server changes while it runs; a request that names none is fine.
 pub(crate) fn nothing_changes_here<'n>(names: impl Iterator<Item = &'n str>) -> Result<Wish, Refusal> {
-    let names: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
+    let names: Vec<String> = names.map(shown).collect();
     if names.is_empty() {
         return Ok(Wish::Nothing);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use riverrun_protocol::ErrorCode;
 
+use crate::config::shown;
 use crate::metadata::{Image, Topic, check_name};
 
 const TOPIC: i8 = 2;
@@ -36,9 +37,9 @@ pub(crate) fn find<'i>(
         BROKER if name.is_empty() => Ok(ConfigResource::AllBrokers),
         BROKER if name.parse() == Ok(image.node_id().0) => Ok(ConfigResource::Broker),
         BROKER => {
-            let shown = name.escape_debug();
+            let name = shown(name);
             let message = format!(
-                "Unexpected broker id, expected {} or empty string, but received {shown}",
+                "Unexpected broker id, expected {} or empty string, but received {name}",
                 image.node_id().0
             );
             Err((ErrorCode::INVALID_REQUEST, message))

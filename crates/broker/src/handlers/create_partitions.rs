@@ -1,4 +1,4 @@
-//! CreatePartitions (key 37), versions 0 to 3.
+//! `CreatePartitions` (key 37), versions 0 to 3.
 //!
 //! Raises the number of partitions of topics, or says whether it could be raised (`validateOnly`). A manual
 //! assignment may name this node only. All topics of one request become durable together. Refuses the topic of group

@@ -1,4 +1,4 @@
-//! CreateTopics (key 19), versions 2 to 7.
+//! `CreateTopics` (key 19), versions 2 to 7.
 //!
 //! Makes topics, or says whether they could be made (`validateOnly`). All topics of one request become durable
 //! together. -1 asks for the server's number of partitions or replicas (KIP-464). A manual assignment may name this
@@ -13,7 +13,7 @@ use riverrun_protocol::{CreateTopicsRequest, CreateTopicsResponse, ErrorCode};
 
 use crate::broker::Broker;
 use crate::config::describe::describe_topic;
-use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs};
+use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Draft, NewTopic, Topic};
@@ -141,8 +141,7 @@ fn configs(config: &BrokerConfig, topic: &CreatableTopic<'_>) -> Result<TopicOve
     let mut overrides = required_configs(config, &topic.name);
     for entry in &topic.configs {
         let Some(value) = &entry.value else {
-            let message =
-                format!("Null value not supported for topic configs: {}", entry.name.escape_debug());
+            let message = format!("Null value not supported for topic configs: {}", shown(&entry.name));
             return Err((ErrorCode::INVALID_CONFIG, message));
         };
         overrides.insert(entry.name.to_string(), value.trim().to_owned());

@@ -1,4 +1,4 @@
-//! DeleteTopics (key 20), versions 1 to 6.
+//! `DeleteTopics` (key 20), versions 1 to 6.
 //!
 //! Deletes topics by name, from version 6 on also by id (KIP-516). A topic is gone for everyone when the response
 //! is sent, and its files and the offsets that groups committed for it with it. All topics of one request become

@@ -1,4 +1,4 @@
-//! DescribeCluster (key 60), versions 0 to 2 (KIP-700).
+//! `DescribeCluster` (key 60), versions 0 to 2 (KIP-700).
 //!
 //! Tells the cluster's id and its nodes, of which there is one, at the address of the listener that the client came
 //! in on. There are no separate controllers to describe (KIP-919), and no node is ever fenced (KIP-1073).
@@ -46,9 +46,10 @@ pub(crate) async fn handle(
         cluster_id: broker.metadata.image().cluster_id().to_string().into(),
         controller_id: broker_id,
         brokers: vec![DescribeClusterBroker { broker_id, host: host.into(), port, rack, is_fenced: false }],
-        cluster_authorized_operations: match request.include_cluster_authorized_operations {
-            true => operations::on_cluster(context),
-            false => operations::NOT_ASKED,
+        cluster_authorized_operations: if request.include_cluster_authorized_operations {
+            operations::on_cluster(context)
+        } else {
+            operations::NOT_ASKED
         },
         ..Default::default()
     }

@@ -1,4 +1,4 @@
-//! DescribeConfigs (key 32), versions 1 to 4.
+//! `DescribeConfigs` (key 32), versions 1 to 4.
 //!
 //! Tells the configuration of topics and of this server: values, where each comes from, and if asked what it would
 //! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only. Leaves out: broker

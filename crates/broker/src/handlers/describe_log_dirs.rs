@@ -1,4 +1,4 @@
-//! DescribeLogDirs (key 35), versions 1 to 5.
+//! `DescribeLogDirs` (key 35), versions 1 to 5.
 //!
 //! Tells each log dir with the partitions in it and their sizes, of all topics or of the partitions that are named,
 //! and how much room is left (KIP-827). The size of a partition that is not in use is what the last checkpoint says.

@@ -1,4 +1,4 @@
-//! DescribeTopicPartitions (key 75), version 0 (KIP-966).
+//! `DescribeTopicPartitions` (key 75), version 0 (KIP-966).
 //!
 //! Tells topics and their partitions in pages: at most as many partitions as the client or
 //! `max.request.partition.size.limit` allows, and a cursor to go on from. Topics come in the order of their names;

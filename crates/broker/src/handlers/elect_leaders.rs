@@ -1,4 +1,4 @@
-//! ElectLeaders (key 43), versions 0 to 2.
+//! `ElectLeaders` (key 43), versions 0 to 2.
 //!
 //! Every partition has one replica, which leads it: there is never anything to elect. Partitions that are named are
 //! answered with `ELECTION_NOT_NEEDED`; a request for all is answered with an empty list, as by Kafka, which

@@ -1,4 +1,4 @@
-//! FindCoordinator (key 10), versions 0 to 6.
+//! `FindCoordinator` (key 10), versions 0 to 6.
 //!
 //! This node coordinates every group. The topic of group offsets is made when the first group is asked for. From
 //! version 4 on one request asks for many (KIP-699). Leaves out: coordinators of transactions and share groups. A

@@ -1,4 +1,4 @@
-//! GetTelemetrySubscriptions (key 71), version 0 (KIP-714).
+//! `GetTelemetrySubscriptions` (key 71), version 0 (KIP-714).
 //!
 //! Declines: the client is told that nobody subscribes to its metrics, keeps them to itself, and asks again after a
 //! day. So its log stays quiet, where an error would appear as a warning in some.

@@ -1,4 +1,4 @@
-//! IncrementalAlterConfigs (key 44), versions 0 to 1 (KIP-339).
+//! `IncrementalAlterConfigs` (key 44), versions 0 to 1 (KIP-339).
 //!
 //! Sets, deletes, appends to or subtracts from single configs of a topic, or says whether that could be done
 //! (`validateOnly`). Changes of one topic happen together or not at all. Options of the server cannot be changed while
@@ -10,10 +10,10 @@ use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource,
 use riverrun_protocol::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
 
-use super::config_change::{Subject, Wish, carry_out, nothing_changes_here, subject};
+use super::config_change::{Subject, Wish, carry_out, named_twice, nothing_changes_here, subject};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
-use crate::config::{BrokerConfig, ConfigChange, alter_topic_configs};
+use crate::config::{BrokerConfig, ConfigChange, alter_topic_configs, shown};
 use crate::context::RequestContext;
 use crate::metadata::Image;
 
@@ -24,15 +24,14 @@ pub(crate) async fn handle(
     _version: i16,
 ) -> IncrementalAlterConfigsResponse<'static> {
     let image = broker.metadata.image();
-    let twice = |resource: &AlterConfigsResource<'_>| {
-        let same = |other: &&AlterConfigsResource<'_>| {
-            (other.resource_type, &other.resource_name) == (resource.resource_type, &resource.resource_name)
-        };
-        request.resources.iter().filter(same).count() > 1
-    };
-    let wishes = request.resources.iter().map(|resource| match twice(resource) {
-        true => Err((ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned())),
-        false => wish(&broker.config, &image, context, resource),
+    let twice = named_twice(
+        request.resources.iter().map(|resource| (resource.resource_type, &*resource.resource_name)),
+    );
+    let wishes = request.resources.iter().map(|resource| {
+        if twice.contains(&(resource.resource_type, &*resource.resource_name)) {
+            return Err((ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned()));
+        }
+        wish(&broker.config, &image, context, resource)
     });
     let outcomes = carry_out(broker, wishes.collect(), request.validate_only).await;
     let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
@@ -65,7 +64,7 @@ fn wish(
 
 fn change(entry: &AlterableConfig<'_>) -> Result<(String, ConfigChange), Refusal> {
     let value = || {
-        let name = entry.name.escape_debug();
+        let name = shown(&entry.name);
         let missing = || (ErrorCode::INVALID_REQUEST, format!("Null value not supported for config {name}"));
         entry.value.as_deref().map(str::to_owned).ok_or_else(missing)
     };

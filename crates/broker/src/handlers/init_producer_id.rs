@@ -1,4 +1,4 @@
-//! InitProducerId (key 22), versions 0 to 5.
+//! `InitProducerId` (key 22), versions 0 to 5.
 //!
 //! Gives an idempotent producer an id that nobody had before. A producer that already has one and asks again gets a
 //! new one (KIP-360 needs the old only for transactions). Leaves out: transactional ids, refused with

@@ -52,9 +52,10 @@ pub(crate) async fn handle(
         None => view.all(),
         Some(list) => distinct(list).into_iter().map(|topic| view.wanted(topic)).collect(),
     };
-    let cluster_authorized_operations = match request.include_cluster_authorized_operations {
-        true => operations::on_cluster(context),
-        false => operations::NOT_ASKED,
+    let cluster_authorized_operations = if request.include_cluster_authorized_operations {
+        operations::on_cluster(context)
+    } else {
+        operations::NOT_ASKED
     };
     let (host, port) = broker.endpoint(context);
     let NodeId(node_id) = broker.node_id();
@@ -185,9 +186,10 @@ impl View<'_> {
             topic_id: topic.id,
             is_internal: is_internal(&topic.name),
             partitions: (0..topic.partition_count()).map(partition).collect(),
-            topic_authorized_operations: match self.tells_operations {
-                true => operations::on_topic(self.context, &topic.name),
-                false => operations::NOT_ASKED,
+            topic_authorized_operations: if self.tells_operations {
+                operations::on_topic(self.context, &topic.name)
+            } else {
+                operations::NOT_ASKED
             },
         }
     }

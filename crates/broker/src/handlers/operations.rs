@@ -1,4 +1,4 @@
-//! The operations that a client may carry out on a resource, as the bits that Metadata and DescribeCluster answer
+//! The operations that a client may carry out on a resource, as the bits that Metadata and `DescribeCluster` answer
 //! when asked (KIP-430).
 
 use crate::context::{Operation, RequestContext, Resource};

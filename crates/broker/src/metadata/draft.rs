@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
             return Err(TopicError::InvalidPartitions(message));
         }
         let held: Vec<u64> = self.image.log_dirs().iter().map(|dir| dir.partition_count).collect();
-        if held.iter().sum::<u64>() + u64::from(count.unsigned_abs()) > PARTITIONS_MAX {
+        if self.image.partition_count() + u64::from(count.unsigned_abs()) > PARTITIONS_MAX {
             let message = format!("The server takes at most {PARTITIONS_MAX} partitions over all topics.");
             return Err(TopicError::TooManyPartitions(message));
         }

@@ -37,13 +37,6 @@ pub enum TopicError {
     TooManyPartitions(String),
 }
 
-impl TopicError {
-    /// What the caller should do.
-    pub fn kind(&self) -> ErrorKind {
-        ErrorKind::FixRequest
-    }
-}
-
 /// Why the metadata could not be read or changed.
 #[derive(Debug, Error)]
 pub enum MetadataError {

@@ -122,11 +122,6 @@ impl Image {
         topics
     }
 
-    /// How many topics there are.
-    pub fn topic_count(&self) -> usize {
-        self.by_name.len()
-    }
-
     /// How many partitions there are.
     pub fn partition_count(&self) -> u64 {
         self.log_dirs.iter().map(|dir| dir.partition_count).sum()

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use riverrun_types::limits::TOPIC_NAME_BYTES_MAX;
 
+use crate::config::shown;
+
 /// The topic that holds committed offsets and groups.
 pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
@@ -23,7 +25,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
             name.len()
         ));
     }
-    let shown = name.escape_debug();
+    let shown = shown(name);
     if name == "." || name == ".." {
         return Err(format!("Topic name is invalid: it cannot be '{shown}'"));
     }

@@ -88,9 +88,9 @@ fn manual_assignments_name_this_node_and_every_partition() {
     let planned = plan(&BrokerConfig::default(), 1, &context(), &assigned(&[(1, &[1]), (0, &[1])], -1));
     assert_eq!(planned.expect("valid").partition_count, 2);
     assert_eq!(code(assigned(&[(0, &[1])], 1)), ErrorCode::INVALID_REQUEST);
-    for partitions in
-        [&[(0, &[2] as &[i32])] as &[_], &[(0, &[])], &[(0, &[1, 1])], &[(1, &[1])], &[(0, &[1]), (0, &[1])]]
-    {
+    let bad: [&[(i32, &[i32])]; 5] =
+        [&[(0, &[2])], &[(0, &[])], &[(0, &[1, 1])], &[(1, &[1])], &[(0, &[1]), (0, &[1])]];
+    for partitions in bad {
         assert_eq!(code(assigned(partitions, -1)), ErrorCode::INVALID_REPLICA_ASSIGNMENT, "{partitions:?}");
     }
 }

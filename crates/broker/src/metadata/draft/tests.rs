@@ -44,7 +44,7 @@ fn impossible_partition_counts_leave_nothing_behind() {
         let result = draft.create_topic(new("t", count));
         assert!(matches!(result, Err(TopicError::InvalidPartitions(_))), "{count}");
     }
-    assert_eq!(draft.image().topic_count(), 0);
+    assert_eq!(draft.image().topics().count(), 0);
     assert!(draft.into_parts().1.is_empty());
 }
 
