@@ -29,8 +29,8 @@ const NAME: &str = "the owner file of a log dir";
 /// The owner of a log dir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DirMeta {
-    pub(crate) cluster_id: String,
-    pub(crate) node_id: NodeId,
+    pub(crate) cluster: String,
+    pub(crate) node: NodeId,
     /// Random: tells log dirs apart wherever they are mounted.
     pub(crate) dir_id: [u8; 16],
 }
@@ -40,11 +40,11 @@ impl DirMeta {
         let mut out = Vec::with_capacity(64);
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_be_bytes());
-        out.extend_from_slice(&self.node_id.0.to_be_bytes());
+        out.extend_from_slice(&self.node.0.to_be_bytes());
         out.extend_from_slice(&self.dir_id);
-        let len = u16::try_from(self.cluster_id.len()).expect("a cluster id is bounded");
+        let len = u16::try_from(self.cluster.len()).expect("a cluster id is bounded");
         out.extend_from_slice(&len.to_be_bytes());
-        out.extend_from_slice(self.cluster_id.as_bytes());
+        out.extend_from_slice(self.cluster.as_bytes());
         out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
         out
     }
@@ -58,22 +58,22 @@ impl DirMeta {
         if found > VERSION {
             return Err(DecodeError::NewerVersion { name: NAME, found, supported: VERSION });
         }
-        let node_id = NodeId(reader.i32(NAME)?);
+        let node = NodeId(reader.i32(NAME)?);
         let dir_id = reader.array(NAME)?;
         let len = usize::from(reader.u16(NAME)?);
-        let cluster_id = std::str::from_utf8(reader.bytes(len, NAME)?);
+        let cluster = std::str::from_utf8(reader.bytes(len, NAME)?);
         let checksum = reader.u32(NAME)?;
         reader.finish(NAME)?;
         if checksum != crc32c::crc32c(&bytes[..bytes.len() - size_of::<u32>()]) {
             return Err(DecodeError::Checksum(NAME));
         }
-        let cluster_id = cluster_id.map_err(|_| DecodeError::Invalid("cluster id"))?.to_owned();
-        Ok(Self { cluster_id, node_id, dir_id })
+        let cluster = cluster.map_err(|_| DecodeError::Invalid("cluster id"))?.to_owned();
+        Ok(Self { cluster, node, dir_id })
     }
 
     /// The owner for people.
     pub(crate) fn owner(&self) -> String {
-        format!("node {} of cluster {}", self.node_id.0, self.cluster_id)
+        format!("node {} of cluster {}", self.node.0, self.cluster)
     }
 }
 
@@ -83,8 +83,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
-        let meta =
-            DirMeta { cluster_id: "MkU3OEVBNTcwNTJENDM2Qk".into(), node_id: NodeId(7), dir_id: [3; 16] };
+        let meta = DirMeta { cluster: "MkU3OEVBNTcwNTJENDM2Qk".into(), node: NodeId(7), dir_id: [3; 16] };
         let bytes = meta.encode();
         assert_eq!(DirMeta::decode(&bytes), Ok(meta));
         for bit in 0..bytes.len() * 8 {

@@ -68,12 +68,17 @@ impl LogDir {
     /// the checkpoint.
     pub(crate) fn open(env: Env, path: &Path, options: &StoreOptions) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
+        let is_new = !env.fs.exists(path).map_err(io)?;
         env.fs.create_dir_all(path).map_err(io)?;
         let lock = env.fs.lock(&path.join(LOCK_FILE)).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => LogError::Locked { path: path.to_path_buf() },
             _ => LogError::io(path, error),
         })?;
         let volume = env.fs.open_volume(path).map_err(io)?;
+        if is_new {
+            // The names above it are as volatile as the files in it.
+            volume.sync().map_err(io)?;
+        }
         let meta = open_meta(&env, path, options)?;
         let (checkpoint, is_trusted) = read_checkpoint(&env, path)?;
         let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
@@ -99,7 +104,7 @@ impl LogDir {
         };
         dir.remove_leftovers()?;
         // From here on the file must not say that the server stopped cleanly.
-        dir.write_checkpoint(Vec::new(), false)?;
+        dir.write_checkpoint(&[], false)?;
         Ok(dir)
     }
 
@@ -225,7 +230,7 @@ impl LogDir {
         if !captured.is_empty() {
             self.volume.sync().map_err(|error| self.fail(&error))?;
         }
-        self.write_checkpoint(captured, is_clean)
+        self.write_checkpoint(&captured, is_clean)
     }
 
     fn capture(&self, dirty: Vec<PartitionId>) -> Vec<Captured> {
@@ -246,10 +251,10 @@ impl LogDir {
     }
 
     /// Writes what is known, with what was captured and is synced now.
-    fn write_checkpoint(&self, captured: Vec<Captured>, is_clean: bool) -> Result<(), LogError> {
+    fn write_checkpoint(&self, captured: &[Captured], is_clean: bool) -> Result<(), LogError> {
         let (bytes, generation) = {
             let mut memory = self.memory.lock();
-            for Captured { log, checkpoint } in &captured {
+            for Captured { log, checkpoint } in captured {
                 memory.take(log.id(), checkpoint);
             }
             memory.is_unwritten = true;
@@ -267,7 +272,7 @@ impl LogDir {
         memory.is_unwritten = false;
         memory.log_starts.checkpointed(generation);
         drop(memory);
-        for Captured { log, checkpoint } in &captured {
+        for Captured { log, checkpoint } in captured {
             log.confirm_capture(checkpoint);
         }
         Ok(())
@@ -323,12 +328,17 @@ impl LogDir {
     pub(crate) fn close(&self) -> Result<(), LogError> {
         self.is_closed.store(true, Ordering::Release);
         let checkpointed = self.checkpoint(true);
-        for log in self.handles() {
+        self.release();
+        checkpointed
+    }
+
+    /// Lets go of the partitions and the lock, and writes nothing.
+    pub(crate) fn release(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        for log in self.partitions.lock().drain().map(|(_, log)| log) {
             log.shut();
         }
-        self.partitions.lock().clear();
         self.lock.lock().take();
-        checkpointed
     }
 }
 
@@ -364,7 +374,7 @@ impl Memory {
 
 /// A topic's directory: its id as a UUID, in the form that everybody knows, which no name from outside can be.
 fn topic_dir(id: PartitionId) -> String {
-    let hex: String = id.topic.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(id.topic.0));
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
@@ -376,9 +386,8 @@ fn open_meta(env: &Env, dir: &Path, options: &StoreOptions) -> Result<DirMeta, L
         bytes => bytes.map_err(|error| LogError::io(&path, error))?,
     };
     let meta = DirMeta::decode(&bytes).map_err(|source| LogError::Format { path, source })?;
-    if meta.cluster_id != options.cluster_id || meta.node_id != options.node_id {
-        let ours =
-            DirMeta { cluster_id: options.cluster_id.clone(), node_id: options.node_id, dir_id: [0; 16] };
+    if meta.cluster != options.cluster_id || meta.node != options.node_id {
+        let ours = DirMeta { cluster: options.cluster_id.clone(), node: options.node_id, dir_id: [0; 16] };
         return Err(LogError::Foreign {
             path: dir.to_path_buf(),
             found: meta.owner(),
@@ -399,7 +408,7 @@ fn stamp(env: &Env, dir: &Path, path: &Path, options: &StoreOptions) -> Result<D
     }
     let mut dir_id = [0; 16];
     env.random.fill(&mut dir_id);
-    let meta = DirMeta { cluster_id: options.cluster_id.clone(), node_id: options.node_id, dir_id };
+    let meta = DirMeta { cluster: options.cluster_id.clone(), node: options.node_id, dir_id };
     atomic_replace(&*env.fs, path, &meta.encode()).map_err(io)?;
     Ok(meta)
 }

@@ -115,8 +115,7 @@ impl<'f> BatchScan<'f> {
                     self.expected = batch.header.base_offset();
                     return Ok(true);
                 }
-                Ok(None) => {}
-                Err(ScanStop::Damage { .. }) => {}
+                Ok(None) | Err(ScanStop::Damage { .. }) => {}
                 Err(stop) => return Err(stop),
             }
         }

@@ -129,11 +129,20 @@ impl LogStore {
     /// Checkpoints everything, closes all files and lets go of the log dirs: the next start finds nothing to
     /// recover. Handles answer [`LogError::Closed`] from now on.
     pub fn close(&self) -> Result<(), LogError> {
-        self.for_each(|dir| dir.close())
+        self.for_each(LogDir::close)
     }
 
     fn for_each(&self, action: impl Fn(&LogDir) -> Result<(), LogError>) -> Result<(), LogError> {
         let results: Vec<_> = self.dirs.iter().map(|dir| action(dir)).collect();
         results.into_iter().collect()
+    }
+}
+
+impl Drop for LogStore {
+    /// As if the process had died: the next start recovers.
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            dir.release();
+        }
     }
 }

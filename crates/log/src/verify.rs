@@ -92,7 +92,7 @@ impl SegmentCheck<'_> {
                 Err(ScanStop::Io(error)) => return Err(LogError::io(&path, error)),
                 Err(ScanStop::Damage { position, what }) => {
                     self.find(path.clone(), position, what);
-                    if !self.resume(&mut scan, &path)? {
+                    if !resume(&mut scan, &path)? {
                         return Ok(());
                     }
                     // Running checksums say nothing any more.
@@ -102,15 +102,6 @@ impl SegmentCheck<'_> {
         };
         self.check_end(entries.last(), &cursor, end);
         Ok(())
-    }
-
-    /// Goes on behind damage, where a batch is intact again.
-    fn resume(&self, scan: &mut BatchScan<'_>, path: &Path) -> Result<bool, LogError> {
-        match scan.skip_damage() {
-            Ok(found) => Ok(found),
-            Err(ScanStop::Io(error)) => Err(LogError::io(path, error)),
-            Err(ScanStop::Damage { .. }) => Ok(false),
-        }
     }
 
     fn find(&mut self, path: PathBuf, position: u64, what: impl Into<String>) {
@@ -218,4 +209,13 @@ fn count_records(bytes: &[u8]) -> Result<u64, BatchError> {
         count += 1;
     }
     Ok(count)
+}
+
+/// Goes on behind damage, where a batch is intact again.
+fn resume(scan: &mut BatchScan<'_>, path: &Path) -> Result<bool, LogError> {
+    match scan.skip_damage() {
+        Ok(found) => Ok(found),
+        Err(ScanStop::Io(error)) => Err(LogError::io(path, error)),
+        Err(ScanStop::Damage { .. }) => Ok(false),
+    }
 }

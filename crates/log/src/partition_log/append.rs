@@ -122,7 +122,7 @@ impl PartitionLog {
             if !active.must_roll(incoming, config, now) {
                 return Ok(());
             }
-            log.seal_active(appender)?;
+            appender.seal_active()?;
         }
         self.start_segment(log, appender, config, now)
     }
@@ -225,17 +225,19 @@ impl OpenLog {
             tracing::warn!(partition = %self.home.partition, %error, "index entries stay in memory");
         }
     }
+}
 
+impl Appender {
     /// Completes the active segment, so that the next append begins another. Its index is whole when it returns.
-    pub(super) fn seal_active(&self, appender: &mut Appender) -> Result<(), LogError> {
-        let Some(active) = &mut appender.active else { return Ok(()) };
-        if let Some(entry) = active.cursor.end_entry(appender.next_offset) {
+    pub(super) fn seal_active(&mut self) -> Result<(), LogError> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        if let Some(entry) = active.cursor.end_entry(self.next_offset) {
             active.segment.push_entry(entry);
         }
         active.segment.store_tail()?;
-        let extent = Extent { size_bytes: active.cursor.position, next_offset: appender.next_offset };
+        let extent = Extent { size_bytes: active.cursor.position, next_offset: self.next_offset };
         active.segment.seal(extent);
-        appender.active = None;
+        self.active = None;
         Ok(())
     }
 }

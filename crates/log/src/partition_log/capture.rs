@@ -19,7 +19,7 @@ impl PartitionLog {
         if !appender.is_dirty || appender.is_retired {
             return Ok(None);
         }
-        log.complete_index(&mut appender)?;
+        appender.complete_index()?;
         let producers_at = log.write_snapshot(&mut appender)?;
         let view = log.view();
         appender.is_dirty = false;
@@ -44,16 +44,18 @@ impl PartitionLog {
     }
 }
 
-impl OpenLog {
+impl Appender {
     /// Writes the index up to the log end, so that the next start finds it complete.
-    fn complete_index(&self, appender: &mut Appender) -> Result<(), LogError> {
-        let Some(active) = &mut appender.active else { return Ok(()) };
-        if let Some(entry) = active.cursor.end_entry(appender.next_offset) {
+    fn complete_index(&mut self) -> Result<(), LogError> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        if let Some(entry) = active.cursor.end_entry(self.next_offset) {
             active.segment.push_entry(entry);
         }
         active.segment.store_tail()
     }
+}
 
+impl OpenLog {
     /// Writes the producers as of the log end; none if there are no producers.
     fn write_snapshot(&self, appender: &mut Appender) -> Result<Option<Offset>, LogError> {
         let offset = appender.next_offset;

@@ -25,7 +25,7 @@ pub(crate) struct DoomedFile {
 
 impl PartitionLog {
     /// Deletes whole segments by time, by size, and below the log start, as the topic's options say; nothing at or
-    /// above `high_watermark`. Returns how many segments went.
+    /// above `high_watermark` or the last checkpoint. Returns how many segments went.
     pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
         self.reshape(|log| self.retain_in(log, now, high_watermark))
     }
@@ -34,7 +34,9 @@ impl PartitionLog {
         let config = self.config();
         log.remove_doomed_before(now, config.file_delete_delay_ms);
         let view = log.view();
-        let facts = log.segment_facts(&view, now, false)?;
+        let facts = segment_facts(&view, now, false)?;
+        // What no checkpoint has covered stays: after a kill, recovery learns from it where each producer was.
+        let high_watermark = high_watermark.min(log.recovery_point());
         let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
         let decision = decide(input, &config);
         if decision.delete_count == 0 {
@@ -62,7 +64,7 @@ impl PartitionLog {
             .as_ref()
             .is_some_and(|active| active.cursor.position > 0 && active.is_too_old(now, &config, now));
         if is_due && !appender.is_retired {
-            log.seal_active(&mut appender)?;
+            appender.seal_active()?;
         }
         Ok(is_due)
     }
@@ -107,7 +109,7 @@ impl PartitionLog {
         self.dir.persist_log_start(self.id, decision.log_start)?;
         if takes_last {
             // A log keeps its end offset in the name of its last segment, if need be an empty one.
-            log.seal_active(&mut appender)?;
+            appender.seal_active()?;
             self.start_segment(log, &mut appender, &self.config(), now)?;
         }
         log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
@@ -121,36 +123,6 @@ impl OpenLog {
     fn move_log_start(&self, log_start: Offset) {
         self.update_view(|view| view.log_start = log_start);
         self.epochs().truncate_start(log_start);
-    }
-
-    /// What the policies need to know of each segment. The timestamp of the first record costs a read, so it is
-    /// looked up only where it is wanted.
-    pub(super) fn segment_facts(
-        &self,
-        view: &View,
-        now: TimestampMs,
-        with_first_timestamp: bool,
-    ) -> Result<Vec<SegmentFacts>, LogError> {
-        let mut facts = Vec::with_capacity(view.segments.len());
-        for (index, segment) in view.segments.iter().enumerate() {
-            let extent = view.extent(index);
-            let first_timestamp =
-                if with_first_timestamp { segment.first_timestamp(extent.size_bytes)? } else { None };
-            let max_timestamp = match view.max_timestamp(index)? {
-                // Nobody knows how old records without timestamps are: they count as new.
-                TimestampMs::NONE => now,
-                known => known,
-            };
-            facts.push(SegmentFacts {
-                base_offset: segment.base_offset,
-                end_offset: extent.next_offset,
-                size_bytes: extent.size_bytes,
-                first_timestamp: first_timestamp.unwrap_or(TimestampMs::NONE),
-                max_timestamp,
-                is_active: segment.extent().is_none(),
-            });
-        }
-        Ok(facts)
     }
 
     /// Renames a segment's files out of the log, to be removed later.
@@ -187,4 +159,33 @@ impl OpenLog {
             }
         }
     }
+}
+
+/// What the policies need to know of each segment. The timestamp of the first record costs a read, so it is
+/// looked up only where it is wanted.
+pub(super) fn segment_facts(
+    view: &View,
+    now: TimestampMs,
+    with_first_timestamp: bool,
+) -> Result<Vec<SegmentFacts>, LogError> {
+    let mut facts = Vec::with_capacity(view.segments.len());
+    for (index, segment) in view.segments.iter().enumerate() {
+        let extent = view.extent(index);
+        let first_timestamp =
+            if with_first_timestamp { segment.first_timestamp(extent.size_bytes)? } else { None };
+        let max_timestamp = match view.max_timestamp(index)? {
+            // Nobody knows how old records without timestamps are: they count as new.
+            TimestampMs::NONE => now,
+            known => known,
+        };
+        facts.push(SegmentFacts {
+            base_offset: segment.base_offset,
+            end_offset: extent.next_offset,
+            size_bytes: extent.size_bytes,
+            first_timestamp: first_timestamp.unwrap_or(TimestampMs::NONE),
+            max_timestamp,
+            is_active: segment.extent().is_none(),
+        });
+    }
+    Ok(facts)
 }

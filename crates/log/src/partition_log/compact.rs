@@ -8,6 +8,7 @@ use std::sync::Arc;
 use riverrun_types::{Offset, TimestampMs};
 
 use super::PartitionLog;
+use super::cleanup::segment_facts;
 use super::open::{OpenLog, View};
 use crate::compaction::execute::{
     CleanJob, CleanOutcome, CleanerControl, CleanerOptions, CompactionTarget, Replacement, SourceSegment,
@@ -84,7 +85,7 @@ impl PartitionLog {
         high_watermark: Offset,
     ) -> Result<(Cleanable, Vec<SourceSegment>), LogError> {
         let view = log.view();
-        let facts = log.segment_facts(&view, now, true)?;
+        let facts = segment_facts(&view, now, true)?;
         let input = CompactionInput {
             segments: &facts,
             first_dirty: *log.first_dirty.lock(),

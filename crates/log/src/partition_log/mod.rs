@@ -130,16 +130,12 @@ impl PartitionLog {
     /// Log start and log end without opening the partition: exact if it is open or was closed in order, otherwise
     /// what the last checkpoint says, which may lag behind.
     pub fn known_range(&self) -> (Offset, Offset) {
-        match &*self.state.read() {
-            State::Open(log) => {
-                let view = log.view();
-                (view.log_start, view.end)
-            }
-            _ => {
-                let checkpoint = self.dir.checkpointed(self.id);
-                checkpoint.map_or((Offset::ZERO, Offset::ZERO), |found| (found.log_start, found.log_end))
-            }
+        if let State::Open(log) = &*self.state.read() {
+            let view = log.view();
+            return (view.log_start, view.end);
         }
+        let checkpoint = self.dir.checkpointed(self.id);
+        checkpoint.map_or((Offset::ZERO, Offset::ZERO), |found| (found.log_start, found.log_end))
     }
 
     /// Why the partition is offline, if it is.
@@ -269,7 +265,6 @@ impl PartitionLog {
         let mut state = self.state.write();
         if let State::Open(log) = &*state {
             log.abandon();
-            log.remove_doomed();
             *state = State::Closed;
         }
     }

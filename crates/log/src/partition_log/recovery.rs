@@ -32,9 +32,10 @@ const SNAPSHOT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Opens the partition's files and recovers what needs it.
 pub(super) fn recover(log: &PartitionLog) -> Result<OpenLog, LogError> {
     let home = log.home();
-    let files = partition_files::list(&home)?;
+    let mut files = partition_files::list(&home)?;
     let checkpoint = log.dir.checkpointed(log.id).unwrap_or_else(fresh);
-    let mut recovery = Recovery {
+    remove_deleted(&home, &mut files, checkpoint.log_start.min(checkpoint.recovery_point))?;
+    let mut opening = Opening {
         log,
         config: log.config(),
         now: log.dir.env().clock.wall(),
@@ -47,9 +48,21 @@ pub(super) fn recover(log: &PartitionLog) -> Result<OpenLog, LogError> {
         home,
         checkpoint,
     };
-    recovery.check_listing(&files)?;
-    recovery.run(&files)?;
-    recovery.finish(files.snapshots)
+    opening.check_listing(&mut files)?;
+    opening.run(&files)?;
+    opening.finish(files.snapshots)
+}
+
+/// Removes segments that end at or below `below`, because retention has deleted them: a power cut may have undone
+/// some of the removals and not others. Retention deletes nothing above the recovery point.
+fn remove_deleted(home: &Home, files: &mut PartitionFiles, below: Offset) -> Result<(), LogError> {
+    let successors = files.segments.iter().skip(1);
+    let count = successors.take_while(|(base, _)| *base <= below).count();
+    for (base, _) in files.segments.drain(..count) {
+        partition_files::remove(home, &home.log_path(base))?;
+        partition_files::remove(home, &home.index_path(base))?;
+    }
+    Ok(())
 }
 
 /// What is known of a partition that no checkpoint has seen.
@@ -86,7 +99,8 @@ enum SegmentEnd {
     Cut(Offset),
 }
 
-struct Recovery<'a> {
+/// A partition that is being opened.
+struct Opening<'a> {
     log: &'a PartitionLog,
     home: Arc<Home>,
     config: Arc<LogConfig>,
@@ -101,20 +115,23 @@ struct Recovery<'a> {
     is_dirty: bool,
 }
 
-impl Recovery<'_> {
-    /// Compares the files with what the checkpoint says must be there.
-    fn check_listing(&self, files: &PartitionFiles) -> Result<(), LogError> {
-        let lost = |what: String| Err(LogError::corrupt(&self.home.dir, 0, what));
-        match files.segments.first() {
-            None if self.checkpoint.recovery_point > Offset::ZERO => lost(format!(
-                "no segments, where offsets up to {} were synced",
-                self.checkpoint.recovery_point
-            )),
-            Some((base, _)) if self.is_trusted && *base > self.checkpoint.log_start => {
-                lost(format!("the first segment begins at {base}, the log at {}", self.checkpoint.log_start))
+impl Opening<'_> {
+    /// Compares the files with what the checkpoint says must be there: everything from the log start up to the
+    /// recovery point. Where that is nothing, segments that do not connect to the log start are a torn tail, whose
+    /// beginning is what was lost.
+    fn check_listing(&self, files: &mut PartitionFiles) -> Result<(), LogError> {
+        let PartitionCheckpoint { log_start, recovery_point, .. } = self.checkpoint;
+        let missing = match files.segments.first() {
+            None => format!("no segments, where offsets up to {recovery_point} were synced"),
+            Some((base, _)) if self.is_trusted && *base > log_start => {
+                format!("the first segment begins at {base}, the log at {log_start}")
             }
-            _ => Ok(()),
+            Some(_) => return Ok(()),
+        };
+        if log_start < recovery_point {
+            return Err(LogError::corrupt(&self.home.dir, 0, missing));
         }
+        self.remove_segments(&std::mem::take(&mut files.segments))
     }
 
     fn run(&mut self, files: &PartitionFiles) -> Result<(), LogError> {
@@ -352,7 +369,7 @@ impl Recovery<'_> {
         };
         self.epochs.truncate_end(end);
         self.epochs.truncate_start(log_start);
-        let view = self.view(log_start, end, active.as_ref())?;
+        let view = self.view(log_start, end, active.as_ref());
         let appender = Appender {
             active,
             next_offset: end,
@@ -413,6 +430,9 @@ impl Recovery<'_> {
     /// deleted on request. Nothing that is left may be seen, and offsets go on at the start.
     fn start_over(&mut self, log_start: Offset) -> Result<ActiveSegment, LogError> {
         self.is_dirty = true;
+        // What only the removed segments say of producers would be forgotten by the next recovery: so by this one.
+        self.producers = ProducerStates::new();
+        self.load_producers()?;
         let old: Vec<_> = self.segments.drain(..).map(|found| (found.segment.base_offset, 0)).collect();
         let segment = Arc::new(Segment::create(self.home.clone(), log_start)?);
         self.remove_segments(&old)?;
@@ -420,17 +440,12 @@ impl Recovery<'_> {
         self.activate(segment, cursor, None)
     }
 
-    fn view(
-        &mut self,
-        log_start: Offset,
-        end: Offset,
-        active: Option<&ActiveSegment>,
-    ) -> Result<View, LogError> {
+    fn view(&mut self, log_start: Offset, end: Offset, active: Option<&ActiveSegment>) -> View {
         let mut segments: Vec<_> = self.segments.drain(..).map(|found| Arc::new(found.segment)).collect();
         let sealed_bytes =
             segments.iter().filter_map(|segment| segment.extent()).map(|extent| extent.size_bytes).sum();
         segments.extend(active.map(|active| active.segment.clone()));
-        Ok(View {
+        View {
             segments: Arc::new(segments),
             log_start,
             end,
@@ -439,7 +454,7 @@ impl Recovery<'_> {
             sealed_bytes,
             latest_epoch: self.epochs.latest().map(|entry| entry.epoch),
             generation: 0,
-        })
+        }
     }
 }
 

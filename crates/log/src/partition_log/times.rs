@@ -4,7 +4,7 @@ use riverrun_records::UnverifiedBatch;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
-use super::open::{OpenLog, View};
+use super::open::View;
 use crate::error::LogError;
 use crate::segment::Segment;
 
@@ -15,7 +15,7 @@ impl PartitionLog {
     /// The first record, in the order of offsets, whose timestamp is `timestamp` or later; none if there is none.
     pub fn offset_for_timestamp(&self, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
         let log = self.open()?;
-        log.find_in_view(&log.view(), timestamp)
+        find_in_view(&log.view(), timestamp)
     }
 
     /// The first record with the largest timestamp of the log; none if the log is empty.
@@ -29,23 +29,21 @@ impl PartitionLog {
         if largest == TimestampMs::NONE {
             return Ok(None);
         }
-        log.find_in_view(&view, largest)
+        find_in_view(&view, largest)
     }
 }
 
-impl OpenLog {
-    fn find_in_view(&self, view: &View, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
-        for (index, segment) in view.segments.iter().enumerate() {
-            if view.max_timestamp(index)? < timestamp {
-                continue;
-            }
-            let size = view.extent(index).size_bytes;
-            if let Some(found) = find_in_segment(segment, size, timestamp, view.log_start)? {
-                return Ok(Some(found));
-            }
+fn find_in_view(view: &View, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
+    for (index, segment) in view.segments.iter().enumerate() {
+        if view.max_timestamp(index)? < timestamp {
+            continue;
         }
-        Ok(None)
+        let size = view.extent(index).size_bytes;
+        if let Some(found) = find_in_segment(segment, size, timestamp, view.log_start)? {
+            return Ok(Some(found));
+        }
     }
+    Ok(None)
 }
 
 fn find_in_segment(

@@ -1,0 +1,232 @@
+//! Bringing a segment's index into memory: checked against its `.log`, trusted as far as recovery allows, or rebuilt.
+//!
+//! An entry is believed because of its checksum, a complete index because its last entry is the end of the `.log`.
+//! What is missing or damaged is made anew from the batches; what contradicts them is corruption of the `.log`.
+
+use std::io;
+use std::sync::Arc;
+
+use riverrun_env::{File, OpenMode};
+use riverrun_types::Offset;
+
+use super::{Extent, Index, LOOKUP_ENTRIES, LookupError, Segment};
+use crate::error::LogError;
+use crate::fields::DecodeError;
+use crate::index::{self, ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, entry_position};
+use crate::scan::BatchScan;
+
+/// `index.interval.bytes` of an index that is rebuilt: Kafka's default.
+const REBUILD_INTERVAL_BYTES: u32 = 4096;
+
+impl Segment {
+    pub(super) fn ensure_loaded(&self) -> Result<(), LogError> {
+        self.mark_used();
+        if self.index.lock().is_loaded {
+            return Ok(());
+        }
+        match self.load() {
+            Ok(()) => Ok(()),
+            Err(LookupError::Log(error)) => Err(error),
+            Err(LookupError::Damage(error)) => self.rebuild_after(&error),
+        }
+    }
+
+    /// Reads header and last entry of the file. A sealed segment's last entry must be the end of its `.log`.
+    fn load(&self) -> Result<(), LookupError> {
+        let (stored, last) = self.read_ends()?;
+        if let Some(extent) = self.extent() {
+            self.check_end(last, extent)?;
+        }
+        let mut index = self.index.lock();
+        if !index.is_loaded {
+            *index = Index { is_loaded: true, stored, tail: Vec::new(), last };
+        }
+        Ok(())
+    }
+
+    /// Compares the last entry of a complete index with the files.
+    fn check_end(&self, last: IndexEntry, extent: Extent) -> Result<(), LookupError> {
+        let end = self.base_offset.plus(i64::from(last.relative_offset));
+        if u64::from(last.position) > extent.size_bytes {
+            let what = format!("{} bytes where the index says {}", extent.size_bytes, last.position);
+            return Err(LogError::corrupt(&self.log_path(), extent.size_bytes, what).into());
+        }
+        if u64::from(last.position) < extent.size_bytes {
+            return Err(DecodeError::Truncated("a segment's index").into());
+        }
+        // An empty segment, which compaction leaves where nothing stayed, has no entry to compare.
+        if extent.size_bytes > 0 && end != extent.next_offset {
+            let what = format!("ends at offset {end}, and the next segment begins at {}", extent.next_offset);
+            return Err(LogError::corrupt(&self.log_path(), extent.size_bytes, what).into());
+        }
+        Ok(())
+    }
+
+    /// Loads the index if it says that the `.log` ends as `extent` does; returns the last entry then.
+    pub(crate) fn load_if_ends_at(&self, extent: Extent) -> Result<Option<IndexEntry>, LogError> {
+        let (stored, last) = match self.read_ends() {
+            Ok(found) => found,
+            Err(LookupError::Damage(_)) => return Ok(None),
+            Err(LookupError::Log(error)) => return Err(error),
+        };
+        let end = self.base_offset.plus(i64::from(last.relative_offset));
+        if u64::from(last.position) != extent.size_bytes || end != extent.next_offset {
+            return Ok(None);
+        }
+        *self.index.lock() = Index { is_loaded: true, stored, tail: Vec::new(), last };
+        Ok(Some(last))
+    }
+
+    /// Number of entries in the file, and the last of them, after checking the header.
+    fn read_ends(&self) -> Result<(u32, IndexEntry), LookupError> {
+        let path = self.index_path();
+        let file = match self.index_file() {
+            Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(LookupError::Damage(DecodeError::Truncated(
+                    "a segment's index, which is missing",
+                )));
+            }
+            file => file?,
+        };
+        let len = file.len().map_err(|error| LogError::io(&path, error))?;
+        let mut header = [0; HEADER_BYTES];
+        if len < HEADER_BYTES as u64 {
+            return Err(LookupError::Damage(DecodeError::Truncated("a segment's index")));
+        }
+        file.read_exact_at(&mut header, 0).map_err(|error| LogError::io(&path, error))?;
+        match self.home.index_header(self.base_offset).check(&header) {
+            Err(source @ DecodeError::NewerVersion { .. }) => {
+                return Err(LookupError::Log(LogError::Format { path, source }));
+            }
+            checked => checked?,
+        }
+        let entries = (len - HEADER_BYTES as u64) / ENTRY_BYTES as u64;
+        let stored = u32::try_from(entries).unwrap_or(u32::MAX);
+        let last = match stored.checked_sub(1) {
+            Some(number) => self.read_entries(&*file, number, 1)?[0],
+            None => IndexEntry::START,
+        };
+        Ok((stored, last))
+    }
+
+    /// Loads the index for recovery: keeps the entries that `is_trusted` accepts, as far as they are intact and
+    /// rise, and forgets the others. Returns the last one that stays.
+    pub(crate) fn load_trusted(
+        &self,
+        is_trusted: impl Fn(&IndexEntry) -> bool,
+    ) -> Result<IndexEntry, LogError> {
+        let mut stored = 0;
+        let mut last = IndexEntry::START;
+        match self.trusted_prefix(&is_trusted) {
+            Ok(found) => (stored, last) = found,
+            Err(LookupError::Log(error)) => return Err(error),
+            Err(LookupError::Damage(error)) => self.start_index_anew(&error)?,
+        }
+        *self.index.lock() = Index { is_loaded: true, stored, tail: Vec::new(), last };
+        Ok(last)
+    }
+
+    fn trusted_prefix(
+        &self,
+        is_trusted: &impl Fn(&IndexEntry) -> bool,
+    ) -> Result<(u32, IndexEntry), LookupError> {
+        let stored = match self.read_ends() {
+            // Only the last entry is damaged, or torn: those before it are looked at one by one below.
+            Err(LookupError::Damage(error)) if error == index::BAD_ENTRY => u32::MAX,
+            found => found?.0,
+        };
+        let file = self.index_file()?;
+        let mut kept = (0, IndexEntry::START);
+        let mut number = 0;
+        while number < stored {
+            let count = LOOKUP_ENTRIES.min(stored - number);
+            let Ok(entries) = self.read_entries(&*file, number, count).or_else(|error| match error {
+                // A block with a damaged or missing entry is read entry by entry.
+                LookupError::Damage(_) => self.read_entries(&*file, number, 1),
+                LookupError::Log(_) => Err(error),
+            }) else {
+                break;
+            };
+            for entry in entries {
+                let rises =
+                    entry.position > kept.1.position && entry.relative_offset >= kept.1.relative_offset;
+                if !rises || !is_trusted(&entry) {
+                    return Ok(kept);
+                }
+                number += 1;
+                kept = (number, entry);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Cuts the index file down to what is known to be in it, so that nothing stale lies behind.
+    pub(crate) fn cut_index_file(&self) -> Result<(), LogError> {
+        let stored = self.index.lock().stored;
+        let cut = self.index_file()?.set_len(entry_position(stored));
+        cut.map_err(|error| LogError::io(&self.index_path(), error))
+    }
+
+    /// Replaces an unusable index by an empty one.
+    fn start_index_anew(&self, error: &DecodeError) -> Result<(), LogError> {
+        let path = self.index_path();
+        tracing::warn!(path = %path.display(), %error, "the index is rebuilt from the log");
+        let fs = &self.home.fs;
+        let make = || -> io::Result<Arc<dyn File>> {
+            let file = fs.open(&path, OpenMode::CreateOrOpen)?;
+            file.set_len(0)?;
+            file.write_all_at(&self.home.index_header(self.base_offset).encode(), 0)?;
+            Ok(file)
+        };
+        self.files.lock().index = Some(make().map_err(|error| LogError::io(&path, error))?);
+        Ok(())
+    }
+
+    /// Rebuilds the index from the log, up to the last boundary that is known. Lookups and the writer wait, which
+    /// only damage can bring about.
+    pub(super) fn rebuild_after(&self, error: &DecodeError) -> Result<(), LogError> {
+        let mut index = self.index.lock();
+        let log = self.log_file()?;
+        let log_len = log.len().map_err(|error| LogError::io(&self.log_path(), error))?;
+        let end = match self.extent() {
+            Some(extent) if extent.size_bytes != log_len => {
+                let what = format!("{log_len} bytes where {} were", extent.size_bytes);
+                return Err(LogError::corrupt(&self.log_path(), log_len, what));
+            }
+            Some(extent) => extent.size_bytes,
+            None => u64::from(index.last.position),
+        };
+        self.start_index_anew(error)?;
+        let (entries, expected) = self.scan_entries(&*log, end)?;
+        if let Some(extent) = self.extent()
+            && expected > extent.next_offset
+        {
+            let what = format!("ends at offset {expected}, above the next segment's {}", extent.next_offset);
+            return Err(LogError::corrupt(&self.log_path(), end, what));
+        }
+        let numbered = (0_u32..).zip(&entries);
+        let bytes: Vec<u8> = numbered.flat_map(|(number, entry)| self.codec.encode(number, *entry)).collect();
+        let written = self.index_file()?.write_all_at(&bytes, entry_position(0));
+        written.map_err(|error| LogError::io(&self.index_path(), error))?;
+        let last = entries.last().copied().unwrap_or(IndexEntry::START);
+        let stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");
+        *index = Index { is_loaded: true, stored, tail: Vec::new(), last };
+        Ok(())
+    }
+
+    /// The entries for the batches up to `end`, the last one for the end itself, and the offset after them.
+    fn scan_entries(&self, log: &dyn File, end: u64) -> Result<(Vec<IndexEntry>, Offset), LogError> {
+        let mut entries = Vec::new();
+        let mut cursor = IndexCursor::at(self.base_offset, IndexEntry::START, REBUILD_INTERVAL_BYTES);
+        let mut scan = BatchScan::new(log, self.base_offset, self.base_offset, 0, end);
+        while let Some(batch) = scan.next_batch().map_err(|stop| self.scan_failed(stop))? {
+            entries.extend(cursor.entry_due(batch.header.base_offset()));
+            cursor.pass(&batch.header, &batch.stamp);
+        }
+        let expected = scan.expected();
+        // Compaction may have removed the last batches: a sealed segment still ends where the next one begins.
+        let end_offset = self.extent().map_or(expected, |extent| extent.next_offset.max(expected));
+        entries.extend(cursor.end_entry(end_offset));
+        Ok((entries, expected))
+    }
+}

@@ -1,0 +1,205 @@
+//! Log dirs: owners, locks, idle partitions, deletion, sizes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use riverrun_env::FileSystem;
+use riverrun_env::sim::SimEnv;
+use riverrun_log::config::LogConfig;
+use riverrun_log::{LogError, LogStore, StoreOptions};
+use riverrun_records::ProducerStamp;
+use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, Offset, PartitionId, TopicId};
+
+use crate::machine::{DIR, ID, Machine, numbers, owner, stamp};
+
+fn open(sim: &SimEnv, options: &StoreOptions) -> Result<LogStore, LogError> {
+    LogStore::open(&sim.env(), &[PathBuf::from(DIR)], options)
+}
+
+#[test]
+fn a_log_dir_of_another_cluster_or_node_is_refused_with_both_named() {
+    let mut machine = Machine::new(1, LogConfig::default());
+    machine.store.take().unwrap().close().unwrap();
+    for other in [
+        StoreOptions { cluster_id: "another".into(), ..owner() },
+        StoreOptions { node_id: NodeId(2), ..owner() },
+    ] {
+        let error = open(&machine.sim, &other).unwrap_err();
+        assert!(matches!(error, LogError::Foreign { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::FixRequest);
+        assert!(error.to_string().contains("node 1 of cluster a-cluster"), "{error}");
+    }
+    open(&machine.sim, &owner()).unwrap();
+}
+
+#[test]
+fn a_log_dir_has_one_user_at_a_time() {
+    let mut machine = Machine::new(1, LogConfig::default());
+    let error = open(&machine.sim, &owner()).unwrap_err();
+    assert!(matches!(error, LogError::Locked { .. }), "{error}");
+    machine.store.take().unwrap().close().unwrap();
+    open(&machine.sim, &owner()).unwrap();
+}
+
+#[test]
+fn files_of_the_dir_that_are_damaged_missing_or_newer_are_found() {
+    for (file, missing_is_fatal) in [("dir.meta", true), ("checkpoint", false), ("log-starts", false)] {
+        let path = Path::new(DIR).join(file);
+        let mut machine = Machine::new(1, LogConfig::default());
+        machine.append_numbers(0, 5);
+        machine.store.take().unwrap().close().unwrap();
+        let intact = machine.content(&path);
+
+        let mut newer = intact.clone();
+        newer[9] = 99;
+        machine.put_content(&path, &newer);
+        let error = machine.start().unwrap_err();
+        assert!(error.to_string().contains("version 99"), "{file}: {error}");
+
+        machine.sim.fs.remove_file(&path).unwrap();
+        assert_eq!(machine.start().is_err(), missing_is_fatal, "{file}");
+        if !missing_is_fatal {
+            assert_eq!(machine.records().unwrap(), numbers(0, 5), "{file}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_costs_a_scan_and_no_records() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 30);
+    machine.try_append("record 30", stamp(9, 0)).unwrap();
+    machine.restart();
+    machine.append_numbers(31, 33);
+    machine.store.take().unwrap().close().unwrap();
+    let path = Path::new(DIR).join("checkpoint");
+    let intact = machine.content(&path);
+    for position in 0..intact.len() {
+        let mut damaged = intact.clone();
+        damaged[position] ^= 0x10;
+        machine.put_content(&path, &damaged);
+        if let Err(error) = machine.start() {
+            assert!(error.to_string().contains("version"), "{error}");
+            continue;
+        }
+        assert_eq!(machine.records().unwrap(), numbers(0, 33), "byte {position}");
+        assert!(machine.try_append("record 30", stamp(9, 0)).unwrap().duplicate);
+        machine.sim.fs.kill();
+        machine.store = None;
+    }
+}
+
+#[test]
+fn handles_of_idle_partitions_stay_valid_after_their_files_were_closed() {
+    let machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 20);
+    machine.try_append("record 20", stamp(9, 0)).unwrap();
+    let held = machine.log();
+    let idle = Duration::from_secs(10);
+    assert_eq!(machine.store().close_idle(idle), 0, "in use until now");
+    machine.sim.clock.advance(idle);
+    assert_eq!(machine.store().close_idle(idle), 0, "the checkpoint lacks it");
+    machine.store().checkpoint().unwrap();
+    machine.sim.clock.advance(idle);
+    assert_eq!(machine.store().close_idle(idle), 1);
+    assert_eq!(machine.store().close_idle(idle), 0);
+    assert_eq!(held.known_range(), (Offset(0), Offset(21)));
+    assert!(held.size_bytes() > 1000, "known without opening");
+    assert!(held.read(Offset(3), 100, Offset(20), true).unwrap().len > 0);
+    assert!(machine.try_append("record 20", stamp(9, 0)).unwrap().duplicate);
+    machine.append_numbers(21, 25);
+    assert_eq!(machine.records().unwrap(), numbers(0, 25));
+}
+
+#[test]
+fn a_deleted_partition_is_gone_at_once_and_its_handle_says_so() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 20);
+    machine.store().checkpoint().unwrap();
+    let held = machine.log();
+    machine.store().delete(ID, 0).unwrap();
+    assert!(matches!(held.log_end_offset(), Err(LogError::Deleted(ID))));
+    assert!(!machine.sim.fs.exists(held.path().parent().unwrap()).unwrap(), "the topic's directory goes too");
+    assert_eq!(machine.store().find(ID).unwrap(), None);
+    machine.store().delete(ID, 0).unwrap();
+    machine.restart();
+    assert_eq!(machine.store().known_partitions(0), []);
+    assert_eq!(machine.log().log_end_offset().unwrap(), Offset(0));
+}
+
+#[test]
+fn an_interrupted_deletion_is_finished_at_the_next_start() {
+    let mut step = 0;
+    loop {
+        let mut machine = Machine::new(1, Machine::small_segments());
+        machine.append_numbers(0, 20);
+        machine.store().checkpoint().unwrap();
+        machine.sim.fs.stop_after(step);
+        let finished = machine.store().delete(ID, 0).is_ok();
+        machine.sim.fs.kill();
+        machine.store = None;
+        machine.start().unwrap();
+        let names: Vec<_> =
+            machine.sim.fs.read_dir(DIR.as_ref()).unwrap().into_iter().map(|e| e.name).collect();
+        let left = names.iter().any(|name| name.to_str().unwrap().starts_with("deleted-"));
+        assert!(!left, "step {step}: {names:?}");
+        if finished {
+            break;
+        }
+        step += 1;
+    }
+    assert!(step > 3);
+}
+
+#[test]
+fn a_closed_store_refuses_its_handles() {
+    let machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 2);
+    let held = machine.log();
+    machine.store().close().unwrap();
+    assert!(matches!(held.log_end_offset(), Err(LogError::Closed)));
+    assert!(machine.store().partition(ID, 0, machine.config.clone(), LeaderEpoch(1)).is_err());
+}
+
+#[test]
+fn a_stop_in_order_is_known_at_the_next_start_and_a_kill_too() {
+    let mut machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 2);
+    machine.restart();
+    assert!(machine.store().was_clean());
+    machine.kill();
+    assert!(!machine.store().was_clean());
+}
+
+#[test]
+fn a_failed_sync_makes_the_dir_fail_for_good_while_reads_go_on() {
+    let machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 5);
+    machine.sim.fs.fail_sync_after(0);
+    let error = machine.store().checkpoint().unwrap_err();
+    assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
+    assert!(machine.store().checkpoint().is_err(), "never tried again");
+    assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
+    assert!(machine.store().dir_failure(0).is_some());
+    assert!(machine.log().failure().is_some());
+    assert_eq!(machine.records().unwrap(), numbers(0, 5));
+}
+
+#[test]
+fn several_dirs_hold_partitions_of_their_own() {
+    let sim = SimEnv::new(1);
+    let dirs = [PathBuf::from("/one"), PathBuf::from("/two")];
+    let store = LogStore::open(&sim.env(), &dirs, &owner()).unwrap();
+    let machine = Machine { sim, config: LogConfig::default().into(), epoch: 1, store: Some(store) };
+    let store = machine.store();
+    assert_eq!((store.dir_count(), store.dir_path(1)), (2, Path::new("/two")));
+    assert_ne!(store.dir_id(0), store.dir_id(1));
+    let other = PartitionId { topic: TopicId([9; 16]), index: 7 };
+    machine.append("record 0");
+    let log = store.partition(other, 1, machine.config.clone(), LeaderEpoch(1)).unwrap();
+    let mut batch = crate::machine::batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
+    log.append(&mut batch, machine.options()).unwrap();
+    assert_eq!((store.find(ID).unwrap(), store.find(other).unwrap()), (Some(0), Some(1)));
+    let sizes = store.partition_sizes(1);
+    assert_eq!((sizes.len(), sizes[0].id, sizes[0].size_bytes), (1, other, batch.len() as u64));
+}

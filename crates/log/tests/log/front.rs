@@ -1,0 +1,91 @@
+//! What takes records from the front, and what stays of it after a crash.
+
+use std::time::Duration;
+
+use riverrun_log::config::LogConfig;
+use riverrun_types::Offset;
+
+use crate::machine::{Machine, numbers};
+
+#[test]
+fn deleted_records_stay_deleted_after_a_power_cut() {
+    for seed in 0..20 {
+        let mut machine = Machine::new(seed, Machine::small_segments());
+        machine.append_numbers(0, 30);
+        machine.store().checkpoint().unwrap();
+        assert_eq!(machine.log().delete_records(Offset(13)).unwrap(), Offset(13));
+        assert_eq!(machine.log().delete_records(Offset(5)).unwrap(), Offset(13), "never backwards");
+        assert!(machine.log().delete_records(Offset(31)).is_err());
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(13, 30));
+        machine.restart();
+        assert_eq!(machine.records().unwrap(), numbers(13, 30));
+    }
+}
+
+#[test]
+fn offsets_are_not_given_again_below_a_log_start_that_outlived_its_records() {
+    for seed in 0..20 {
+        let mut machine = Machine::new(seed, Machine::small_segments());
+        machine.append_numbers(0, 3);
+        machine.store().checkpoint().unwrap();
+        machine.append_numbers(3, 30);
+        machine.log().delete_records(Offset(30)).unwrap();
+        machine.crash();
+        let log = machine.log();
+        assert_eq!(log.log_start_offset().unwrap(), Offset(30));
+        assert_eq!(log.log_end_offset().unwrap(), Offset(30));
+        machine.append_numbers(30, 35);
+        machine.restart();
+        assert_eq!(machine.records().unwrap(), numbers(30, 35));
+    }
+}
+
+#[test]
+fn retention_that_takes_everything_keeps_the_end_offset() {
+    let config =
+        LogConfig { retention_ms: Some(1000), file_delete_delay_ms: 500, ..Machine::small_segments() };
+    let mut machine = Machine::new(1, config);
+    machine.append_numbers(0, 30);
+    machine.store().checkpoint().unwrap();
+    machine.sim.clock.advance(Duration::from_secs(5));
+    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap() > 1);
+    assert_eq!(machine.log().size_bytes(), 0);
+    assert!(machine.files().iter().any(|name| name.ends_with(".deleted")), "{:?}", machine.files());
+    machine.sim.clock.advance(Duration::from_secs(1));
+    machine.log().apply_retention(machine.now(), Offset(30)).unwrap();
+    assert_eq!(machine.files(), ["00000000000000000030.index", "00000000000000000030.log"]);
+    machine.kill();
+    assert_eq!(machine.log().log_start_offset().unwrap(), Offset(30));
+    machine.append_numbers(30, 32);
+    assert_eq!(machine.records().unwrap(), numbers(30, 32));
+}
+
+#[test]
+fn retention_stops_at_the_high_watermark_and_at_the_last_checkpoint() {
+    let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
+    let machine = Machine::new(1, config);
+    machine.append_numbers(0, 40);
+    assert_eq!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap(), 0);
+    machine.store().checkpoint().unwrap();
+    assert_eq!(machine.log().apply_retention(machine.now(), Offset(0)).unwrap(), 0);
+    machine.log().apply_retention(machine.now(), Offset(20)).unwrap();
+    let start = machine.log().log_start_offset().unwrap();
+    assert!(start > Offset(0) && start <= Offset(20), "{start}");
+}
+
+#[test]
+fn an_idle_segment_is_rolled_when_its_time_has_come() {
+    let config = LogConfig { segment_ms: 1000, ..LogConfig::default() };
+    let mut machine = Machine::new(1, config);
+    assert!(!machine.log().roll_if_due(machine.now()).unwrap());
+    machine.append_numbers(0, 2);
+    assert!(!machine.log().roll_if_due(machine.now()).unwrap());
+    machine.sim.clock.advance(Duration::from_millis(1001));
+    assert!(machine.log().roll_if_due(machine.now()).unwrap());
+    assert!(!machine.log().roll_if_due(machine.now()).unwrap());
+    machine.append_numbers(2, 3);
+    assert_eq!(machine.files().len(), 4);
+    machine.kill();
+    assert_eq!(machine.records().unwrap(), numbers(0, 3));
+}

@@ -1,0 +1,192 @@
+//! A simulated machine with one log store on it, and short ways to append and read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use riverrun_env::sim::SimEnv;
+use riverrun_env::{FileSystem, OpenMode, read_whole};
+use riverrun_log::config::LogConfig;
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, StoreOptions};
+use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, ProducerStamp};
+use riverrun_types::{
+    LeaderEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId,
+};
+
+/// The log dir.
+pub(crate) const DIR: &str = "/logs";
+/// The partition that most tests use.
+pub(crate) const ID: PartitionId = PartitionId { topic: TopicId([0xab; 16]), index: 0 };
+
+pub(crate) fn owner() -> StoreOptions {
+    StoreOptions { cluster_id: "a-cluster".into(), node_id: NodeId(1) }
+}
+
+/// A batch whose records have these values and timestamps.
+pub(crate) fn batch_at(records: &[(i64, &str)], options: BatchOptions) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(options);
+    for (timestamp, value) in records {
+        builder.append(TimestampMs(*timestamp), Some(value.as_bytes()), Some(value.as_bytes()), &[]).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+pub(crate) fn stamp(id: i64, base_sequence: i32) -> ProducerStamp {
+    ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(0), base_sequence }
+}
+
+/// A simulated machine.
+pub(crate) struct Machine {
+    pub(crate) sim: SimEnv,
+    pub(crate) config: Arc<LogConfig>,
+    pub(crate) epoch: i32,
+    pub(crate) store: Option<LogStore>,
+}
+
+impl Machine {
+    pub(crate) fn new(seed: u64, config: LogConfig) -> Self {
+        Self::on(SimEnv::new(seed), config)
+    }
+
+    pub(crate) fn on(sim: SimEnv, config: LogConfig) -> Self {
+        let mut machine = Self { sim, config: Arc::new(config), epoch: 0, store: None };
+        machine.start().unwrap();
+        machine
+    }
+
+    /// Small segments and an index entry for each batch, so that little data goes far.
+    pub(crate) fn small_segments() -> LogConfig {
+        LogConfig { segment_bytes: 1000, index_interval_bytes: 1, ..LogConfig::default() }
+    }
+
+    pub(crate) fn start(&mut self) -> Result<(), LogError> {
+        self.epoch += 1;
+        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], &owner())?);
+        Ok(())
+    }
+
+    pub(crate) fn store(&self) -> &LogStore {
+        self.store.as_ref().unwrap()
+    }
+
+    pub(crate) fn partition(&self, id: PartitionId) -> Arc<PartitionLog> {
+        self.store().partition(id, 0, self.config.clone(), LeaderEpoch(self.epoch)).unwrap()
+    }
+
+    pub(crate) fn log(&self) -> Arc<PartitionLog> {
+        self.partition(ID)
+    }
+
+    pub(crate) fn now(&self) -> TimestampMs {
+        self.sim.env().clock.wall()
+    }
+
+    /// Stops in order and starts again.
+    pub(crate) fn restart(&mut self) {
+        self.store.take().unwrap().close().unwrap();
+        self.start().unwrap();
+    }
+
+    /// The process dies and starts again.
+    pub(crate) fn kill(&mut self) {
+        self.sim.fs.kill();
+        self.store = None;
+        self.start().unwrap();
+    }
+
+    /// The power fails and comes back.
+    pub(crate) fn crash(&mut self) {
+        self.sim.fs.crash();
+        self.store = None;
+        self.start().unwrap();
+    }
+
+    pub(crate) fn options(&self) -> AppendOptions {
+        AppendOptions { origin: AppendOrigin::Client, now: self.now() }
+    }
+
+    pub(crate) fn try_append(&self, value: &str, producer: ProducerStamp) -> Result<Appended, AppendError> {
+        let options = BatchOptions { compression: Compression::None, producer, ..BatchOptions::default() };
+        let mut batch = batch_at(&[(self.now().0, value)], options);
+        self.log().append(&mut batch, self.options())
+    }
+
+    /// Appends one record in a batch of its own.
+    pub(crate) fn append(&self, value: &str) -> Offset {
+        self.try_append(value, ProducerStamp::NONE).unwrap().base_offset
+    }
+
+    /// Appends records `from` to `to` - 1, each saying its own offset.
+    pub(crate) fn append_numbers(&self, from: i64, to: i64) {
+        for number in from..to {
+            assert_eq!(self.append(&format!("record {number}")), Offset(number));
+        }
+    }
+
+    /// All records from the log start on, as offset and value.
+    pub(crate) fn records(&self) -> Result<Vec<(i64, String)>, LogError> {
+        let log = self.log();
+        let (mut from, end) = (log.log_start_offset()?, log.log_end_offset()?);
+        let mut found = Vec::new();
+        while from < end {
+            let slice = match log.read(from, 300, end, true) {
+                Err(riverrun_log::ReadError::Storage(error)) => return Err(error),
+                slice => slice.unwrap(),
+            };
+            assert!(slice.next_offset > from, "reading gets on");
+            for chunk in &slice.chunks {
+                collect(&chunk.to_bytes().unwrap(), from, &mut found);
+            }
+            from = slice.next_offset;
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn partition_dir(&self) -> PathBuf {
+        self.log().path()
+    }
+
+    /// Names of the partition's files, in order.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let entries = self.sim.fs.read_dir(&self.partition_dir()).unwrap();
+        entries.iter().map(|entry| entry.name.to_str().unwrap().to_owned()).collect()
+    }
+
+    /// The paths of the partition's `.log` files, in order.
+    pub(crate) fn log_paths(&self) -> Vec<PathBuf> {
+        let dir = self.partition_dir();
+        let paths = self.files().into_iter().map(|name| dir.join(name));
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "log")).collect()
+    }
+
+    pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
+        read_whole(&*self.sim.fs, path, 1 << 30).unwrap()
+    }
+
+    /// Replaces a file's bytes, synced.
+    pub(crate) fn put_content(&self, path: &Path, bytes: &[u8]) {
+        let file = self.sim.fs.open(path, OpenMode::CreateOrOpen).unwrap();
+        file.set_len(0).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file.sync_all().unwrap();
+        self.sim.fs.sync_dir(path.parent().unwrap()).unwrap();
+    }
+}
+
+fn collect(bytes: &[u8], from: Offset, found: &mut Vec<(i64, String)>) {
+    for batch in Batches::new(bytes) {
+        let batch = batch.unwrap().verify().unwrap();
+        for record in &batch.records().unwrap() {
+            let record = record.unwrap();
+            if record.offset >= from {
+                let value = String::from_utf8(record.value.unwrap().to_vec()).unwrap();
+                found.push((record.offset.0, value));
+            }
+        }
+    }
+}
+
+/// What [`Machine::append_numbers`] leaves in the log.
+pub(crate) fn numbers(from: i64, to: i64) -> Vec<(i64, String)> {
+    (from..to).map(|number| (number, format!("record {number}"))).collect()
+}

@@ -1,0 +1,12 @@
+//! The log through its public face: what it does, what survives which crash, and what damage is found.
+
+#![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
+
+mod appends;
+mod crashes;
+mod damage;
+mod dirs;
+mod front;
+mod machine;
+mod reads;
+mod real;

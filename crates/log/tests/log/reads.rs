@@ -1,0 +1,139 @@
+//! Reading: ranges, limits, lookups by time.
+
+use riverrun_log::config::LogConfig;
+use riverrun_log::{Chunk, ReadError};
+use riverrun_records::BatchOptions;
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+
+use crate::machine::{Machine, batch_at, numbers};
+
+#[test]
+fn offsets_outside_the_log_are_refused_and_its_end_is_empty() {
+    let machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 10);
+    let log = machine.log();
+    log.delete_records(Offset(4)).unwrap();
+    for outside in [-5, 3, 11] {
+        let error = log.read(Offset(outside), 100, Offset(10), true).unwrap_err();
+        let ReadError::OutOfRange { log_start, log_end, .. } = error else { panic!("{error}") };
+        assert_eq!((log_start, log_end), (Offset(4), Offset(10)));
+    }
+    let slice = log.read(Offset(10), 100, Offset(10), true).unwrap();
+    assert_eq!((slice.len, slice.next_offset), (0, Offset(10)));
+}
+
+#[test]
+fn nothing_at_or_above_the_high_watermark_is_read() {
+    let machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 30);
+    let log = machine.log();
+    for high_watermark in 0..=30 {
+        let mut from = Offset(0);
+        while from < Offset(high_watermark) {
+            let slice = log.read(from, 10_000, Offset(high_watermark), true).unwrap();
+            assert!(slice.next_offset > from && slice.next_offset <= Offset(high_watermark));
+            from = slice.next_offset;
+        }
+        assert_eq!(log.read(from, 10_000, Offset(high_watermark), true).unwrap().len, 0);
+    }
+}
+
+#[test]
+fn a_read_keeps_to_its_limit_except_for_the_first_batch() {
+    for index_interval_bytes in [1, 500, 4096] {
+        let config = LogConfig { index_interval_bytes, ..LogConfig::default() };
+        let machine = Machine::new(1, config);
+        machine.append_numbers(0, 200);
+        let log = machine.log();
+        let one = log.read(Offset(7), 1, Offset(200), true).unwrap();
+        assert_eq!(one.next_offset, Offset(8));
+        assert_eq!(log.read(Offset(7), 1, Offset(200), false).unwrap().len, 0);
+        for limit in [one.len, one.len + 1, 5 * one.len, 9000] {
+            let slice = log.read(Offset(7), limit, Offset(200), false).unwrap();
+            assert!(slice.len <= limit && slice.len > 0, "{} of {limit}", slice.len);
+            assert!(
+                slice.len + index_interval_bytes as usize + 2 * one.len > limit,
+                "{} of {limit}",
+                slice.len
+            );
+        }
+    }
+}
+
+#[test]
+fn a_large_range_is_a_range_of_the_file_and_a_small_one_is_in_memory() {
+    let machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 200);
+    let log = machine.log();
+    let large = log.read(Offset(0), 1 << 20, Offset(200), true).unwrap();
+    assert!(matches!(large.chunks[..], [Chunk::File { position: 0, .. }]), "{large:?}");
+    let small = log.read(Offset(199), 1 << 20, Offset(200), true).unwrap();
+    assert!(matches!(small.chunks[..], [Chunk::Memory(_)]), "{small:?}");
+    let bytes = large.chunks[0].to_bytes().unwrap();
+    assert!(bytes.ends_with(&small.chunks[0].to_bytes().unwrap()));
+}
+
+#[test]
+fn reads_in_any_order_and_from_any_offset_find_the_same_records() {
+    let machine = Machine::new(1, Machine::small_segments());
+    for number in 0..60 {
+        let records: Vec<_> = (0..3).map(|_| (machine.now().0, "abc")).collect();
+        let mut batch = batch_at(&records, BatchOptions::default());
+        let appended = machine.log().append(&mut batch, machine.options()).unwrap();
+        assert_eq!(appended.base_offset, Offset(3 * number));
+    }
+    let log = machine.log();
+    for from in (0..180).rev().chain(0..180) {
+        let slice = log.read(Offset(from), 1, Offset(180), true).unwrap();
+        let header = riverrun_records::BatchHeader::parse(&slice.chunks[0].to_bytes().unwrap()).unwrap();
+        assert_eq!(header.base_offset(), Offset(from / 3 * 3), "from {from}");
+        assert_eq!(slice.next_offset, Offset(from / 3 * 3 + 3));
+    }
+}
+
+#[test]
+fn a_time_finds_the_first_record_that_is_not_older() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    let base = machine.now().0 - 100_000;
+    for number in 0..50_i64 {
+        // Not in order: each second batch is older than the one before.
+        let timestamp = base + if number % 2 == 0 { number * 10 } else { number * 10 - 25 };
+        let mut batch = batch_at(&[(timestamp, "a"), (timestamp + 3, "b")], BatchOptions::default());
+        machine.log().append(&mut batch, machine.options()).unwrap();
+    }
+    let timestamps: Vec<i64> = (0..50_i64)
+        .flat_map(|number| {
+            let first = base + if number % 2 == 0 { number * 10 } else { number * 10 - 25 };
+            [first, first + 3]
+        })
+        .collect();
+    for restarted in [false, true] {
+        if restarted {
+            machine.kill();
+        }
+        for wanted in base - 30..base + 500 {
+            let expected = timestamps.iter().position(|timestamp| *timestamp >= wanted);
+            let found = machine.log().offset_for_timestamp(TimestampMs(wanted)).unwrap();
+            let expected = expected
+                .map(|at| (TimestampMs(timestamps[at]), Offset(i64::try_from(at).unwrap()), LeaderEpoch(1)));
+            assert_eq!(found, expected, "at {}", wanted - base);
+        }
+        let largest = machine.log().max_timestamp().unwrap().unwrap();
+        assert_eq!(largest.0, TimestampMs(base + 483));
+        assert_eq!(largest.1, Offset(97));
+    }
+}
+
+#[test]
+fn a_reader_goes_on_while_segments_are_appended_and_deleted() {
+    let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
+    let machine = Machine::new(1, config);
+    machine.append_numbers(0, 40);
+    machine.store().checkpoint().unwrap();
+    let held = machine.log().read(Offset(0), 1 << 20, Offset(40), true).unwrap();
+    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 2);
+    assert!(!held.chunks[0].to_bytes().unwrap().is_empty(), "what was handed out stays readable");
+    assert!(machine.log().read(Offset(0), 100, Offset(40), true).is_err());
+    machine.append_numbers(40, 45);
+    assert_eq!(machine.records().unwrap(), numbers(40, 45));
+}

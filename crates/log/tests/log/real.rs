@@ -1,0 +1,117 @@
+//! The same log on the real file system.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_env::Env;
+use riverrun_env::sim::SimEnv;
+use riverrun_log::config::LogConfig;
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendOptions, LogStore};
+use riverrun_records::BatchOptions;
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
+
+use crate::machine::{batch_at, owner};
+
+fn partition(index: i32) -> PartitionId {
+    PartitionId { topic: TopicId([3; 16]), index }
+}
+
+/// Records of the test with several threads.
+const RECORDS: i64 = 3000;
+const NOW: TimestampMs = TimestampMs(1_700_000_000_000);
+
+#[test]
+fn records_survive_a_restart_and_ranges_can_be_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let dirs = [directory.path().join("logs")];
+    let config = Arc::new(LogConfig { segment_bytes: 100_000, ..LogConfig::default() });
+    let value = "x".repeat(1000);
+    for start in 1..=3_i64 {
+        let store = LogStore::open(&Env::real(), &dirs, &owner()).unwrap();
+        let epoch = LeaderEpoch(i32::try_from(start).unwrap());
+        let log = store.partition(partition(0), 0, config.clone(), epoch).unwrap();
+        for _ in 0..200 {
+            let mut batch = batch_at(&[(NOW.0, &value)], BatchOptions::default());
+            log.append(&mut batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+        }
+        let end = Offset(200 * start);
+        assert_eq!(log.log_end_offset().unwrap(), end);
+        let mut from = Offset(0);
+        while from < end {
+            let slice = log.read(from, 1 << 20, end, true).unwrap();
+            assert!(slice.next_offset > from);
+            from = slice.next_offset;
+        }
+        // The second life ends without a word.
+        if start != 2 {
+            store.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn readers_and_appenders_of_one_log_do_not_disturb_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = LogStore::open(&Env::real(), &[directory.path().join("logs")], &owner()).unwrap();
+    let config = LogConfig { segment_bytes: 20_000, index_interval_bytes: 500, ..LogConfig::default() };
+    let log = store.partition(partition(0), 0, Arc::new(config), LeaderEpoch(1)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut from = Offset(0);
+                while from < Offset(RECORDS) {
+                    let slice = log.read(from, 3000, log.log_end_offset().unwrap(), true).unwrap();
+                    for chunk in &slice.chunks {
+                        for batch in riverrun_records::Batches::new(&chunk.to_bytes().unwrap()) {
+                            let batch = batch.unwrap().verify().unwrap();
+                            assert_eq!(batch.base_offset(), from);
+                            from = batch.next_offset();
+                        }
+                    }
+                    assert_eq!(from, slice.next_offset);
+                }
+            });
+        }
+        for number in 0..RECORDS {
+            let mut batch = batch_at(&[(NOW.0, &number.to_string())], BatchOptions::default());
+            log.append(&mut batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+            if number % 500 == 0 {
+                store.checkpoint().unwrap();
+            }
+        }
+    });
+    assert_eq!(log.log_end_offset().unwrap(), Offset(RECORDS));
+}
+
+#[test]
+fn a_store_with_ten_thousand_partitions_opens_at_once_also_after_a_kill() {
+    // Not on the real file system: there the many small files would take the time, and the test's descriptors.
+    let sim = SimEnv::new(1);
+    let dirs = [PathBuf::from("/logs")];
+    let config = Arc::new(LogConfig::default());
+    let store = LogStore::open(&sim.env(), &dirs, &owner()).unwrap();
+    let append = |store: &LogStore, index: i32| {
+        let log = store.partition(partition(index), 0, config.clone(), LeaderEpoch(1)).unwrap();
+        let mut batch = batch_at(&[(NOW.0, "x")], BatchOptions::default());
+        log.append(&mut batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+    };
+    for index in 0..10_000 {
+        append(&store, index);
+    }
+    store.checkpoint().unwrap();
+    append(&store, 5);
+    sim.fs.kill();
+    drop(store);
+    let clock = Env::real().clock;
+    let start = clock.monotonic();
+    let store = LogStore::open(&sim.env(), &dirs, &owner()).unwrap();
+    let handles: Vec<_> = (0..10_000)
+        .map(|index| store.partition(partition(index), 0, config.clone(), LeaderEpoch(2)).unwrap())
+        .collect();
+    let elapsed = clock.monotonic().saturating_sub(start);
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?} in a debug build");
+    assert_eq!(handles[5].log_end_offset().unwrap(), Offset(2));
+    assert_eq!(handles[9_999].known_range(), (Offset(0), Offset(1)));
+}
