@@ -31,6 +31,6 @@ mod start;
 mod topics;
 mod upkeep;
 
-pub use metadata::MetadataError;
+pub use metadata::{FrameError, MetadataError};
 pub use server::{Server, ServerBuilder, StopError};
 pub use start::StartError;

@@ -43,8 +43,10 @@ pub(crate) async fn handle(
 }
 
 fn check(request: &InitProducerIdRequest<'_>) -> Result<(), ErrorCode> {
-    if request.transactional_id.is_some() {
-        return Err(ErrorCode::UNSUPPORTED_VERSION);
+    match request.transactional_id.as_deref() {
+        None => {}
+        Some("") => return Err(ErrorCode::INVALID_REQUEST),
+        Some(_) => return Err(ErrorCode::UNSUPPORTED_VERSION),
     }
     // An id and its epoch come together or not at all.
     let is_whole = (request.producer_id == NONE) == (request.producer_epoch == -1);
@@ -77,5 +79,6 @@ mod tests {
             assert_eq!(request(None, id, epoch), Err(ErrorCode::INVALID_REQUEST), "{id} {epoch}");
         }
         assert_eq!(request(Some("t"), -1, -1), Err(ErrorCode::UNSUPPORTED_VERSION));
+        assert_eq!(request(Some(""), -1, -1), Err(ErrorCode::INVALID_REQUEST));
     }
 }

@@ -22,20 +22,20 @@ pub(crate) const PARTITIONS_MAX: u64 = 1_000_000;
 
 /// A topic to be made. Its configs have been checked.
 #[derive(Clone, Debug)]
-pub struct NewTopic {
+pub(crate) struct NewTopic {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// How many partitions it shall have.
-    pub partition_count: i32,
+    pub(crate) partition_count: i32,
     /// The configs that it sets for itself.
-    pub configs: TopicOverrides,
+    pub(crate) configs: TopicOverrides,
 }
 
 /// An image under change.
 ///
 /// Invariants: `image` is the image that the draft began with after exactly `records`.
 #[derive(Debug)]
-pub struct Draft<'a> {
+pub(crate) struct Draft<'a> {
     image: Image,
     records: Vec<Record>,
     random: RandomSource<'a>,
@@ -51,12 +51,12 @@ impl std::fmt::Debug for RandomSource<'_> {
 
 impl<'a> Draft<'a> {
     /// Begins with an image.
-    pub fn new(image: &Image, random: &'a dyn Random) -> Self {
+    pub(crate) fn new(image: &Image, random: &'a dyn Random) -> Self {
         Self { image: image.clone(), records: Vec::new(), random: RandomSource(random) }
     }
 
     /// The image as it would be now.
-    pub fn image(&self) -> &Image {
+    pub(crate) fn image(&self) -> &Image {
         &self.image
     }
 
@@ -65,7 +65,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Makes a topic.
-    pub fn create_topic(&mut self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
+    pub(crate) fn create_topic(&mut self, new: NewTopic) -> Result<Arc<Topic>, TopicError> {
         self.check_new_name(&new.name)?;
         let dirs = self.place_partitions(new.partition_count, TOPIC_PARTITIONS_MAX)?;
         let id = self.random_topic_id();
@@ -74,7 +74,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Whether a topic of this name could be made.
-    pub fn check_new_name(&self, name: &str) -> Result<(), TopicError> {
+    pub(crate) fn check_new_name(&self, name: &str) -> Result<(), TopicError> {
         check_name(name).map_err(TopicError::InvalidName)?;
         if self.image.topic(name).is_some() {
             return Err(TopicError::Exists(name.to_owned()));
@@ -86,14 +86,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Deletes a topic and answers what it was.
-    pub fn delete_topic(&mut self, id: TopicId) -> Result<Arc<Topic>, TopicError> {
+    pub(crate) fn delete_topic(&mut self, id: TopicId) -> Result<Arc<Topic>, TopicError> {
         let topic = Arc::clone(self.image.topic_by_id(id).ok_or(TopicError::Unknown)?);
         self.record(Record::TopicDeleted { id });
         Ok(topic)
     }
 
     /// Raises a topic's partitions to `total`.
-    pub fn grow_topic(&mut self, name: &str, total: i32) -> Result<Arc<Topic>, TopicError> {
+    pub(crate) fn grow_topic(&mut self, name: &str, total: i32) -> Result<Arc<Topic>, TopicError> {
         let topic = self.image.topic(name).ok_or(TopicError::Unknown)?;
         let (id, current) = (topic.id, topic.partition_count());
         if total <= current {
@@ -107,7 +107,11 @@ impl<'a> Draft<'a> {
     }
 
     /// Makes these the configs that a topic sets for itself. They have been checked.
-    pub fn set_topic_configs(&mut self, id: TopicId, configs: TopicOverrides) -> Result<(), TopicError> {
+    pub(crate) fn set_topic_configs(
+        &mut self,
+        id: TopicId,
+        configs: TopicOverrides,
+    ) -> Result<(), TopicError> {
         let topic = self.image.topic_by_id(id).ok_or(TopicError::Unknown)?;
         if *topic.configs != configs {
             self.record(Record::TopicConfigsSet { id, configs });

@@ -11,7 +11,7 @@ use super::frames::FrameError;
 
 /// Why a change to a topic is refused. Nothing has changed. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TopicError {
+pub(crate) enum TopicError {
     /// The name cannot be a topic's.
     #[error("{0}")]
     InvalidName(String),

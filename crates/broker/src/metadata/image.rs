@@ -14,43 +14,43 @@ use crate::config::TopicOverrides;
 ///
 /// Invariants: it has one partition at least; partition indexes are 0 and up without a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topic {
+pub(crate) struct Topic {
     /// Its name.
-    pub name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// Its identity, which names its directories.
-    pub id: TopicId,
+    pub(crate) id: TopicId,
     /// The configs that it sets for itself, by name.
-    pub configs: Arc<TopicOverrides>,
+    pub(crate) configs: Arc<TopicOverrides>,
     dirs: Arc<[u16]>,
 }
 
 impl Topic {
     /// How many partitions it has.
-    pub fn partition_count(&self) -> i32 {
+    pub(crate) fn partition_count(&self) -> i32 {
         i32::try_from(self.dirs.len()).unwrap_or(i32::MAX)
     }
 
     /// Index of the log dir that holds a partition; `None` if there is no such partition.
-    pub fn log_dir(&self, partition: i32) -> Option<usize> {
+    pub(crate) fn log_dir(&self, partition: i32) -> Option<usize> {
         let index = usize::try_from(partition).ok()?;
         self.dirs.get(index).map(|dir| usize::from(*dir))
     }
 
     /// Log dirs of all partitions, in the order of the partitions.
-    pub fn log_dirs(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn log_dirs(&self) -> impl Iterator<Item = usize> {
         self.dirs.iter().map(|dir| usize::from(*dir))
     }
 }
 
 /// A directory of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogDir {
+pub(crate) struct LogDir {
     /// Its identity, which also stands in the directory itself.
-    pub id: String,
+    pub(crate) id: String,
     /// Where it was found at the last start.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// How many partitions it holds.
-    pub partition_count: u64,
+    pub(crate) partition_count: u64,
 }
 
 /// Everything that the metadata says.
@@ -58,7 +58,7 @@ pub struct LogDir {
 /// Invariants: the three topic maps hold the same topics (the third only those whose name has `.` or `_`); each
 /// partition's log dir exists; `partition_count` is the sum over the log dirs.
 #[derive(Clone, Debug)]
-pub struct Image {
+pub(crate) struct Image {
     cluster_id: Arc<str>,
     node_id: NodeId,
     epoch: LeaderEpoch,
@@ -86,44 +86,44 @@ impl Image {
     }
 
     /// The cluster's id, as clients see it.
-    pub fn cluster_id(&self) -> &Arc<str> {
+    pub(crate) fn cluster_id(&self) -> &Arc<str> {
         &self.cluster_id
     }
 
     /// This node.
-    pub fn node_id(&self) -> NodeId {
+    pub(crate) fn node_id(&self) -> NodeId {
         self.node_id
     }
 
     /// How often this node has started, which is the leader epoch of every partition it leads.
-    pub fn leader_epoch(&self) -> LeaderEpoch {
+    pub(crate) fn leader_epoch(&self) -> LeaderEpoch {
         self.epoch
     }
 
     /// The topic of a name.
-    pub fn topic(&self, name: &str) -> Option<&Arc<Topic>> {
+    pub(crate) fn topic(&self, name: &str) -> Option<&Arc<Topic>> {
         self.by_name.get(name)
     }
 
     /// The topic of an id.
-    pub fn topic_by_id(&self, id: TopicId) -> Option<&Arc<Topic>> {
+    pub(crate) fn topic_by_id(&self, id: TopicId) -> Option<&Arc<Topic>> {
         self.by_id.get(&id)
     }
 
     /// All topics, in no useful order.
-    pub fn topics(&self) -> impl Iterator<Item = &Arc<Topic>> {
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &Arc<Topic>> {
         self.by_name.values()
     }
 
     /// All topics, by name.
-    pub fn topics_sorted(&self) -> Vec<&Arc<Topic>> {
+    pub(crate) fn topics_sorted(&self) -> Vec<&Arc<Topic>> {
         let mut topics: Vec<_> = self.topics().collect();
         topics.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         topics
     }
 
     /// How many partitions there are.
-    pub fn partition_count(&self) -> u64 {
+    pub(crate) fn partition_count(&self) -> u64 {
         self.log_dirs.iter().map(|dir| dir.partition_count).sum()
     }
 
@@ -133,7 +133,7 @@ impl Image {
     }
 
     /// The log dirs; a partition names one by its index.
-    pub fn log_dirs(&self) -> &[LogDir] {
+    pub(crate) fn log_dirs(&self) -> &[LogDir] {
         &self.log_dirs
     }
 

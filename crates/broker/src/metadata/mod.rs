@@ -19,9 +19,11 @@ mod store;
 pub(crate) mod testing;
 
 pub(crate) use draft::random_id;
-pub use draft::{Draft, NewTopic};
-pub use error::{MetadataError, TopicError};
-pub use image::{Image, Topic};
+pub(crate) use draft::{Draft, NewTopic};
+pub use error::MetadataError;
+pub(crate) use error::TopicError;
+pub use frames::FrameError;
+pub(crate) use image::{Image, Topic};
 pub(crate) use names::check_name;
-pub use names::{OFFSETS_TOPIC, is_internal};
-pub use store::{Store, StoreOptions};
+pub(crate) use names::{OFFSETS_TOPIC, is_internal};
+pub(crate) use store::{Store, StoreOptions};

@@ -7,10 +7,10 @@ use riverrun_types::limits::TOPIC_NAME_BYTES_MAX;
 use crate::config::shown;
 
 /// The topic that holds committed offsets and groups.
-pub const OFFSETS_TOPIC: &str = "__consumer_offsets";
+pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
 /// Whether a topic is the server's own, which clients see marked and which no client may write to.
-pub fn is_internal(name: &str) -> bool {
+pub(crate) fn is_internal(name: &str) -> bool {
     name == OFFSETS_TOPIC
 }
 

@@ -37,15 +37,15 @@ const LOG_BYTES_MIN: u64 = 1024 * 1024;
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]
-pub struct StoreOptions {
+pub(crate) struct StoreOptions {
     /// Its directory, `<data>/meta`. It is made if it does not exist.
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// This node.
-    pub node_id: i32,
+    pub(crate) node_id: i32,
     /// The cluster that the directory must belong to; `None`: whichever it does, or a new one.
-    pub cluster_id: Option<String>,
+    pub(crate) cluster_id: Option<String>,
     /// The directories of records.
-    pub log_dirs: Vec<PathBuf>,
+    pub(crate) log_dirs: Vec<PathBuf>,
 }
 
 /// The metadata of a running server.
@@ -53,7 +53,7 @@ pub struct StoreOptions {
 /// Invariants: `image` is what `snapshot` and log on disk say, synced. At most one change is under way. Once a write
 /// or sync failed in a way that leaves the disk's state unknown, nothing changes any more.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     env: Env,
     dir: PathBuf,
     image: ArcSwap<Image>,
@@ -74,7 +74,7 @@ struct Writer {
 impl Store {
     /// Opens the directory, counts one more start of the node, and recognises the log dirs. What it did is durable
     /// when it returns.
-    pub fn open(env: &Env, options: &StoreOptions) -> Result<Self, MetadataError> {
+    pub(crate) fn open(env: &Env, options: &StoreOptions) -> Result<Self, MetadataError> {
         let dir = &options.dir;
         make_durable(&*env.fs, dir).map_err(MetadataError::io("make the directory", dir))?;
         let lock = env.fs.lock(&dir.join("lock")).map_err(|error| match error.kind() {
@@ -106,13 +106,13 @@ impl Store {
     }
 
     /// What the metadata says now.
-    pub fn image(&self) -> Arc<Image> {
+    pub(crate) fn image(&self) -> Arc<Image> {
         self.image.load_full()
     }
 
     /// Makes a change: `plan` drafts it against the current image; its records are appended and synced; then the new
     /// image is seen by everyone. A plan that records nothing costs no sync. Blocks for the disk.
-    pub fn change<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> Result<T, MetadataError> {
+    pub(crate) fn change<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> Result<T, MetadataError> {
         let mut writer = self.writer.lock();
         if let Some(reason) = &writer.poison {
             return Err(MetadataError::Poisoned(reason.clone()));
@@ -133,12 +133,12 @@ impl Store {
     }
 
     /// Drafts a change and drops it: what would come of it.
-    pub fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
+    pub(crate) fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
         plan(&mut Draft::new(&self.image.load(), &*self.env.random))
     }
 
     /// A producer id that was never given out before. Blocks for the disk once in a thousand calls.
-    pub fn allocate_producer_id(&self) -> Result<ProducerId, MetadataError> {
+    pub(crate) fn allocate_producer_id(&self) -> Result<ProducerId, MetadataError> {
         let mut ids = self.producer_ids.lock();
         if ids.is_empty() {
             let first = self.change(|draft| draft.reserve_producer_ids(PRODUCER_IDS_BLOCK))?;
