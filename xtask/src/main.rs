@@ -1,5 +1,7 @@
 //! Developer tasks: `cargo xtask TASK`. Each task is a module; this file only names them.
 
+#[cfg(feature = "bench")]
+mod bench;
 mod clients;
 mod crate_graph;
 mod gen_protocol;
@@ -17,6 +19,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Measures the server side by side with Kafka
+    #[cfg(feature = "bench")]
+    Bench(bench::Options),
     /// Installs real Kafka clients and runs them against our server, or against Kafka itself
     Clients(clients::Options),
     /// Writes the wire protocol's generated code from its schema
@@ -27,6 +32,8 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
+        #[cfg(feature = "bench")]
+        Task::Bench(options) => bench::run(&options),
         Task::Clients(options) => clients::run(&options),
         Task::GenProtocol => gen_protocol::run(),
         Task::CrateGraph => crate_graph::run(),

@@ -14,21 +14,31 @@ use anyhow::{Context, bail};
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a program left behind.
-pub(super) struct Finished {
-    pub(super) status: ExitStatus,
-    pub(super) stdout: String,
-    pub(super) stderr: String,
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Finished {
     /// Both outputs, for a failure's report.
-    pub(super) fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
 }
 
 /// Runs `command` to its end, feeding it `input`. An exit code other than zero is not an error here.
-pub(super) fn run(command: &mut Command, input: &[u8], limit: Duration) -> anyhow::Result<Finished> {
+pub(crate) fn run(command: &mut Command, input: &[u8], limit: Duration) -> anyhow::Result<Finished> {
+    run_watched(command, input, limit, &mut |_| {})
+}
+
+/// As [`run`], and calls `watch` with the program's process id every [`POLL_INTERVAL`] while it runs.
+pub(crate) fn run_watched(
+    command: &mut Command,
+    input: &[u8],
+    limit: Duration,
+    watch: &mut dyn FnMut(u32),
+) -> anyhow::Result<Finished> {
     let line = format!("{command:?}");
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().with_context(|| format!("could not start {line}"))?;
@@ -38,7 +48,7 @@ pub(super) fn run(command: &mut Command, input: &[u8], limit: Duration) -> anyho
     let feeder = thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&input)));
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
-    let status = wait(&mut child, limit)?;
+    let status = wait_watched(&mut child, limit, watch)?;
     let finished = |status| Finished { status, stdout: text(stdout), stderr: text(stderr) };
     if let Some(status) = status {
         drop(feeder.join());
@@ -54,7 +64,7 @@ pub(super) fn run(command: &mut Command, input: &[u8], limit: Duration) -> anyho
 }
 
 /// As [`run`], but an exit code other than zero is an error that carries the output.
-pub(super) fn run_ok(command: &mut Command, input: &[u8], limit: Duration) -> anyhow::Result<Finished> {
+pub(crate) fn run_ok(command: &mut Command, input: &[u8], limit: Duration) -> anyhow::Result<Finished> {
     let finished = run(command, input, limit)?;
     if !finished.status.success() {
         bail!("{command:?} failed ({}):\n{}", finished.status, finished.output());
@@ -63,7 +73,15 @@ pub(super) fn run_ok(command: &mut Command, input: &[u8], limit: Duration) -> an
 }
 
 /// Waits for a child until `limit`; `None` if it still runs then.
-pub(super) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
+    wait_watched(child, limit, &mut |_| {})
+}
+
+fn wait_watched(
+    child: &mut Child,
+    limit: Duration,
+    watch: &mut dyn FnMut(u32),
+) -> anyhow::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -72,6 +90,7 @@ pub(super) fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<
         if Instant::now() >= deadline {
             return Ok(None);
         }
+        watch(child.id());
         thread::sleep(POLL_INTERVAL);
     }
 }
@@ -105,6 +124,15 @@ mod tests {
     fn input_reaches_the_program_and_both_outputs_come_back() {
         let finished = run_ok(&mut shell("cat; echo said >&2"), b"fed", Duration::from_secs(10)).unwrap();
         assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("fed", "said\n"));
+    }
+
+    #[test]
+    fn a_running_program_is_watched_by_its_own_process_id() {
+        let mut seen = Vec::new();
+        let watch = &mut |process| seen.push(process);
+        let finished =
+            run_watched(&mut shell("echo $$; sleep 0.2"), b"", Duration::from_secs(10), watch).unwrap();
+        assert!(!seen.is_empty() && seen.iter().all(|process| process.to_string() == finished.stdout.trim()));
     }
 
     #[test]

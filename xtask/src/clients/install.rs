@@ -24,7 +24,7 @@ const BUILD_LIMIT: Duration = Duration::from_mins(15);
 
 /// One thing to install. The order is the order of starting: the slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kit {
+pub(crate) enum Kit {
     /// `target/release/riverrun`.
     Server,
     /// Kafka's jars and the compiled Java program.
@@ -40,30 +40,35 @@ pub(super) enum Kit {
 }
 
 /// Where things are: the checkout, and what was installed.
-pub(super) struct Toolbox {
+pub(crate) struct Toolbox {
     checkout: PathBuf,
     cache: PathBuf,
 }
 
 impl Toolbox {
     /// `checkout` is the root of the repository.
-    pub(super) fn new(checkout: PathBuf) -> Self {
+    pub(crate) fn new(checkout: PathBuf) -> Self {
         let cache = checkout.join("target/clients");
         Self { checkout, cache }
     }
 
     /// Data and logs of one run of the server.
-    pub(super) fn run_dir(&self) -> PathBuf {
+    pub(crate) fn run_dir(&self) -> PathBuf {
         self.cache.join("run")
     }
 
+    /// Data and logs of the benchmarks, kept apart from the suites' so that both can run at once.
+    pub(crate) fn bench_dir(&self) -> PathBuf {
+        self.checkout.join("target/bench")
+    }
+
     /// Our server's binary.
-    pub(super) fn server_binary(&self) -> PathBuf {
+    pub(crate) fn server_binary(&self) -> PathBuf {
         self.checkout.join("target/release/riverrun")
     }
 
     /// A Java virtual machine with Kafka's jars and our classes, tuned for a short life.
-    pub(super) fn java(&self, heap: &str) -> Command {
+    pub(crate) fn java(&self, heap: &str) -> Command {
         let mut class_path = OsString::from(self.java_dir().join("classes"));
         class_path.push(":");
         class_path.push(self.java_dir().join("lib/*"));
@@ -77,22 +82,22 @@ impl Toolbox {
     }
 
     /// The Go program.
-    pub(super) fn go_program(&self) -> PathBuf {
+    pub(crate) fn go_program(&self) -> PathBuf {
         self.cache.join("go/client")
     }
 
     /// The Python of the virtual environment.
-    pub(super) fn python(&self) -> PathBuf {
+    pub(crate) fn python(&self) -> PathBuf {
         self.cache.join("python/venv/bin/python")
     }
 
     /// The Node program, beside its modules.
-    pub(super) fn node_program(&self) -> PathBuf {
+    pub(crate) fn node_program(&self) -> PathBuf {
         self.cache.join("node/main.js")
     }
 
     /// A file or directory of `xtask/clients`.
-    pub(super) fn sources(&self, name: &str) -> PathBuf {
+    pub(crate) fn sources(&self, name: &str) -> PathBuf {
         self.checkout.join("xtask/clients").join(name)
     }
 
@@ -101,7 +106,7 @@ impl Toolbox {
     }
 
     /// Installs all of `kits` side by side; the first failures are reported together.
-    pub(super) fn install(&self, kits: &BTreeSet<Kit>) -> anyhow::Result<()> {
+    pub(crate) fn install(&self, kits: &BTreeSet<Kit>) -> anyhow::Result<()> {
         let failures: Vec<String> = thread::scope(|scope| {
             let started: Vec<_> = kits.iter().map(|kit| scope.spawn(|| self.install_timed(*kit))).collect();
             let ended = started.into_iter().map(thread::ScopedJoinHandle::join);
@@ -193,7 +198,13 @@ impl Toolbox {
         once(&dir, &contents_of(&locks)?, |dir| {
             copy_into(dir, &locks)?;
             let mut install = Command::new("npm");
-            install.current_dir(dir).args(["ci", "--loglevel=error", "--no-audit", "--no-fund", "--ignore-scripts"]);
+            install.current_dir(dir).args([
+                "ci",
+                "--loglevel=error",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+            ]);
             from_registry("the npm registry", "kafkajs", &mut install)
         })?;
         copy_into(&dir, &files_of(&self.sources("node"), "js")?)

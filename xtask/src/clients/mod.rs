@@ -4,13 +4,13 @@
 //! the server, say what failed. What is covered, and where Riverrun differs from Kafka, is written down in
 //! `docs/clients.md`.
 
-mod exec;
-mod install;
+pub(crate) mod exec;
+pub(crate) mod install;
 mod kcat;
 mod program;
 mod report;
 mod rust_cases;
-mod server;
+pub(crate) mod server;
 mod tools;
 
 use std::collections::BTreeSet;
@@ -185,8 +185,8 @@ fn kits_of(selected: &[Selected], against: ServerKind) -> BTreeSet<Kit> {
 }
 
 /// The repository's root: this package lies directly below it.
-fn checkout() -> anyhow::Result<PathBuf> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask clients`")?;
+pub(crate) fn checkout() -> anyhow::Result<PathBuf> {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").context("run this through `cargo xtask`")?;
     Ok(PathBuf::from(package).parent().context("the xtask package has no parent directory")?.to_path_buf())
 }
 

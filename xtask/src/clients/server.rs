@@ -1,8 +1,9 @@
 //! The server under test: ours, or Kafka 4.3.1 to see what Kafka answers. Fresh data, free ports, loopback.
 //!
-//! Guarantees that the process is gone when the value is dropped.
+//! A [`Launch`] is what a server is started from, as often as wanted on the same data; a [`Server`] is one that
+//! runs. Guarantees that the process is gone when the value is dropped.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,11 +20,17 @@ use super::install::Toolbox;
 /// Kafka takes several seconds to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_mins(2);
 
-/// A clean stop with the data of one suite.
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// A clean stop, with thousands of partitions too.
+const STOP_LIMIT: Duration = Duration::from_mins(2);
 
 /// Lines of the server's log that a failure shows.
 const LOG_TAIL_LINES: usize = 60;
+
+/// What the server prints, in its directory.
+const LOG_FILE: &str = "server.log";
+
+/// Kafka's configuration, in its directory.
+const KAFKA_PROPERTIES: &str = "server.properties";
 
 /// Any 16 bytes in base64 do: these read `riverrun-clients`.
 const KAFKA_CLUSTER_ID: &str = "cml2ZXJydW4tY2xpZW50cw";
@@ -33,7 +40,7 @@ const COMMON_SETTINGS: &[&str] = &["group.initial.rebalance.delay.ms=0"];
 
 /// Which server the clients talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ServerKind {
+pub(crate) enum ServerKind {
     /// The server of this checkout
     Riverrun,
     /// Apache Kafka 4.3.1
@@ -42,7 +49,7 @@ pub(super) enum ServerKind {
 
 impl ServerKind {
     /// The name that client programs are told.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Riverrun => "riverrun",
             Self::Kafka => "kafka",
@@ -50,10 +57,77 @@ impl ServerKind {
     }
 }
 
+/// What a server is started from.
+///
+/// Invariants: `dir` holds what the kind needs before its first start; the ports stay the same over restarts,
+/// because Kafka's are part of its properties.
+pub(crate) struct Launch<'a> {
+    kind: ServerKind,
+    toolbox: &'a Toolbox,
+    dir: PathBuf,
+    port: u16,
+    /// The admin port of ours, the controller's port of Kafka.
+    other_port: u16,
+    /// `name=value` settings that only ours gets.
+    own_settings: &'a [&'a str],
+    /// Options of Kafka's virtual machine; a later one overrides an earlier one.
+    jvm_options: &'a [&'a str],
+}
+
+impl<'a> Launch<'a> {
+    /// Empties `dir` and puts there what the server needs before its first start.
+    pub(crate) fn prepare(kind: ServerKind, toolbox: &'a Toolbox, dir: PathBuf) -> anyhow::Result<Self> {
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("could not clear {}", dir.display()))?;
+        }
+        fs::create_dir_all(&dir)?;
+        let [port, other_port] = free_ports()?;
+        if kind == ServerKind::Kafka {
+            format_kafka(toolbox, &dir, port, other_port)?;
+        }
+        Ok(Self { kind, toolbox, dir, port, other_port, own_settings: &[], jvm_options: &[] })
+    }
+
+    /// With settings for our server and options for Kafka's virtual machine.
+    pub(crate) fn tuned(mut self, own_settings: &'a [&'a str], jvm_options: &'a [&'a str]) -> Self {
+        (self.own_settings, self.jvm_options) = (own_settings, jvm_options);
+        self
+    }
+
+    /// Starts the process and does not wait for it. What it prints is added to `server.log`.
+    pub(crate) fn spawn(&self) -> anyhow::Result<Server> {
+        let mut command = match self.kind {
+            ServerKind::Riverrun => self.riverrun(),
+            ServerKind::Kafka => self.kafka(),
+        };
+        let log = OpenOptions::new().create(true).append(true).open(self.dir.join(LOG_FILE))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
+        Ok(Server { kind: self.kind, child, port: self.port, dir: self.dir.clone() })
+    }
+
+    fn riverrun(&self) -> Command {
+        let mut command = Command::new(self.toolbox.server_binary());
+        command.arg("serve").arg("--data").arg(self.dir.join("data"));
+        command.arg("--listen").arg(format!("127.0.0.1:{}", self.port));
+        command.arg("--admin").arg(format!("127.0.0.1:{}", self.other_port));
+        for setting in COMMON_SETTINGS.iter().chain(self.own_settings) {
+            command.arg("--set").arg(setting);
+        }
+        command
+    }
+
+    fn kafka(&self) -> Command {
+        let mut command = self.toolbox.java("1g");
+        command.args(self.jvm_options).arg("kafka.Kafka").arg(self.dir.join(KAFKA_PROPERTIES));
+        command
+    }
+}
+
 /// A running server.
 ///
-/// Invariants: `child` was started by us and not waited for until `stop` or drop.
-pub(super) struct Server {
+/// Invariants: `child` was started by us and not waited for until `stop`, `kill` or drop.
+pub(crate) struct Server {
     kind: ServerKind,
     child: Child,
     port: u16,
@@ -62,51 +136,36 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts on an empty directory and waits until the port accepts.
-    pub(super) fn start(kind: ServerKind, toolbox: &Toolbox) -> anyhow::Result<Self> {
-        let dir = toolbox.run_dir();
-        if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| format!("could not clear {}", dir.display()))?;
-        }
-        fs::create_dir_all(&dir)?;
-        let [port, other] = free_ports()?;
-        let mut command = match kind {
-            ServerKind::Riverrun => riverrun(toolbox, &dir, port, other),
-            ServerKind::Kafka => kafka(toolbox, &dir, port, other)?,
-        };
-        let log = File::create(dir.join("server.log"))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
-        let mut server = Self { kind, child, port, dir };
+    pub(crate) fn start(kind: ServerKind, toolbox: &Toolbox) -> anyhow::Result<Self> {
+        let mut server = Launch::prepare(kind, toolbox, toolbox.run_dir())?.spawn()?;
         server.wait_until_ready()?;
         Ok(server)
     }
 
     /// `host:port` for clients.
-    pub(super) fn bootstrap(&self) -> String {
+    pub(crate) fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub(super) fn kind(&self) -> ServerKind {
+    pub(crate) fn kind(&self) -> ServerKind {
         self.kind
     }
 
     /// Data and log.
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// The last lines of what the server printed.
-    pub(super) fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.dir.join("server.log")).unwrap_or_default();
+    pub(crate) fn log_tail(&self) -> String {
+        let log = fs::read_to_string(self.dir.join(LOG_FILE)).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }
 
     /// Asks the server to stop as a service manager or a terminal would, and holds it to a clean end.
-    pub(super) fn stop(&mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait()? {
-            bail!("the server had ended by itself ({status}):\n{}", self.log_tail());
-        }
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        self.must_run()?;
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("the server has no process id")?;
         // The Java virtual machine reports the signal in its exit code; ours ends with zero.
         let (signal, expected) = match self.kind {
@@ -123,12 +182,31 @@ impl Server {
         Ok(())
     }
 
-    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+    /// Ends the server as a crash of the process would.
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill().context("the server could not be killed")?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The process, for reading what the system knows of it.
+    pub(crate) fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the process has ended by itself, which is an error that shows its last lines.
+    pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the server ended with {status}:\n{}", self.log_tail());
+        }
+        Ok(())
+    }
+
+    /// Waits until the port accepts.
+    pub(crate) fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_LIMIT;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the server ended with {status} while it started:\n{}", self.log_tail());
-            }
+            self.must_run()?;
             if Instant::now() >= deadline {
                 bail!("the server was not ready after {} s:\n{}", START_LIMIT.as_secs(), self.log_tail());
             }
@@ -146,20 +224,9 @@ impl Drop for Server {
     }
 }
 
-fn riverrun(toolbox: &Toolbox, dir: &Path, port: u16, admin_port: u16) -> Command {
-    let mut command = Command::new(toolbox.server_binary());
-    command.arg("serve").arg("--data").arg(dir.join("data"));
-    command.arg("--listen").arg(format!("127.0.0.1:{port}"));
-    command.arg("--admin").arg(format!("127.0.0.1:{admin_port}"));
-    for setting in COMMON_SETTINGS {
-        command.arg("--set").arg(setting);
-    }
-    command
-}
-
-/// One node that is broker and controller, its log directory formatted first.
-fn kafka(toolbox: &Toolbox, dir: &Path, port: u16, controller_port: u16) -> anyhow::Result<Command> {
-    let properties = dir.join("server.properties");
+/// One node that is broker and controller: its properties, and its log directory formatted.
+fn format_kafka(toolbox: &Toolbox, dir: &Path, port: u16, controller_port: u16) -> anyhow::Result<()> {
+    let properties = dir.join(KAFKA_PROPERTIES);
     let own = format!(
         "process.roles=broker,controller\n\
          node.id=1\n\
@@ -178,9 +245,7 @@ fn kafka(toolbox: &Toolbox, dir: &Path, port: u16, controller_port: u16) -> anyh
     let mut format = toolbox.java("256m");
     format.args(["kafka.tools.StorageTool", "format", "-t", KAFKA_CLUSTER_ID, "-c"]).arg(&properties);
     exec::run_ok(&mut format, b"", START_LIMIT).context("Kafka's log directory could not be formatted")?;
-    let mut serve = toolbox.java("1g");
-    serve.arg("kafka.Kafka").arg(&properties);
-    Ok(serve)
+    Ok(())
 }
 
 /// Two free ports of the loopback interface. Both are held until both are known, so they differ.

@@ -1,0 +1,201 @@
+//! `cargo xtask bench`: what the server does per second, per processor second and per byte of memory, side by side
+//! with Kafka 4.3.1 in one run.
+//!
+//! Owns the options and the order of a run: install, measure, print, write JSON. How to run it and what each column
+//! means is in `docs/benchmarks.md`. A goal that is missed is printed and is no error: a run fails only if
+//! something could not be measured.
+
+mod client;
+mod goals;
+mod machine;
+mod probe;
+mod procfs;
+mod startup;
+mod table;
+mod throughput;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use crate::clients::checkout;
+use crate::clients::install::{Kit, Toolbox};
+use crate::clients::server::{Launch, ServerKind};
+use goals::Goal;
+use machine::Machine;
+
+/// What an acked record survives, printed beside every figure. It holds for both: ours is started with exactly this
+/// level, and Kafka leaves syncing to the system by default.
+const DURABILITY: &str = "4 page cache";
+
+/// Settings of our server besides its defaults: the level that the figures claim.
+const RIVERRUN_SETTINGS: &[&str] = &["default.durability=4"];
+
+/// What Kafka's start script passes to the virtual machine, with a heap of 2 GB.
+const KAFKA_JVM_OPTIONS: &[&str] = &[
+    "-Xms2g",
+    "-Xmx2g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+];
+
+/// Arguments of `cargo xtask bench`.
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The server and Kafka, interleaved, under Kafka's own performance tools; then their starts and idle memory
+    Server(ServerOptions),
+}
+
+/// Arguments of `cargo xtask bench server`.
+#[derive(Args)]
+struct ServerOptions {
+    /// Measure one of the two, without ratios
+    #[arg(long, value_enum)]
+    only: Option<ServerKind>,
+    /// Only the throughput section
+    #[arg(long, conflicts_with = "startup")]
+    throughput: bool,
+    /// Only the start-up section
+    #[arg(long)]
+    startup: bool,
+    /// Times that each measurement is made; ratios are the median over the rounds
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Records of 512 bytes in each client run
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    records: u64,
+    /// Partitions of the start-up section
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    startup_partitions: i32,
+    /// Directory for the servers' data, emptied before and after; `target/bench` when absent
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Also write everything measured as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Where and on what a section measures.
+struct Bench {
+    toolbox: Toolbox,
+    data: PathBuf,
+    kinds: Vec<ServerKind>,
+}
+
+impl Bench {
+    /// A server's empty directory, ready for its first start.
+    fn launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
+        let launch = Launch::prepare(kind, &self.toolbox, self.data.join(kind.name()))?;
+        Ok(launch.tuned(RIVERRUN_SETTINGS, KAFKA_JVM_OPTIONS))
+    }
+
+    /// Removes what a server left.
+    fn clear(&self, kind: ServerKind) -> anyhow::Result<()> {
+        let dir = self.data.join(kind.name());
+        fs::remove_dir_all(&dir).with_context(|| format!("could not clear {}", dir.display()))
+    }
+}
+
+/// Everything that a run found out, as it stands in the JSON file.
+#[derive(Serialize)]
+struct Findings {
+    machine: Machine,
+    throughput: Vec<throughput::Run>,
+    startup: Vec<startup::Figure>,
+    goals: Vec<Goal>,
+}
+
+/// Runs the benchmark that the options name.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let What::Server(options) = &options.what;
+    let toolbox = Toolbox::new(checkout()?);
+    let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
+    let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
+    install(&toolbox, &kinds)?;
+    let bench = Bench { toolbox, data, kinds };
+    let findings = measure(&bench, options)?;
+    print(&findings);
+    if let Some(file) = &options.json {
+        write_json(file, &findings)?;
+    }
+    Ok(())
+}
+
+/// Kafka's jars are needed in any case: its tools are the clients.
+fn install(toolbox: &Toolbox, kinds: &[ServerKind]) -> anyhow::Result<()> {
+    let mut kits = BTreeSet::from([Kit::Java]);
+    if kinds.contains(&ServerKind::Riverrun) {
+        kits.insert(Kit::Server);
+    }
+    toolbox.install(&kits)
+}
+
+fn measure(bench: &Bench, options: &ServerOptions) -> anyhow::Result<Findings> {
+    let machine = Machine::look(&bench.toolbox);
+    let throughput = if options.startup {
+        Vec::new()
+    } else {
+        throughput::measure(bench, options.rounds, options.records)?
+    };
+    let startup = if options.throughput {
+        Vec::new()
+    } else {
+        startup::measure(bench, options.rounds, options.startup_partitions)?
+    };
+    let mut goals = goals::of_throughput(&throughput);
+    goals.extend(goals::of_startup(&startup));
+    Ok(Findings { machine, throughput, startup, goals })
+}
+
+fn print(findings: &Findings) {
+    println!("\n{}", findings.machine);
+    if !findings.throughput.is_empty() {
+        println!("{}", throughput::tables(&findings.throughput));
+    }
+    if !findings.startup.is_empty() {
+        println!("{}", startup::table(&findings.startup));
+    }
+    if !findings.goals.is_empty() {
+        println!("{}", goals::table(&findings.goals));
+    }
+}
+
+fn write_json(file: &Path, findings: &Findings) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(findings)? + "\n";
+    fs::write(file, text).with_context(|| format!("could not write {}", file.display()))
+}
+
+/// The middle of the values, or the mean of the two in the middle; zero if there are none.
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => values[half],
+        _ => f64::midpoint(values[half - 1], values[half]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_the_middle_of_sorted_values() {
+        assert!((median([9.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
+        assert!((median([4.0, 1.0, 2.0, 9.0]) - 3.0).abs() < f64::EPSILON);
+    }
+}

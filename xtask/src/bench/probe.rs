@@ -1,0 +1,188 @@
+//! A client of one blocking socket, for what has to be timed to the millisecond: topics, and single records.
+//!
+//! Not a client for anything else: it knows one node, waits for each answer, and leaves trying again to
+//! [`until_answered`]. Versions are fixed to ones that both servers know and that name topics by name.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use riverrun_protocol::create_topics_request::CreatableTopic;
+use riverrun_protocol::delete_topics_request::DeleteTopicState;
+use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
+use riverrun_protocol::{
+    CreateTopicsRequest, DeleteTopicsRequest, ErrorCode, ProduceRequest, Records, Request, decode_response,
+    encode_request,
+};
+use riverrun_records::{BatchBuilder, BatchOptions};
+use riverrun_types::TimestampMs;
+
+use super::client::RECORD_BYTES;
+use crate::clients::server::Server;
+
+const CREATE_TOPICS_VERSION: i16 = 7;
+const DELETE_TOPICS_VERSION: i16 = 6;
+const PRODUCE_VERSION: i16 = 12;
+
+/// A server that creates thousands of partitions takes its time for one answer.
+const ANSWER_LIMIT: Duration = Duration::from_mins(5);
+
+/// Whatever is tried again and again has to succeed within this.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Between two tries: short, because it is part of the times measured.
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+
+/// One answer of these requests is a few hundred kilobytes.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// A topic to create.
+#[derive(Clone, Debug)]
+pub(super) struct Topic {
+    pub(super) name: String,
+    pub(super) partitions: i32,
+}
+
+/// Partitions of a topic to produce to.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) topic: String,
+    pub(super) partitions: Range<i32>,
+}
+
+/// A connection.
+pub(super) struct Probe {
+    stream: TcpStream,
+    correlation: i32,
+}
+
+impl Probe {
+    pub(super) fn connect(server: &Server) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(server.bootstrap())?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        Ok(Self { stream, correlation: 0 })
+    }
+
+    /// Creates topics in one request. One that exists already is as good: the answer to an earlier try was lost.
+    pub(super) fn create(&mut self, topics: &[Topic]) -> anyhow::Result<()> {
+        let creatable = |topic: &Topic| CreatableTopic {
+            name: topic.name.clone().into(),
+            num_partitions: topic.partitions,
+            replication_factor: 1,
+            ..CreatableTopic::default()
+        };
+        let request =
+            CreateTopicsRequest { topics: topics.iter().map(creatable).collect(), ..Default::default() };
+        let frame = self.call(&request, CREATE_TOPICS_VERSION)?;
+        let (_, response) = decode_response::<CreateTopicsRequest<'_>>(&frame, CREATE_TOPICS_VERSION)?;
+        let answers = response.topics.iter().map(|topic| (&*topic.name, ErrorCode(topic.error_code)));
+        all_fine("create", answers.filter(|(_, code)| *code != ErrorCode::TOPIC_ALREADY_EXISTS))
+    }
+
+    pub(super) fn delete(&mut self, topic: &str) -> anyhow::Result<()> {
+        let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
+        let request = DeleteTopicsRequest { topics: vec![state], timeout_ms: 60_000, ..Default::default() };
+        let frame = self.call(&request, DELETE_TOPICS_VERSION)?;
+        let (_, response) = decode_response::<DeleteTopicsRequest<'_>>(&frame, DELETE_TOPICS_VERSION)?;
+        all_fine("delete", response.responses.iter().map(|answer| (topic, ErrorCode(answer.error_code))))
+    }
+
+    /// Produces one record to each of the partitions, in one request, acked by all replicas.
+    pub(super) fn produce(&mut self, targets: &[Target]) -> anyhow::Result<()> {
+        let batch = batch()?;
+        let data = |index| PartitionProduceData { index, records: Some(Records::Bytes(&batch)) };
+        let topic_data = targets.iter().map(|target| TopicProduceData {
+            name: target.topic.as_str().into(),
+            partition_data: target.partitions.clone().map(data).collect(),
+            ..Default::default()
+        });
+        let request = ProduceRequest {
+            acks: -1,
+            timeout_ms: 60_000,
+            topic_data: topic_data.collect(),
+            ..Default::default()
+        };
+        let frame = self.call(&request, PRODUCE_VERSION)?;
+        let (_, response) = decode_response::<ProduceRequest<'_>>(&frame, PRODUCE_VERSION)?;
+        let of_topic = response.responses.iter().map(|topic| (&*topic.name, &topic.partition_responses));
+        let answers = of_topic.flat_map(|(name, partitions)| {
+            partitions.iter().map(move |partition| (name, ErrorCode(partition.error_code)))
+        });
+        all_fine("produce", answers)
+    }
+
+    /// Sends a request and reads its answer, the length not included.
+    fn call<'q, R: Request<'q>>(&mut self, request: &R, version: i16) -> anyhow::Result<Vec<u8>> {
+        self.correlation += 1;
+        let frame = encode_request(request, version, self.correlation, Some("bench"))?;
+        self.stream.write_all(&frame.bytes)?;
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > ANSWER_BYTES_MAX {
+            bail!("an answer of {length} bytes");
+        }
+        let mut answer = vec![0; length];
+        self.stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+/// One record of the size that the whole benchmark uses, made now.
+fn batch() -> anyhow::Result<Vec<u8>> {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    let value = vec![b'r'; RECORD_BYTES.into()];
+    builder.append(TimestampMs(i64::try_from(now_ms)?), None, Some(&value), &[])?;
+    Ok(builder.build()?)
+}
+
+/// Fails with the first answer that is an error.
+fn all_fine<'a>(what: &str, mut answers: impl Iterator<Item = (&'a str, ErrorCode)>) -> anyhow::Result<()> {
+    match answers.find(|(_, code)| *code != ErrorCode::NONE) {
+        Some((topic, code)) => bail!("{what} {topic}: {code}"),
+        None => Ok(()),
+    }
+}
+
+/// Does something with a fresh connection, again and again until it works: while a server starts, connections are
+/// refused, then partitions have no leader yet. Fails if the server ends or patience does.
+pub(super) fn until_answered(
+    server: &mut Server,
+    mut attempt: impl FnMut(&mut Probe) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let result = Probe::connect(server).and_then(|mut probe| attempt(&mut probe));
+        let Err(error) = result else { return Ok(()) };
+        server.must_run()?;
+        if Instant::now() >= deadline {
+            return Err(error).context("the server did not do what it was asked to, however often");
+        }
+        thread::sleep(RETRY_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_an_error_is_named_by_topic_and_code() {
+        let answers = [("a", ErrorCode::NONE), ("b", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)];
+        let error = all_fine("produce", answers.into_iter()).unwrap_err().to_string();
+        assert!(error.contains("produce b") && error.contains("UNKNOWN_TOPIC_OR_PARTITION"), "{error}");
+    }
+
+    #[test]
+    fn the_record_that_is_sent_is_a_sound_batch_of_one() {
+        let bytes = batch().unwrap();
+        let (batch, rest) = riverrun_records::UnverifiedBatch::split_first(&bytes).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!(batch.verify().unwrap().record_count(), 1);
+    }
+}
