@@ -1,5 +1,10 @@
 //! Developer tasks: `cargo xtask TASK`. Each task is a module; this file only names them.
 
+#![cfg_attr(
+    not(feature = "bench"),
+    expect(dead_code, reason = "the benchmarks use more of the servers' control")
+)]
+
 #[cfg(feature = "bench")]
 mod bench;
 mod clients;
