@@ -8,45 +8,45 @@ use std::sync::Arc;
 
 /// The identity that a connection has proved, in Kafka's `Type:name` form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Principal(Arc<str>);
+pub(crate) struct Principal(Arc<str>);
 
 impl Principal {
     /// The identity of a connection that has not authenticated.
-    pub fn anonymous() -> Self {
+    pub(crate) fn anonymous() -> Self {
         Self(Arc::from("User:ANONYMOUS"))
     }
 
     /// The principal as text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 /// What does not change during a connection's life.
 #[derive(Debug)]
-pub struct ConnectionInfo {
+pub(crate) struct ConnectionInfo {
     /// Number of the connection since the server's start.
-    pub id: u64,
+    pub(crate) id: u64,
     /// The client's address.
-    pub peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     /// Name of the listener that accepted it: it decides which advertised address the client is told.
-    pub listener: Arc<str>,
+    pub(crate) listener: Arc<str>,
     /// Who it is.
-    pub principal: Principal,
+    pub(crate) principal: Principal,
 }
 
 /// What every handler knows about the sender of one request.
 #[derive(Clone, Debug)]
-pub struct RequestContext {
+pub(crate) struct RequestContext {
     /// The connection it came in on.
-    pub connection: Arc<ConnectionInfo>,
+    pub(crate) connection: Arc<ConnectionInfo>,
     /// The client's own name for itself; empty if it gave none. Not proved, and escaped wherever it is logged.
-    pub client_id: Arc<str>,
+    pub(crate) client_id: Arc<str>,
 }
 
 /// What a request wants to do with a resource, in the words of Kafka's ACLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// Fetch records, join a group, commit offsets.
     Read,
     /// Produce records.
@@ -69,7 +69,7 @@ pub enum Operation {
 
 /// What an [`Operation`] is done to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource<'a> {
+pub(crate) enum Resource<'a> {
     /// The whole server.
     Cluster,
     /// A topic, by name.
@@ -81,12 +81,12 @@ pub enum Resource<'a> {
 impl RequestContext {
     /// Whether the sender may do `operation` to `resource`. Allows everything until there is access control.
     #[expect(clippy::unused_self, reason = "access control decides by the principal of this context")]
-    pub fn authorize(&self, _operation: Operation, _resource: Resource<'_>) -> bool {
+    pub(crate) fn authorize(&self, _operation: Operation, _resource: Resource<'_>) -> bool {
         true
     }
 
     /// The client's address as Kafka shows it in group descriptions: `/` and the IP.
-    pub fn client_host(&self) -> String {
+    pub(crate) fn client_host(&self) -> String {
         format!("/{}", self.connection.peer.ip())
     }
 }

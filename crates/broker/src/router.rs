@@ -101,7 +101,9 @@ fn read_header(connection: &Arc<ConnectionInfo>, frame: &[u8]) -> Result<Result<
     let Some(key) = ApiKey::from_i16(header.api_key) else {
         return Ok(Err(Outcome::Close(format!("unknown API key {}", header.api_key))));
     };
-    if !key.codec_versions().contains(&header.api_version) {
+    // Produce is advertised from versions on that are not served, InitProducerId is known to a version that is not.
+    let version = header.api_version;
+    if !(key.versions().contains(&version) && key.codec_versions().contains(&version)) {
         return Ok(Err(unsupported_version(key, &header)));
     }
     let call = Call {

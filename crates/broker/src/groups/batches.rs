@@ -71,7 +71,7 @@ mod tests {
         for batch in Batches::new(&bytes) {
             let batch = batch.unwrap().verify().unwrap();
             batches += 1;
-            for record in batch.records().unwrap() {
+            for record in &batch.records().unwrap() {
                 keys.push(record.unwrap().key.map(<[u8]>::to_vec));
             }
         }

@@ -27,6 +27,8 @@ use crate::router::{Call, decode, respond, respond_spliced};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;
+/// First version that says who leads, where the client is wrong about that (KIP-320, KIP-951).
+const LEADER_SINCE: i16 = 12;
 /// First version whose replica id stands in the replica state.
 const REPLICA_STATE_SINCE: i16 = 15;
 
@@ -143,7 +145,7 @@ fn answer(broker: &Broker, call: Call, plan: &Plan, pass: Pass, isolation_level:
         if plan.incremental && !is_news(wanted, &answer) {
             continue;
         }
-        let data = partition_data(broker, wanted, &answer, isolation_level);
+        let data = partition_data(broker, call.version, wanted, &answer, isolation_level);
         external.push(answer.parts);
         let topic = &wanted.partition.topic;
         match responses.last_mut() {
@@ -190,6 +192,7 @@ fn topic_response<'a>(topic: &'a TopicRef, first: PartitionData<'a>) -> Fetchabl
 
 fn partition_data(
     broker: &Broker,
+    version: i16,
     wanted: &Wanted,
     answer: &Answer,
     isolation_level: i8,
@@ -198,7 +201,7 @@ fn partition_data(
         EpochEndOffset { epoch: epoch.0, end_offset: end.0 }
     });
     let current_leader = match answer.error {
-        ErrorCode::FENCED_LEADER_EPOCH | ErrorCode::NOT_LEADER_OR_FOLLOWER => {
+        ErrorCode::FENCED_LEADER_EPOCH | ErrorCode::NOT_LEADER_OR_FOLLOWER if version >= LEADER_SINCE => {
             LeaderIdAndEpoch { leader_id: broker.node_id().0, leader_epoch: broker.epoch().0 }
         }
         _ => LeaderIdAndEpoch::default(),

@@ -18,6 +18,9 @@ use crate::error;
 use crate::metadata::Image;
 use crate::partitions::Partition;
 
+/// First version that says the epoch of the record that was found.
+const LEADER_EPOCH_SINCE: i16 = 4;
+
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
 const MAX_TIMESTAMP: i64 = -3;
@@ -29,13 +32,24 @@ pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     request: ListOffsetsRequest<'_>,
-    _version: i16,
+    version: i16,
 ) -> ListOffsetsResponse<'static> {
     let image = broker.metadata.image();
     let repeated = repeated(&request.topics);
     let topics =
         request.topics.iter().map(|topic| list_topic(broker, context, &image, &repeated, topic)).collect();
-    ListOffsetsResponse { topics, ..Default::default() }
+    let mut response = ListOffsetsResponse { topics, ..Default::default() };
+    if version < LEADER_EPOCH_SINCE {
+        forget_epochs(&mut response);
+    }
+    response
+}
+
+/// The codec writes no field that the version lacks, and does not drop one silently.
+fn forget_epochs(response: &mut ListOffsetsResponse<'_>) {
+    for partition in response.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+        partition.leader_epoch = LeaderEpoch::UNKNOWN.0;
+    }
 }
 
 /// Partitions that the request names more than once: which of the questions is meant is not known.

@@ -28,6 +28,8 @@ use crate::router::{Call, decode, respond};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;
+/// First version that says who leads (KIP-951).
+const LEADER_SINCE: i16 = 10;
 
 /// Where one partition's batch lies in the frame, and where it goes.
 struct Target {
@@ -73,7 +75,7 @@ pub(crate) async fn handle(
                 (_, true) => {
                     refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
                 }
-                _ => append(broker, &topic.name, target, &mut frame, options),
+                _ => append(broker, call.version, &topic.name, target, &mut frame, options),
             })
             .collect();
         responses.push(TopicProduceResponse {
@@ -163,6 +165,7 @@ fn range_in(frame: &[u8], part: &[u8]) -> Range<usize> {
 
 fn append(
     broker: &Broker,
+    version: i16,
     topic: &str,
     target: Target,
     frame: &mut [u8],
@@ -180,7 +183,7 @@ fn append(
                 tracing::error!(topic, partition = target.index, %error, "append failed");
             }
             let mut response = refused(target.index, code, Some(error.to_string()));
-            if code == ErrorCode::NOT_LEADER_OR_FOLLOWER {
+            if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
                 let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
                 response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
             }
