@@ -74,7 +74,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
         requests: MemoryBudget::new(network.queued_max_request_bytes),
         responses: MemoryBudget::new(network.queued_max_response_bytes),
     };
-    Ok(Arc::new_cyclic(|broker| {
+    let broker = Arc::new_cyclic(|broker| {
         let mut metrics = Metrics::new();
         metrics.register_collectors(broker);
         Broker {
@@ -89,5 +89,8 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             logs,
             config: Arc::clone(&config),
         }
-    }))
+    });
+    // A crash may have come between a topic's deletion and that of its files.
+    broker.discard_deleted_topics();
+    Ok(broker)
 }

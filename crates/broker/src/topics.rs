@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use riverrun_types::PartitionId;
+use riverrun_types::{PartitionId, TopicId};
 
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, TopicOverrides};
@@ -67,18 +67,29 @@ impl Broker {
         made.await?.map_err(|error| MetadataError::OffsetsTopic(error.to_string()))
     }
 
-    /// Takes topics that the metadata has just lost out of use and removes their files. Blocks for the disk. Files
-    /// that stay because of an error are removed at the next start, when nothing names them.
-    pub(crate) fn discard_topics(&self, topics: &[Arc<Topic>]) {
-        for topic in topics {
-            for (index, dir) in (0..).zip(topic.log_dirs()) {
-                let id = PartitionId { topic: topic.id, index };
-                self.partitions.remove(id);
-                if let Err(error) = self.logs.delete(id, dir) {
-                    tracing::warn!(topic = %topic.name, partition = index, %error, "files of a deleted topic stay");
-                }
+    /// Takes deleted topics out of use and removes their files: those of a request just now, and at a start those
+    /// whose removal was cut short. Blocks for the disk. What cannot be removed is tried again at the next start.
+    pub(crate) fn discard_deleted_topics(&self) {
+        let image = self.metadata.image();
+        let gone = image.doomed().iter().filter(|(id, dirs)| self.discard_partitions(**id, dirs));
+        let gone: Vec<TopicId> = gone.map(|(id, _)| *id).collect();
+        if let Err(error) = self.metadata.change(|draft| draft.forget_topics(&gone)) {
+            tracing::warn!(%error, "that files of deleted topics are gone cannot be written down");
+        }
+    }
+
+    /// Whether nothing of the topic is left.
+    fn discard_partitions(&self, topic: TopicId, dirs: &[u16]) -> bool {
+        let mut is_gone = true;
+        for (index, dir) in (0..).zip(dirs) {
+            let id = PartitionId { topic, index };
+            self.partitions.remove(id);
+            if let Err(error) = self.logs.delete(id, usize::from(*dir)) {
+                tracing::warn!(partition = %id, %error, "files of a deleted topic stay");
+                is_gone = false;
             }
         }
+        is_gone
     }
 
     /// Tells the open logs of a topic its options. Logs that are not open read them when they are.

@@ -47,8 +47,7 @@ pub(crate) async fn handle(
         .collect();
     let deleted = broker.blocking(move |broker| {
         let outcomes = broker.metadata.change(|draft| delete(draft, found))?;
-        let gone: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.clone().ok()).collect();
-        broker.discard_topics(&gone);
+        broker.discard_deleted_topics();
         Ok(outcomes)
     });
     let outcomes = deleted.await.unwrap_or_else(|failed| {

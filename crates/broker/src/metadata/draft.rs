@@ -85,11 +85,21 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Deletes a topic and answers what it was.
+    /// Deletes a topic and answers what it was. It stays among the doomed until [`Self::forget_topics`], so that a
+    /// crash leaves no files that nobody knows of.
     pub(crate) fn delete_topic(&mut self, id: TopicId) -> Result<Arc<Topic>, TopicError> {
         let topic = Arc::clone(self.image.topic_by_id(id).ok_or(TopicError::Unknown)?);
         self.record(Record::TopicDeleted { id });
         Ok(topic)
+    }
+
+    /// Notes that the files of deleted topics are gone.
+    pub(crate) fn forget_topics(&mut self, discarded: &[TopicId]) {
+        for id in discarded {
+            if self.image.doomed().contains_key(id) {
+                self.record(Record::TopicDiscarded { id: *id });
+            }
+        }
     }
 
     /// Raises a topic's partitions to `total`.

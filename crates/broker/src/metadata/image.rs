@@ -1,5 +1,6 @@
 //! The image: everything the metadata says at one moment, immutable and cheap to copy for the next moment.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -68,6 +69,8 @@ pub(crate) struct Image {
     by_name: ShardedMap<Arc<str>, Arc<Topic>>,
     by_id: ShardedMap<TopicId, Arc<Topic>>,
     by_collision_key: ShardedMap<Arc<str>, Arc<str>>,
+    /// Log dirs of the partitions of topics that were deleted and whose files may still be there.
+    doomed: Arc<BTreeMap<TopicId, Arc<[u16]>>>,
 }
 
 impl Image {
@@ -82,6 +85,7 @@ impl Image {
             by_name: ShardedMap::new(),
             by_id: ShardedMap::new(),
             by_collision_key: ShardedMap::new(),
+            doomed: Arc::default(),
         }
     }
 
@@ -137,6 +141,11 @@ impl Image {
         &self.log_dirs
     }
 
+    /// Topics that were deleted and whose files may still be there, with the log dir of each partition.
+    pub(crate) fn doomed(&self) -> &BTreeMap<TopicId, Arc<[u16]>> {
+        &self.doomed
+    }
+
     /// Every producer id that was given out is below this.
     pub(crate) fn producer_ids_end(&self) -> i64 {
         self.producer_ids_end
@@ -169,6 +178,8 @@ impl Image {
             }
             Record::TopicCreated { id, name, dirs, configs } => self.add_topic(id, &name, &dirs, configs)?,
             Record::TopicDeleted { id } => self.remove_topic(id)?,
+            Record::TopicDoomed { id, dirs } => self.doom(id, Arc::from(dirs))?,
+            Record::TopicDiscarded { id } => _ = Arc::make_mut(&mut self.doomed).remove(&id),
             Record::PartitionsAdded { id, dirs } => {
                 self.count_partitions(&dirs)?;
                 self.replace_topic(id, |topic| {
@@ -224,13 +235,24 @@ impl Image {
         for dir in topic.log_dirs() {
             self.log_dirs[dir].partition_count -= 1;
         }
+        self.doom(id, Arc::clone(&topic.dirs))
+    }
+
+    fn doom(&mut self, id: TopicId, dirs: Arc<[u16]>) -> Result<(), String> {
+        self.check_dirs(&dirs)?;
+        Arc::make_mut(&mut self.doomed).insert(id, dirs);
+        Ok(())
+    }
+
+    fn check_dirs(&self, dirs: &[u16]) -> Result<(), String> {
+        if dirs.iter().any(|dir| usize::from(*dir) >= self.log_dirs.len()) {
+            return Err("a partition lies in an unknown log dir".to_owned());
+        }
         Ok(())
     }
 
     fn count_partitions(&mut self, dirs: &[u16]) -> Result<(), String> {
-        if dirs.iter().any(|dir| usize::from(*dir) >= self.log_dirs.len()) {
-            return Err("a partition lies in an unknown log dir".to_owned());
-        }
+        self.check_dirs(dirs)?;
         for dir in dirs {
             self.log_dirs[usize::from(*dir)].partition_count += 1;
         }
@@ -251,6 +273,8 @@ impl Image {
         });
         let started = (self.epoch.0 > 0).then_some(Record::NodeStarted { epoch: self.epoch.0 });
         let producers = Record::ProducerIdsReserved { end: self.producer_ids_end };
-        started.into_iter().chain([producers]).chain(dirs).chain(topics)
+        let doomed =
+            self.doomed.iter().map(|(id, dirs)| Record::TopicDoomed { id: *id, dirs: dirs.to_vec() });
+        started.into_iter().chain([producers]).chain(dirs).chain(topics).chain(doomed)
     }
 }

@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use riverrun_env::{Env, atomic_replace, read_whole};
-use riverrun_types::TopicId;
 
 use super::directory::make_durable;
 use super::draft::random_id;
@@ -173,11 +172,18 @@ fn write_identity(env: &Env, image: &Image, dir: &Path, dir_id: &str) -> Result<
     atomic_replace(&*env.fs, &path, &bytes).map_err(MetadataError::io("write", path))
 }
 
-/// Whether the directory holds directories of topics, which are named by topic ids.
+/// Whether the directory holds directories of topics.
 fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
     let entries = env.fs.read_dir(dir).map_err(MetadataError::io("read the directory", dir))?;
-    let is_topic = |name: &str| name.parse::<TopicId>().is_ok();
-    Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().is_some_and(is_topic)))
+    Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().is_some_and(is_topic_directory)))
+}
+
+/// The log names a topic's directory by the topic's id in the usual form of a UUID: groups of 8, 4, 4, 4 and 12
+/// hexadecimal digits, joined by hyphens.
+fn is_topic_directory(name: &str) -> bool {
+    let groups: Vec<&str> = name.split('-').collect();
+    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
+        && groups.iter().all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]

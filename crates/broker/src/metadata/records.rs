@@ -26,8 +26,19 @@ pub(crate) enum Record {
         dirs: Vec<u16>,
         configs: TopicOverrides,
     },
-    /// A topic was deleted.
+    /// A topic was deleted. Its files may still be there.
     TopicDeleted {
+        #[serde(with = "topic_id_text")]
+        id: TopicId,
+    },
+    /// A snapshot's word for a topic that was deleted and may still have files, with the log dirs of its partitions.
+    TopicDoomed {
+        #[serde(with = "topic_id_text")]
+        id: TopicId,
+        dirs: Vec<u16>,
+    },
+    /// The files of a deleted topic are gone.
+    TopicDiscarded {
         #[serde(with = "topic_id_text")]
         id: TopicId,
     },

@@ -509,3 +509,21 @@ fn the_versions_advertised_are_those_tested_here() {
         assert_eq!(key.versions(), versions, "{key}");
     }
 }
+
+#[test]
+fn files_of_a_deleted_topic_are_gone_with_the_answer() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = Server::builder().data_dir(data.path()).expect("a path").start().expect("starts");
+    let mut wire = Client::connect(server.bootstrap());
+    create_one(&mut wire, "t", 2);
+    let id = metadata(&mut wire, 12, Some(vec![named("t")]), false)[0].2;
+    crate::support::produce(&mut wire, "t", 0, &crate::support::batch(&["one"]));
+    let hex = id.0.map(|byte| format!("{byte:02x}")).concat();
+    let uuid = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+    let files = data.path().join("logs").join(uuid);
+    assert!(files.exists(), "the topic has records");
+    let state = DeleteTopicState { name: None, topic_id: id };
+    let request = DeleteTopicsRequest { topics: vec![state], ..Default::default() };
+    let code = wire.look(&request, 6, |response| ErrorCode(response.responses[0].error_code));
+    assert_eq!((code, files.exists()), (ErrorCode::NONE, false));
+}

@@ -84,6 +84,19 @@ fn a_topic_only_grows() {
 }
 
 #[test]
+fn a_deleted_topic_is_remembered_until_its_files_are_gone() {
+    let env = SimEnv::new(1).env();
+    let mut draft = Draft::new(&image(2), &*env.random);
+    let id = draft.create_topic(new("a", 3)).expect("made").id;
+    draft.forget_topics(&[id]);
+    draft.delete_topic(id).expect("deleted");
+    assert_eq!(draft.image().doomed().get(&id).map(|dirs| dirs.to_vec()), Some(vec![0, 1, 0]));
+    draft.forget_topics(&[id, TopicId([9; 16])]);
+    assert!(draft.image().doomed().is_empty());
+    assert_eq!(draft.into_parts().1.len(), 3);
+}
+
+#[test]
 fn configs_that_stay_the_same_cost_no_record() {
     let env = SimEnv::new(1).env();
     let mut draft = Draft::new(&image(1), &*env.random);
@@ -102,6 +115,8 @@ fn an_image_is_rebuilt_from_its_own_records() {
     draft.start_node();
     draft.create_topic(new("a.b", 3)).expect("made");
     draft.create_topic(new("c", 2)).expect("made");
+    let gone = draft.create_topic(new("gone", 2)).expect("made").id;
+    draft.delete_topic(gone).expect("deleted");
     assert_eq!((draft.reserve_producer_ids(1000), draft.reserve_producer_ids(1000)), (0, 1000));
     let (first, _) = draft.into_parts();
     let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0 };
@@ -111,6 +126,8 @@ fn an_image_is_rebuilt_from_its_own_records() {
     }
     assert_eq!(first.topics_sorted(), second.topics_sorted());
     assert_eq!(first.log_dirs(), second.log_dirs());
+    assert_eq!(first.doomed(), second.doomed());
+    assert!(second.doomed().contains_key(&gone));
     assert_eq!(second.leader_epoch(), LeaderEpoch(1));
     assert_eq!(second.producer_ids_end(), 2000);
     assert!(second.colliding_topic("a_b").is_some());

@@ -1,9 +1,13 @@
+use std::sync::Arc;
+
 use riverrun_env::OpenMode;
 use riverrun_env::sim::SimEnv;
 
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::{NewTopic, Store, StoreOptions};
+
+const TOPIC_DIRECTORY: &str = "3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90";
 
 fn options(dirs: &[&str]) -> StoreOptions {
     StoreOptions {
@@ -21,7 +25,7 @@ fn used() -> Env {
     let new = NewTopic { name: "t".into(), partition_count: 2, configs: TopicOverrides::new() };
     let topic = store.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
     for (partition, dir) in topic.log_dirs().enumerate() {
-        let path = Path::new(["/a", "/b"][dir]).join(topic.id.to_string()).join(partition.to_string());
+        let path = Path::new(["/a", "/b"][dir]).join(TOPIC_DIRECTORY).join(partition.to_string());
         env.fs.create_dir_all(&path).expect("made");
     }
     env
@@ -61,7 +65,7 @@ fn a_log_dir_of_another_server_is_refused() {
 #[test]
 fn records_without_an_owner_are_refused() {
     let env = SimEnv::new(1).env();
-    env.fs.create_dir_all("/a/MkU3OEVBNTcwNTJENDM2Qk/0".as_ref()).expect("made");
+    env.fs.create_dir_all("/a/3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90/0".as_ref()).expect("made");
     env.fs.create_dir_all("/b/lost+found".as_ref()).expect("made");
     let error = open(&env, &["/a"]).expect_err("whose?");
     assert!(error.contains("holds records"), "{error}");
@@ -102,4 +106,16 @@ fn an_emptied_log_dir_is_refused_until_its_owner_accepts_the_loss() {
     assert!(error.contains("Is its disk mounted?"), "{error}");
     env.fs.open("/a/accept-loss".as_ref(), OpenMode::CreateNew).expect("made");
     assert!(open(&env, &["/a", "/b"]).is_ok());
+}
+
+#[test]
+fn the_directories_of_the_log_are_recognised() {
+    let env = SimEnv::new(1).env();
+    let options = riverrun_log::StoreOptions { cluster_id: "c".into(), node_id: riverrun_types::NodeId(1) };
+    let logs = riverrun_log::LogStore::open(&env, &["/a".into()], &options).expect("opens");
+    assert!(!holds_topic_directories(&env, "/a".as_ref()).expect("readable"));
+    let id = riverrun_types::PartitionId { topic: random_id(&*env.random), index: 0 };
+    let log = logs.partition(id, 0, Arc::default(), riverrun_types::LeaderEpoch(1)).expect("a handle");
+    env.fs.create_dir_all(&log.path()).expect("made");
+    assert!(holds_topic_directories(&env, "/a".as_ref()).expect("readable"));
 }
