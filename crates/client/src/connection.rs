@@ -66,6 +66,11 @@ pub(crate) struct ConnectionOptions {
     pub(crate) in_flight_max: usize,
 }
 
+/// A time as requests carry it.
+pub(crate) fn wire_ms(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
 /// What a request asks for beyond the connection's own options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallLimits {

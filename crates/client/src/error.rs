@@ -9,6 +9,8 @@ use riverrun_records::BatchError;
 use riverrun_types::ErrorKind;
 use thiserror::Error;
 
+use crate::topic_partition::TopicPartition;
+
 /// An error of the client or of the server that it talks to.
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {
@@ -91,6 +93,14 @@ pub enum ClientError {
         /// What stood in the way at the last attempt; none if there was no attempt.
         last: Option<Arc<ClientError>>,
     },
+    /// There is no offset to begin with, and none may be chosen.
+    #[error("{partition} has no position to read from: {reason}")]
+    NoPosition {
+        /// The partition.
+        partition: TopicPartition,
+        /// Why not.
+        reason: String,
+    },
     /// The client has been closed.
     #[error("the client is closed")]
     Closed,
@@ -126,6 +136,7 @@ impl ClientError {
             | Self::Unsupported { .. }
             | Self::Encode(_)
             | Self::Batch(_)
+            | Self::NoPosition { .. }
             | Self::Invalid(_) => ErrorKind::FixRequest,
         }
     }

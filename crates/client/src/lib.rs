@@ -1,14 +1,25 @@
 //! A Kafka client: producer, consumer and admin, for Riverrun and for any other server of the protocol.
 //!
-//! Owns the connections ([`Cluster`]) and what is built on them: [`Producer`]. It speaks the
+//! Owns the connections ([`Cluster`]) and what is built on them: [`Producer`], [`Consumer`]. It speaks the
 //! newest version of each request that both sides know, and says clearly what a server does not offer. It knows
 //! nothing of the server's inside.
 
 mod cluster;
 mod connection;
+mod consumer;
+mod coordinator;
 mod error;
+mod list_offsets;
 mod producer;
+mod retry;
+mod topic_partition;
 
 pub use cluster::{Cluster, ClusterOptions, Node, PartitionInfo, TopicInfo};
+pub use consumer::{
+    Assignor, Consumer, ConsumerOptions, ConsumerRecord, GroupProtocol, OffsetReset, StartAt,
+};
+pub use coordinator::CommittedOffset;
 pub use error::ClientError;
+pub use list_offsets::{FoundOffset, Isolation, OffsetSpec};
 pub use producer::{Delivery, Producer, ProducerOptions, ProducerRecord, RecordMetadata};
+pub use topic_partition::TopicPartition;

@@ -13,7 +13,7 @@ use super::batch::Batch;
 use super::delivery::BatchPlace;
 use super::options::ProducerOptions;
 use crate::cluster::{Cluster, Lane};
-use crate::connection::{CallLimits, PendingAnswer, ResponseFrame};
+use crate::connection::{CallLimits, PendingAnswer, ResponseFrame, wire_ms};
 use crate::error::ClientError;
 
 /// A batch with the name and id of its topic.
@@ -104,7 +104,7 @@ fn request<'a>(
         }
         topic_data.push(TopicProduceData { name: name.into(), topic_id, partition_data });
     }
-    let timeout_ms = i32::try_from(options.cluster.request_timeout.as_millis()).unwrap_or(i32::MAX);
+    let timeout_ms = wire_ms(options.cluster.request_timeout);
     let request =
         ProduceRequest { transactional_id: None, acks: options.wire_acks(), timeout_ms, topic_data };
     (request, ordered)

@@ -1,0 +1,339 @@
+//! The consumer: partitions that it is given, or that it shares with a group, read in order.
+//!
+//! Owns positions, fetches and commits. A position moves when [`Consumer::poll`] returns the records before it, and
+//! only such positions are committed. Fetching goes on while the application works: the next answer is under way
+//! while the last is being read. Group membership runs in a task of its own; what it decides takes effect in `poll`.
+
+mod assignment;
+mod commits;
+mod fetch;
+mod group;
+mod options;
+mod records;
+mod start;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::FutureExt as _;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use riverrun_types::{NodeId, Offset};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use self::assignment::Assignment;
+pub use self::group::Assignor;
+use self::group::{GroupEvent, Membership};
+pub use self::options::{ConsumerOptions, GroupProtocol, OffsetReset, StartAt};
+use self::records::Chunk;
+pub use self::records::ConsumerRecord;
+use self::work::Work;
+use crate::cluster::Cluster;
+use crate::coordinator::GroupCoordinator;
+use crate::error::ClientError;
+use crate::list_offsets::{OffsetSpec, offsets_of};
+use crate::topic_partition::TopicPartition;
+
+/// Reads topics.
+///
+/// A consumer that is not polled keeps its partitions until its group rebalances, and then has `rebalance_timeout`
+/// to be polled again. Dropping it ends it without a commit and without a word to the group; use
+/// [`close`](Self::close).
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use riverrun_client::{ClusterOptions, Consumer, ConsumerOptions, OffsetReset};
+///
+/// # async fn example() -> Result<(), riverrun_client::ClientError> {
+/// let mut options = ConsumerOptions::new(ClusterOptions::new("localhost:9092"));
+/// options.group = Some("readers".to_owned());
+/// options.offset_reset = OffsetReset::Earliest;
+/// let mut consumer = Consumer::new(options).await?;
+/// consumer.subscribe(&["clicks".to_owned()]).await?;
+/// for record in consumer.poll(Duration::from_secs(1)).await? {
+///     println!("{}-{} {}: {:?}", record.topic, record.partition, record.offset, record.value);
+/// }
+/// consumer.close().await
+/// # }
+/// ```
+///
+/// Invariants: `chunks` holds, for each partition, as many chunks of its current incarnation as its state counts;
+/// `busy` holds the nodes that a fetch in `work` waits for.
+#[derive(Debug)]
+pub struct Consumer {
+    cluster: Arc<Cluster>,
+    options: Arc<ConsumerOptions>,
+    coordinator: Option<Arc<GroupCoordinator>>,
+    assignment: Assignment,
+    chunks: VecDeque<Chunk>,
+    work: FuturesUnordered<Work>,
+    busy: HashSet<NodeId>,
+    /// Topics whose metadata is missing or proved stale.
+    stale: BTreeSet<Arc<str>>,
+    refreshing: bool,
+    refresh_at: Option<Instant>,
+    membership: Option<Membership>,
+    /// Why membership has ended.
+    failed: Option<ClientError>,
+    /// An error that came after records that had to be returned first.
+    deferred: Option<ClientError>,
+    /// The last commit that was begun without being waited for.
+    committing: Option<JoinHandle<()>>,
+    committed_at: Instant,
+}
+
+impl Consumer {
+    /// Connects to the cluster. Fails if the options contradict each other or no server can be reached.
+    pub async fn new(options: ConsumerOptions) -> Result<Self, ClientError> {
+        options.check()?;
+        let options = Arc::new(options);
+        let cluster = Cluster::connect(options.cluster.clone()).await?;
+        let coordinator =
+            options.group.clone().map(|group| Arc::new(GroupCoordinator::new(Arc::clone(&cluster), group)));
+        Ok(Self {
+            cluster,
+            options,
+            coordinator,
+            assignment: Assignment::default(),
+            chunks: VecDeque::new(),
+            work: FuturesUnordered::new(),
+            busy: HashSet::new(),
+            stale: BTreeSet::new(),
+            refreshing: false,
+            refresh_at: None,
+            membership: None,
+            failed: None,
+            deferred: None,
+            committing: None,
+            committed_at: Instant::now(),
+        })
+    }
+
+    /// Shares these topics with the group, in place of what was read before. Topics may come to exist later. With
+    /// no topic at all, the consumer leaves the group.
+    pub async fn subscribe(&mut self, topics: &[String]) -> Result<(), ClientError> {
+        let Some(coordinator) = self.coordinator.clone() else {
+            return Err(ClientError::Invalid("a subscription needs a group".to_owned()));
+        };
+        if topics.is_empty() {
+            return self.unassign().await;
+        }
+        match &self.membership {
+            Some(membership) if self.failed.is_none() => membership.resubscribe(topics.to_vec()),
+            _ => {
+                self.unassign().await?;
+                let options = Arc::clone(&self.options);
+                self.membership = Some(Membership::start(options, coordinator, topics.to_vec()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads these partitions, and no others, without sharing them with anybody.
+    pub async fn assign(&mut self, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), ClientError> {
+        let of_group = |(_, start): &(TopicPartition, StartAt)| *start == StartAt::Committed;
+        if self.coordinator.is_none() && partitions.iter().any(of_group) {
+            return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
+        }
+        self.unassign().await?;
+        for (partition, start) in partitions {
+            self.assignment.put(partition, start);
+        }
+        Ok(())
+    }
+
+    /// Commits if that is automatic, leaves the group, and forgets every partition.
+    async fn unassign(&mut self) -> Result<(), ClientError> {
+        let committed = if self.commits_by_itself() { self.commit().await } else { Ok(()) };
+        self.assignment.clear();
+        self.chunks.clear();
+        (self.failed, self.deferred) = (None, None);
+        let left = match self.membership.take() {
+            Some(membership) => membership.leave().await,
+            None => Ok(()),
+        };
+        committed.and(left)
+    }
+
+    fn commits_by_itself(&self) -> bool {
+        self.coordinator.is_some() && self.options.auto_commit_interval.is_some()
+    }
+
+    /// Returns records as soon as there are some, or none after `timeout`. The records of one partition come in
+    /// order. Errors that pass by themselves are not reported. May be dropped while it waits, without loss.
+    pub async fn poll(&mut self, timeout: Duration) -> Result<Vec<ConsumerRecord>, ClientError> {
+        let deadline = Instant::now() + timeout;
+        self.commit_when_due();
+        loop {
+            self.take_finished()?;
+            let records = self.take_records()?;
+            let now = Instant::now();
+            self.start_work(now);
+            if !records.is_empty() || now >= deadline {
+                return Ok(records);
+            }
+            let retries = self.assignment.next_retry(now).into_iter();
+            let timers = retries.chain(self.refresh_at.filter(|at| *at > now && !self.stale.is_empty()));
+            let wake = timers.chain([deadline]).min().unwrap_or(deadline);
+            let group = async {
+                match &mut self.membership {
+                    Some(membership) => membership.next_event().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.handle(done)?,
+                event = group => self.handle_group(event),
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Takes in what has happened since the last call.
+    fn take_finished(&mut self) -> Result<(), ClientError> {
+        while let Some(event) = self.membership.as_mut().and_then(Membership::try_event) {
+            self.handle_group(event);
+        }
+        while let Some(Some(done)) = self.work.next().now_or_never() {
+            self.handle(done)?;
+        }
+        match self.failed.clone().or_else(|| self.deferred.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn handle_group(&mut self, event: GroupEvent) {
+        match event {
+            GroupEvent::Assign(partitions) => {
+                for partition in partitions {
+                    self.assignment.put(partition, StartAt::Committed);
+                }
+            }
+            GroupEvent::Revoke { partitions, done } => {
+                let mut positions = self.assignment.uncommitted();
+                positions.retain(|partition, _| partitions.contains(partition));
+                for partition in &partitions {
+                    self.assignment.remove(partition);
+                }
+                // The group waits for `done`, and so until the commit has ended one way or the other.
+                if self.commits_by_itself() && !positions.is_empty() {
+                    self.commit_in_background(positions, Some(done));
+                } else {
+                    let _ = done.send(());
+                }
+            }
+            GroupEvent::Lost => self.assignment.clear(),
+            GroupEvent::Failed(error) => {
+                self.assignment.clear();
+                self.failed = Some(error);
+            }
+        }
+    }
+
+    /// Records of the chunks that are here, whole batches, until there are enough.
+    fn take_records(&mut self) -> Result<Vec<ConsumerRecord>, ClientError> {
+        let mut records = Vec::new();
+        while records.len() < self.options.poll_records {
+            let Some(chunk) = self.chunks.front_mut() else { break };
+            let state = self.assignment.current(&chunk.partition, chunk.incarnation);
+            let Some((state, position)) = state.and_then(|state| state.position.map(|at| (state, at))) else {
+                self.chunks.pop_front();
+                continue;
+            };
+            match chunk.next_batch(position, &mut records) {
+                Ok(Some(next)) => state.position = Some(next),
+                Ok(None) => {
+                    state.chunks -= 1;
+                    self.chunks.pop_front();
+                }
+                Err(error) => {
+                    let partition = chunk.partition.clone();
+                    self.assignment.restart(&partition, StartAt::Offset(position));
+                    if records.is_empty() {
+                        return Err(error.into());
+                    }
+                    self.deferred = Some(error.into());
+                    break;
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it.
+    pub async fn commit(&mut self) -> Result<(), ClientError> {
+        let Some(coordinator) = self.coordinator.clone() else {
+            return Err(ClientError::Invalid("a commit needs a group".to_owned()));
+        };
+        if let Some(committing) = &mut self.committing {
+            // Commits take effect in their order. A task that failed has nothing to commit any more.
+            let _ = committing.await;
+            self.committing = None;
+        }
+        let positions = self.assignment.uncommitted();
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let identity = self.membership.as_ref().map(Membership::shared_identity);
+        commits::commit(coordinator, identity, positions.clone()).await?;
+        self.note_committed(&positions);
+        Ok(())
+    }
+
+    fn note_committed(&mut self, positions: &BTreeMap<TopicPartition, Offset>) {
+        for (partition, state) in self.assignment.iter_mut() {
+            if let Some(offset) = positions.get(partition) {
+                state.committed = Some(*offset);
+            }
+        }
+    }
+
+    /// The offset after the last record that [`poll`](Self::poll) has returned; none while it is not known.
+    pub fn position(&self, partition: &TopicPartition) -> Option<Offset> {
+        self.assignment.get(partition)?.position
+    }
+
+    /// The partitions that are read now.
+    pub fn assignment(&self) -> Vec<TopicPartition> {
+        self.assignment.iter().map(|(partition, _)| partition.clone()).collect()
+    }
+
+    /// Goes on elsewhere in a partition that is read.
+    pub fn seek(&mut self, partition: &TopicPartition, start: StartAt) -> Result<(), ClientError> {
+        if self.assignment.get(partition).is_none() {
+            return Err(ClientError::Invalid(format!("{partition} is not assigned to this consumer")));
+        }
+        self.assignment.restart(partition, start);
+        Ok(())
+    }
+
+    /// Where partitions end now: the offset of the next record that readers will see.
+    pub async fn end_offsets(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, Offset>, ClientError> {
+        offsets_of(&self.cluster, partitions, OffsetSpec::Latest, self.options.isolation).await
+    }
+
+    /// Where partitions begin now: the offset of the first record that is kept.
+    pub async fn beginning_offsets(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, Offset>, ClientError> {
+        offsets_of(&self.cluster, partitions, OffsetSpec::Earliest, self.options.isolation).await
+    }
+
+    /// The servers that it is connected to.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    /// Commits if that is automatic, and leaves the group.
+    pub async fn close(mut self) -> Result<(), ClientError> {
+        self.unassign().await
+    }
+}

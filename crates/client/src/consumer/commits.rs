@@ -1,0 +1,51 @@
+//! Commits offsets for a group, as a member of it or from outside.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use riverrun_protocol::ErrorCode;
+use riverrun_types::Offset;
+
+use super::group::SharedIdentity;
+use crate::coordinator::{CommittedOffset, GroupCoordinator, MemberIdentity};
+use crate::error::ClientError;
+use crate::retry::Retry;
+use crate::topic_partition::TopicPartition;
+
+/// Commits, trying again while the coordinator moves or the group is between two assignments.
+pub(super) async fn commit(
+    coordinator: Arc<GroupCoordinator>,
+    identity: Option<SharedIdentity>,
+    positions: BTreeMap<TopicPartition, Offset>,
+) -> Result<(), ClientError> {
+    let committed = |offset| CommittedOffset { offset, leader_epoch: None, metadata: String::new() };
+    let mut left: BTreeMap<_, _> =
+        positions.into_iter().map(|(partition, offset)| (partition, committed(offset))).collect();
+    let retry = Retry::new(coordinator.cluster().options());
+    loop {
+        let member = identity.as_ref().map_or_else(MemberIdentity::none, SharedIdentity::get);
+        let error = match coordinator.commit(&member, &left).await {
+            Err(error) => error,
+            Ok(results) => {
+                let mut failed = None;
+                for (partition, result) in results {
+                    match result {
+                        Ok(()) => drop(left.remove(&partition)),
+                        Err(error) => failed = Some(error),
+                    }
+                }
+                match failed {
+                    Some(error) => error,
+                    None => return Ok(()),
+                }
+            }
+        };
+        match error.code() {
+            // Another epoch or generation is on its way to this member.
+            Some(ErrorCode::STALE_MEMBER_EPOCH | ErrorCode::REBALANCE_IN_PROGRESS) => {
+                retry.pause_or_give_up(error).await?;
+            }
+            _ => retry.pause_after(error).await?,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Membership in a group: a task of its own that joins, gives signs of life and tells the consumer what to read.
+//!
+//! Owns the events between that task and [`Consumer::poll`](super::Consumer::poll). Guarantees that a partition is
+//! only given up to the group after the consumer has confirmed it, so that the commit comes first.
+
+mod assignors;
+mod classic;
+mod server_side;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use riverrun_protocol::leave_group_request::MemberIdentity as LeavingMember;
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, LeaveGroupRequest};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+
+pub use self::assignors::Assignor;
+use super::options::{ConsumerOptions, GroupProtocol};
+use crate::cluster::Lane;
+use crate::connection::CallLimits;
+use crate::coordinator::{GroupCoordinator, MemberIdentity};
+use crate::error::ClientError;
+use crate::topic_partition::TopicPartition;
+
+/// Events that the consumer has not taken at most; the task waits above that.
+const EVENTS: usize = 8;
+/// Member epoch that says goodbye (KIP-848).
+const EPOCH_LEAVE: i32 = -1;
+/// Member epoch of a static member that will come back (KIP-848).
+const EPOCH_PAUSE: i32 = -2;
+
+/// What the group wants of the consumer.
+#[derive(Debug)]
+pub(super) enum GroupEvent {
+    /// Read these, too, from the committed offsets.
+    Assign(Vec<TopicPartition>),
+    /// Commit and give these up, then confirm.
+    Revoke { partitions: Vec<TopicPartition>, done: oneshot::Sender<()> },
+    /// All partitions belong to others by now: stop, and commit nothing.
+    Lost,
+    /// Membership has ended with this error.
+    Failed(ClientError),
+}
+
+/// The identity that the group knows this member by, shared with who commits.
+#[derive(Clone, Debug)]
+pub(super) struct SharedIdentity(Arc<Mutex<MemberIdentity>>);
+
+impl SharedIdentity {
+    fn new(options: &ConsumerOptions) -> Self {
+        let instance_id = options.instance_id.clone();
+        Self(Arc::new(Mutex::new(MemberIdentity { instance_id, ..MemberIdentity::none() })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MemberIdentity> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As it is now.
+    pub(super) fn get(&self) -> MemberIdentity {
+        self.lock().clone()
+    }
+
+    fn set_member(&self, member_id: &str) {
+        member_id.clone_into(&mut self.lock().member_id);
+    }
+
+    fn set_epoch(&self, epoch: i32) {
+        self.lock().epoch = epoch;
+    }
+}
+
+/// What both protocols' tasks need.
+#[derive(Debug)]
+struct MemberContext {
+    options: Arc<ConsumerOptions>,
+    coordinator: Arc<GroupCoordinator>,
+    identity: SharedIdentity,
+    topics: watch::Receiver<Vec<String>>,
+    events: mpsc::Sender<GroupEvent>,
+}
+
+impl MemberContext {
+    /// Fails only when the consumer is gone.
+    async fn tell(&self, event: GroupEvent) -> Result<(), ClientError> {
+        self.events.send(event).await.map_err(|_| ClientError::Closed)
+    }
+
+    /// The topics that are subscribed to now. A later change is seen by waiting on `topics`.
+    fn subscribed(&mut self) -> Vec<String> {
+        self.topics.borrow_and_update().clone()
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(self.options.cluster.retry_backoff).await;
+    }
+}
+
+/// The consumer's side of its membership. Dropping it ends the task; the group notices when its signs of life
+/// are missing, unless [`leave`](Self::leave) tells it.
+#[derive(Debug)]
+pub(super) struct Membership {
+    events: mpsc::Receiver<GroupEvent>,
+    topics: watch::Sender<Vec<String>>,
+    identity: SharedIdentity,
+    coordinator: Arc<GroupCoordinator>,
+    options: Arc<ConsumerOptions>,
+    task: AbortHandle,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Membership {
+    /// Begins to join.
+    pub(super) fn start(
+        options: Arc<ConsumerOptions>,
+        coordinator: Arc<GroupCoordinator>,
+        subscribed: Vec<String>,
+    ) -> Self {
+        let (topics, watched) = watch::channel(subscribed);
+        let (sender, events) = mpsc::channel(EVENTS);
+        let identity = SharedIdentity::new(&options);
+        let context = MemberContext {
+            options: Arc::clone(&options),
+            coordinator: Arc::clone(&coordinator),
+            identity: identity.clone(),
+            topics: watched,
+            events: sender.clone(),
+        };
+        let protocol = options.group_protocol;
+        let task = tokio::spawn(async move {
+            let ended = match protocol {
+                GroupProtocol::Classic => classic::ClassicMember::new(context).run().await,
+                GroupProtocol::Consumer => server_side::ServerSideMember::new(context).run().await,
+            };
+            // If nobody listens, the consumer is gone, and there is nobody to tell.
+            let _ = sender.send(GroupEvent::Failed(ended)).await;
+        });
+        Self { events, topics, identity, coordinator, options, task: task.abort_handle() }
+    }
+
+    /// Subscribes to other topics.
+    pub(super) fn resubscribe(&self, topics: Vec<String>) {
+        self.topics.send_replace(topics);
+    }
+
+    /// Who commits, now and at any later time.
+    pub(super) fn shared_identity(&self) -> SharedIdentity {
+        self.identity.clone()
+    }
+
+    /// The next event. After the end of the task there is none, ever.
+    pub(super) async fn next_event(&mut self) -> GroupEvent {
+        match self.events.recv().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// An event that has come already.
+    pub(super) fn try_event(&mut self) -> Option<GroupEvent> {
+        self.events.try_recv().ok()
+    }
+
+    /// Ends the task and leaves the group, so that others get the partitions at once. A static member of the
+    /// classic protocol says nothing: it is expected back.
+    pub(super) async fn leave(self) -> Result<(), ClientError> {
+        self.task.abort();
+        let identity = self.identity.get();
+        if identity.member_id.is_empty() {
+            return Ok(());
+        }
+        match self.options.group_protocol {
+            GroupProtocol::Classic if identity.instance_id.is_some() => Ok(()),
+            GroupProtocol::Classic => self.leave_classic(&identity).await,
+            GroupProtocol::Consumer => self.leave_server_side(&identity).await,
+        }
+    }
+
+    async fn leave_classic(&self, identity: &MemberIdentity) -> Result<(), ClientError> {
+        let member =
+            LeavingMember { member_id: identity.member_id.as_str().into(), ..LeavingMember::default() };
+        let request = LeaveGroupRequest {
+            group_id: self.coordinator.group().into(),
+            members: vec![member],
+            ..LeaveGroupRequest::default()
+        };
+        // The data lane: a join may still be waiting in the other one.
+        let frame = self.coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
+        let answer = frame.decode::<LeaveGroupRequest<'_>>()?;
+        ClientError::check(answer.error_code, None)
+    }
+
+    async fn leave_server_side(&self, identity: &MemberIdentity) -> Result<(), ClientError> {
+        let request = ConsumerGroupHeartbeatRequest {
+            group_id: self.coordinator.group().into(),
+            member_id: identity.member_id.as_str().into(),
+            instance_id: identity.instance_id.as_deref().map(Into::into),
+            member_epoch: if identity.instance_id.is_some() { EPOCH_PAUSE } else { EPOCH_LEAVE },
+            ..ConsumerGroupHeartbeatRequest::default()
+        };
+        let frame = self.coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
+        let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
+        ClientError::check(answer.error_code, answer.error_message.as_deref())
+    }
+}

@@ -1,0 +1,127 @@
+//! Known assignments of Kafka's range assignor, and what must hold of every sticky one.
+
+use super::*;
+
+fn member(id: &str, topics: &[&str]) -> Subscriber {
+    Subscriber {
+        member_id: id.to_owned(),
+        instance_id: None,
+        topics: topics.iter().map(ToString::to_string).collect(),
+        owned: Vec::new(),
+        generation: 1,
+    }
+}
+
+fn counts(topics: &[(&str, i32)]) -> BTreeMap<String, i32> {
+    topics.iter().map(|(topic, count)| ((*topic).to_owned(), *count)).collect()
+}
+
+fn indexes(plan: &Plan, member: &str, topic: &str) -> Vec<i32> {
+    plan[member].iter().filter(|one| &*one.topic == topic).map(|one| one.partition).collect()
+}
+
+/// Runs rounds as a group would, each member owning what it got, until nothing moves.
+fn settle(members: &mut [Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
+    for generation in 2..6 {
+        let plan = assign(Assignor::CooperativeSticky, members, counts);
+        let total: usize = plan.values().map(Vec::len).sum();
+        for member in members.iter_mut() {
+            member.owned.clone_from(&plan[&member.member_id]);
+            member.generation = generation;
+        }
+        if total == usize::try_from(counts.values().sum::<i32>()).unwrap() {
+            return plan;
+        }
+    }
+    panic!("the group does not come to rest");
+}
+
+#[test]
+fn range_gives_blocks_and_the_first_members_one_more() {
+    let members = [member("b", &["t", "u"]), member("a", &["t", "u"]), member("c", &["u"])];
+    let plan = assign(Assignor::Range, &members, &counts(&[("t", 3), ("u", 7)]));
+    assert_eq!(indexes(&plan, "a", "t"), [0, 1]);
+    assert_eq!(indexes(&plan, "b", "t"), [2]);
+    assert_eq!(indexes(&plan, "a", "u"), [0, 1, 2]);
+    assert_eq!(indexes(&plan, "b", "u"), [3, 4]);
+    assert_eq!(indexes(&plan, "c", "u"), [5, 6]);
+}
+
+#[test]
+fn range_orders_static_members_by_their_instance() {
+    let named = |id: &str, instance: &str| Subscriber {
+        instance_id: Some(instance.to_owned()),
+        ..member(id, &["t"])
+    };
+    let members = [member("a", &["t"]), named("z", "1"), named("y", "2")];
+    let plan = assign(Assignor::Range, &members, &counts(&[("t", 3)]));
+    assert_eq!(indexes(&plan, "z", "t"), [0]);
+    assert_eq!(indexes(&plan, "y", "t"), [1]);
+    assert_eq!(indexes(&plan, "a", "t"), [2]);
+}
+
+#[test]
+fn more_members_than_partitions_leaves_some_without() {
+    for assignor in Assignor::ALL {
+        let members = [member("a", &["t"]), member("b", &["t"])];
+        let plan = assign(assignor, &members, &counts(&[("t", 1)]));
+        assert_eq!(plan["a"].len() + plan["b"].len(), 1, "{assignor:?}");
+    }
+}
+
+#[test]
+fn a_partition_goes_to_its_new_reader_only_after_the_old_one_let_go() {
+    let counts = counts(&[("t", 4)]);
+    let mut members = vec![member("a", &["t"])];
+    settle(&mut members, &counts);
+    members.push(member("b", &["t"]));
+    let first = assign(Assignor::CooperativeSticky, &members, &counts);
+    assert_eq!((first["a"].len(), first["b"].len()), (2, 0));
+    let last = settle(&mut members, &counts);
+    assert_eq!((last["a"].len(), last["b"].len()), (2, 2));
+    assert_eq!(last["a"], first["a"], "what a keeps does not move");
+}
+
+#[test]
+fn when_a_member_leaves_the_others_keep_what_they_have() {
+    let counts = counts(&[("t", 6), ("u", 3)]);
+    let mut members: Vec<_> = ["a", "b", "c"].iter().map(|id| member(id, &["t", "u"])).collect();
+    let before = settle(&mut members, &counts);
+    members.pop();
+    let after = assign(Assignor::CooperativeSticky, &members, &counts);
+    for id in ["a", "b"] {
+        assert!(before[id].iter().all(|kept| after[id].contains(kept)), "{id} lost something");
+        assert!((4..=5).contains(&after[id].len()));
+    }
+}
+
+#[test]
+fn members_with_different_topics_get_only_theirs_and_are_level_where_they_can() {
+    let counts = counts(&[("t", 6), ("u", 2)]);
+    let mut members = vec![member("a", &["t"]), member("b", &["t", "u"]), member("c", &["u"])];
+    let plan = settle(&mut members, &counts);
+    assert!(plan["a"].iter().all(|one| &*one.topic == "t"));
+    assert!(plan["c"].iter().all(|one| &*one.topic == "u"));
+    assert_eq!((plan["a"].len(), plan["b"].len(), plan["c"].len()), (3, 3, 2));
+}
+
+#[test]
+fn two_that_claim_the_same_partition_in_the_same_generation_both_lose_it() {
+    let claim = |id: &str, generation| Subscriber {
+        owned: vec![TopicPartition::new("t", 0)],
+        generation,
+        ..member(id, &["t"])
+    };
+    let partitions = [TopicPartition::new("t", 0)];
+    assert_eq!(owners(&[claim("a", 5), claim("b", 5)], &partitions), BTreeMap::new());
+    let newest = owners(&[claim("a", 4), claim("b", 5)], &partitions);
+    assert_eq!(newest, BTreeMap::from([(partitions[0].clone(), 1)]));
+}
+
+#[test]
+fn a_topic_that_nobody_subscribes_to_is_assigned_to_nobody() {
+    for assignor in Assignor::ALL {
+        let plan = assign(assignor, &[member("a", &["t"])], &counts(&[("other", 3)]));
+        assert_eq!(plan["a"], [], "{assignor:?}");
+    }
+}

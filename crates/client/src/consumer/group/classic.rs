@@ -1,0 +1,390 @@
+//! A member of a classic group: join, sync, heartbeats; and, as leader, the assignment.
+//!
+//! Eager: gives everything up before it joins again. Cooperative: keeps reading while it joins, gives up what it is
+//! told to, and joins once more so that others can have it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use riverrun_protocol::consumer_protocol::{
+    PROTOCOL_TYPE, VERSION_MAX, decode_assignment, decode_subscription, encode_assignment,
+    encode_subscription,
+};
+use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
+use riverrun_protocol::consumer_protocol_subscription::TopicPartition as OwnedTopic;
+use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
+use riverrun_protocol::sync_group_request::SyncGroupRequestAssignment;
+use riverrun_protocol::{
+    ConsumerProtocolAssignment, ConsumerProtocolSubscription, ErrorCode, HeartbeatRequest, JoinGroupRequest,
+    JoinGroupResponse, SyncGroupRequest,
+};
+use riverrun_types::ErrorKind;
+use tokio::sync::oneshot;
+use tokio::time::{Duration, Instant, sleep, sleep_until};
+
+use super::assignors::{Assignor, Subscriber, assign};
+use super::{GroupEvent, MemberContext};
+use crate::cluster::Lane;
+use crate::connection::{CallLimits, wire_ms};
+use crate::error::ClientError;
+use crate::topic_partition::{TopicPartition, by_topic};
+
+/// How often the leader looks for a subscribed topic that does not exist yet.
+const MISSING_TOPIC_CHECK: Duration = Duration::from_secs(2);
+
+/// Why a member no longer just stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stir {
+    /// The group rebalances, or should.
+    Rejoin,
+    /// The group has given the member up.
+    Lost,
+}
+
+/// A member and its task's state.
+///
+/// Invariants: `owned` is what the consumer was told to read. As leader, `counts` are the partition counts that the
+/// current assignment was made from.
+pub(super) struct ClassicMember {
+    context: MemberContext,
+    cooperative: bool,
+    owned: BTreeSet<TopicPartition>,
+    counts: Option<BTreeMap<String, i32>>,
+    check_counts_at: Instant,
+}
+
+impl ClassicMember {
+    pub(super) fn new(context: MemberContext) -> Self {
+        let cooperative =
+            context.options.assignors.iter().all(|assignor| *assignor == Assignor::CooperativeSticky);
+        Self { context, cooperative, owned: BTreeSet::new(), counts: None, check_counts_at: Instant::now() }
+    }
+
+    /// Runs until membership fails for good, and says why.
+    pub(super) async fn run(mut self) -> ClientError {
+        loop {
+            if let Err(error) = self.one_generation().await {
+                return error;
+            }
+        }
+    }
+
+    async fn one_generation(&mut self) -> Result<(), ClientError> {
+        let assigned = self.join().await?;
+        let mut stir = self.apply(assigned).await?;
+        if stir.is_none() {
+            stir = Some(self.stay().await?);
+        }
+        match stir {
+            Some(Stir::Lost) => self.lose().await,
+            Some(Stir::Rejoin) if !self.cooperative => {
+                let owned = std::mem::take(&mut self.owned);
+                self.give_up(owned.into_iter().collect()).await.map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn lose(&mut self) -> Result<(), ClientError> {
+        self.context.identity.set_member("");
+        self.context.identity.set_epoch(-1);
+        self.owned.clear();
+        self.context.tell(GroupEvent::Lost).await
+    }
+
+    /// Joins and syncs until there is an assignment.
+    async fn join(&mut self) -> Result<BTreeSet<TopicPartition>, ClientError> {
+        loop {
+            let attempt = match self.join_once().await {
+                Ok(joined) => self.sync_once(&joined).await,
+                Err(error) => Err(error),
+            };
+            let error = match attempt {
+                Ok(assigned) => return Ok(assigned),
+                Err(error) => error,
+            };
+            self.context.coordinator.note(&error);
+            match error.code() {
+                Some(ErrorCode::MEMBER_ID_REQUIRED) => {}
+                Some(ErrorCode::REBALANCE_IN_PROGRESS) => self.context.pause().await,
+                Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => self.lose().await?,
+                _ if error.kind() == ErrorKind::Retry => {
+                    tracing::debug!(%error, "joining the group again");
+                    self.context.pause().await;
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn join_once(&mut self) -> Result<Joined, ClientError> {
+        let metadata = self.subscription()?;
+        let options = &self.context.options;
+        let identity = self.context.identity.get();
+        let protocols = options.assignors.iter().map(|assignor| JoinGroupRequestProtocol {
+            name: assignor.name().into(),
+            metadata: metadata.as_slice().into(),
+        });
+        let request = JoinGroupRequest {
+            group_id: self.context.coordinator.group().into(),
+            session_timeout_ms: wire_ms(options.session_timeout),
+            rebalance_timeout_ms: wire_ms(options.rebalance_timeout),
+            member_id: identity.member_id.as_str().into(),
+            group_instance_id: identity.instance_id.as_deref().map(Into::into),
+            protocol_type: PROTOCOL_TYPE.into(),
+            protocols: protocols.collect(),
+            reason: None,
+        };
+        let limits = CallLimits { server_wait: options.rebalance_timeout, ..CallLimits::default() };
+        let frame = self.context.coordinator.call(Lane::Group, &request, limits).await?;
+        let answer = frame.decode::<JoinGroupRequest<'_>>()?;
+        if answer.error_code == ErrorCode::MEMBER_ID_REQUIRED.0 {
+            self.context.identity.set_member(&answer.member_id);
+        }
+        ClientError::check(answer.error_code, None)?;
+        self.context.identity.set_member(&answer.member_id);
+        let assignments = self.lead(&answer).await?;
+        let protocol = answer.protocol_name.as_deref().unwrap_or_default().to_owned();
+        Ok(Joined { generation: answer.generation_id, protocol, assignments })
+    }
+
+    fn subscription(&mut self) -> Result<Vec<u8>, ClientError> {
+        let topics = self.context.subscribed();
+        let owned = by_topic(self.owned.iter().map(|partition| (partition, ())));
+        let subscription = ConsumerProtocolSubscription {
+            topics: topics.iter().map(|topic| topic.as_str().into()).collect(),
+            owned_partitions: owned
+                .into_iter()
+                .map(|(topic, partitions)| OwnedTopic {
+                    topic: topic.into(),
+                    partitions: partitions.into_iter().map(|(index, ())| index).collect(),
+                })
+                .collect(),
+            generation_id: self.context.identity.get().epoch,
+            ..ConsumerProtocolSubscription::default()
+        };
+        Ok(encode_subscription(&subscription, VERSION_MAX)?)
+    }
+
+    /// As leader: everybody's assignment, by member id.
+    async fn lead(&mut self, answer: &JoinGroupResponse<'_>) -> Result<Vec<(String, Vec<u8>)>, ClientError> {
+        self.counts = None;
+        if answer.leader != answer.member_id || answer.skip_assignment {
+            return Ok(Vec::new());
+        }
+        let name = answer.protocol_name.as_deref().unwrap_or_default();
+        let assignor = Assignor::from_name(name).ok_or_else(|| {
+            ClientError::Invalid(format!("the group has chosen {name:?}, which this member does not know"))
+        })?;
+        let members = answer
+            .members
+            .iter()
+            .map(|member| {
+                read_subscriber(&member.member_id, member.group_instance_id.as_deref(), &member.metadata)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let topics: BTreeSet<String> = members.iter().flat_map(|member| member.topics.clone()).collect();
+        let counts = self.count_partitions(&topics).await?;
+        let plan = assign(assignor, &members, &counts);
+        let missing = counts.len() < topics.len();
+        let check = if missing { MISSING_TOPIC_CHECK } else { self.context.options.cluster.metadata_max_age };
+        self.check_counts_at = Instant::now() + check;
+        self.counts = Some(counts);
+        plan.into_iter().map(|(member, partitions)| Ok((member, write_assignment(&partitions)?))).collect()
+    }
+
+    /// Partitions of each topic that exists.
+    async fn count_partitions(
+        &self,
+        topics: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, i32>, ClientError> {
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        if names.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let answer = self.context.coordinator.cluster().refresh(Some(&names), false).await?;
+        let exists =
+            |topic: std::sync::Arc<crate::TopicInfo>| (topic.name.clone(), topic.partitions.len() as i32);
+        Ok(answer.into_iter().flatten().map(exists).collect())
+    }
+
+    async fn sync_once(&mut self, joined: &Joined) -> Result<BTreeSet<TopicPartition>, ClientError> {
+        let identity = self.context.identity.get();
+        let assignments = joined.assignments.iter().map(|(member, assignment)| SyncGroupRequestAssignment {
+            member_id: member.as_str().into(),
+            assignment: assignment.as_slice().into(),
+        });
+        let request = SyncGroupRequest {
+            group_id: self.context.coordinator.group().into(),
+            generation_id: joined.generation,
+            member_id: identity.member_id.as_str().into(),
+            group_instance_id: identity.instance_id.as_deref().map(Into::into),
+            protocol_type: Some(PROTOCOL_TYPE.into()),
+            protocol_name: Some(joined.protocol.as_str().into()),
+            assignments: assignments.collect(),
+        };
+        let limits =
+            CallLimits { server_wait: self.context.options.rebalance_timeout, ..CallLimits::default() };
+        let frame = self.context.coordinator.call(Lane::Group, &request, limits).await?;
+        let answer = frame.decode::<SyncGroupRequest<'_>>()?;
+        ClientError::check(answer.error_code, None)?;
+        let assigned = read_assignment(&answer.assignment)?;
+        self.context.identity.set_epoch(joined.generation);
+        Ok(assigned)
+    }
+
+    /// Tells the consumer what is new; first, in a cooperative rebalance, what it has to give up.
+    async fn apply(&mut self, assigned: BTreeSet<TopicPartition>) -> Result<Option<Stir>, ClientError> {
+        let revoked: Vec<TopicPartition> = self.owned.difference(&assigned).cloned().collect();
+        let mut stir = None;
+        if !revoked.is_empty() {
+            stir = self.give_up(revoked).await?.or(Some(Stir::Rejoin));
+        }
+        if stir != Some(Stir::Lost) {
+            let added: Vec<TopicPartition> = assigned.difference(&self.owned).cloned().collect();
+            self.owned = assigned;
+            if !added.is_empty() {
+                self.context.tell(GroupEvent::Assign(added)).await?;
+            }
+        }
+        Ok(stir)
+    }
+
+    /// Has the consumer give partitions up, and stays alive meanwhile. Answers `Lost` if the group did not wait.
+    async fn give_up(&mut self, partitions: Vec<TopicPartition>) -> Result<Option<Stir>, ClientError> {
+        if partitions.is_empty() {
+            return Ok(None);
+        }
+        let (done, mut confirmed) = oneshot::channel();
+        self.context.tell(GroupEvent::Revoke { partitions, done }).await?;
+        loop {
+            tokio::select! {
+                // An error means that the consumer has dropped the event with all of its partitions.
+                _ = &mut confirmed => return Ok(None),
+                () = sleep(self.context.options.heartbeat_interval) => {
+                    if self.heartbeat().await? == Some(Stir::Lost) {
+                        self.lose().await?;
+                        return Ok(Some(Stir::Lost));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives signs of life until something happens.
+    async fn stay(&mut self) -> Result<Stir, ClientError> {
+        loop {
+            let check_counts_at = self.check_counts_at;
+            tokio::select! {
+                () = sleep(self.context.options.heartbeat_interval) => {
+                    if let Some(stir) = self.heartbeat().await? {
+                        return Ok(stir);
+                    }
+                }
+                changed = self.context.topics.changed() => {
+                    changed.map_err(|_| ClientError::Closed)?;
+                    return Ok(Stir::Rejoin);
+                }
+                () = sleep_until(check_counts_at), if self.counts.is_some() => {
+                    if self.counts_have_changed().await {
+                        return Ok(Stir::Rejoin);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn counts_have_changed(&mut self) -> bool {
+        let Some(known) = &self.counts else { return false };
+        let topics: BTreeSet<String> =
+            known.keys().cloned().chain(self.context.topics.borrow().iter().cloned()).collect();
+        let missing = known.len() < topics.len();
+        let check = if missing { MISSING_TOPIC_CHECK } else { self.context.options.cluster.metadata_max_age };
+        self.check_counts_at = Instant::now() + check;
+        match self.count_partitions(&topics).await {
+            Ok(counts) => self.counts.as_ref() != Some(&counts),
+            Err(error) => {
+                tracing::debug!(%error, "the topics' partitions could not be counted");
+                false
+            }
+        }
+    }
+
+    async fn heartbeat(&self) -> Result<Option<Stir>, ClientError> {
+        let identity = self.context.identity.get();
+        let request = HeartbeatRequest {
+            group_id: self.context.coordinator.group().into(),
+            generation_id: identity.epoch,
+            member_id: identity.member_id.as_str().into(),
+            group_instance_id: identity.instance_id.as_deref().map(Into::into),
+        };
+        let answer = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await;
+        let checked = answer
+            .and_then(|frame| ClientError::check(frame.decode::<HeartbeatRequest<'_>>()?.error_code, None));
+        let Err(error) = checked else { return Ok(None) };
+        self.context.coordinator.note(&error);
+        match error.code() {
+            Some(ErrorCode::REBALANCE_IN_PROGRESS) => Ok(Some(Stir::Rejoin)),
+            Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => Ok(Some(Stir::Lost)),
+            _ if error.kind() == ErrorKind::Retry => Ok(None),
+            _ => Err(error),
+        }
+    }
+}
+
+/// What a join came to.
+struct Joined {
+    generation: i32,
+    protocol: String,
+    /// For the leader to hand out.
+    assignments: Vec<(String, Vec<u8>)>,
+}
+
+fn read_subscriber(
+    member_id: &str,
+    instance_id: Option<&str>,
+    metadata: &[u8],
+) -> Result<Subscriber, ClientError> {
+    let unreadable = |error| {
+        ClientError::Invalid(format!("the subscription of member {member_id} cannot be read: {error}"))
+    };
+    let subscription = decode_subscription(metadata).map_err(unreadable)?;
+    let mut owned = Vec::new();
+    for topic in &subscription.owned_partitions {
+        owned.extend(topic.partitions.iter().map(|index| TopicPartition::new(&*topic.topic, *index)));
+    }
+    Ok(Subscriber {
+        member_id: member_id.to_owned(),
+        instance_id: instance_id.map(str::to_owned),
+        topics: subscription.topics.iter().map(ToString::to_string).collect(),
+        owned,
+        generation: subscription.generation_id,
+    })
+}
+
+fn write_assignment(partitions: &[TopicPartition]) -> Result<Vec<u8>, ClientError> {
+    let topics = by_topic(partitions.iter().map(|partition| (partition, ())));
+    let assigned_partitions = topics
+        .into_iter()
+        .map(|(topic, partitions)| AssignedTopic {
+            topic: topic.into(),
+            partitions: partitions.into_iter().map(|(index, ())| index).collect(),
+        })
+        .collect();
+    let assignment = ConsumerProtocolAssignment { assigned_partitions, user_data: None };
+    // The version that every client reads; later ones differ in nothing.
+    Ok(encode_assignment(&assignment, 0)?)
+}
+
+/// An assignment without a byte is what a member gets whose leader has nothing for it.
+fn read_assignment(bytes: &[u8]) -> Result<BTreeSet<TopicPartition>, ClientError> {
+    if bytes.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let assignment = decode_assignment(bytes)
+        .map_err(|error| ClientError::Invalid(format!("the assignment cannot be read: {error}")))?;
+    let mut assigned = BTreeSet::new();
+    for topic in &assignment.assigned_partitions {
+        assigned.extend(topic.partitions.iter().map(|index| TopicPartition::new(&*topic.topic, *index)));
+    }
+    Ok(assigned)
+}

@@ -1,0 +1,264 @@
+//! A member of a KIP-848 group: one heartbeat carries everything, and the server decides who reads what.
+//!
+//! The member reports what it reads; the server answers with what it should read. What is to go is given up first
+//! and reported, then what is new is taken, so that no partition has two readers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use riverrun_protocol::consumer_group_heartbeat_request::TopicPartitions;
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
+use riverrun_types::{ErrorKind, TopicId};
+use tokio::sync::oneshot;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use super::{GroupEvent, MemberContext};
+use crate::cluster::Lane;
+use crate::connection::{CallLimits, wire_ms};
+use crate::error::ClientError;
+use crate::topic_partition::TopicPartition;
+
+/// Time between heartbeats until the server has said its own.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Partitions by topic id, as the wire has them.
+type ById = BTreeMap<TopicId, BTreeSet<i32>>;
+
+/// What the consumer is giving up, and what it then still has.
+struct Revocation {
+    confirmed: oneshot::Receiver<()>,
+    left: ById,
+}
+
+/// A member and its task's state.
+///
+/// Invariants: `owned` is what the consumer was told to read and has not confirmed to have given up. While a
+/// revocation is under way nothing new is taken.
+pub(super) struct ServerSideMember {
+    context: MemberContext,
+    owned: ById,
+    target: Option<ById>,
+    names: BTreeMap<TopicId, String>,
+    revocation: Option<Revocation>,
+    interval: Duration,
+    next_beat: Instant,
+    /// Whether the next heartbeat says everything again, as the first one does.
+    full: bool,
+    /// Whether it says what is read.
+    report: bool,
+}
+
+impl ServerSideMember {
+    pub(super) fn new(context: MemberContext) -> Self {
+        Self {
+            context,
+            owned: ById::new(),
+            target: None,
+            names: BTreeMap::new(),
+            revocation: None,
+            interval: HEARTBEAT_INTERVAL,
+            next_beat: Instant::now(),
+            full: true,
+            report: true,
+        }
+    }
+
+    /// Runs until membership fails for good, and says why.
+    pub(super) async fn run(mut self) -> ClientError {
+        self.context.identity.set_member(&new_member_id());
+        self.context.identity.set_epoch(0);
+        loop {
+            let stepped = match self.beat().await {
+                Ok(()) => self.reconcile().await,
+                Err(error) => self.recover(error).await,
+            };
+            let waited = match stepped {
+                Ok(()) => self.wait().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = waited {
+                return error;
+            }
+        }
+    }
+
+    /// Waits for the next heartbeat's time, or for something that should be said before.
+    async fn wait(&mut self) -> Result<(), ClientError> {
+        let revocation = async {
+            match &mut self.revocation {
+                Some(revocation) => (&mut revocation.confirmed).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep_until(self.next_beat) => {}
+            changed = self.context.topics.changed() => {
+                changed.map_err(|_| ClientError::Closed)?;
+                self.full = true;
+            }
+            // An error means that the consumer has dropped the event with all of its partitions.
+            _ = revocation => {
+                if let Some(revocation) = self.revocation.take() {
+                    self.owned = revocation.left;
+                    self.report = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn beat(&mut self) -> Result<(), ClientError> {
+        self.next_beat = Instant::now() + self.interval;
+        let topics = self.context.subscribed();
+        let identity = self.context.identity.get();
+        let options = &self.context.options;
+        let first = self.full;
+        let request = ConsumerGroupHeartbeatRequest {
+            group_id: self.context.coordinator.group().into(),
+            member_id: identity.member_id.as_str().into(),
+            member_epoch: identity.epoch,
+            instance_id: identity.instance_id.as_deref().filter(|_| first).map(Into::into),
+            rebalance_timeout_ms: if first { wire_ms(options.rebalance_timeout) } else { -1 },
+            subscribed_topic_names: first.then(|| topics.iter().map(|topic| topic.as_str().into()).collect()),
+            server_assignor: options.server_assignor.as_deref().filter(|_| first).map(Into::into),
+            topic_partitions: (first || self.report).then(|| wire_partitions(&self.owned)),
+            ..ConsumerGroupHeartbeatRequest::default()
+        };
+        let frame = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await?;
+        let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
+        ClientError::check(answer.error_code, answer.error_message.as_deref())?;
+        self.learn(&answer);
+        Ok(())
+    }
+
+    fn learn(&mut self, answer: &ConsumerGroupHeartbeatResponse<'_>) {
+        if let Some(member_id) = answer.member_id.as_deref() {
+            self.context.identity.set_member(member_id);
+        }
+        self.context.identity.set_epoch(answer.member_epoch);
+        (self.full, self.report) = (false, false);
+        if let Ok(interval) = u64::try_from(answer.heartbeat_interval_ms)
+            && interval > 0
+        {
+            self.interval = Duration::from_millis(interval);
+            self.next_beat = Instant::now() + self.interval;
+        }
+        if let Some(assignment) = &answer.assignment {
+            let mut target = ById::new();
+            for topic in &assignment.topic_partitions {
+                target.entry(topic.topic_id).or_default().extend(&topic.partitions);
+            }
+            self.target = Some(target);
+        }
+    }
+
+    /// What an error of a heartbeat means.
+    async fn recover(&mut self, error: ClientError) -> Result<(), ClientError> {
+        self.context.coordinator.note(&error);
+        match error.code() {
+            Some(ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID) => {
+                self.owned.clear();
+                (self.target, self.revocation) = (None, None);
+                self.context.identity.set_epoch(0);
+                self.context.tell(GroupEvent::Lost).await?;
+            }
+            _ if error.kind() == ErrorKind::Retry => tracing::debug!(%error, "a heartbeat failed"),
+            _ => return Err(error),
+        }
+        // The answer may have carried an assignment: saying everything makes the server say it again.
+        (self.full, self.report) = (true, true);
+        self.next_beat = Instant::now() + self.context.options.cluster.retry_backoff;
+        Ok(())
+    }
+
+    /// Comes one step nearer to what the server wants.
+    async fn reconcile(&mut self) -> Result<(), ClientError> {
+        if self.revocation.is_some() {
+            return Ok(());
+        }
+        let Some(target) = self.target.take() else { return Ok(()) };
+        self.learn_names(&target).await?;
+        let gone = difference(&self.owned, &target);
+        if !gone.is_empty() {
+            let (done, confirmed) = oneshot::channel();
+            let partitions = self.named(&gone);
+            self.context.tell(GroupEvent::Revoke { partitions, done }).await?;
+            self.revocation = Some(Revocation { confirmed, left: difference(&self.owned, &gone) });
+            self.target = Some(target);
+            return Ok(());
+        }
+        let mut added = difference(&target, &self.owned);
+        let unnamed = added.keys().any(|id| !self.names.contains_key(id));
+        added.retain(|id, _| self.names.contains_key(id));
+        if !added.is_empty() {
+            self.context.tell(GroupEvent::Assign(self.named(&added))).await?;
+            for (id, partitions) in added {
+                self.owned.entry(id).or_default().extend(partitions);
+            }
+            self.report = true;
+            self.next_beat = Instant::now();
+        }
+        if unnamed {
+            self.target = Some(target);
+        }
+        Ok(())
+    }
+
+    /// Learns the names of topics that the server speaks of by id: only subscribed ones can be meant.
+    async fn learn_names(&mut self, target: &ById) -> Result<(), ClientError> {
+        if target.keys().all(|id| self.names.contains_key(id)) {
+            return Ok(());
+        }
+        let topics = self.context.topics.borrow().clone();
+        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+        match self.context.coordinator.cluster().refresh(Some(&names), false).await {
+            Ok(answer) => {
+                self.names.extend(answer.into_iter().flatten().map(|topic| (topic.id, topic.name.clone())));
+                Ok(())
+            }
+            // The next heartbeat tries again.
+            Err(error) if error.kind() == ErrorKind::Retry => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn named(&self, partitions: &ById) -> Vec<TopicPartition> {
+        let mut named = Vec::new();
+        for (id, indexes) in partitions {
+            if let Some(name) = self.names.get(id) {
+                named.extend(indexes.iter().map(|index| TopicPartition::new(name.as_str(), *index)));
+            }
+        }
+        named
+    }
+}
+
+/// What is in `one` and not in `other`.
+fn difference(one: &ById, other: &ById) -> ById {
+    one.iter()
+        .map(|(id, indexes)| match other.get(id) {
+            Some(without) => (*id, indexes.difference(without).copied().collect()),
+            None => (*id, indexes.clone()),
+        })
+        .filter(|(_, indexes): &(TopicId, BTreeSet<i32>)| !indexes.is_empty())
+        .collect()
+}
+
+fn wire_partitions(partitions: &ById) -> Vec<TopicPartitions> {
+    partitions
+        .iter()
+        .map(|(topic_id, indexes)| TopicPartitions {
+            topic_id: *topic_id,
+            partitions: indexes.iter().copied().collect(),
+        })
+        .collect()
+}
+
+/// A member names itself, with 128 random bits in the form that topic ids have.
+fn new_member_id() -> String {
+    let mut id = [0; 16];
+    if getrandom::fill(&mut id).is_err() {
+        // Without the system's randomness the server names the member.
+        return String::new();
+    }
+    TopicId(id).to_string()
+}

@@ -1,0 +1,140 @@
+//! Finds where to begin: committed offsets from the group, ends and timestamps from the leaders.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use riverrun_types::Offset;
+
+use super::options::{ConsumerOptions, OffsetReset, StartAt};
+use crate::cluster::Cluster;
+use crate::coordinator::{CommittedOffset, GroupCoordinator};
+use crate::error::ClientError;
+use crate::list_offsets::{OffsetSpec, list_offsets};
+use crate::retry::Retry;
+use crate::topic_partition::TopicPartition;
+
+/// A partition whose position is to be found.
+#[derive(Clone, Debug)]
+pub(super) struct Sought {
+    pub(super) partition: TopicPartition,
+    pub(super) incarnation: u64,
+    pub(super) start: StartAt,
+}
+
+/// Where a partition begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) offset: Offset,
+    /// Whether this is what the group has committed.
+    pub(super) committed: bool,
+}
+
+pub(super) type Started = Vec<(Sought, Result<Found, ClientError>)>;
+
+/// Finds the positions, trying again where that may help.
+pub(super) async fn find(
+    cluster: Arc<Cluster>,
+    coordinator: Option<Arc<GroupCoordinator>>,
+    options: Arc<ConsumerOptions>,
+    sought: Vec<Sought>,
+) -> Started {
+    let mut found = Started::new();
+    let mut by_leader = Vec::new();
+    let (of_group, others): (Vec<_>, Vec<_>) =
+        sought.into_iter().partition(|sought| sought.start == StartAt::Committed);
+    let committed = committed(&cluster, coordinator.as_deref(), &of_group).await;
+    for sought in of_group {
+        let committed = match &committed {
+            Err(error) => Err(error.clone()),
+            Ok(committed) => committed.get(&sought.partition).cloned().transpose(),
+        };
+        match (committed, options.offset_reset.spec()) {
+            (Err(error), _) => found.push((sought, Err(error))),
+            (Ok(Some(committed)), _) => {
+                found.push((sought, Ok(Found { offset: committed.offset, committed: true })));
+            }
+            (Ok(None), Some(reset)) => by_leader.push((sought, reset)),
+            (Ok(None), None) => {
+                let error = no_position(&sought.partition, "no offset is committed for the group");
+                found.push((sought, Err(error)));
+            }
+        }
+    }
+    for sought in others {
+        let spec = match sought.start {
+            StartAt::Latest => OffsetSpec::Latest,
+            StartAt::Timestamp(timestamp) => OffsetSpec::Timestamp(timestamp),
+            StartAt::Earliest | StartAt::Committed | StartAt::Offset(_) => OffsetSpec::Earliest,
+        };
+        by_leader.push((sought, spec));
+    }
+    found.extend(ask_leaders(&cluster, &options, by_leader).await);
+    found
+}
+
+type Committed = BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>;
+
+async fn committed(
+    cluster: &Cluster,
+    coordinator: Option<&GroupCoordinator>,
+    sought: &[Sought],
+) -> Result<Committed, ClientError> {
+    let Some(coordinator) = coordinator.filter(|_| !sought.is_empty()) else { return Ok(BTreeMap::new()) };
+    let partitions: Vec<TopicPartition> = sought.iter().map(|sought| sought.partition.clone()).collect();
+    let retry = Retry::new(cluster.options());
+    loop {
+        match coordinator.committed(Some(&partitions)).await {
+            Ok(committed) => return Ok(committed),
+            Err(error) => retry.pause_after(error).await?,
+        }
+    }
+}
+
+async fn ask_leaders(
+    cluster: &Cluster,
+    options: &ConsumerOptions,
+    wanted: Vec<(Sought, OffsetSpec)>,
+) -> Started {
+    let asked = |(sought, spec): &(Sought, OffsetSpec)| (sought.partition.clone(), *spec);
+    let findings = list_offsets(cluster, wanted.iter().map(asked).collect(), options.isolation).await;
+    let mut results: BTreeMap<_, _> = findings.into_iter().collect();
+    let mut started = Started::new();
+    let mut at_end = Vec::new();
+    for (sought, spec) in wanted {
+        match results.remove(&sought.partition) {
+            Some(Ok(Some(found))) => {
+                started.push((sought, Ok(Found { offset: found.offset, committed: false })));
+            }
+            Some(Err(error)) => started.push((sought, Err(error))),
+            // No record is that late.
+            Some(Ok(None)) if matches!(spec, OffsetSpec::Timestamp(_)) => {
+                at_end.push((sought, OffsetSpec::Latest));
+            }
+            Some(Ok(None)) | None => {
+                let error = no_position(&sought.partition, "the server does not say where it begins or ends");
+                started.push((sought, Err(error)));
+            }
+        }
+    }
+    if !at_end.is_empty() {
+        started.extend(Box::pin(ask_leaders(cluster, options, at_end)).await);
+    }
+    started
+}
+
+/// The error of a partition that cannot be begun.
+pub(super) fn no_position(partition: &TopicPartition, reason: &str) -> ClientError {
+    ClientError::NoPosition { partition: partition.clone(), reason: reason.to_owned() }
+}
+
+/// How to go on where the position is out of range.
+pub(super) fn after_out_of_range(
+    partition: &TopicPartition,
+    reset: OffsetReset,
+) -> Result<StartAt, ClientError> {
+    match reset {
+        OffsetReset::Earliest => Ok(StartAt::Earliest),
+        OffsetReset::Latest => Ok(StartAt::Latest),
+        OffsetReset::Error => Err(no_position(partition, "the position is not in the log, or no longer")),
+    }
+}

@@ -1,0 +1,267 @@
+//! The server that coordinates one group, found when needed and looked for again when it has moved.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use riverrun_protocol::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+};
+use riverrun_protocol::{
+    ApiKey, ErrorCode, OffsetCommitRequest, OffsetFetchRequest, OffsetFetchResponse, Request,
+};
+use riverrun_types::{LeaderEpoch, NodeId, Offset};
+
+use crate::cluster::{Cluster, Lane};
+use crate::connection::{CallLimits, ResponseFrame};
+use crate::error::ClientError;
+use crate::topic_partition::{TopicPartition, by_topic};
+
+/// Newest version of OffsetCommit and OffsetFetch that names topics by name; later ones take only ids.
+const TOPIC_NAMES_UP_TO: i16 = 9;
+/// First version of OffsetFetch that asks for several groups at once.
+const FETCH_GROUPS_SINCE: i16 = 8;
+
+/// A committed offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The next offset to read.
+    pub offset: Offset,
+    /// Leader epoch of the last record read, if it was committed with the offset.
+    pub leader_epoch: Option<LeaderEpoch>,
+    /// Text that was committed with the offset.
+    pub metadata: String,
+}
+
+/// Who commits: a member of a group, or nobody in particular.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemberIdentity {
+    pub(crate) member_id: String,
+    pub(crate) instance_id: Option<String>,
+    /// Generation of the classic protocol, or member epoch.
+    pub(crate) epoch: i32,
+}
+
+impl MemberIdentity {
+    /// Not a member.
+    pub(crate) fn none() -> Self {
+        Self { member_id: String::new(), instance_id: None, epoch: -1 }
+    }
+}
+
+/// The coordinator of one group.
+///
+/// Invariants: `node` is who coordinated the group at the last look, until it proves wrong.
+#[derive(Debug)]
+pub(crate) struct GroupCoordinator {
+    cluster: Arc<Cluster>,
+    group: String,
+    node: Mutex<Option<NodeId>>,
+}
+
+impl GroupCoordinator {
+    pub(crate) fn new(cluster: Arc<Cluster>, group: String) -> Self {
+        Self { cluster, group, node: Mutex::new(None) }
+    }
+
+    pub(crate) fn group(&self) -> &str {
+        &self.group
+    }
+
+    pub(crate) fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<NodeId>> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn node(&self) -> Result<NodeId, ClientError> {
+        let known = *self.known();
+        if let Some(node) = known {
+            return Ok(node);
+        }
+        let node = self.cluster.coordinator(&self.group).await?;
+        *self.known() = Some(node);
+        Ok(node)
+    }
+
+    /// Looks for the coordinator again next time, if this error says that it is elsewhere or unreachable.
+    pub(crate) fn note(&self, error: &ClientError) {
+        let moved = match error {
+            ClientError::Connect { .. } | ClientError::Disconnected { .. } | ClientError::Timeout { .. } => {
+                true
+            }
+            ClientError::Server { code, .. } => {
+                matches!(*code, ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE)
+            }
+            _ => false,
+        };
+        if moved {
+            *self.known() = None;
+        }
+    }
+
+    /// One attempt.
+    pub(crate) async fn call<'a, R: Request<'a>>(
+        &self,
+        lane: Lane,
+        request: &R,
+        limits: CallLimits,
+    ) -> Result<ResponseFrame, ClientError> {
+        let node = self.node().await?;
+        let answer = match self.cluster.connection(node, lane).await {
+            Ok(connection) => connection.call(request, limits).await,
+            Err(error) => Err(error),
+        };
+        answer.inspect_err(|error| self.note(error))
+    }
+
+    /// Commits offsets once. The result has the error of each partition; the outer error is one of all.
+    pub(crate) async fn commit(
+        &self,
+        member: &MemberIdentity,
+        offsets: &BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> Result<Vec<(TopicPartition, Result<(), ClientError>)>, ClientError> {
+        let request = self.commit_request(member, offsets);
+        let limits = CallLimits { version_max: TOPIC_NAMES_UP_TO, ..CallLimits::default() };
+        let frame = self.call(Lane::Data, &request, limits).await?;
+        let answer = frame.decode::<OffsetCommitRequest<'_>>()?;
+        let mut results = Vec::with_capacity(offsets.len());
+        for topic in &answer.topics {
+            for partition in &topic.partitions {
+                let name = TopicPartition::new(&*topic.name, partition.partition_index);
+                let result = ClientError::check(partition.error_code, Some(&name.to_string()));
+                if let Err(error) = &result {
+                    self.note(error);
+                }
+                results.push((name, result));
+            }
+        }
+        if results.len() < offsets.len() {
+            let missing = "some of the committed partitions".to_owned();
+            return Err(ClientError::Incomplete { api: ApiKey::OffsetCommit, missing });
+        }
+        Ok(results)
+    }
+
+    fn commit_request<'a>(
+        &'a self,
+        member: &'a MemberIdentity,
+        offsets: &'a BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> OffsetCommitRequest<'a> {
+        let topics = by_topic(offsets).into_iter().map(|(name, partitions)| OffsetCommitRequestTopic {
+            name: name.into(),
+            partitions: partitions
+                .into_iter()
+                .map(|(partition_index, committed)| OffsetCommitRequestPartition {
+                    partition_index,
+                    committed_offset: committed.offset.0,
+                    committed_leader_epoch: committed.leader_epoch.map_or(-1, |epoch| epoch.0),
+                    committed_metadata: Some(committed.metadata.as_str().into()),
+                })
+                .collect(),
+            ..OffsetCommitRequestTopic::default()
+        });
+        OffsetCommitRequest {
+            group_id: self.group.as_str().into(),
+            generation_id_or_member_epoch: member.epoch,
+            member_id: member.member_id.as_str().into(),
+            group_instance_id: member.instance_id.as_deref().map(Into::into),
+            topics: topics.collect(),
+            ..OffsetCommitRequest::default()
+        }
+    }
+
+    /// Asks once for the committed offsets of these partitions, or of all with `None`. Partitions without one are
+    /// not in the result.
+    pub(crate) async fn committed(
+        &self,
+        partitions: Option<&[TopicPartition]>,
+    ) -> Result<BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>, ClientError> {
+        let node = self.node().await?;
+        let connection =
+            self.cluster.connection(node, Lane::Data).await.inspect_err(|error| self.note(error))?;
+        let version = connection.version_of(ApiKey::OffsetFetch)?.min(TOPIC_NAMES_UP_TO);
+        let request = self.fetch_request(partitions, version);
+        let limits = CallLimits { version_max: version, ..CallLimits::default() };
+        let frame = connection.call(&request, limits).await.inspect_err(|error| self.note(error))?;
+        let answer = frame.decode::<OffsetFetchRequest<'_>>()?;
+        read_committed(&answer).inspect_err(|error| self.note(error))
+    }
+
+    fn fetch_request<'a>(
+        &'a self,
+        partitions: Option<&'a [TopicPartition]>,
+        version: i16,
+    ) -> OffsetFetchRequest<'a> {
+        let topics =
+            partitions.map(|partitions| by_topic(partitions.iter().map(|partition| (partition, ()))));
+        let indexes = |partitions: Vec<(i32, ())>| partitions.into_iter().map(|(index, ())| index).collect();
+        if version < FETCH_GROUPS_SINCE {
+            let topics = topics.map(|topics| {
+                let topic = |(name, partitions): (&'a str, _)| OffsetFetchRequestTopic {
+                    name: name.into(),
+                    partition_indexes: indexes(partitions),
+                };
+                topics.into_iter().map(topic).collect()
+            });
+            return OffsetFetchRequest {
+                group_id: self.group.as_str().into(),
+                topics,
+                ..OffsetFetchRequest::default()
+            };
+        }
+        let topics = topics.map(|topics| {
+            let topic = |(name, partitions): (&'a str, _)| OffsetFetchRequestTopics {
+                name: name.into(),
+                partition_indexes: indexes(partitions),
+                ..OffsetFetchRequestTopics::default()
+            };
+            topics.into_iter().map(topic).collect()
+        });
+        let group = OffsetFetchRequestGroup {
+            group_id: self.group.as_str().into(),
+            topics,
+            ..OffsetFetchRequestGroup::default()
+        };
+        OffsetFetchRequest { groups: vec![group], ..OffsetFetchRequest::default() }
+    }
+}
+
+fn read_committed(
+    answer: &OffsetFetchResponse<'_>,
+) -> Result<BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>, ClientError> {
+    let mut found = BTreeMap::new();
+    let mut put =
+        |topic: &str, partition: i32, offset: i64, epoch: i32, metadata: Option<&str>, code: i16| {
+            let partition = TopicPartition::new(topic, partition);
+            if let Err(error) = ClientError::check(code, Some(&partition.to_string())) {
+                found.insert(partition, Err(error));
+            } else if offset >= 0 {
+                let committed = CommittedOffset {
+                    offset: Offset(offset),
+                    leader_epoch: (epoch >= 0).then_some(LeaderEpoch(epoch)),
+                    metadata: metadata.unwrap_or_default().to_owned(),
+                };
+                found.insert(partition, Ok(committed));
+            }
+        };
+    ClientError::check(answer.error_code, None)?;
+    for topic in &answer.topics {
+        for one in &topic.partitions {
+            let (offset, epoch) = (one.committed_offset, one.committed_leader_epoch);
+            put(&topic.name, one.partition_index, offset, epoch, one.metadata.as_deref(), one.error_code);
+        }
+    }
+    for group in &answer.groups {
+        ClientError::check(group.error_code, None)?;
+        for topic in &group.topics {
+            for one in &topic.partitions {
+                let (offset, epoch) = (one.committed_offset, one.committed_leader_epoch);
+                put(&topic.name, one.partition_index, offset, epoch, one.metadata.as_deref(), one.error_code);
+            }
+        }
+    }
+    Ok(found)
+}

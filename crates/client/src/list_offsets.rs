@@ -1,0 +1,216 @@
+//! Where a partition begins and ends, and what lies at a point in time: asked of the partitions' leaders.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use riverrun_protocol::list_offsets_response::ListOffsetsPartitionResponse;
+use riverrun_protocol::{ApiKey, ListOffsetsRequest};
+use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, Offset, TimestampMs};
+
+use crate::cluster::{Cluster, Lane};
+use crate::error::ClientError;
+use crate::retry::Retry;
+use crate::topic_partition::{TopicPartition, by_topic};
+
+const TIMESTAMP_LATEST: i64 = -1;
+const TIMESTAMP_EARLIEST: i64 = -2;
+const TIMESTAMP_MAX: i64 = -3;
+
+/// Which offset of a partition is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OffsetSpec {
+    /// The first that is kept.
+    Earliest,
+    /// The one that the next record will get, or the first that readers do not see yet.
+    Latest,
+    /// The record with the largest timestamp.
+    MaxTimestamp,
+    /// The first record with at least this timestamp.
+    Timestamp(TimestampMs),
+}
+
+impl OffsetSpec {
+    fn wire(self) -> i64 {
+        match self {
+            Self::Earliest => TIMESTAMP_EARLIEST,
+            Self::Latest => TIMESTAMP_LATEST,
+            Self::MaxTimestamp => TIMESTAMP_MAX,
+            Self::Timestamp(timestamp) => timestamp.0,
+        }
+    }
+}
+
+/// Which records a reader sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// All that are replicated.
+    #[default]
+    ReadUncommitted,
+    /// Those of transactions only once these are committed.
+    ReadCommitted,
+}
+
+impl Isolation {
+    pub(crate) fn wire(self) -> i8 {
+        match self {
+            Self::ReadUncommitted => 0,
+            Self::ReadCommitted => 1,
+        }
+    }
+}
+
+/// An offset that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundOffset {
+    /// The offset.
+    pub offset: Offset,
+    /// Timestamp of the record there, where a record was asked for.
+    pub timestamp: Option<TimestampMs>,
+    /// Leader epoch of the record there, if the server says it.
+    pub leader_epoch: Option<LeaderEpoch>,
+}
+
+/// What was found for each partition: none if no record has such a timestamp.
+pub(crate) type Findings = Vec<(TopicPartition, Result<Option<FoundOffset>, ClientError>)>;
+
+type Wanted = (TopicPartition, OffsetSpec);
+
+/// Asks the leaders, again where an error may pass. An error of one partition does not hide the others.
+pub(crate) async fn list_offsets(cluster: &Cluster, wanted: Vec<Wanted>, isolation: Isolation) -> Findings {
+    let retry = Retry::new(cluster.options());
+    let mut left = wanted;
+    let mut found = Vec::with_capacity(left.len());
+    loop {
+        let answers = ask_once(cluster, &left, isolation).await;
+        let mut passing = None;
+        let mut again = Vec::new();
+        for (wanted, result) in left.into_iter().zip(answers) {
+            match result {
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    cluster.forget_topic(&wanted.0.topic);
+                    passing = Some(error.clone());
+                    again.push((wanted, error));
+                }
+                result => found.push((wanted.0, result)),
+            }
+        }
+        let Some(error) = passing else { return found };
+        if retry.pause_after(error).await.is_err() {
+            found.extend(again.into_iter().map(|(wanted, error)| (wanted.0, Err(error))));
+            return found;
+        }
+        left = again.into_iter().map(|(wanted, _)| wanted).collect();
+    }
+}
+
+/// One answer for each of `wanted`, in their order.
+async fn ask_once(
+    cluster: &Cluster,
+    wanted: &[Wanted],
+    isolation: Isolation,
+) -> Vec<Result<Option<FoundOffset>, ClientError>> {
+    let mut results: Vec<Option<Result<_, ClientError>>> = wanted.iter().map(|_| None).collect();
+    let mut leaders = BTreeMap::<NodeId, Vec<usize>>::new();
+    for (at, (partition, _)) in wanted.iter().enumerate() {
+        match cluster.leader(&partition.topic, partition.partition).await {
+            Ok(leader) => leaders.entry(leader).or_default().push(at),
+            Err(error) => results[at] = Some(Err(error)),
+        }
+    }
+    let asked = leaders.into_iter().map(|(leader, places)| async move {
+        let wanted: Vec<&Wanted> = places.iter().map(|at| &wanted[*at]).collect();
+        (places, ask_leader(cluster, leader, &wanted, isolation).await)
+    });
+    for (places, answers) in join_all(asked).await {
+        for (at, answer) in places.into_iter().zip(answers) {
+            results[at] = Some(answer);
+        }
+    }
+    let unanswered =
+        || Err(ClientError::Incomplete { api: ApiKey::ListOffsets, missing: "a partition".into() });
+    results.into_iter().map(|result| result.unwrap_or_else(unanswered)).collect()
+}
+
+async fn ask_leader(
+    cluster: &Cluster,
+    leader: NodeId,
+    wanted: &[&Wanted],
+    isolation: Isolation,
+) -> Vec<Result<Option<FoundOffset>, ClientError>> {
+    let request = request(wanted, isolation);
+    let all_failed = |error: ClientError| wanted.iter().map(|_| Err(error.clone())).collect();
+    let frame = match cluster.call(leader, Lane::Data, &request).await {
+        Ok(frame) => frame,
+        Err(error) => return all_failed(error),
+    };
+    let answer = match frame.decode::<ListOffsetsRequest<'_>>() {
+        Ok(answer) => answer,
+        Err(error) => return all_failed(error),
+    };
+    let find = |partition: &TopicPartition| {
+        let topic = answer.topics.iter().find(|topic| topic.name == *partition.topic)?;
+        topic.partitions.iter().find(|answer| answer.partition_index == partition.partition)
+    };
+    wanted
+        .iter()
+        .map(|(partition, _)| {
+            let missing =
+                || ClientError::Incomplete { api: ApiKey::ListOffsets, missing: partition.to_string() };
+            find(partition).ok_or_else(missing).and_then(|answer| read(partition, answer))
+        })
+        .collect()
+}
+
+fn request<'a>(wanted: &[&'a Wanted], isolation: Isolation) -> ListOffsetsRequest<'a> {
+    let topics = by_topic(wanted.iter().map(|(partition, spec)| (partition, *spec)));
+    ListOffsetsRequest {
+        replica_id: -1,
+        isolation_level: isolation.wire(),
+        topics: topics
+            .into_iter()
+            .map(|(name, partitions)| ListOffsetsTopic {
+                name: name.into(),
+                partitions: partitions
+                    .into_iter()
+                    .map(|(partition_index, spec)| ListOffsetsPartition {
+                        partition_index,
+                        timestamp: spec.wire(),
+                        ..ListOffsetsPartition::default()
+                    })
+                    .collect(),
+            })
+            .collect(),
+        timeout_ms: 0,
+    }
+}
+
+fn read(
+    partition: &TopicPartition,
+    answer: &ListOffsetsPartitionResponse,
+) -> Result<Option<FoundOffset>, ClientError> {
+    ClientError::check(answer.error_code, Some(&partition.to_string()))?;
+    Ok((answer.offset >= 0).then(|| FoundOffset {
+        offset: Offset(answer.offset),
+        timestamp: (answer.timestamp >= 0).then_some(TimestampMs(answer.timestamp)),
+        leader_epoch: (answer.leader_epoch >= 0).then_some(LeaderEpoch(answer.leader_epoch)),
+    }))
+}
+
+/// Offsets by partition, or the first error.
+pub(crate) async fn offsets_of(
+    cluster: &Arc<Cluster>,
+    partitions: &[TopicPartition],
+    spec: OffsetSpec,
+    isolation: Isolation,
+) -> Result<BTreeMap<TopicPartition, Offset>, ClientError> {
+    let wanted = partitions.iter().map(|partition| (partition.clone(), spec)).collect();
+    let mut offsets = BTreeMap::new();
+    for (partition, found) in list_offsets(cluster, wanted, isolation).await {
+        if let Some(found) = found? {
+            offsets.insert(partition, found.offset);
+        }
+    }
+    Ok(offsets)
+}
