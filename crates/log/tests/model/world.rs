@@ -1,0 +1,541 @@
+//! The real log on a simulated machine beside the oracle, and every step that can be taken with both.
+
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_env::Random;
+use riverrun_env::sim::{SimEnv, SimRandom};
+use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::producer_state::{AppendOrigin, SequenceError, next_sequence};
+use riverrun_log::{
+    AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog, StoreOptions,
+};
+use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, Header, ProducerStamp};
+use riverrun_types::{
+    LeaderEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId,
+};
+
+use crate::oracle::{Oracle, Sent, Written};
+
+const PARTITION: PartitionId = PartitionId { topic: TopicId([5; 16]), index: 3 };
+const HOUR_MS: i64 = 60 * 60 * 1000;
+const DELETE_RETENTION_MS: i64 = 2 * HOUR_MS;
+const RETENTION_MS: i64 = 6 * HOUR_MS;
+const RETENTION_BYTES: u64 = 4_000;
+
+/// Draws from one seed; everything in a run follows from it.
+pub(crate) struct Dice(SimRandom);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SimRandom::new(seed))
+    }
+
+    /// 0 to `bound` - 1.
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        self.0.next_u64() % bound
+    }
+
+    fn index(&self, bound: usize) -> usize {
+        usize::try_from(self.below(bound as u64)).unwrap()
+    }
+
+    fn offset(&self, bound: i64) -> i64 {
+        i64::try_from(self.below(u64::try_from(bound.max(1)).unwrap())).unwrap()
+    }
+
+    fn one_in(&self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn pick<T: Copy>(&self, choices: &[T]) -> T {
+        choices[self.index(choices.len())]
+    }
+}
+
+/// Log and oracle.
+pub(crate) struct World {
+    dice: Dice,
+    sim: SimEnv,
+    config: Arc<LogConfig>,
+    /// Counts the starts, which are the leader epochs.
+    starts: i32,
+    store: Option<LogStore>,
+    oracle: Oracle,
+    /// What was done, for whoever looks into a failure.
+    history: Vec<String>,
+}
+
+fn draw_config(dice: &Dice) -> LogConfig {
+    let (delete, compact) = dice.pick(&[(true, false), (false, true), (true, true), (false, true)]);
+    LogConfig {
+        segment_bytes: dice.pick(&[2_000, 3_000, 10_000]),
+        segment_ms: dice.pick(&[u64::MAX, 2 * 60 * 60 * 1000]),
+        index_interval_bytes: dice.pick(&[1, 200, 4096]),
+        segment_index_bytes: dice.pick(&[24 * 20, 10 * 1024 * 1024]),
+        cleanup: CleanupPolicy { delete, compact },
+        retention_ms: dice.pick(&[None, Some(RETENTION_MS.unsigned_abs())]),
+        retention_bytes: dice.pick(&[None, None, Some(RETENTION_BYTES)]),
+        delete_retention_ms: DELETE_RETENTION_MS.unsigned_abs(),
+        compression: dice.pick(&[None, None, Some(Compression::Lz4), Some(Compression::None)]),
+        producer_id_expiration_ms: u64::MAX,
+        ..LogConfig::default()
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let dice = Dice::new(seed);
+        let config = Arc::new(draw_config(&dice));
+        let sim = SimEnv::new(seed);
+        let mut world =
+            Self { dice, sim, config, starts: 0, store: None, oracle: Oracle::default(), history: vec![] };
+        world.start();
+        world
+    }
+
+    fn start(&mut self) {
+        self.starts += 1;
+        let options = StoreOptions { cluster_id: "model".into(), node_id: NodeId(1) };
+        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from("/data/logs")], &options).unwrap());
+    }
+
+    fn store(&self) -> &LogStore {
+        self.store.as_ref().expect("the store is open between steps")
+    }
+
+    fn log(&self) -> Arc<PartitionLog> {
+        self.store().partition(PARTITION, 0, self.config.clone(), LeaderEpoch(self.starts)).unwrap()
+    }
+
+    fn now(&self) -> TimestampMs {
+        self.sim.env().clock.wall()
+    }
+
+    fn note(&mut self, what: impl Into<String>) {
+        self.history.push(what.into());
+    }
+
+    /// The last steps, oldest first.
+    pub(crate) fn history(&self) -> String {
+        self.history.join("\n")
+    }
+
+    /// One random step, and what must hold after it.
+    pub(crate) fn step(&mut self) {
+        match self.dice.below(100) {
+            0..45 => self.append_plain(),
+            45..60 => self.append_idempotent(),
+            60..66 => self.advance(),
+            66..72 => self.retain(),
+            72..78 => self.compact(),
+            78..81 => self.delete_records(),
+            81..85 => self.roll(),
+            85..90 => self.checkpoint(),
+            90..92 => self.restart_cleanly(),
+            92..94 => self.kill(),
+            94..96 => self.cut_power(),
+            _ => self.look_up(),
+        }
+        self.check_bounds();
+        if self.dice.one_in(8) {
+            self.check_records();
+        }
+    }
+
+    /// Everything that can be checked, at the end of a run.
+    pub(crate) fn finish(&mut self) {
+        self.check_records();
+        self.restart_cleanly();
+        self.check_records();
+    }
+
+    // Appends.
+
+    fn draw_records(&self) -> Vec<Written> {
+        let count = 1 + self.dice.below(8);
+        let record = |_| {
+            let key = format!("key {}", self.dice.below(12)).into_bytes();
+            let has_key = self.config.cleanup.compact || self.dice.one_in(2);
+            let value = vec![b'v'; self.dice.index(80)];
+            Written {
+                key: has_key.then_some(key),
+                value: (!self.dice.one_in(5)).then_some(value),
+                timestamp: self.now().0 - self.dice.offset(HOUR_MS),
+                epoch: self.starts,
+            }
+        };
+        (0..count).map(record).collect()
+    }
+
+    fn build(&self, records: &[Written], producer: ProducerStamp) -> Vec<u8> {
+        let compression = self.dice.pick(&Compression::ALL);
+        let mut builder =
+            BatchBuilder::new(BatchOptions { compression, producer, ..BatchOptions::default() });
+        let header = [Header { key: b"header", value: Some(b"value") }];
+        for record in records {
+            let headers: &[Header<'_>] = if self.dice.one_in(4) { &header } else { &[] };
+            let (key, value) = (record.key.as_deref(), record.value.as_deref());
+            builder.append(TimestampMs(record.timestamp), key, value, headers).unwrap();
+        }
+        builder.build().unwrap()
+    }
+
+    fn append(&self, records: &[Written], producer: ProducerStamp) -> Result<Appended, AppendError> {
+        let mut bytes = self.build(records, producer);
+        let options = AppendOptions { origin: AppendOrigin::Client, now: self.now() };
+        self.log().append(&mut bytes, options)
+    }
+
+    /// Takes appended records into the oracle.
+    fn accept(&mut self, records: Vec<Written>, appended: &Appended) {
+        let base = self.oracle.end();
+        self.oracle.records.extend(records);
+        assert_eq!(appended.base_offset, Offset(base));
+        assert_eq!(appended.last_offset, Offset(self.oracle.end() - 1));
+        assert_eq!(appended.log_start_offset, Offset(self.oracle.log_start));
+        assert!(!appended.duplicate);
+        self.note(format!("append {base}..{}", self.oracle.end()));
+    }
+
+    fn append_plain(&mut self) {
+        let records = self.draw_records();
+        let appended = self.append(&records, ProducerStamp::NONE).unwrap();
+        self.accept(records, &appended);
+        if self.config.cleanup.compact && self.dice.one_in(10) {
+            let keyless = Written { key: None, ..self.draw_records().remove(0) };
+            let refused = self.append(&[keyless], ProducerStamp::NONE);
+            assert!(matches!(refused, Err(AppendError::Batch(_))), "{refused:?}");
+        }
+    }
+
+    fn append_idempotent(&mut self) {
+        let id = 1000 + self.dice.offset(3);
+        let last = self.oracle.remembered(id).last().copied();
+        match (last, self.dice.below(10)) {
+            (Some(_), 0..3) => self.retry(id),
+            (Some(last), 3) => self.append_with_gap(id, last),
+            (Some(last), 4) => self.append_fenced(id, last),
+            (Some(last), 5) => self.append_next(id, last.epoch + 1, 0),
+            (Some(last), _) => self.append_next(id, last.epoch, next_sequence(last.last_sequence)),
+            // Near the largest, so that sequences wrap.
+            (None, _) => self.append_next(id, 0, self.dice.pick(&[0, i32::MAX - 20])),
+        }
+    }
+
+    fn append_next(&mut self, id: i64, epoch: i16, first_sequence: i32) {
+        let records = self.draw_records();
+        let appended = self.append(&records, stamp(id, epoch, first_sequence)).unwrap();
+        let mut last_sequence = first_sequence;
+        for _ in 1..records.len() {
+            last_sequence = next_sequence(last_sequence);
+        }
+        self.accept(records, &appended);
+        self.oracle.producers.entry(id).or_default().push(Sent {
+            epoch,
+            first_sequence,
+            last_sequence,
+            base_offset: appended.base_offset.0,
+            last_offset: appended.last_offset.0,
+        });
+        self.note(format!("  by producer {id}, epoch {epoch}, sequences {first_sequence}..={last_sequence}"));
+    }
+
+    /// A retry of one of the last batches is answered with where that batch lies.
+    fn retry(&self, id: i64) {
+        let sent = self.dice.pick(self.oracle.remembered(id));
+        let count = usize::try_from(sent.last_offset - sent.base_offset + 1).unwrap();
+        let records: Vec<_> = self.draw_records().into_iter().cycle().take(count).collect();
+        let appended = self.append(&records, stamp(id, sent.epoch, sent.first_sequence)).unwrap();
+        assert!(appended.duplicate, "{sent:?}");
+        let found = (appended.base_offset.0, appended.last_offset.0, appended.bytes);
+        assert_eq!(found, (sent.base_offset, sent.last_offset, 0));
+    }
+
+    fn append_with_gap(&self, id: i64, last: Sent) {
+        let records = self.draw_records();
+        let gap = next_sequence(next_sequence(last.last_sequence));
+        let refused = self.append(&records, stamp(id, last.epoch, gap));
+        let is_gap = matches!(refused, Err(AppendError::Sequence(SequenceError::OutOfOrder { .. })));
+        assert!(is_gap, "{refused:?}");
+    }
+
+    fn append_fenced(&self, id: i64, last: Sent) {
+        if last.epoch == 0 {
+            return;
+        }
+        let refused = self.append(&self.draw_records(), stamp(id, last.epoch - 1, 0));
+        let is_fenced = matches!(refused, Err(AppendError::Sequence(SequenceError::InvalidEpoch { .. })));
+        assert!(is_fenced, "{refused:?}");
+    }
+
+    // Time and cleaning.
+
+    fn advance(&self) {
+        let ms = self.dice.pick(&[1, 60_000, 60 * 60 * 1000, 3 * 60 * 60 * 1000]);
+        self.sim.clock.advance(Duration::from_millis(ms));
+    }
+
+    fn retain(&mut self) {
+        if self.dice.one_in(2) {
+            self.checkpoint();
+        }
+        let log = self.log();
+        let before = self.oracle.log_start;
+        log.apply_retention(self.now(), Offset(self.oracle.end())).unwrap();
+        let after = log.log_start_offset().unwrap().0;
+        assert!((before..=self.oracle.end()).contains(&after), "{after}");
+        self.note(format!("retention, log start {after}"));
+        let horizon = self.now().0 - RETENTION_MS;
+        let is_old = |offset: i64| self.oracle.records[usize::try_from(offset).unwrap()].timestamp < horizon;
+        let gone: Vec<i64> = (before..after).filter(|offset| self.oracle.must_be_there(*offset)).collect();
+        let by_size = self.config.cleanup.delete && self.config.retention_bytes.is_some();
+        let by_time = self.config.cleanup.delete && self.config.retention_ms.is_some();
+        assert!(gone.is_empty() || by_size || by_time, "{gone:?} went without a policy");
+        if by_size && !by_time {
+            assert!(gone.is_empty() || log.size_bytes() >= RETENTION_BYTES, "{}", log.size_bytes());
+        }
+        if by_time && !by_size {
+            assert!(gone.iter().all(|offset| is_old(*offset)), "{gone:?} are too young");
+        }
+        self.oracle.log_start = after;
+        let left = self.read_all();
+        let is_covered = self.oracle.durable_end == self.oracle.end();
+        if is_covered && by_time && left.iter().all(|(offset, _)| is_old(*offset)) {
+            assert_eq!(left, [], "all of it had expired");
+        }
+    }
+
+    fn compact(&mut self) {
+        if !self.config.cleanup.compact {
+            return;
+        }
+        let log = self.log();
+        let (now, high_watermark) = (self.now(), Offset(self.oracle.end()));
+        let reached = log.cleanable(now, high_watermark).unwrap().first_uncleanable.0;
+        let buffer_bytes = self.dice.pick(&[24 * 8, 24 * 100]);
+        let cleaner = CleanerOptions { dedupe_buffer_bytes: buffer_bytes, load_factor: 0.9 };
+        let control = StopAfter(Cell::new(self.dice.pick(&[u64::MAX, u64::MAX, self.dice.below(60)])));
+        let outcome =
+            log.compact(CompactOptions { now, high_watermark, cleaner, control: &control }).unwrap();
+        let Some(outcome) = outcome else { return };
+        let is_complete = outcome.first_dirty.is_some();
+        let reached = outcome.first_dirty.map_or(reached, |offset| offset.0);
+        self.note(format!("compaction up to {reached}, complete: {is_complete}"));
+        self.oracle.compacted(reached, is_complete, now.0, DELETE_RETENTION_MS);
+        self.check_records();
+    }
+
+    fn delete_records(&mut self) {
+        let before = self.oracle.log_start + self.dice.offset(self.oracle.end() - self.oracle.log_start + 1);
+        let log = self.log();
+        assert_eq!(log.delete_records(Offset(before)).unwrap(), Offset(before));
+        assert!(log.delete_records(Offset(self.oracle.end() + 1)).is_err());
+        self.oracle.log_start = before;
+        self.note(format!("delete records before {before}"));
+    }
+
+    fn roll(&self) {
+        self.log().roll_if_due(self.now()).unwrap();
+    }
+
+    // Restarts.
+
+    fn checkpoint(&mut self) {
+        self.store().checkpoint().unwrap();
+        self.note("checkpoint");
+        self.oracle.durable_end = self.oracle.end();
+    }
+
+    fn restart_cleanly(&mut self) {
+        self.store.take().expect("the store is open").close().unwrap();
+        self.oracle.durable_end = self.oracle.end();
+        self.note("clean restart");
+        self.start();
+    }
+
+    /// The process dies: what was appended lies in the page cache.
+    fn kill(&mut self) {
+        self.sim.fs.kill();
+        self.store = None;
+        self.note("kill");
+        self.start();
+    }
+
+    /// The machine dies: the log may end anywhere above what a checkpoint has covered.
+    fn cut_power(&mut self) {
+        self.sim.fs.crash();
+        self.store = None;
+        self.start();
+        let end = self.log().log_end_offset().unwrap().0;
+        let possible = self.oracle.durable_end.max(self.oracle.log_start)..=self.oracle.end();
+        assert!(possible.contains(&end), "the log ends at {end}, possible is {possible:?}");
+        self.oracle.truncate(end);
+        if end == self.oracle.log_start {
+            self.forget_lost_batches();
+        }
+        self.note(format!("power cut, log end {end}"));
+    }
+
+    /// A log that ends at a log start that was moved past its durable end: the batches between may be lost, and
+    /// only the log can say from where on.
+    fn forget_lost_batches(&mut self) {
+        let views = self.log().active_producers().unwrap();
+        let durable_end = self.oracle.durable_end;
+        for (id, sent) in &mut self.oracle.producers {
+            let view = views.iter().find(|view| view.producer_id.0 == *id);
+            let known = view.map_or(-1, |view| view.last_offset.0);
+            sent.retain(|batch| batch.last_offset < durable_end || batch.last_offset <= known);
+        }
+    }
+
+    // Checks.
+
+    fn check_bounds(&self) {
+        let log = self.log();
+        assert_eq!(log.log_start_offset().unwrap(), Offset(self.oracle.log_start));
+        assert_eq!(log.log_end_offset().unwrap(), Offset(self.oracle.end()));
+    }
+
+    /// Reads from the log start to the end as a consumer does, in pieces of random size.
+    fn read_all(&self) -> Vec<(i64, Written)> {
+        let log = self.log();
+        let end = Offset(self.oracle.end());
+        let mut from = Offset(self.oracle.log_start);
+        let mut found = vec![];
+        while from < end {
+            let bytes_max = self.dice.index(3_000);
+            let slice = log.read(from, bytes_max, end, true).unwrap();
+            for chunk in &slice.chunks {
+                read_batches(&chunk.to_bytes().unwrap(), from, &mut found);
+            }
+            if slice.len == 0 {
+                break;
+            }
+            assert!(slice.next_offset > from, "{slice:?}");
+            from = slice.next_offset;
+        }
+        found
+    }
+
+    fn check_records(&self) {
+        let found = self.read_all();
+        let rises = found.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        assert!(rises, "offsets rise: {:?}", offsets(&found));
+        for (offset, record) in &found {
+            assert!(self.oracle.may_be_there(*offset), "{offset} was compacted away");
+            assert_eq!(*record, self.oracle.records[usize::try_from(*offset).unwrap()], "offset {offset}");
+        }
+        let present = offsets(&found);
+        let missing: Vec<_> = (self.oracle.log_start..self.oracle.end())
+            .filter(|offset| self.oracle.must_be_there(*offset) && present.binary_search(offset).is_err())
+            .collect();
+        assert_eq!(missing, [], "records are missing");
+        self.check_times(&found);
+        self.check_epochs();
+        self.check_producers();
+    }
+
+    fn check_times(&self, found: &[(i64, Written)]) {
+        let log = self.log();
+        for _ in 0..5 {
+            let timestamp = self.now().0 - self.dice.offset(10 * HOUR_MS);
+            let answer = log.offset_for_timestamp(TimestampMs(timestamp)).unwrap();
+            let expected = found.iter().find(|(_, record)| record.timestamp >= timestamp);
+            let expected = expected
+                .map(|(at, record)| (TimestampMs(record.timestamp), Offset(*at), LeaderEpoch(record.epoch)));
+            assert_eq!(answer, expected, "first record at or after {timestamp}");
+        }
+    }
+
+    fn check_epochs(&self) {
+        let log = self.log();
+        for (epoch, end) in self.oracle.epoch_ends() {
+            let answer = log.epoch_end_offset(LeaderEpoch(epoch)).unwrap();
+            assert_eq!(answer, (LeaderEpoch(epoch), Offset(end)));
+        }
+    }
+
+    fn check_producers(&self) {
+        let views = self.log().active_producers().unwrap();
+        let found: Vec<_> = views
+            .iter()
+            .map(|view| (view.producer_id.0, view.epoch.0, view.last_sequence, view.last_offset.0))
+            .collect();
+        let expected: Vec<_> = self
+            .oracle
+            .producers
+            .iter()
+            .filter_map(|(id, sent)| Some((id, sent.last()?)))
+            .map(|(id, last)| (*id, last.epoch, last.last_sequence, last.last_offset))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    /// Lookups that must fail or answer nothing.
+    fn look_up(&self) {
+        let log = self.log();
+        let end = self.oracle.end();
+        assert!(log.read(Offset(end + 1), 100, Offset(end), true).is_err());
+        assert!(log.read(Offset(self.oracle.log_start - 1), 100, Offset(end), true).is_err());
+        let at_end = log.read(Offset(end), 100, Offset(end), true).unwrap();
+        assert_eq!((at_end.len, at_end.next_offset), (0, Offset(end)));
+        let future = TimestampMs(self.now().0 + 1);
+        assert_eq!(log.offset_for_timestamp(future).unwrap(), None);
+    }
+}
+
+fn stamp(id: i64, epoch: i16, base_sequence: i32) -> ProducerStamp {
+    ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(epoch), base_sequence }
+}
+
+fn offsets(found: &[(i64, Written)]) -> Vec<i64> {
+    found.iter().map(|(offset, _)| *offset).collect()
+}
+
+/// Appends the records of whole batches that are at or above `from`.
+fn read_batches(bytes: &[u8], from: Offset, found: &mut Vec<(i64, Written)>) {
+    for batch in Batches::new(bytes) {
+        let batch = batch.unwrap().verify().unwrap();
+        for record in &batch.records().unwrap() {
+            let record = record.unwrap();
+            if record.offset >= from {
+                let written = Written {
+                    key: record.key.map(<[u8]>::to_vec),
+                    value: record.value.map(<[u8]>::to_vec),
+                    timestamp: record.timestamp.0,
+                    epoch: batch.leader_epoch().0,
+                };
+                found.push((record.offset.0, written));
+            }
+        }
+    }
+}
+
+/// Stops a run of compaction after a number of looks.
+struct StopAfter(Cell<u64>);
+
+impl CleanerControl for StopAfter {
+    fn on_io(&self, _bytes: u64) {}
+
+    fn is_stopped(&self) -> bool {
+        let left = self.0.get();
+        self.0.set(left.saturating_sub(1));
+        left == 0
+    }
+}
+
+impl Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("config", &self.config)
+            .field("starts", &self.starts)
+            .field("log_start", &self.oracle.log_start)
+            .field("end", &self.oracle.end())
+            .finish_non_exhaustive()
+    }
+}
