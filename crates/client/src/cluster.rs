@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::connection::{CallLimits, Connection, ConnectionOptions, ResponseFrame};
 use crate::error::ClientError;
+use crate::topic_partition::TopicPartition;
 
 /// Key type of a group in FindCoordinator.
 const KEY_TYPE_GROUP: i8 = 0;
@@ -25,6 +26,9 @@ const KEY_TYPE_GROUP: i8 = 0;
 const COORDINATOR_KEYS_SINCE: i16 = 4;
 /// First version of Metadata whose request says whether topics may be made.
 const AUTO_CREATE_SINCE: i16 = 4;
+
+/// How long a topic or partition that no server knows may still be on its way.
+const UNKNOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// How to reach a cluster, and how long to wait for it.
 #[derive(Clone, Debug)]
@@ -262,17 +266,31 @@ impl Cluster {
         lock(&self.known).topics.remove(name);
     }
 
-    /// The leader of a partition.
+    /// The leader of a partition. What has just been made may not be known to every server yet, so only after
+    /// `UNKNOWN_GRACE` a topic or partition counts as not there.
     pub(crate) async fn leader(&self, topic: &str, partition: i32) -> Result<NodeId, ClientError> {
-        let info = self.topic(topic, false).await?;
-        let found = usize::try_from(partition).ok().and_then(|index| info.partitions.get(index));
-        let code = match found {
-            Some(PartitionInfo { leader: Some(leader), .. }) => return Ok(*leader),
-            Some(_) => ErrorCode::LEADER_NOT_AVAILABLE,
-            None => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
-        };
-        self.forget_topic(topic);
-        Err(ClientError::Server { code, message: Some(format!("{topic}-{partition}")) })
+        let unknown_at = Instant::now() + UNKNOWN_GRACE;
+        loop {
+            let info = match self.topic(topic, false).await {
+                Ok(info) => Some(info),
+                Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => None,
+                Err(error) => return Err(error),
+            };
+            let index = usize::try_from(partition).ok();
+            match index.zip(info.as_ref()).and_then(|(index, info)| info.partitions.get(index)) {
+                Some(PartitionInfo { leader: Some(leader), .. }) => return Ok(*leader),
+                Some(_) => {
+                    self.forget_topic(topic);
+                    let message = Some(format!("{topic}-{partition}"));
+                    return Err(ClientError::Server { code: ErrorCode::LEADER_NOT_AVAILABLE, message });
+                }
+                None if Instant::now() >= unknown_at => {
+                    return Err(ClientError::UnknownPartition(TopicPartition::new(topic, partition)));
+                }
+                None => self.forget_topic(topic),
+            }
+            tokio::time::sleep(self.options.retry_backoff).await;
+        }
     }
 
     /// The coordinator of a group, waiting while it is being found.
@@ -356,6 +374,11 @@ impl Cluster {
         request: &R,
     ) -> Result<ResponseFrame, ClientError> {
         self.any_connection().await?.call(request, CallLimits::default()).await
+    }
+
+    /// The newest version of a request that both we and some server know.
+    pub(crate) async fn version_of_any(&self, api: ApiKey) -> Result<i16, ClientError> {
+        self.any_connection().await?.version_of(api)
     }
 
     async fn any_connection(&self) -> Result<Arc<Connection>, ClientError> {

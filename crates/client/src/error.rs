@@ -93,6 +93,9 @@ pub enum ClientError {
         /// What stood in the way at the last attempt; none if there was no attempt.
         last: Option<Arc<ClientError>>,
     },
+    /// There is no such topic, or it has fewer partitions.
+    #[error("there is no partition {0}")]
+    UnknownPartition(TopicPartition),
     /// There is no offset to begin with, and none may be chosen.
     #[error("{partition} has no position to read from: {reason}")]
     NoPosition {
@@ -136,6 +139,7 @@ impl ClientError {
             | Self::Unsupported { .. }
             | Self::Encode(_)
             | Self::Batch(_)
+            | Self::UnknownPartition(_)
             | Self::NoPosition { .. }
             | Self::Invalid(_) => ErrorKind::FixRequest,
         }
@@ -145,6 +149,7 @@ impl ClientError {
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Self::Server { code, .. } => Some(*code),
+            Self::UnknownPartition(_) => Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
             _ => None,
         }
     }

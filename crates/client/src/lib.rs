@@ -1,9 +1,10 @@
 //! A Kafka client: producer, consumer and admin, for Riverrun and for any other server of the protocol.
 //!
-//! Owns the connections ([`Cluster`]) and what is built on them: [`Producer`], [`Consumer`]. It speaks the
+//! Owns the connections ([`Cluster`]) and what is built on them: [`Producer`], [`Consumer`], [`Admin`]. It speaks the
 //! newest version of each request that both sides know, and says clearly what a server does not offer. It knows
 //! nothing of the server's inside.
 
+mod admin;
 mod cluster;
 mod connection;
 mod consumer;
@@ -14,6 +15,11 @@ mod producer;
 mod retry;
 mod topic_partition;
 
+pub use admin::{
+    ActiveProducer, Admin, ClusterDescription, ConfigChange, ConfigEntry, ConfigOperation, ConfigResource,
+    ConfigSource, ConfigSynonym, CreatedTopic, DescribedNode, GroupDescription, GroupListing, GroupMember,
+    LogDir, LogDirReplica, NewTopic, Results,
+};
 pub use cluster::{Cluster, ClusterOptions, Node, PartitionInfo, TopicInfo};
 pub use consumer::{
     Assignor, Consumer, ConsumerOptions, ConsumerRecord, GroupProtocol, OffsetReset, StartAt,
@@ -23,3 +29,7 @@ pub use error::ClientError;
 pub use list_offsets::{FoundOffset, Isolation, OffsetSpec};
 pub use producer::{Delivery, Producer, ProducerOptions, ProducerRecord, RecordMetadata};
 pub use topic_partition::TopicPartition;
+// What the options and errors above are made of.
+pub use riverrun_protocol::{ApiKey, ErrorCode};
+pub use riverrun_records::Compression;
+pub use riverrun_types::{Acks, ErrorKind};

@@ -135,7 +135,11 @@ impl Consumer {
                         Err(error) => {
                             state.starting = false;
                             state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
-                            result = result.and(report(error));
+                            // A group finds out by itself that a topic is gone, and takes it away.
+                            let gone = matches!(error, ClientError::UnknownPartition(_));
+                            if !(gone && self.membership.is_some()) {
+                                result = result.and(report(error));
+                            }
                         }
                     }
                 }

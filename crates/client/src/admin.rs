@@ -1,0 +1,133 @@
+//! The admin client: topics, configs, groups, offsets and what a cluster says about itself.
+//!
+//! Each call asks the servers that have the answer, tries again while an error may pass, and gives a result for
+//! every item, so that one item's error does not hide the others. Results are plain structs.
+
+mod cluster_info;
+mod configs;
+mod groups;
+mod offsets;
+mod producers;
+mod topics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_protocol::Request;
+use riverrun_types::NodeId;
+
+pub use self::cluster_info::{ClusterDescription, DescribedNode, LogDir, LogDirReplica};
+pub use self::configs::{
+    ConfigChange, ConfigEntry, ConfigOperation, ConfigResource, ConfigSource, ConfigSynonym,
+};
+pub use self::groups::{GroupDescription, GroupListing, GroupMember};
+pub use self::producers::ActiveProducer;
+pub use self::topics::{CreatedTopic, NewTopic};
+use crate::cluster::{Cluster, ClusterOptions, Lane};
+use crate::connection::{ResponseFrame, wire_ms};
+use crate::error::ClientError;
+use crate::retry::Retry;
+
+/// Asks and changes a cluster. Shared by reference or `Arc`: all of its methods take `&self`.
+///
+/// ```no_run
+/// use riverrun_client::{Admin, ClusterOptions, NewTopic};
+///
+/// # async fn example() -> Result<(), riverrun_client::ClientError> {
+/// let admin = Admin::new(ClusterOptions::new("localhost:9092")).await?;
+/// let topic = NewTopic { partitions: Some(6), ..NewTopic::named("clicks") };
+/// for (name, result) in admin.create_topics(vec![topic], false).await {
+///     println!("{name}: {} partitions", result?.partitions);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Admin {
+    cluster: Arc<Cluster>,
+}
+
+/// A result for each item of a call, by its name.
+pub type Results<K, T> = Vec<(K, Result<T, ClientError>)>;
+
+/// What an error of the whole call means for each item.
+fn all_failed<K, T>(items: impl IntoIterator<Item = K>, error: &ClientError) -> Results<K, T> {
+    items.into_iter().map(|item| (item, Err(error.clone()))).collect()
+}
+
+impl Admin {
+    /// Connects to the cluster. Fails if no server can be reached.
+    pub async fn new(options: ClusterOptions) -> Result<Self, ClientError> {
+        if options.in_flight_max == 0 {
+            return Err(ClientError::Invalid("in_flight_max is at least 1".to_owned()));
+        }
+        Ok(Self { cluster: Cluster::connect(options).await? })
+    }
+
+    /// The servers that it is connected to.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.cluster
+    }
+
+    fn retry(&self) -> Retry {
+        Retry::new(self.cluster.options())
+    }
+
+    /// How long a server may take for a change.
+    fn server_timeout(&self) -> Duration {
+        self.cluster.options().request_timeout
+    }
+
+    fn server_timeout_ms(&self) -> i32 {
+        wire_ms(self.server_timeout())
+    }
+
+    /// Asks the controller, again while it cannot be reached. `check` finds an error of the whole answer.
+    async fn ask_controller<'a, R: Request<'a>>(
+        &self,
+        request: &R,
+        check: impl Fn(&ResponseFrame) -> Result<(), ClientError>,
+    ) -> Result<ResponseFrame, ClientError> {
+        let retry = self.retry();
+        loop {
+            let answer = self.cluster.call_controller(request).await;
+            match answer.and_then(|frame| check(&frame).map(|()| frame)) {
+                Ok(frame) => return Ok(frame),
+                Err(error) => retry.pause_after(error).await?,
+            }
+            // The controller may be another by now; if this fails, the next attempt says why.
+            let _ = self.cluster.refresh(Some(&[]), false).await;
+        }
+    }
+
+    /// Asks any server, again while none can be reached.
+    async fn ask_any<'a, R: Request<'a>>(&self, request: &R) -> Result<ResponseFrame, ClientError> {
+        let retry = self.retry();
+        loop {
+            match self.cluster.call_any(request).await {
+                Ok(frame) => return Ok(frame),
+                Err(error) => retry.pause_after(error).await?,
+            }
+        }
+    }
+
+    /// Asks one server, again while it cannot be reached.
+    async fn ask_node<'a, R: Request<'a>>(
+        &self,
+        node: NodeId,
+        request: &R,
+    ) -> Result<ResponseFrame, ClientError> {
+        let retry = self.retry();
+        loop {
+            match self.cluster.call(node, Lane::Data, request).await {
+                Ok(frame) => return Ok(frame),
+                Err(error) => retry.pause_after(error).await?,
+            }
+        }
+    }
+
+    async fn known_nodes(&self) -> Result<Vec<NodeId>, ClientError> {
+        self.cluster.refresh(Some(&[]), false).await?;
+        Ok(self.cluster.nodes().into_iter().map(|node| node.id).collect())
+    }
+}

@@ -1,0 +1,188 @@
+//! Offsets: where partitions begin and end, what to drop from their beginning, and what groups have committed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
+use riverrun_protocol::offset_delete_request::{OffsetDeleteRequestPartition, OffsetDeleteRequestTopic};
+use riverrun_protocol::{ApiKey, DeleteRecordsRequest, ErrorCode, OffsetDeleteRequest};
+use riverrun_types::{ErrorKind, NodeId, Offset};
+
+use super::{Admin, Results, all_failed};
+use crate::cluster::Lane;
+use crate::connection::{CallLimits, ResponseFrame};
+use crate::coordinator::{CommittedOffset, MemberIdentity};
+use crate::error::ClientError;
+use crate::list_offsets::{FoundOffset, Isolation, OffsetSpec, list_offsets};
+use crate::topic_partition::{TopicPartition, by_topic};
+
+impl Admin {
+    /// Finds one offset of each partition; none if no record has such a timestamp.
+    pub async fn list_offsets(
+        &self,
+        wanted: Vec<(TopicPartition, OffsetSpec)>,
+        isolation: Isolation,
+    ) -> Results<TopicPartition, Option<FoundOffset>> {
+        list_offsets(&self.cluster, wanted, isolation).await
+    }
+
+    /// Deletes the records before an offset, -1 for all that there are, and answers where each partition begins then.
+    pub async fn delete_records(
+        &self,
+        before: &BTreeMap<TopicPartition, Offset>,
+    ) -> Results<TopicPartition, Offset> {
+        let mut results = Vec::with_capacity(before.len());
+        let mut leaders = HashMap::<NodeId, BTreeMap<TopicPartition, Offset>>::new();
+        for (partition, offset) in before {
+            match self.cluster.leader(&partition.topic, partition.partition).await {
+                Ok(leader) => drop(leaders.entry(leader).or_default().insert(partition.clone(), *offset)),
+                Err(error) => results.push((partition.clone(), Err(error))),
+            }
+        }
+        for (leader, before) in leaders {
+            match self.delete_records_at(leader, &before).await {
+                Ok(deleted) => results.extend(deleted),
+                Err(error) => {
+                    results.extend(before.into_keys().map(|partition| (partition, Err(error.clone()))));
+                }
+            }
+        }
+        results.sort_by(|(one, _), (other, _)| one.cmp(other));
+        results
+    }
+
+    async fn delete_records_at(
+        &self,
+        leader: NodeId,
+        before: &BTreeMap<TopicPartition, Offset>,
+    ) -> Result<Results<TopicPartition, Offset>, ClientError> {
+        let topics = by_topic(before).into_iter().map(|(name, partitions)| DeleteRecordsTopic {
+            name: name.into(),
+            partitions: partitions
+                .into_iter()
+                .map(|(partition_index, offset)| DeleteRecordsPartition { partition_index, offset: offset.0 })
+                .collect(),
+        });
+        let request = DeleteRecordsRequest { topics: topics.collect(), timeout_ms: self.server_timeout_ms() };
+        let frame = self.cluster.call_patiently(leader, Lane::Data, &request, self.server_timeout()).await?;
+        let answer = frame.decode::<DeleteRecordsRequest<'_>>()?;
+        let mut results = Vec::new();
+        for topic in &answer.topics {
+            for partition in &topic.partitions {
+                let name = TopicPartition::new(&*topic.name, partition.partition_index);
+                let result = ClientError::check(partition.error_code, None);
+                if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Retry) {
+                    self.cluster.forget_topic(&topic.name);
+                }
+                results.push((name, result.map(|()| Offset(partition.low_watermark))));
+            }
+        }
+        Ok(results)
+    }
+
+    /// What a group has committed.
+    pub async fn group_offsets(
+        &self,
+        group: &str,
+    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError> {
+        let coordinator = self.coordinator(group);
+        let retry = self.retry();
+        let found = loop {
+            match coordinator.committed(None).await {
+                Ok(found) => break found,
+                Err(error) => retry.pause_after(error).await?,
+            }
+        };
+        found.into_iter().map(|(partition, result)| Ok((partition, result?))).collect()
+    }
+
+    /// Sets what a group has committed. The group must have no members.
+    pub async fn alter_group_offsets(
+        &self,
+        group: &str,
+        offsets: &BTreeMap<TopicPartition, Offset>,
+    ) -> Results<TopicPartition, ()> {
+        if offsets.is_empty() {
+            return Vec::new();
+        }
+        let committed = |offset| CommittedOffset { offset, leader_epoch: None, metadata: String::new() };
+        let offsets = offsets.iter().map(|(name, offset)| (name.clone(), committed(*offset))).collect();
+        let coordinator = self.coordinator(group);
+        let retry = self.retry();
+        loop {
+            let results = match coordinator.commit(&MemberIdentity::none(), &offsets).await {
+                Ok(results) => results,
+                Err(error) => all_failed(offsets.keys().cloned(), &error),
+            };
+            let Some(error) = passing(&results) else { return results };
+            if retry.pause_after(error).await.is_err() {
+                return results;
+            }
+        }
+    }
+
+    /// Forgets what a group has committed. No member of the group may be subscribed to these topics.
+    pub async fn delete_group_offsets(
+        &self,
+        group: &str,
+        partitions: &[TopicPartition],
+    ) -> Results<TopicPartition, ()> {
+        match self.ask_delete_offsets(group, partitions).await {
+            Ok(results) => results,
+            Err(error) => all_failed(partitions.iter().cloned(), &error),
+        }
+    }
+
+    async fn ask_delete_offsets(
+        &self,
+        group: &str,
+        partitions: &[TopicPartition],
+    ) -> Result<Results<TopicPartition, ()>, ClientError> {
+        let coordinator = self.coordinator(group);
+        let retry = self.retry();
+        let topics = by_topic(partitions.iter().map(|partition| (partition, ())));
+        let topics = topics.into_iter().map(|(name, partitions)| OffsetDeleteRequestTopic {
+            name: name.into(),
+            partitions: partitions
+                .into_iter()
+                .map(|(partition_index, ())| OffsetDeleteRequestPartition { partition_index })
+                .collect(),
+        });
+        let request = OffsetDeleteRequest { group_id: group.into(), topics: topics.collect() };
+        loop {
+            let answer = coordinator.call(Lane::Data, &request, CallLimits::default()).await;
+            match answer.and_then(|frame| read_deleted(&frame)) {
+                Ok(results) => return Ok(results),
+                Err(error) => {
+                    coordinator.note(&error);
+                    retry.pause_after(error).await?;
+                }
+            }
+        }
+    }
+}
+
+/// An error that another attempt may get past.
+fn passing(results: &Results<TopicPartition, ()>) -> Option<ClientError> {
+    // A topic that does not exist is an answer here, though its code counts as one that may pass.
+    let passes = |error: &&ClientError| {
+        error.kind() == ErrorKind::Retry && error.code() != Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+    };
+    results.iter().filter_map(|(_, result)| result.as_ref().err()).find(passes).cloned()
+}
+
+fn read_deleted(frame: &ResponseFrame) -> Result<Results<TopicPartition, ()>, ClientError> {
+    let answer = frame.decode::<OffsetDeleteRequest<'_>>()?;
+    ClientError::check(answer.error_code, None)?;
+    let mut results = Vec::new();
+    for topic in &answer.topics {
+        results.extend(topic.partitions.iter().map(|partition| {
+            let name = TopicPartition::new(&*topic.name, partition.partition_index);
+            (name, ClientError::check(partition.error_code, None))
+        }));
+    }
+    if results.is_empty() {
+        let missing = "any partition".to_owned();
+        return Err(ClientError::Incomplete { api: ApiKey::OffsetDelete, missing });
+    }
+    Ok(results)
+}

@@ -1,0 +1,74 @@
+//! The idempotent producers that a partition remembers.
+
+use riverrun_protocol::describe_producers_request::TopicRequest;
+use riverrun_protocol::{ApiKey, DescribeProducersRequest};
+use riverrun_types::{ErrorKind, Offset, ProducerId, TimestampMs};
+
+use super::{Admin, Results};
+use crate::cluster::Lane;
+use crate::error::ClientError;
+use crate::topic_partition::TopicPartition;
+
+/// A producer that a partition remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActiveProducer {
+    /// Its id.
+    pub id: ProducerId,
+    /// Its epoch.
+    pub epoch: i32,
+    /// Sequence number of its last record.
+    pub last_sequence: i32,
+    /// Time of its last record.
+    pub last_timestamp: TimestampMs,
+    /// Where its open transaction begins.
+    pub transaction_start: Option<Offset>,
+}
+
+impl Admin {
+    /// The producers that these partitions remember.
+    pub async fn describe_producers(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Results<TopicPartition, Vec<ActiveProducer>> {
+        let mut results = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            results.push((partition.clone(), self.producers_of(partition).await));
+        }
+        results
+    }
+
+    async fn producers_of(&self, partition: &TopicPartition) -> Result<Vec<ActiveProducer>, ClientError> {
+        let retry = self.retry();
+        loop {
+            match self.ask_producers(partition).await {
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    self.cluster.forget_topic(&partition.topic);
+                    retry.pause_after(error).await?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn ask_producers(&self, partition: &TopicPartition) -> Result<Vec<ActiveProducer>, ClientError> {
+        let leader = self.cluster.leader(&partition.topic, partition.partition).await?;
+        let wanted =
+            TopicRequest { name: (&*partition.topic).into(), partition_indexes: vec![partition.partition] };
+        let request = DescribeProducersRequest { topics: vec![wanted] };
+        let frame = self.cluster.call(leader, Lane::Data, &request).await?;
+        let answer = frame.decode::<DescribeProducersRequest<'_>>()?;
+        let found = answer.topics.iter().flat_map(|topic| &topic.partitions).next().ok_or_else(|| {
+            ClientError::Incomplete { api: ApiKey::DescribeProducers, missing: partition.to_string() }
+        })?;
+        ClientError::check(found.error_code, found.error_message.as_deref())?;
+        let producers = found.active_producers.iter().map(|producer| ActiveProducer {
+            id: ProducerId(producer.producer_id),
+            epoch: producer.producer_epoch,
+            last_sequence: producer.last_sequence,
+            last_timestamp: TimestampMs(producer.last_timestamp),
+            transaction_start: (producer.current_txn_start_offset >= 0)
+                .then_some(Offset(producer.current_txn_start_offset)),
+        });
+        Ok(producers.collect())
+    }
+}
