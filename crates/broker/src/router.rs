@@ -2,7 +2,7 @@
 //!
 //! Owns the one table of API key to handler, and the answers to what is not a request: an unknown key, a version
 //! outside of the advertised range, a body that does not decode. Those close the connection, because a response
-//! in a version that the client did not ask for cannot be read by it; ApiVersions alone answers in version 0
+//! in a version that the client did not ask for cannot be read by it; `ApiVersions` alone answers in version 0
 //! with `UNSUPPORTED_VERSION`, which is how a newer client finds out (KIP-511).
 
 use std::pin::Pin;
@@ -143,10 +143,17 @@ pub(crate) fn respond_spliced(call: Call, response: &impl Encode, external: Vec<
     }
 }
 
+/// librdkafka, asking for all topics in a flexible version of Metadata, leaves three bytes of an array count that
+/// it had reserved. Kafka does not look behind a message, so nobody noticed: its clients need the same from us.
+const METADATA_LEFTOVER_BYTES: usize = 3;
+
 /// Decodes the body, which must end where the frame ends.
 pub(crate) fn decode<'a, R: Request<'a>>(call: Call, frame: &'a [u8]) -> Result<R, DecodeError> {
     let mut decoder = Decoder::new(&frame[call.body_at..]);
     let request = R::decode(&mut decoder, call.version)?;
+    if call.key == ApiKey::Metadata && decoder.remaining() == METADATA_LEFTOVER_BYTES {
+        return Ok(request);
+    }
     decoder.finish()?;
     Ok(request)
 }
@@ -209,4 +216,35 @@ handlers! {
 pub(crate) fn served_keys() -> impl Iterator<Item = ApiKey> {
     let served = |key: &ApiKey| matches!(key, ApiKey::Produce | ApiKey::Fetch) || ROUTED_KEYS.contains(key);
     ApiKey::ALL.iter().copied().filter(served)
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_protocol::{DescribeClusterRequest, MetadataRequest};
+
+    use super::*;
+
+    /// What librdkafka 2.16 sends behind the header: null topics, two flags and tags, then what it left behind.
+    const LIBRDKAFKA_ALL_TOPICS: &[u8] = &[0, 0, 0, 0, 1, 0, 0];
+
+    fn call(key: ApiKey, version: i16) -> Call {
+        Call { key, version, correlation_id: 1, body_at: 0 }
+    }
+
+    #[test]
+    fn librdkafka_asks_for_all_topics_with_three_bytes_too_many() {
+        let request: MetadataRequest<'_> = decode(call(ApiKey::Metadata, 13), LIBRDKAFKA_ALL_TOPICS).unwrap();
+        assert!(request.topics.is_none());
+    }
+
+    #[test]
+    fn any_other_leftover_is_refused() {
+        for leftover in [1, 2, 4] {
+            let bytes = [&[0; 4][..], &vec![0; leftover]].concat();
+            let refused = decode::<MetadataRequest<'_>>(call(ApiKey::Metadata, 13), &bytes);
+            assert_eq!(refused.unwrap_err(), DecodeError::TrailingBytes(leftover));
+        }
+        let refused = decode::<DescribeClusterRequest>(call(ApiKey::DescribeCluster, 0), &[0, 0, 0, 0, 0]);
+        assert_eq!(refused.unwrap_err(), DecodeError::TrailingBytes(3));
+    }
 }
