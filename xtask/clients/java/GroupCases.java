@@ -312,8 +312,9 @@ final class GroupCases {
             System.out.println("the classic member: " + (classic.failure() == null ? "let in" : classic.failure()));
             if (classic.failure() != null) {
                 Bench.fails("the classic member", InconsistentGroupProtocolException.class, classic::close);
+            } else {
+                classic.close();
             }
-            classic.close();
             Member.untilEven(PARTITIONS, modern);
         }
         same("each once", new HashSet<>(seen).size(), seen.size());

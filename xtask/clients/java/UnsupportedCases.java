@@ -13,9 +13,11 @@ import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.SecurityDisabledException;
+import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -31,9 +33,11 @@ final class UnsupportedCases {
         cases.add("access-lists", UnsupportedCases::accessLists);
     }
 
-    private static void refusedAtOnce(String what, Bench.Call call) {
+    private static void refusedAtOnce(String what, Class<? extends KafkaException> expected, Bench.Call call) {
         long begun = System.nanoTime();
-        Bench.fails(what, UnsupportedVersionException.class, call);
+        KafkaException refusal = Bench.fails(what, expected, call);
+        System.out.println(refusal);
+        that(what + " does not merely time out", !(refusal instanceof TimeoutException));
         that(what + " is refused at once", (System.nanoTime() - begun) / 1_000_000 < AT_ONCE_MS);
     }
 
@@ -41,7 +45,8 @@ final class UnsupportedCases {
         String topic = bench.topic("transactions", 1);
         try (KafkaProducer<byte[], byte[]> producer = bench.producer("transactional.id", bench.name("tx"))) {
             if (!bench.isKafka()) {
-                refusedAtOnce("a transactional producer", producer::initTransactions);
+                // The lookup of the coordinator comes first and is what is refused.
+                refusedAtOnce("a transactional producer", KafkaException.class, producer::initTransactions);
                 return;
             }
             producer.initTransactions();
@@ -65,7 +70,7 @@ final class UnsupportedCases {
                 new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(List.of(topic));
             if (!bench.isKafka()) {
-                refusedAtOnce("a share group", () -> {
+                refusedAtOnce("a share group", UnsupportedVersionException.class, () -> {
                     while (consumer.poll(Duration.ofMillis(100)).isEmpty()) {
                         Thread.sleep(10);
                     }
@@ -90,7 +95,8 @@ final class UnsupportedCases {
                 Bench.fails("access lists", SecurityDisabledException.class,
                         () -> admin.describeAcls(AclBindingFilter.ANY).values().get());
             } else {
-                refusedAtOnce("access lists", () -> admin.describeAcls(AclBindingFilter.ANY).values().get());
+                refusedAtOnce("access lists", UnsupportedVersionException.class,
+                        () -> admin.describeAcls(AclBindingFilter.ANY).values().get());
             }
         }
     }
