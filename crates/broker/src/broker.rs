@@ -29,6 +29,16 @@ pub(crate) enum TopicKey<'a> {
     Id(TopicId),
 }
 
+impl TopicKey<'_> {
+    /// The topic that is named.
+    pub(crate) fn find(self, image: &Image) -> Result<&Arc<Topic>, ErrorCode> {
+        match self {
+            Self::Name(name) => image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+            Self::Id(id) => image.topic_by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID),
+        }
+    }
+}
+
 /// Memory that requests and responses of all connections may hold.
 #[derive(Debug)]
 pub(crate) struct Budgets {
@@ -68,14 +78,6 @@ impl Broker {
         let named = |listener: &&Listener| *listener.name == *context.connection.listener;
         let advertised = self.advertised.get().and_then(|all| all.iter().find(named));
         advertised.map_or_else(Default::default, |listener| (listener.host.clone(), i32::from(listener.port)))
-    }
-
-    /// The topic that a request names.
-    pub(crate) fn topic<'i>(&self, image: &'i Image, key: TopicKey<'_>) -> Result<&'i Arc<Topic>, ErrorCode> {
-        match key {
-            TopicKey::Name(name) => image.topic(name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
-            TopicKey::Id(id) => image.topic_by_id(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID),
-        }
     }
 
     /// A live partition of a topic, opened at its first touch.

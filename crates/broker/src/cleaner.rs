@@ -58,6 +58,10 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
 
 /// A rate above all that a disk can do is none.
 fn rate(bytes_per_second: f64) -> Option<u64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "checked to be in range; parts of a byte do not matter"
+    )]
     (bytes_per_second < u64::MAX as f64).then(|| bytes_per_second.max(1.0) as u64)
 }
 

@@ -17,6 +17,17 @@ pub(crate) fn append_error(error: &AppendError) -> ErrorCode {
     }
 }
 
+/// The code for a group's records that could not be appended, in the words that group members know: look for the
+/// coordinator again, or give up.
+pub(crate) fn group_append_error(error: &AppendError) -> ErrorCode {
+    match append_error(error) {
+        ErrorCode::KAFKA_STORAGE_ERROR
+        | ErrorCode::NOT_LEADER_OR_FOLLOWER
+        | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => ErrorCode::NOT_COORDINATOR,
+        _ => ErrorCode::UNKNOWN_SERVER_ERROR,
+    }
+}
+
 fn batch_error(error: &BatchError) -> ErrorCode {
     match error {
         BatchError::Corrupt(_) => ErrorCode::CORRUPT_MESSAGE,

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 /// Bad frames and bad requests.
 pub(crate) static BAD_CLIENTS: LogLimit = LogLimit::new(Duration::from_secs(1));
+/// Connections above the bounds.
+pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_secs(1));
 
 /// At most one line each `interval`; says how many were left out since the last.
 #[derive(Debug)]

@@ -47,7 +47,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<Result<(), StopError>>>,
     /// Removed with the server.
-    _temporary: Option<TempDir>,
+    temporary: Option<TempDir>,
 }
 
 #[derive(Clone, Debug)]
@@ -87,9 +87,10 @@ impl ServerBuilder {
 
     /// Starts the server.
     pub fn start(mut self) -> Result<Server, StartError> {
-        let temporary = match self.has_data_dir {
-            true => None,
-            false => Some(TempDir::with_prefix("riverrun-").map_err(StartError::TemporaryDirectory)?),
+        let temporary = if self.has_data_dir {
+            None
+        } else {
+            Some(TempDir::with_prefix("riverrun-").map_err(StartError::TemporaryDirectory)?)
         };
         if let Some(directory) = &temporary {
             self = self.data_dir(directory.path())?;
@@ -98,7 +99,7 @@ impl ServerBuilder {
             self = self.set("listeners", "PLAINTEXT://127.0.0.1:0")?;
         }
         let mut server = Server::start(BrokerConfig::new(self.settings)?)?;
-        server._temporary = temporary;
+        server.temporary = temporary;
         Ok(server)
     }
 }
@@ -119,7 +120,7 @@ impl Server {
             .spawn(move || run(config, stopping, |outcome| ready.send(outcome).unwrap_or_default()))
             .map_err(StartError::Thread)?;
         let addresses = started.recv().map_err(|_| StartError::Died)??;
-        Ok(Self { addresses, durability, stop, thread: Some(thread), _temporary: None })
+        Ok(Self { addresses, durability, stop, thread: Some(thread), temporary: None })
     }
 
     /// `host:port` that Kafka clients take as `bootstrap.servers`.
@@ -171,7 +172,7 @@ impl fmt::Debug for Server {
 /// The server's thread: starts, reports, serves until told to stop, closes.
 fn run(
     config: BrokerConfig,
-    stopping: StopSignal,
+    mut stopping: StopSignal,
     report: impl FnOnce(Result<Addresses, StartError>),
 ) -> Result<(), StopError> {
     let (runtime, started) = match build(config, &stopping) {
@@ -184,7 +185,7 @@ fn run(
     let Started { broker, addresses, mut tasks } = started;
     report(Ok(addresses));
     runtime.block_on(async {
-        stopped(&mut stopping.clone()).await;
+        stopped(&mut stopping).await;
         let ended =
             tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
         if ended.is_err() {
@@ -213,7 +214,11 @@ fn build(
         .build()
         .map_err(StartError::Thread)?;
     let broker = open_broker(Env::real(), config)?;
-    let started = runtime.block_on(listen(broker, stopping))?;
+    let started = {
+        // Sockets are bound to the runtime that they are made in.
+        let _inside = runtime.enter();
+        listen(&broker, stopping)?
+    };
     Ok((runtime, started))
 }
 
@@ -221,10 +226,10 @@ fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-async fn listen(broker: Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartError> {
+fn listen(broker: &Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartError> {
     let config = Arc::clone(&broker.config);
-    let limits = listener_limits(&broker);
-    let router = Arc::new(Router::new(Arc::clone(&broker)));
+    let limits = listener_limits(broker);
+    let router = Arc::new(Router::new(Arc::clone(broker)));
     let counts = Arc::new(ConnectionCounts::default());
     let mut tasks = JoinSet::new();
     let mut bound = Vec::new();
@@ -255,10 +260,14 @@ async fn listen(broker: Arc<Broker>, stopping: &StopSignal) -> Result<Started, S
         tasks.spawn(listener.run(stopping.clone()));
     }
     if let Some(socket) = admin_socket {
-        tasks.spawn(admin::run(socket, Arc::clone(&broker), stopping.clone()));
+        tasks.spawn(admin::run(socket, Arc::clone(broker), stopping.clone()));
     }
-    upkeep::spawn(&broker, stopping, &mut tasks);
-    Ok(Started { broker, addresses: Addresses { bootstrap, listeners: bound, admin }, tasks })
+    upkeep::spawn(broker, stopping, &mut tasks);
+    Ok(Started {
+        broker: Arc::clone(broker),
+        addresses: Addresses { bootstrap, listeners: bound, admin },
+        tasks,
+    })
 }
 
 /// What clients are told: the configured address, with the port that was really bound where it was left open.

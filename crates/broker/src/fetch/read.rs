@@ -96,7 +96,7 @@ fn resolve(
         TopicRef::Name(name) => TopicKey::Name(name),
         TopicRef::Id(id) => TopicKey::Id(*id),
     };
-    let topic = broker.topic(image, key)?;
+    let topic = key.find(image)?;
     if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
         return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
     }

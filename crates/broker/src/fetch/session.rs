@@ -20,7 +20,7 @@ const EPOCH_FINAL: i32 = -1;
 /// Session id of "no session".
 pub(crate) const NO_SESSION: i32 = 0;
 /// A session unused for this long gives way to a new one when all slots are taken.
-const EVICTION_AGE: Duration = Duration::from_secs(120);
+const EVICTION_AGE: Duration = Duration::from_mins(2);
 
 /// How the request names a topic: by name up to version 12, by id from 13 on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -101,7 +101,9 @@ impl Session {
             sequence_of: HashMap::new(),
             next_sequence: 0,
         };
-        wanted.iter().for_each(|wanted| session.put(wanted.clone()));
+        for wanted in wanted {
+            session.put(wanted.clone());
+        }
         session
     }
 
@@ -167,13 +169,12 @@ impl SessionCache {
         if matches!(request.session_epoch, EPOCH_INITIAL | EPOCH_FINAL) {
             sessions.remove(&request.session_id);
             let wants_session = request.session_epoch == EPOCH_INITIAL && !request.wanted.is_empty();
-            let session_id = match wants_session {
-                true if make_room(&mut sessions, self.slots_max, now) => {
-                    let id = unused_id(&sessions, fresh_id);
-                    sessions.insert(id, Session::new(by_id, now, &request.wanted));
-                    id
-                }
-                _ => NO_SESSION,
+            let session_id = if wants_session && make_room(&mut sessions, self.slots_max, now) {
+                let id = unused_id(&sessions, fresh_id);
+                sessions.insert(id, Session::new(by_id, now, &request.wanted));
+                id
+            } else {
+                NO_SESSION
             };
             return Ok(Plan { session_id, incremental: false, wanted: request.wanted });
         }
@@ -240,7 +241,7 @@ fn make_room(sessions: &mut HashMap<i32, Session>, slots_max: usize, now: Durati
 }
 
 fn unused_id(sessions: &HashMap<i32, Session>, fresh: u64) -> i32 {
-    let mut id = (fresh as i32) & i32::MAX;
+    let mut id = i32::try_from(fresh & 0x7fff_ffff).unwrap_or(i32::MAX);
     while id == NO_SESSION || sessions.contains_key(&id) {
         id = id.wrapping_add(1) & i32::MAX;
     }

@@ -1,8 +1,9 @@
 //! Loading a shard: its partition's records are replayed from the beginning.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use riverrun_coordinator::{GroupConfig, Shard};
+use riverrun_coordinator::{GroupConfig, Shard, Step};
 use riverrun_log::{LogError, ReadError};
 use riverrun_protocol::ErrorCode;
 use riverrun_records::{BatchError, Batches};
@@ -10,7 +11,7 @@ use riverrun_types::Offset;
 
 use super::Loaded;
 use crate::broker::Broker;
-use crate::metadata::OFFSETS_TOPIC;
+use crate::metadata::{Image, OFFSETS_TOPIC};
 use crate::partitions::Partition;
 
 /// Bytes that are read at a time.
@@ -28,6 +29,18 @@ pub(super) fn load(broker: &Arc<Broker>, index: usize, config: GroupConfig) -> R
         ErrorCode::COORDINATOR_NOT_AVAILABLE
     })?;
     Ok(Loaded { shard, partition })
+}
+
+/// Drops offsets of topics that do not exist any more.
+pub(super) fn forget_missing_topics(shard: &mut Shard, image: &Image) -> Step {
+    let committed = shard.committed_offsets().map(|(_, topic, ..)| topic);
+    let missing: BTreeSet<String> =
+        committed.filter(|topic| image.topic(topic).is_none()).map(str::to_owned).collect();
+    if missing.is_empty() {
+        return Step::default();
+    }
+    let names: Vec<&str> = missing.iter().map(String::as_str).collect();
+    shard.on_topics_deleted(&names)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,8 +66,9 @@ fn replay(partition: &Partition, shard: &mut Shard) -> Result<(), LoadError> {
         for chunk in &slice.chunks {
             let bytes = chunk.to_bytes()?;
             for batch in Batches::new(&bytes) {
-                let batch =
-                    batch.and_then(|batch| batch.verify()).map_err(|error| LoadError::Batch(next, error))?;
+                let batch = batch
+                    .and_then(riverrun_records::UnverifiedBatch::verify)
+                    .map_err(|error| LoadError::Batch(next, error))?;
                 replay_batch(shard, &batch).map_err(|error| LoadError::Batch(batch.base_offset(), error))?;
                 next = batch.last_offset().next();
             }

@@ -154,9 +154,9 @@ impl Groups {
         if broker.metadata.image().topic(OFFSETS_TOPIC).is_none() {
             return Ok(seen);
         }
-        for index in 0..self.open_slots(broker)?.len() {
-            self.load(broker, index).await?;
-            let state = self.slots()?[index].state.lock();
+        self.load_all(broker).await?;
+        for slot in self.slots()? {
+            let state = slot.state.lock();
             seen.extend(state.as_ref().map(|loaded| look(&loaded.shard)));
         }
         Ok(seen)
@@ -217,9 +217,24 @@ impl Groups {
         let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config))
             .await
             .map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)??;
-        *slot.state.lock() = Some(loaded);
-        // Whatever the members' sessions and the clean-up after the load ask for.
-        self.step(broker, index, Shard::on_loaded)
+        // Under one lock, so that no request meets a shard whose sessions have not begun.
+        let mut state = slot.state.lock();
+        *state = Some(loaded);
+        self.step_on(broker, index, &mut state, Shard::on_loaded)?;
+        // A crash may have come between a topic's deletion and that of its offsets.
+        let image = broker.metadata.image();
+        self.step_on(broker, index, &mut state, |shard, _| load::forget_missing_topics(shard, &image))
+    }
+
+    /// Loads every shard, so that offsets expire and lag is shown whether or not anybody asks for a group.
+    pub(crate) async fn load_all(&self, broker: &Arc<Broker>) -> Result<(), ErrorCode> {
+        if broker.metadata.image().topic(OFFSETS_TOPIC).is_none() {
+            return Ok(());
+        }
+        for index in 0..self.open_slots(broker)?.len() {
+            self.load(broker, index).await?;
+        }
+        Ok(())
     }
 
     /// One step of a shard: state changes, records go to the log, replies go out, and the timer learns of the next
@@ -230,15 +245,25 @@ impl Groups {
         index: usize,
         run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
     ) -> Result<(), ErrorCode> {
-        let now = broker.env.clock.wall();
         let mut state = self.slots()?[index].state.lock();
+        self.step_on(broker, index, &mut state, run)
+    }
+
+    fn step_on(
+        &self,
+        broker: &Broker,
+        index: usize,
+        state: &mut Option<Loaded>,
+        run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
+    ) -> Result<(), ErrorCode> {
+        let now = broker.env.clock.wall();
         let loaded = state.as_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, now);
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, now) {
             tracing::error!(shard = index, %error, "group records cannot be appended; the shard is loaded again");
             *state = None;
             self.waiting.lock().retain(|_, waiting| waiting.shard != index);
-            return Err(crate::error::append_error(&error));
+            return Err(crate::error::group_append_error(&error));
         }
         if let Some(deadline) = loaded.shard.next_deadline() {
             self.timer.set(deadline);

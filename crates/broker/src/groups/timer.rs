@@ -47,8 +47,13 @@ impl Alarm {
     }
 }
 
-/// Serves the deadlines of all shards until `stop` turns true.
+/// Loads all shards, then serves their deadlines until `stop` turns true.
 pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
+    tokio::select! {
+        () = stopped(&mut stop) => return,
+        // What cannot be loaded has been logged, and is tried again when somebody asks for it.
+        _ = broker.groups.load_all(&broker) => {}
+    }
     loop {
         tokio::select! {
             () = stopped(&mut stop) => return,
@@ -62,7 +67,7 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
             match deadline {
                 Some(deadline) if deadline <= now => {
                     // A failed append is logged where it happens, and the shard is loaded at the next request.
-                    let _ = broker.groups.step(&broker, index, |shard, now| shard.expire(now));
+                    let _ = broker.groups.step(&broker, index, riverrun_coordinator::Shard::expire);
                 }
                 Some(deadline) => broker.groups.timer.set(deadline),
                 None => {}

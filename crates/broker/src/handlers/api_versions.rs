@@ -1,4 +1,4 @@
-//! ApiVersions (key 18), versions 0 to 4.
+//! `ApiVersions` (key 18), versions 0 to 4.
 //!
 //! Advertises every request that this server answers, in the versions of Kafka 4.3. The response's header is
 //! always version 0, and a version that we do not know is answered with error 35 in the body of version 0, so
@@ -41,12 +41,7 @@ pub(crate) fn unsupported() -> ApiVersionsResponse<'static> {
 
 fn range(key: ApiKey) -> ApiVersion {
     let versions = key.versions();
-    ApiVersion {
-        api_key: key as i16,
-        min_version: *versions.start(),
-        max_version: *versions.end(),
-        ..Default::default()
-    }
+    ApiVersion { api_key: key as i16, min_version: *versions.start(), max_version: *versions.end() }
 }
 
 /// Letters, digits, `-` and `.`, the first and last a letter or digit (KIP-511).

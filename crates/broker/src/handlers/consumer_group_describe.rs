@@ -1,4 +1,4 @@
-//! ConsumerGroupDescribe (key 69), versions 0 to 1: KIP-848 groups with their members and assignments.
+//! `ConsumerGroupDescribe` (key 69), versions 0 to 1: KIP-848 groups with their members and assignments.
 //!
 //! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
 

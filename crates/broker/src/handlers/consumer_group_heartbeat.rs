@@ -1,4 +1,4 @@
-//! ConsumerGroupHeartbeat (key 68), versions 0 to 1: membership of a KIP-848 group, and its assignment, which this
+//! `ConsumerGroupHeartbeat` (key 68), versions 0 to 1: membership of a KIP-848 group, and its assignment, which this
 //! server computes.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! DeleteGroups (key 42), versions 0 to 2: removes groups that have no members, with their offsets (KIP-229).
+//! `DeleteGroups` (key 42), versions 0 to 2: removes groups that have no members, with their offsets (KIP-229).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! DeleteRecords (key 21), versions 0 to 2: moves a partition's log start up to an offset (KIP-107). -1 means the
+//! `DeleteRecords` (key 21), versions 0 to 2: moves a partition's log start up to an offset (KIP-107). -1 means the
 //! high watermark. The new start is durable when it is answered. Refused for topics that are only compacted.
 
 use std::sync::Arc;
@@ -38,9 +38,10 @@ async fn delete_topic(
 ) -> DeleteRecordsTopicResult<'static> {
     let mut partitions = Vec::with_capacity(topic.partitions.len());
     for asked in &topic.partitions {
-        let deleted = match context.authorize(Operation::Delete, Resource::Topic(&topic.name)) {
-            true => delete(broker, image, &topic.name, asked).await,
-            false => Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED),
+        let deleted = if context.authorize(Operation::Delete, Resource::Topic(&topic.name)) {
+            delete(broker, image, &topic.name, asked).await
+        } else {
+            Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED)
         };
         partitions.push(DeleteRecordsPartitionResult {
             partition_index: asked.partition_index,
@@ -57,7 +58,7 @@ async fn delete(
     name: &str,
     asked: &DeleteRecordsPartition,
 ) -> Result<Offset, ErrorCode> {
-    let topic = broker.topic(image, TopicKey::Name(name))?;
+    let topic = TopicKey::Name(name).find(image)?;
     let partition = broker.partition(topic, asked.partition_index)?;
     if !partition.log.config().cleanup.delete {
         return Err(ErrorCode::POLICY_VIOLATION);

@@ -1,4 +1,4 @@
-//! DescribeGroups (key 15), versions 0 to 6: groups of the classic protocol with their members.
+//! `DescribeGroups` (key 15), versions 0 to 6: groups of the classic protocol with their members.
 //!
 //! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
 

@@ -1,4 +1,4 @@
-//! DescribeProducers (key 61), version 0: the idempotent producers that a partition remembers (KIP-664).
+//! `DescribeProducers` (key 61), version 0: the idempotent producers that a partition remembers (KIP-664).
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn describe_topic(
         if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
-        let found = broker.topic(image, TopicKey::Name(&topic.name))?;
+        let found = TopicKey::Name(&topic.name).find(image)?;
         let partition = broker.partition(found, index)?;
         partition.log.active_producers().map_err(|trouble| error::log_error(&trouble))
     };

@@ -1,7 +1,7 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
 //! Returns whole batches from segment files, within the request's and each partition's byte limits; the first
-//! batch is returned whole even above them (KIP-74). Waits up to max_wait_ms for min_bytes. Incremental sessions
+//! batch is returned whole even above them (KIP-74). Waits up to `max_wait_ms` for `min_bytes`. Incremental sessions
 //! (KIP-227), topic ids from version 13 on (KIP-516), leader epochs (KIP-320, KIP-595). `read_committed` is
 //! accepted: without transactions the last stable offset is the high watermark and nothing is aborted. A request
 //! that claims to come from a replica is refused, because this server has none.

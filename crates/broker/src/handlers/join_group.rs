@@ -1,11 +1,11 @@
-//! JoinGroup (key 11), versions 0 to 9: a member asks into a group of the classic protocol.
+//! `JoinGroup` (key 11), versions 0 to 9: a member asks into a group of the classic protocol.
 //!
 //! Waits until the group's rebalance is over. Static members (KIP-345), member ids that are given before joining
 //! (KIP-394), reasons (KIP-800), skipped assignments (KIP-814).
 
 use std::sync::Arc;
 
-use riverrun_coordinator::GroupResponse;
+use riverrun_coordinator::{GroupResponse, refuse_join_group};
 use riverrun_protocol::{ErrorCode, JoinGroupRequest, JoinGroupResponse};
 
 use crate::broker::Broker;
@@ -18,7 +18,7 @@ pub(crate) async fn handle(
     version: i16,
 ) -> JoinGroupResponse<'static> {
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
-        return refused(&request, ErrorCode::GROUP_AUTHORIZATION_FAILED);
+        return refuse_join_group(&request, version, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let group = &*request.group_id;
     let handled = broker
@@ -26,17 +26,7 @@ pub(crate) async fn handle(
         .request(broker, context, version, group, |shard, context| shard.join_group(context, &request));
     match handled.await {
         Ok(GroupResponse::JoinGroup(response)) => response,
-        Ok(_) => refused(&request, ErrorCode::UNKNOWN_SERVER_ERROR),
-        Err(code) => refused(&request, code),
-    }
-}
-
-fn refused(request: &JoinGroupRequest<'_>, code: ErrorCode) -> JoinGroupResponse<'static> {
-    JoinGroupResponse {
-        error_code: code.0,
-        generation_id: -1,
-        protocol_name: Some("".into()),
-        member_id: request.member_id.to_string().into(),
-        ..Default::default()
+        Ok(_) => refuse_join_group(&request, version, ErrorCode::UNKNOWN_SERVER_ERROR),
+        Err(code) => refuse_join_group(&request, version, code),
     }
 }

@@ -1,4 +1,4 @@
-//! LeaveGroup (key 13), versions 0 to 5: members leave a classic group, or an admin removes them (KIP-345).
+//! `LeaveGroup` (key 13), versions 0 to 5: members leave a classic group, or an admin removes them (KIP-345).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! ListGroups (key 16), versions 0 to 5: all groups, filtered by state (KIP-518) and type (KIP-848).
+//! `ListGroups` (key 16), versions 0 to 5: all groups, filtered by state (KIP-518) and type (KIP-848).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! ListOffsets (key 2), versions 1 to 11: offsets by time, and the ends of partitions.
+//! `ListOffsets` (key 2), versions 1 to 11: offsets by time, and the ends of partitions.
 //!
 //! Timestamps with a meaning of their own: -1 the latest, -2 the earliest, -3 the record with the largest timestamp
 //! (KIP-734), -4 the earliest on this disk (KIP-405), -5 the latest in remote storage and -6 the earliest that waits
@@ -81,7 +81,7 @@ fn list_topic(
         if !allowed {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
-        let found = broker.topic(image, TopicKey::Name(&topic.name))?;
+        let found = TopicKey::Name(&topic.name).find(image)?;
         broker.check_epoch(LeaderEpoch(asked.current_leader_epoch))?;
         find(&*broker.partition(found, asked.partition_index)?, asked.timestamp)
     };

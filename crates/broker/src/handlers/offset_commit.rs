@@ -1,12 +1,10 @@
-//! OffsetCommit (key 8), versions 2 to 10: a member, or a client without membership, notes how far it has come.
+//! `OffsetCommit` (key 8), versions 2 to 10: a member, or a client without membership, notes how far it has come.
 //!
 //! Topics are named up to version 9 and identified from 10 on (KIP-848). Answered when the offsets are in the log.
 
 use std::sync::Arc;
 
-use riverrun_coordinator::GroupResponse;
-use riverrun_protocol::offset_commit_request::OffsetCommitRequestTopic;
-use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use riverrun_coordinator::{GroupResponse, refuse_offset_commit};
 use riverrun_protocol::{ErrorCode, OffsetCommitRequest, OffsetCommitResponse};
 
 use crate::broker::Broker;
@@ -20,7 +18,7 @@ pub(crate) async fn handle(
     version: i16,
 ) -> OffsetCommitResponse<'static> {
     if !context.authorize(Operation::Read, Resource::Group(&request.group_id)) {
-        return refused(&request, ErrorCode::GROUP_AUTHORIZATION_FAILED);
+        return refuse_offset_commit(&request, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let topics = groups::topics(&broker.metadata.image());
     let group = &*request.group_id;
@@ -29,24 +27,7 @@ pub(crate) async fn handle(
     });
     match handled.await {
         Ok(GroupResponse::OffsetCommit(response)) => response,
-        Ok(_) => refused(&request, ErrorCode::UNKNOWN_SERVER_ERROR),
-        Err(code) => refused(&request, code),
-    }
-}
-
-fn refused(request: &OffsetCommitRequest<'_>, code: ErrorCode) -> OffsetCommitResponse<'static> {
-    let topics = request.topics.iter().map(|topic| refused_topic(topic, code)).collect();
-    OffsetCommitResponse { topics, ..Default::default() }
-}
-
-fn refused_topic(
-    topic: &OffsetCommitRequestTopic<'_>,
-    code: ErrorCode,
-) -> OffsetCommitResponseTopic<'static> {
-    let partition = |index| OffsetCommitResponsePartition { partition_index: index, error_code: code.0 };
-    OffsetCommitResponseTopic {
-        name: topic.name.to_string().into(),
-        topic_id: topic.topic_id,
-        partitions: topic.partitions.iter().map(|asked| partition(asked.partition_index)).collect(),
+        Ok(_) => refuse_offset_commit(&request, ErrorCode::UNKNOWN_SERVER_ERROR),
+        Err(code) => refuse_offset_commit(&request, code),
     }
 }

@@ -1,4 +1,4 @@
-//! OffsetDelete (key 47), version 0: removes committed offsets of topics that the group does not read (KIP-496).
+//! `OffsetDelete` (key 47), version 0: removes committed offsets of topics that the group does not read (KIP-496).
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! OffsetFetch (key 9), versions 1 to 10: how far groups have come.
+//! `OffsetFetch` (key 9), versions 1 to 10: how far groups have come.
 //!
 //! Several groups from version 8 on (KIP-709), member epochs from 9 (KIP-848), topic ids from 10. `require_stable`
 //! is accepted: without transactions every offset is stable.
 
 use std::sync::Arc;
 
-use riverrun_coordinator::{offset_fetch_groups, offset_fetch_response};
+use riverrun_coordinator::{offset_fetch_groups, offset_fetch_response, refuse_offset_fetch};
 use riverrun_protocol::offset_fetch_request::OffsetFetchRequestGroup;
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
 use riverrun_protocol::{ErrorCode, OffsetFetchRequest, OffsetFetchResponse};
@@ -34,18 +34,10 @@ async fn fetch(
     version: i16,
 ) -> OffsetFetchResponseGroup<'static> {
     if !context.authorize(Operation::Describe, Resource::Group(&group.group_id)) {
-        return refused(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
+        return refuse_offset_fetch(group, ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let topics = groups::topics(&broker.metadata.image());
     let fetched =
         broker.groups.read(broker, &group.group_id, |shard| shard.offset_fetch(group, version, &topics));
-    fetched.await.unwrap_or_else(|code| refused(group, code))
-}
-
-fn refused(group: &OffsetFetchRequestGroup<'_>, code: ErrorCode) -> OffsetFetchResponseGroup<'static> {
-    OffsetFetchResponseGroup {
-        group_id: group.group_id.to_string().into(),
-        error_code: code.0,
-        ..Default::default()
-    }
+    fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, code))
 }

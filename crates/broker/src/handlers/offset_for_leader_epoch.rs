@@ -1,4 +1,4 @@
-//! OffsetForLeaderEpoch (key 23), versions 2 to 4: where an epoch ended, so that a client notices that records it
+//! `OffsetForLeaderEpoch` (key 23), versions 2 to 4: where an epoch ended, so that a client notices that records it
 //! has read are gone (KIP-101, KIP-320).
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn end_topic(
         if !context.authorize(Operation::Describe, Resource::Topic(&topic.topic)) {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
-        let found = broker.topic(image, TopicKey::Name(&topic.topic))?;
+        let found = TopicKey::Name(&topic.topic).find(image)?;
         broker.check_epoch(LeaderEpoch(asked.current_leader_epoch))?;
         let partition = broker.partition(found, asked.partition)?;
         let end = partition.log.epoch_end_offset(LeaderEpoch(asked.leader_epoch));

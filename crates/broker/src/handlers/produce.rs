@@ -141,7 +141,7 @@ fn plan_topic(
         TOPIC_IDS_SINCE.. => TopicKey::Id(data.topic_id),
         _ => TopicKey::Name(&data.name),
     };
-    let topic = broker.topic(image, key).and_then(|topic| {
+    let topic = key.find(image).and_then(|topic| {
         let allowed = context.authorize(Operation::Write, Resource::Topic(&topic.name));
         if allowed { Ok(topic) } else { Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED) }
     });

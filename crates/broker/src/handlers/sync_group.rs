@@ -1,4 +1,4 @@
-//! SyncGroup (key 14), versions 0 to 5: the leader hands in the assignment, and every member receives its part.
+//! `SyncGroup` (key 14), versions 0 to 5: the leader hands in the assignment, and every member receives its part.
 
 use std::sync::Arc;
 

@@ -64,6 +64,14 @@ impl Collector for PartitionCollector {
         )?;
         let starts = series(|partition| partition.log.known_range().0.0);
         put(&mut encoder, "log_start_offset", "First offset of a partition that can be read", None, &starts)?;
+        let levels = series(|partition| i64::from(partition.level().number()));
+        put(
+            &mut encoder,
+            "durability_level",
+            "What acked records of a partition survive, from 1 (replicated and synced) to 4 (in the page cache)",
+            None,
+            &levels,
+        )?;
         let lag = group_lag(&broker, &image);
         put(&mut encoder, "group_lag", "Records that a group has not committed yet", None, &lag)?;
         let held = |bytes: usize| vec![(Vec::new(), i64::try_from(bytes).unwrap_or(i64::MAX))];
@@ -92,9 +100,12 @@ fn put(
     Ok(())
 }
 
+/// Group, topic and the offset that was committed.
+type Commit = (String, String, Offset);
+
 /// High watermark less committed offset, for the groups whose shards are loaded.
 fn group_lag(broker: &Broker, image: &Image) -> Series {
-    let mut committed: HashMap<(TopicId, i32), Vec<(String, String, Offset)>> = HashMap::new();
+    let mut committed: HashMap<(TopicId, i32), Vec<Commit>> = HashMap::new();
     broker.groups.peek_loaded(|shard| {
         for (group, topic, index, offset) in shard.committed_offsets() {
             let Some(found) = image.topic(topic) else { continue };

@@ -8,6 +8,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ use crate::metrics::TrafficMetrics;
 
 /// Unsent response bytes of one connection after which it starts no further request.
 const UNSENT_BYTES_MAX: usize = 1024 * 1024;
-/// How often deadlines are looked at, and the age at which an unused read buffer is given back.
+/// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
+/// back.
 const TICK: Duration = Duration::from_secs(2);
 
 /// What a connection needs from its server.
@@ -61,6 +63,14 @@ pub(crate) enum Closed {
     Io(#[from] io::Error),
 }
 
+impl ConnectionLimits {
+    /// How often deadlines are looked at: a time-out is late by a quarter at most.
+    fn tick(&self) -> Duration {
+        let shortest = self.frame_time_max.min(self.idle_time_max);
+        (shortest / 4).clamp(Duration::from_millis(1), TICK)
+    }
+}
+
 type Response = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// Turns a frame into the future of its outcome.
@@ -69,7 +79,8 @@ pub(crate) trait Dispatch: Send + Sync {
 }
 
 /// Invariants: responses leave in the order in which their requests came; `waiting` is at most
-/// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived.
+/// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived and more is read;
+/// `ready_bytes` is the memory of the responses in `waiting` that are ready before their turn.
 pub(crate) struct Connection<'a, D> {
     stream: TcpStream,
     info: Arc<ConnectionInfo>,
@@ -79,12 +90,31 @@ pub(crate) struct Connection<'a, D> {
     frames: FrameBuffer,
     large_frame: Option<Charge>,
     waiting: FuturesOrdered<Response>,
+    ready_bytes: Arc<AtomicUsize>,
     outbox: Outbox,
     frame_since: Option<Instant>,
     active_at: Instant,
 }
 
-/// What [`Connection::wait`] saw.
+/// Charges a response that is ready before its turn, so that a parked request at the head does not let others pile
+/// up behind it.
+struct Weigher {
+    budget: Arc<MemoryBudget>,
+    ready: Arc<AtomicUsize>,
+}
+
+impl Weigher {
+    fn weigh(&self, mut outcome: Outcome) -> Outcome {
+        if let Outcome::Respond(frame) = &mut outcome {
+            let bytes = frame.memory_bytes();
+            frame.charge = Some(self.budget.force_charge(bytes));
+            self.ready.fetch_add(bytes, Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
+/// What [`Connection::serve`] saw.
 enum Event {
     Readable,
     Answered(Outcome),
@@ -108,6 +138,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             traffic,
             large_frame: None,
             waiting: FuturesOrdered::new(),
+            ready_bytes: Arc::default(),
             outbox: Outbox::default(),
             frame_since: None,
             active_at: Instant::now(),
@@ -116,7 +147,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Serves until the client closes (`Ok`) or the connection has to be closed. Safe to drop at any await.
     pub(crate) async fn serve(mut self) -> Result<(), Closed> {
-        let mut tick = interval_at(Instant::now() + TICK, TICK);
+        let period = self.limits.tick();
+        let mut tick = interval_at(Instant::now() + period, period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let stalled = self.start_requests().await?;
@@ -135,14 +167,14 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Event::Answered(outcome) => self.settle(outcome)?,
                 Event::Readable if self.read()? => {}
                 Event::Readable => return Ok(()),
-                Event::Tick => self.check_deadlines()?,
+                Event::Tick => self.check_deadlines(may_read)?,
             }
         }
     }
 
     /// Starts the requests that have arrived whole. True if some are left because too much is unanswered.
     async fn start_requests(&mut self) -> Result<bool, Closed> {
-        while self.waiting.len() < self.limits.requests_max && self.outbox.len() < UNSENT_BYTES_MAX {
+        while self.waiting.len() < self.limits.requests_max && self.unsent_bytes() < UNSENT_BYTES_MAX {
             let Some(bytes) = self.frames.whole_frame_bytes()? else {
                 self.note_progress();
                 return Ok(false);
@@ -158,14 +190,24 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         Ok(true)
     }
 
+    /// Bytes of responses that wait for the socket or for those before them.
+    fn unsent_bytes(&self) -> usize {
+        self.outbox.len() + self.ready_bytes.load(Ordering::Relaxed)
+    }
+
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
     async fn start(&mut self, frame: BytesMut, charge: Charge) -> Result<(), Closed> {
         let mut response = self.dispatch.dispatch(&self.info, frame, charge);
         // Polled once here and now, whatever comes of it.
-        match std::future::poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await {
+        let polled = std::future::poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await;
+        let weigher =
+            Weigher { budget: Arc::clone(&self.limits.responses), ready: Arc::clone(&self.ready_bytes) };
+        match polled {
             Poll::Ready(outcome) if self.waiting.is_empty() => self.settle(outcome)?,
-            Poll::Ready(outcome) => self.waiting.push_back(Box::pin(std::future::ready(outcome))),
-            Poll::Pending => self.waiting.push_back(response),
+            Poll::Ready(outcome) => {
+                self.waiting.push_back(Box::pin(std::future::ready(weigher.weigh(outcome))));
+            }
+            Poll::Pending => self.waiting.push_back(Box::pin(async move { weigher.weigh(response.await) })),
         }
         Ok(())
     }
@@ -213,7 +255,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     fn enqueue(&mut self, mut frame: ResponseFrame) {
-        frame.charge = Some(self.limits.responses.force_charge(frame.memory_bytes()));
+        let bytes = frame.memory_bytes();
+        if frame.charge.is_some() {
+            // It was weighed when it was ready, and its turn has come.
+            self.ready_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        } else {
+            frame.charge = Some(self.limits.responses.force_charge(bytes));
+        }
         self.outbox.push(frame);
     }
 
@@ -243,9 +291,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         }
     }
 
-    fn check_deadlines(&mut self) -> Result<(), Closed> {
+    fn check_deadlines(&mut self, may_read: bool) -> Result<(), Closed> {
         let now = Instant::now();
         let frame_max = self.limits.frame_time_max;
+        if !may_read {
+            // The client is not late: nobody takes what it sends.
+            self.frame_since = self.frame_since.map(|_| now);
+        }
         if self.frame_since.is_some_and(|since| now.duration_since(since) > frame_max) {
             return Err(Closed::FrameTimeout(frame_max));
         }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn framed(body: &[u8]) -> Vec<u8> {
-        let mut bytes = (body.len() as i32).to_be_bytes().to_vec();
+        let mut bytes = i32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
         bytes.extend_from_slice(body);
         bytes
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_large_frame_is_announced_before_its_memory_is_taken() {
         let mut frames = FrameBuffer::new(100 << 20);
-        feed(&mut frames, &(50 << 20_i32).to_be_bytes());
+        feed(&mut frames, &(50_i32 << 20).to_be_bytes());
         assert_eq!(frames.whole_frame_bytes(), Ok(None));
         assert_eq!(frames.large_pending_bytes(), Some(50 << 20));
     }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
 use crate::context::{ConnectionInfo, Principal};
+use crate::log_limit;
 use crate::metrics::SharedMetrics;
 use crate::shutdown::{StopSignal, stopped};
 
@@ -113,7 +114,9 @@ impl<D: Dispatch + 'static> Listener<D> {
     fn admit(&self, stream: TcpStream, peer: SocketAddr, connections: &mut JoinSet<()>) {
         let Some(counted) = self.counts.admit(peer.ip(), &self.limits) else {
             self.metrics.traffic.refused();
-            tracing::warn!(listener = %self.name, %peer, "connection refused: too many are open");
+            log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
+                tracing::warn!(listener = %self.name, %peer, suppressed, "connection refused: too many are open");
+            });
             return;
         };
         if let Err(error) = self.set_options(&stream) {
@@ -131,9 +134,10 @@ impl<D: Dispatch + 'static> Listener<D> {
             let _counted = counted;
             metrics.traffic.opened();
             let closing = ClosedOnDrop(&metrics);
+            let who = Arc::clone(&info);
             let connection = Connection::new(stream, info, limits, dispatch.as_ref(), &metrics.traffic);
             if let Err(closed) = connection.serve().await {
-                log_closed(peer, &closed);
+                log_closed(&who, &closed);
             }
             drop(closing);
         });
@@ -162,12 +166,14 @@ impl Drop for ClosedOnDrop<'_> {
     }
 }
 
-fn log_closed(peer: SocketAddr, closed: &Closed) {
+fn log_closed(who: &ConnectionInfo, closed: &Closed) {
+    let ConnectionInfo { id, peer, listener, principal } = who;
     match closed {
-        Closed::Io(error) => tracing::debug!(%peer, %error, "connection lost"),
-        Closed::Idle(_) => tracing::debug!(%peer, %closed, "connection closed"),
-        other => crate::log_limit::BAD_CLIENTS.warn(|suppressed| {
-            tracing::warn!(%peer, suppressed, reason = %other, "connection closed");
+        Closed::Io(error) => tracing::debug!(id, %peer, %error, "connection lost"),
+        Closed::Idle(_) => tracing::debug!(id, %peer, %closed, "connection closed"),
+        other => log_limit::BAD_CLIENTS.warn(|suppressed| {
+            let principal = principal.as_str();
+            tracing::warn!(id, %peer, %listener, principal, suppressed, reason = %other, "connection closed");
         }),
     }
 }

@@ -16,7 +16,7 @@ type Spoil = fn(&mut Vec<u8>);
 
 /// Sets the length and the checksum right again, so that only the mistake itself is wrong.
 fn seal(bytes: &mut [u8]) {
-    let length = i32::try_from(bytes.len() - layout::LENGTH_END).unwrap();
+    let length = i32::try_from(bytes.len() - layout::LENGTH_END).expect("short");
     bytes[layout::LENGTH..layout::LENGTH_END].copy_from_slice(&length.to_be_bytes());
     let crc = crc32c::crc32c(&bytes[layout::ATTRIBUTES..]);
     bytes[layout::CRC..layout::ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
@@ -175,7 +175,9 @@ fn cut_and_garbled_streams_are_corrupt_in_every_codec() {
         compress(codec, codec.default_level(), &[b'x'; 10_000], &mut whole).unwrap();
         let cut = whole[..whole.len() / 2].to_vec();
         let mut garbled = whole.clone();
-        garbled.iter_mut().for_each(|byte| *byte ^= 0x5a);
+        for byte in &mut garbled {
+            *byte ^= 0x5a;
+        }
         for (mistake, payload) in [("cut", cut), ("garbled", garbled), ("none", Vec::new())] {
             let answer = try_produce(&mut client, "t", 0, &compressed(codec, &payload));
             let code = ErrorCode(answer.error_code);

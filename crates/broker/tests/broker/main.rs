@@ -5,5 +5,6 @@
 mod support;
 
 mod batches;
+mod framing;
 mod topic_admin;
 mod versions;

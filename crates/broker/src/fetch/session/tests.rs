@@ -78,10 +78,10 @@ fn sessions_are_bounded_and_the_oldest_goes_first() {
         let at = NOW + Duration::from_secs(second);
         assert_eq!(
             cache.begin(request(0, 0, vec![wanted(0, 0)]), false, at, id).unwrap().session_id,
-            id as i32
+            i32::try_from(id).unwrap()
         );
     }
-    let soon = NOW + Duration::from_secs(60);
+    let soon = NOW + Duration::from_mins(1);
     let plan = cache.begin(request(0, 0, vec![wanted(0, 0)]), false, soon, 4).unwrap();
     assert_eq!(plan.session_id, NO_SESSION, "all slots are in use");
     let later = NOW + EVICTION_AGE + Duration::from_millis(500);

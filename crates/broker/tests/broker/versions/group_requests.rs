@@ -292,7 +292,7 @@ pub(super) fn delete(world: &mut World, version: i16) {
     assert_eq!(codes, [ErrorCode::NONE, ErrorCode::NON_EMPTY_GROUP, ErrorCode::GROUP_ID_NOT_FOUND]);
 }
 
-fn consumer_join<'a>(group: &'a str, version: i16) -> ConsumerGroupHeartbeatRequest<'a> {
+fn consumer_join(group: &str, version: i16) -> ConsumerGroupHeartbeatRequest<'_> {
     ConsumerGroupHeartbeatRequest {
         group_id: group.into(),
         member_id: if version >= 1 { "a-member-of-my-own".into() } else { "".into() },
