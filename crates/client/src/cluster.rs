@@ -20,9 +20,9 @@ use crate::connection::{CallLimits, Connection, ConnectionOptions, ResponseFrame
 use crate::error::ClientError;
 use crate::topic_partition::TopicPartition;
 
-/// Key type of a group in FindCoordinator.
+/// Key type of a group in `FindCoordinator`.
 const KEY_TYPE_GROUP: i8 = 0;
-/// First version of FindCoordinator that asks for several keys at once.
+/// First version of `FindCoordinator` that asks for several keys at once.
 const COORDINATOR_KEYS_SINCE: i16 = 4;
 /// First version of Metadata whose request says whether topics may be made.
 const AUTO_CREATE_SINCE: i16 = 4;
@@ -59,9 +59,9 @@ impl ClusterOptions {
             client_id: "riverrun".to_owned(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
-            retry_timeout: Duration::from_secs(60),
+            retry_timeout: Duration::from_mins(1),
             retry_backoff: Duration::from_millis(100),
-            metadata_max_age: Duration::from_secs(300),
+            metadata_max_age: Duration::from_mins(5),
             in_flight_max: 5,
         }
     }
@@ -106,6 +106,13 @@ pub struct TopicInfo {
     pub internal: bool,
     /// Its partitions, by index.
     pub partitions: Vec<PartitionInfo>,
+}
+
+impl TopicInfo {
+    /// Number of partitions.
+    pub fn partition_count(&self) -> i32 {
+        i32::try_from(self.partitions.len()).unwrap_or(i32::MAX)
+    }
 }
 
 /// What a connection is for. A waiting fetch or join holds up what comes after it on the same connection.

@@ -31,25 +31,20 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 
 /// An answer, still encoded, so that its strings and records can be borrowed from it.
 #[derive(Clone, Debug)]
-pub struct ResponseFrame {
+pub(crate) struct ResponseFrame {
     bytes: Bytes,
     api: ApiKey,
     version: i16,
 }
 
 impl ResponseFrame {
-    /// The version that the request was sent in.
-    pub fn version(&self) -> i16 {
-        self.version
-    }
-
     /// The frame's bytes: slices of records can share them.
-    pub fn bytes(&self) -> &Bytes {
+    pub(crate) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
     /// The answer to a request of type `R`.
-    pub fn decode<'r, R: Request<'r>>(&'r self) -> Result<R::Response<'r>, ClientError> {
+    pub(crate) fn decode<'r, R: Request<'r>>(&'r self) -> Result<R::Response<'r>, ClientError> {
         debug_assert_eq!(R::KEY, self.api);
         decode_response::<R>(&self.bytes, self.version)
             .map(|(_, response)| response)
@@ -287,10 +282,7 @@ impl Connection {
     }
 }
 
-fn decode_oldest<'r>(
-    frame: &'r ResponseFrame,
-    error: ClientError,
-) -> Result<ApiVersionsResponse<'r>, ClientError> {
+fn decode_oldest(frame: &ResponseFrame, error: ClientError) -> Result<ApiVersionsResponse<'_>, ClientError> {
     decode_response::<ApiVersionsRequest<'_>>(&frame.bytes, 0).map(|(_, answer)| answer).map_err(|_| error)
 }
 

@@ -17,9 +17,9 @@ use crate::connection::{CallLimits, ResponseFrame};
 use crate::error::ClientError;
 use crate::topic_partition::{TopicPartition, by_topic};
 
-/// Newest version of OffsetCommit and OffsetFetch that names topics by name; later ones take only ids.
+/// Newest version of `OffsetCommit` and `OffsetFetch` that names topics by name; later ones take only ids.
 const TOPIC_NAMES_UP_TO: i16 = 9;
-/// First version of OffsetFetch that asks for several groups at once.
+/// First version of `OffsetFetch` that asks for several groups at once.
 const FETCH_GROUPS_SINCE: i16 = 8;
 
 /// A committed offset.

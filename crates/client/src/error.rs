@@ -49,7 +49,7 @@ pub enum ClientError {
         api: ApiKey,
     },
     /// The server answered with an error.
-    #[error("{code}{}", detail(.message))]
+    #[error("{code}{}", detail(.message.as_ref()))]
     Server {
         /// Kafka's error.
         code: ErrorCode,
@@ -82,7 +82,7 @@ pub enum ClientError {
     #[error("{0}")]
     Invalid(String),
     /// A record could not be delivered within the delivery timeout.
-    #[error("{topic}-{partition}: not delivered within {after:?}{}", cause(.last))]
+    #[error("{topic}-{partition}: not delivered within {after:?}{}", cause(.last.as_ref()))]
     Undelivered {
         /// The topic.
         topic: Arc<str>,
@@ -109,12 +109,12 @@ pub enum ClientError {
     Closed,
 }
 
-fn detail(message: &Option<String>) -> String {
-    message.as_ref().map(|text| format!(": {text}")).unwrap_or_default()
+fn detail(message: Option<&String>) -> String {
+    message.map(|text| format!(": {text}")).unwrap_or_default()
 }
 
-fn cause(last: &Option<Arc<ClientError>>) -> String {
-    last.as_ref().map(|error| format!("; last error: {error}")).unwrap_or_default()
+fn cause(last: Option<&Arc<ClientError>>) -> String {
+    last.map(|error| format!("; last error: {error}")).unwrap_or_default()
 }
 
 impl ClientError {

@@ -252,7 +252,7 @@ impl Admin {
     }
 }
 
-/// First version of DescribeConfigs that gives documentation.
+/// First version of `DescribeConfigs` that gives documentation.
 const DOCS_SINCE: i16 = 3;
 
 fn entry(config: &DescribeConfigsResourceResult<'_>) -> ConfigEntry {

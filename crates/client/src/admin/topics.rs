@@ -206,7 +206,7 @@ impl Admin {
     }
 }
 
-/// First version of DeleteTopics that names topics in structs of their own.
+/// First version of `DeleteTopics` that names topics in structs of their own.
 const DELETE_STATES_SINCE: i16 = 6;
 
 fn creatable(topic: &NewTopic) -> CreatableTopic<'_> {

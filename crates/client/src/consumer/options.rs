@@ -108,7 +108,7 @@ impl ConsumerOptions {
             instance_id: None,
             session_timeout: Duration::from_secs(45),
             heartbeat_interval: Duration::from_secs(3),
-            rebalance_timeout: Duration::from_secs(300),
+            rebalance_timeout: Duration::from_mins(5),
             auto_commit_interval: Some(Duration::from_secs(5)),
             offset_reset: OffsetReset::default(),
             fetch_min_bytes: 1,

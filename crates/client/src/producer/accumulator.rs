@@ -35,7 +35,9 @@ pub(super) enum Appended {
 #[derive(Debug)]
 struct TopicQueues {
     name: Arc<str>,
+    /// One for each partition; `count` is their number.
     queues: Vec<PartitionQueue>,
+    count: i32,
     /// Partitions that have a leader, sorted.
     available: Vec<i32>,
     sticky: Sticky,
@@ -43,7 +45,7 @@ struct TopicQueues {
 
 impl TopicQueues {
     fn choose(&mut self, record: &ProducerRecord, record_bytes: usize, full_bytes: usize) -> i32 {
-        let count = self.queues.len() as i32;
+        let count = self.count;
         match (record.partition, &record.key) {
             (Some(partition), _) => partition,
             (None, Some(key)) if count > 0 => partition_of_key(key, count),
@@ -67,6 +69,14 @@ struct State {
 }
 
 impl State {
+    fn add_topic(&mut self, name: &str, seed: u64) -> usize {
+        let (name, place): (Arc<str>, _) = (name.into(), self.topics.len());
+        self.index.insert(Arc::clone(&name), place);
+        let (queues, available) = (Vec::new(), Vec::new());
+        self.topics.push(TopicQueues { name, queues, count: 0, available, sticky: Sticky::new(seed) });
+        place
+    }
+
     fn queue(&mut self, key: QueueKey) -> Option<&mut PartitionQueue> {
         self.topics.get_mut(key.topic)?.queues.get_mut(usize::try_from(key.partition).ok()?)
     }
@@ -154,19 +164,16 @@ impl Accumulator {
     /// Makes a topic and its partitions known.
     pub(super) fn learn(&self, topic: &TopicInfo, seed: u64) {
         let mut state = self.lock();
-        let place = match state.index.get(topic.name.as_str()) {
-            Some(place) => *place,
-            None => {
-                let (name, place): (Arc<str>, _) = (topic.name.as_str().into(), state.topics.len());
-                state.index.insert(Arc::clone(&name), place);
-                let sticky = Sticky::new(seed);
-                state.topics.push(TopicQueues { name, queues: Vec::new(), available: Vec::new(), sticky });
-                place
-            }
-        };
+        let place = state
+            .index
+            .get(topic.name.as_str())
+            .copied()
+            .unwrap_or_else(|| state.add_topic(&topic.name, seed));
         let known = &mut state.topics[place];
-        let count = known.queues.len().max(topic.partitions.len());
-        known.queues.resize_with(count, PartitionQueue::default);
+        if topic.partition_count() > known.count {
+            known.count = topic.partition_count();
+            known.queues.resize_with(topic.partitions.len(), PartitionQueue::default);
+        }
         known.available =
             topic.partitions.iter().filter(|one| one.leader.is_some()).map(|one| one.index).collect();
     }
@@ -213,9 +220,8 @@ impl Accumulator {
         let Some(&topic) = state.index.get(record.topic.as_str()) else { return Ok(Appended::UnknownTopic) };
         let queues = &mut state.topics[topic];
         let partition = queues.choose(record, reserved_bytes, self.shape.full_bytes);
-        let count = queues.queues.len() as i32;
         let Some(queue) = usize::try_from(partition).ok().and_then(|at| queues.queues.get_mut(at)) else {
-            return Ok(Appended::NoSuchPartition(count));
+            return Ok(Appended::NoSuchPartition(queues.count));
         };
         let key = QueueKey { topic, partition };
         let (delivery, look) = if let Some(open) = queue.open(reserved_bytes) {
@@ -312,6 +318,9 @@ impl Accumulator {
         let mut state = self.lock();
         if let Some(queue) = state.queue(batch.key) {
             queue.came_back(batch.id);
+            if result.is_ok() {
+                queue.confirm();
+            }
             if broken {
                 queue.break_chain();
             }
@@ -319,8 +328,9 @@ impl Accumulator {
         state.chain_broken |= broken;
         state.unresolved.remove(&batch.id);
         drop(state);
-        batch.outcome.set(result);
-        self.release(batch.reserved_bytes);
+        let reserved_bytes = batch.reserved_bytes;
+        batch.finish(result);
+        self.release(reserved_bytes);
         self.settled.notify_waiters();
     }
 

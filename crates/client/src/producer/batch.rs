@@ -9,7 +9,7 @@ use riverrun_records::{
 use riverrun_types::TimestampMs;
 use tokio::time::Instant;
 
-use super::delivery::{Delivery, Outcome};
+use super::delivery::{BatchPlace, Delivery, Outcome};
 use super::record::ProducerRecord;
 use crate::error::ClientError;
 
@@ -50,7 +50,7 @@ pub(super) struct Batch {
     pub(super) created: Instant,
     /// Bytes of the producer's buffer that its records hold.
     pub(super) reserved_bytes: usize,
-    pub(super) outcome: Arc<Outcome>,
+    outcome: Arc<Outcome>,
     pub(super) stamp: Option<ProducerStamp>,
     pub(super) attempts: u32,
     pub(super) last_error: Option<ClientError>,
@@ -131,6 +131,11 @@ impl Batch {
         self.record_count += 1;
         self.reserved_bytes += reserved_bytes;
         Ok(self.outcome.delivery(index, timestamp))
+    }
+
+    /// Tells the records what became of them.
+    pub(super) fn finish(self, result: Result<BatchPlace, ClientError>) {
+        self.outcome.set(result);
     }
 
     /// The batch as it goes over the wire, with its stamp. Compresses at the first call; after a change of the

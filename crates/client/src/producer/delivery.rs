@@ -89,12 +89,11 @@ impl Future for Delivery {
             })),
             State::Done(Err(error)) => Poll::Ready(Err(error.clone())),
             State::Pending(wakers) => {
-                match this.waker {
-                    Some(at) => wakers[at].clone_from(context.waker()),
-                    None => {
-                        this.waker = Some(wakers.len());
-                        wakers.push(context.waker().clone());
-                    }
+                if let Some(at) = this.waker {
+                    wakers[at].clone_from(context.waker());
+                } else {
+                    this.waker = Some(wakers.len());
+                    wakers.push(context.waker().clone());
                 }
                 Poll::Pending
             }

@@ -47,7 +47,7 @@ impl ProducerOptions {
             batch_bytes: 128 * 1024,
             buffer_bytes: 32 * 1024 * 1024,
             request_bytes_max: 1024 * 1024,
-            delivery_timeout: Duration::from_secs(120),
+            delivery_timeout: Duration::from_mins(2),
         }
     }
 

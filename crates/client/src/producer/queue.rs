@@ -50,6 +50,8 @@ pub(super) struct PartitionQueue {
     next_sequence: i32,
     retry_at: Option<Instant>,
     broken: bool,
+    /// Whether the server has taken a batch under the present producer id.
+    confirmed: bool,
     /// Whether the accumulator's list of queues to look at holds this one.
     pub(super) listed: bool,
 }
@@ -69,7 +71,10 @@ impl PartitionQueue {
                 _ => Readiness::Now,
             };
         }
-        if !rules.fresh_allowed || self.in_flight.len() >= IN_FLIGHT_MAX {
+        // A server that does not know the producer takes any sequence number for its first, so the first batch
+        // goes alone: if it were refused and the second taken, it could never follow.
+        let in_flight_max = if self.confirmed { IN_FLIGHT_MAX } else { 1 };
+        if !rules.fresh_allowed || self.in_flight.len() >= in_flight_max {
             return Readiness::Blocked;
         }
         let lingers = front.created + rules.linger;
@@ -109,6 +114,11 @@ impl PartitionQueue {
         Some(batch)
     }
 
+    /// The server has taken a batch.
+    pub(super) fn confirm(&mut self) {
+        self.confirmed = true;
+    }
+
     /// A batch is no longer under way.
     pub(super) fn came_back(&mut self, id: u64) {
         self.in_flight.retain(|other| *other != id);
@@ -139,7 +149,7 @@ impl PartitionQueue {
 
     /// Begins again at sequence 0, under a new producer id.
     pub(super) fn restart(&mut self) {
-        self.broken = false;
+        (self.broken, self.confirmed) = (false, false);
         self.next_sequence = 0;
         self.waiting.iter_mut().for_each(|batch| batch.stamp = None);
     }

@@ -96,7 +96,7 @@ impl Sender {
             if self.accumulator.is_done() {
                 return;
             }
-            let next_check = next_check.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            let next_check = next_check.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
             tokio::select! {
                 Some(event) = self.events.next(), if !self.events.is_empty() => self.handle(event),
                 () = self.accumulator.wake.notified() => {}

@@ -122,7 +122,9 @@ impl<'a> Balance<'a> {
         }
         let owner = owners(members, &partitions);
         let mut loads = vec![0; members.len()];
-        owner.values().for_each(|place| loads[*place] += 1);
+        for place in owner.values() {
+            loads[*place] += 1;
+        }
         Self { members, eligible, partitions, reader: owner.clone(), owner, loads }
     }
 

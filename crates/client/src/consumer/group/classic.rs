@@ -202,9 +202,8 @@ impl ClassicMember {
             return Ok(BTreeMap::new());
         }
         let answer = self.context.coordinator.cluster().refresh(Some(&names), false).await?;
-        let exists =
-            |topic: std::sync::Arc<crate::TopicInfo>| (topic.name.clone(), topic.partitions.len() as i32);
-        Ok(answer.into_iter().flatten().map(exists).collect())
+        let exists = answer.into_iter().flatten();
+        Ok(exists.map(|topic| (topic.name.clone(), topic.partition_count())).collect())
     }
 
     async fn sync_once(&mut self, joined: &Joined) -> Result<BTreeSet<TopicPartition>, ClientError> {

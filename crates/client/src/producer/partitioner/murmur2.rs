@@ -1,4 +1,4 @@
-//! The hash by which Kafka's clients spread keys: MurmurHash2 (Austin Appleby, public domain) with Kafka's seed.
+//! The hash by which Kafka's clients spread keys: `MurmurHash2` (Austin Appleby, public domain) with Kafka's seed.
 
 const SEED: u32 = 0x9747_b28c;
 const MULTIPLIER: u32 = 0x5bd1_e995;

@@ -40,12 +40,12 @@ impl Sticky {
 
     fn next(&mut self, available: &[i32], all: i32, previous: Option<i32>) -> i32 {
         self.bytes = 0;
-        let count = if available.is_empty() { all.max(1) as usize } else { available.len() };
-        let at = |index: usize| available.get(index).copied().unwrap_or(index as i32);
+        let all: Vec<i32> = if available.is_empty() { (0..all.max(1)).collect() } else { Vec::new() };
+        let choices = if available.is_empty() { &all } else { available };
         #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
-        let index = self.random() as usize % count;
+        let index = self.random() as usize % choices.len();
         // Not the same again, where there is another.
-        if Some(at(index)) == previous { at((index + 1) % count) } else { at(index) }
+        if Some(choices[index]) == previous { choices[(index + 1) % choices.len()] } else { choices[index] }
     }
 
     /// xorshift64 (Marsaglia 2003): spread is all that is asked of it.
