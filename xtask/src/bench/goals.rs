@@ -54,7 +54,7 @@ pub(super) fn of_startup(figures: &[Figure]) -> Vec<Goal> {
     let ours = figures.iter().filter(|figure| figure.server == ServerKind::Riverrun.name());
     let goal = |figure: &Figure| Goal {
         what: figure.what.clone(),
-        measured: format!("{:.1} {}", figure.value, figure.unit.name()),
+        measured: format!("{} {}", figure.unit.digits(figure.value), figure.unit.name()),
         wanted: format!("< {:.0} {}", figure.limit, figure.unit.name()),
         reached: figure.value < figure.limit,
     };
@@ -85,7 +85,8 @@ fn pairs(runs: &[Run], direction: Direction, partitions: i32) -> Vec<Pair<'_>> {
 /// What the measurement is called, from any of its pairs.
 fn name(pairs: &[Pair<'_>]) -> String {
     let Some(Pair { riverrun: run, .. }) = pairs.first() else { return String::new() };
-    format!("{}, {} partitions, durability {}", run.direction.name(), run.partitions, run.durability)
+    let (direction, partitions) = (run.direction.name(), run.partitions_named());
+    format!("{direction}, {partitions}, durability {}", run.durability)
 }
 
 fn ratio(pairs: &[Pair<'_>], of: fn(&Run) -> f64) -> f64 {

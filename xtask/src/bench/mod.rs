@@ -117,6 +117,18 @@ struct Findings {
     goals: Vec<Goal>,
 }
 
+impl Findings {
+    fn new(machine: Machine) -> Self {
+        Self { machine, throughput: Vec::new(), startup: Vec::new(), goals: Vec::new() }
+    }
+
+    /// Compares what was found with the goals.
+    fn judge(&mut self) {
+        self.goals = goals::of_throughput(&self.throughput);
+        self.goals.extend(goals::of_startup(&self.startup));
+    }
+}
+
 /// Runs the benchmark that the options name.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let What::Server(options) = &options.what;
@@ -125,12 +137,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
     install(&toolbox, &kinds)?;
     let bench = Bench { toolbox, data, kinds };
-    let findings = measure(&bench, options)?;
+    let mut findings = Findings::new(Machine::look(&bench.toolbox));
+    let result = measure(&bench, options, &mut findings);
+    findings.judge();
     print(&findings);
     if let Some(file) = &options.json {
         write_json(file, &findings)?;
     }
-    Ok(())
+    result
 }
 
 /// Kafka's jars are needed in any case: its tools are the clients.
@@ -142,21 +156,15 @@ fn install(toolbox: &Toolbox, kinds: &[ServerKind]) -> anyhow::Result<()> {
     toolbox.install(&kits)
 }
 
-fn measure(bench: &Bench, options: &ServerOptions) -> anyhow::Result<Findings> {
-    let machine = Machine::look(&bench.toolbox);
-    let throughput = if options.startup {
-        Vec::new()
-    } else {
-        throughput::measure(bench, options.rounds, options.records)?
-    };
-    let startup = if options.throughput {
-        Vec::new()
-    } else {
-        startup::measure(bench, options.rounds, options.startup_partitions)?
-    };
-    let mut goals = goals::of_throughput(&throughput);
-    goals.extend(goals::of_startup(&startup));
-    Ok(Findings { machine, throughput, startup, goals })
+/// What was found before an error stays in `findings`: it took minutes.
+fn measure(bench: &Bench, options: &ServerOptions, findings: &mut Findings) -> anyhow::Result<()> {
+    if !options.startup {
+        throughput::measure(bench, options.rounds, options.records, &mut findings.throughput)?;
+    }
+    if !options.throughput {
+        startup::measure(bench, options.rounds, options.startup_partitions, &mut findings.startup)?;
+    }
+    Ok(())
 }
 
 fn print(findings: &Findings) {

@@ -3,6 +3,7 @@
 //! Not a client for anything else: it knows one node, waits for each answer, and leaves trying again to
 //! [`until_answered`]. Versions are fixed to ones that both servers know and that name topics by name.
 
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
@@ -10,12 +11,13 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
 use riverrun_protocol::create_topics_request::CreatableTopic;
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
 use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
 use riverrun_protocol::{
-    CreateTopicsRequest, DeleteTopicsRequest, ErrorCode, ProduceRequest, Records, Request, decode_response,
-    encode_request,
+    CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, ErrorCode, ProduceRequest, Records,
+    Request, decode_response, encode_request,
 };
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::TimestampMs;
@@ -24,8 +26,12 @@ use super::client::RECORD_BYTES;
 use crate::clients::server::Server;
 
 const CREATE_TOPICS_VERSION: i16 = 7;
+const CREATE_PARTITIONS_VERSION: i16 = 3;
 const DELETE_TOPICS_VERSION: i16 = 6;
 const PRODUCE_VERSION: i16 = 12;
+
+/// How long a server may take for a request, as the requests say it.
+const TIMEOUT_MS: i32 = 60_000;
 
 /// A server that creates thousands of partitions takes its time for one answer.
 const ANSWER_LIMIT: Duration = Duration::from_mins(5);
@@ -83,9 +89,23 @@ impl Probe {
         all_fine("create", answers.filter(|(_, code)| *code != ErrorCode::TOPIC_ALREADY_EXISTS))
     }
 
+    /// Grows a topic to so many partitions. One that has them already is as good.
+    pub(super) fn grow(&mut self, topic: &Topic) -> anyhow::Result<()> {
+        let name = topic.name.as_str().into();
+        let growth = CreatePartitionsTopic { name, count: topic.partitions, assignments: None };
+        let request =
+            CreatePartitionsRequest { topics: vec![growth], timeout_ms: TIMEOUT_MS, ..Default::default() };
+        let frame = self.call(&request, CREATE_PARTITIONS_VERSION)?;
+        let (_, response) =
+            decode_response::<CreatePartitionsRequest<'_>>(&frame, CREATE_PARTITIONS_VERSION)?;
+        let answers = response.results.iter().map(|answer| (&*answer.name, ErrorCode(answer.error_code)));
+        all_fine("grow", answers.filter(|(_, code)| *code != ErrorCode::INVALID_PARTITIONS))
+    }
+
     pub(super) fn delete(&mut self, topic: &str) -> anyhow::Result<()> {
         let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
-        let request = DeleteTopicsRequest { topics: vec![state], timeout_ms: 60_000, ..Default::default() };
+        let request =
+            DeleteTopicsRequest { topics: vec![state], timeout_ms: TIMEOUT_MS, ..Default::default() };
         let frame = self.call(&request, DELETE_TOPICS_VERSION)?;
         let (_, response) = decode_response::<DeleteTopicsRequest<'_>>(&frame, DELETE_TOPICS_VERSION)?;
         all_fine("delete", response.responses.iter().map(|answer| (topic, ErrorCode(answer.error_code))))
@@ -102,7 +122,7 @@ impl Probe {
         });
         let request = ProduceRequest {
             acks: -1,
-            timeout_ms: 60_000,
+            timeout_ms: TIMEOUT_MS,
             topic_data: topic_data.collect(),
             ..Default::default()
         };
@@ -141,16 +161,44 @@ fn batch() -> anyhow::Result<Vec<u8>> {
     Ok(builder.build()?)
 }
 
+/// An answer that is an error.
+#[derive(Debug)]
+struct Refused {
+    what: &'static str,
+    topic: String,
+    code: ErrorCode,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.what, self.topic, self.code)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Refused {
+    /// Whether another try would be answered the same. Kafka's answer while its own node is not yet registered is
+    /// one that clients take for final.
+    fn is_final(&self) -> bool {
+        !self.code.is_retriable() && self.code != ErrorCode::INVALID_REPLICATION_FACTOR
+    }
+}
+
 /// Fails with the first answer that is an error.
-fn all_fine<'a>(what: &str, mut answers: impl Iterator<Item = (&'a str, ErrorCode)>) -> anyhow::Result<()> {
+fn all_fine<'a>(
+    what: &'static str,
+    mut answers: impl Iterator<Item = (&'a str, ErrorCode)>,
+) -> anyhow::Result<()> {
     match answers.find(|(_, code)| *code != ErrorCode::NONE) {
-        Some((topic, code)) => bail!("{what} {topic}: {code}"),
+        Some((topic, code)) => bail!(Refused { what, topic: topic.to_owned(), code }),
         None => Ok(()),
     }
 }
 
 /// Does something with a fresh connection, again and again until it works: while a server starts, connections are
-/// refused, then partitions have no leader yet. Fails if the server ends or patience does.
+/// refused, then partitions have no leader yet. Fails if the server ends, its answer is final, or patience is at its
+/// end.
 pub(super) fn until_answered(
     server: &mut Server,
     mut attempt: impl FnMut(&mut Probe) -> anyhow::Result<()>,
@@ -160,6 +208,9 @@ pub(super) fn until_answered(
         let result = Probe::connect(server).and_then(|mut probe| attempt(&mut probe));
         let Err(error) = result else { return Ok(()) };
         server.must_run()?;
+        if error.downcast_ref::<Refused>().is_some_and(Refused::is_final) {
+            return Err(error);
+        }
         if Instant::now() >= deadline {
             return Err(error).context("the server did not do what it was asked to, however often");
         }
@@ -176,6 +227,14 @@ mod tests {
         let answers = [("a", ErrorCode::NONE), ("b", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)];
         let error = all_fine("produce", answers.into_iter()).unwrap_err().to_string();
         assert!(error.contains("produce b") && error.contains("UNKNOWN_TOPIC_OR_PARTITION"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_that_will_not_change_is_final() {
+        let of = |code| Refused { what: "create", topic: String::new(), code };
+        assert!(of(ErrorCode::POLICY_VIOLATION).is_final());
+        assert!(!of(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION).is_final());
+        assert!(!of(ErrorCode::INVALID_REPLICATION_FACTOR).is_final());
     }
 
     #[test]

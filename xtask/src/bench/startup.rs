@@ -21,7 +21,7 @@ use crate::clients::server::{Launch, Server, ServerKind};
 /// After which a server that was asked nothing counts as idle.
 const IDLE_SETTLE: Duration = Duration::from_secs(3);
 
-/// Topics or partitions in one request: what an admin tool would send, and far below every limit.
+/// Topics or partitions in one request: far below the limits, of which Kafka has one of 10,000 changes.
 const PARTITIONS_PER_REQUEST: i32 = 1000;
 
 const START_LIMIT_MS: f64 = 100.0;
@@ -48,6 +48,14 @@ impl Unit {
             Self::Milliseconds => "ms",
             Self::Seconds => "s",
             Self::Megabytes => "MB",
+        }
+    }
+
+    /// As many digits as mean something.
+    pub(super) fn digits(self, value: f64) -> String {
+        match self {
+            Self::Milliseconds | Self::Megabytes => format!("{value:.1}"),
+            Self::Seconds => format!("{value:.3}"),
         }
     }
 }
@@ -78,16 +86,19 @@ impl Layout {
         }
     }
 
-    /// What to create, in the pieces of one request each.
-    fn topics(self, partitions: i32) -> Vec<Vec<Topic>> {
-        match self {
-            Self::OneTopic => vec![vec![Topic { name: WIDE.to_owned(), partitions }]],
-            Self::ManyTopics => {
-                let of =
-                    |range: Range<i32>| range.map(|number| Topic { name: narrow(number), partitions: 1 });
-                pieces(partitions).into_iter().map(|range| of(range).collect()).collect()
+    /// What to ask for, in the pieces of one request each.
+    fn creations(self, partitions: i32) -> Vec<Creation> {
+        let of = |range: Range<i32>| match self {
+            Self::OneTopic => {
+                let topic = Topic { name: WIDE.to_owned(), partitions: range.end };
+                if range.start == 0 { Creation::Topics(vec![topic]) } else { Creation::Growth(topic) }
             }
-        }
+            Self::ManyTopics => {
+                let topic = |number| Topic { name: narrow(number), partitions: 1 };
+                Creation::Topics(range.map(topic).collect())
+            }
+        };
+        pieces(partitions).into_iter().map(of).collect()
     }
 
     /// All the partitions, in the pieces of one request each.
@@ -110,6 +121,22 @@ impl Layout {
     }
 }
 
+/// One request that makes partitions.
+enum Creation {
+    Topics(Vec<Topic>),
+    /// Of a topic that has fewer partitions, to as many as named.
+    Growth(Topic),
+}
+
+impl Creation {
+    fn ask(&self, probe: &mut Probe) -> anyhow::Result<()> {
+        match self {
+            Self::Topics(topics) => probe.create(topics),
+            Self::Growth(topic) => probe.grow(topic),
+        }
+    }
+}
+
 /// Name of the one topic of [`Layout::OneTopic`].
 const WIDE: &str = "wide";
 
@@ -124,31 +151,35 @@ fn pieces(partitions: i32) -> Vec<Range<i32>> {
     starts.map(|start| start..partitions.min(start + PARTITIONS_PER_REQUEST)).collect()
 }
 
-/// Measures every server in turn; what takes milliseconds is measured `rounds` times and the median taken.
-pub(super) fn measure(bench: &Bench, rounds: u32, partitions: i32) -> anyhow::Result<Vec<Figure>> {
-    let mut figures = Vec::new();
+/// Measures every server in turn into `figures`; what takes milliseconds is measured `rounds` times and the median
+/// taken.
+pub(super) fn measure(
+    bench: &Bench,
+    rounds: u32,
+    partitions: i32,
+    figures: &mut Vec<Figure>,
+) -> anyhow::Result<()> {
     for kind in &bench.kinds {
-        let mut life = Life { kind: *kind, figures: Vec::new() };
+        let mut life = Life { kind: *kind, figures };
         life.empty_directory(bench, rounds)?;
         for layout in [Layout::OneTopic, Layout::ManyTopics] {
             life.many_partitions(bench, layout, partitions)?;
         }
         bench.clear(*kind)?;
-        figures.append(&mut life.figures);
     }
-    Ok(figures)
+    Ok(())
 }
 
 /// One server's measurements.
-struct Life {
+struct Life<'a> {
     kind: ServerKind,
-    figures: Vec<Figure>,
+    figures: &'a mut Vec<Figure>,
 }
 
-impl Life {
+impl Life<'_> {
     fn add(&mut self, what: impl Into<String>, value: f64, unit: Unit, limit: f64) {
         let what = what.into();
-        eprintln!("{}: {what}: {value:.1} {}", self.kind.name(), unit.name());
+        eprintln!("{}: {what}: {} {}", self.kind.name(), unit.digits(value), unit.name());
         let server = self.kind.name();
         self.figures.push(Figure { server, durability: DURABILITY, what, value, unit, limit });
     }
@@ -173,8 +204,8 @@ impl Life {
         let (mut server, _) = started(&launch, first_record)?;
         let (name, last) = (layout.name(partitions), layout.last(partitions));
         let begun = Instant::now();
-        for topics in layout.topics(partitions) {
-            until_answered(&mut server, |probe| probe.create(&topics))?;
+        for creation in layout.creations(partitions) {
+            until_answered(&mut server, |probe| creation.ask(probe))?;
         }
         until_answered(&mut server, |probe| probe.produce(slice::from_ref(&last)))?;
         self.add(format!("{name}: created"), begun.elapsed().as_secs_f64(), Unit::Seconds, CREATE_LIMIT_S);
@@ -251,7 +282,7 @@ pub(super) fn table(figures: &[Figure]) -> String {
 
 fn value_of(figures: &[Figure], kind: ServerKind, what: &str) -> String {
     let figure = figures.iter().find(|figure| figure.server == kind.name() && figure.what == what);
-    figure.map_or_else(|| "-".to_owned(), |figure| format!("{:.1}", figure.value))
+    figure.map_or_else(|| "-".to_owned(), |figure| figure.unit.digits(figure.value))
 }
 
 #[cfg(test)]
@@ -274,14 +305,17 @@ mod tests {
             figure(ServerKind::Riverrun, "a", 1.0),
         ]);
         let rows: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert!(rows.contains(&vec!["a", "s", "6.0", "1.0", "<", "2"]), "{text}");
-        assert!(rows.contains(&vec!["b", "s", "7.0", "-", "<", "2"]), "{text}");
+        assert!(rows.contains(&vec!["a", "s", "6.000", "1.000", "<", "2"]), "{text}");
+        assert!(rows.contains(&vec!["b", "s", "7.000", "-", "<", "2"]), "{text}");
     }
 
     #[test]
     fn every_partition_is_created_and_filled_exactly_once() {
         for layout in [Layout::OneTopic, Layout::ManyTopics] {
-            let created: i32 = layout.topics(2500).iter().flatten().map(|topic| topic.partitions).sum();
+            let created = layout.creations(2500).iter().fold(0, |before, creation| match creation {
+                Creation::Topics(topics) => before + topics.iter().map(|topic| topic.partitions).sum::<i32>(),
+                Creation::Growth(topic) => topic.partitions,
+            });
             assert_eq!(created, 2500);
             let targets: Vec<_> = layout.targets(2500).into_iter().flatten().collect();
             let filled: usize = targets.iter().map(|target| target.partitions.len()).sum();

@@ -65,14 +65,24 @@ pub(super) struct Run {
     pub(super) client_busiest_thread: BusyThread,
 }
 
+impl Run {
+    pub(super) fn partitions_named(&self) -> String {
+        if self.partitions == 1 {
+            "1 partition".to_owned()
+        } else {
+            format!("{} partitions", self.partitions)
+        }
+    }
+}
+
 /// A server that is up for the whole section.
 struct Side {
     kind: ServerKind,
     server: Server,
 }
 
-/// Starts the servers, warms them up, measures every round, and stops them.
-pub(super) fn measure(bench: &Bench, rounds: u32, records: u64) -> anyhow::Result<Vec<Run>> {
+/// Starts the servers, warms them up, measures every round into `runs`, and stops them.
+pub(super) fn measure(bench: &Bench, rounds: u32, records: u64, runs: &mut Vec<Run>) -> anyhow::Result<()> {
     let mut sides = bench.kinds.iter().map(|kind| start(bench, *kind)).collect::<anyhow::Result<Vec<_>>>()?;
     for side in &mut sides {
         eprintln!("warming up {}", side.kind.name());
@@ -81,7 +91,6 @@ pub(super) fn measure(bench: &Bench, rounds: u32, records: u64) -> anyhow::Resul
             turn.take(side, records / WARMUP_DIVISOR)?;
         }
     }
-    let mut runs = Vec::new();
     for round in 1..=rounds {
         for partitions in PARTITIONS {
             let turn = Turn { toolbox: &bench.toolbox, data: &bench.data, round, partitions };
@@ -94,7 +103,7 @@ pub(super) fn measure(bench: &Bench, rounds: u32, records: u64) -> anyhow::Resul
         side.server.stop()?;
         bench.clear(side.kind)?;
     }
-    Ok(runs)
+    Ok(())
 }
 
 fn start(bench: &Bench, kind: ServerKind) -> anyhow::Result<Side> {
@@ -179,9 +188,8 @@ fn write_back(data: &Path) -> anyhow::Result<()> {
 
 fn progress(run: &Run) -> String {
     let round = if run.round == 0 { "warm-up".to_owned() } else { format!("round {}", run.round) };
-    let Run { direction, partitions, server, records_per_s, .. } = run;
-    let rate = grouped(*records_per_s);
-    format!("{round}: {partitions} partitions, {server}, {}: {rate} records/s", direction.name())
+    let (partitions, direction) = (run.partitions_named(), run.direction.name());
+    format!("{round}: {partitions}, {}, {direction}: {} records/s", run.server, grouped(run.records_per_s))
 }
 
 /// One table for each direction.
