@@ -9,6 +9,7 @@
 mod bench;
 mod clients;
 mod crate_graph;
+mod formats;
 mod gen_protocol;
 
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ enum Task {
     Bench(bench::Options),
     /// Installs real Kafka clients and runs them against our server, or against Kafka itself
     Clients(clients::Options),
+    /// Copies the drawings of our file formats to docs/format/
+    Formats,
     /// Writes the wire protocol's generated code from its schema
     GenProtocol,
     /// Checks that the crates depend on each other only as the design's table allows
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "bench")]
         Task::Bench(options) => bench::run(&options),
         Task::Clients(options) => clients::run(&options),
+        Task::Formats => formats::run(),
         Task::GenProtocol => gen_protocol::run(),
         Task::CrateGraph => crate_graph::run(),
     };

@@ -1,0 +1,82 @@
+//! `cargo xtask formats`: copies the drawings of our file formats out of the modules that own them.
+//!
+//! A format is drawn once, at the head of its module; docs/format/ is made from there and never edited. A test checks
+//! that what is checked in is what would be made.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+/// A page, its title, and the modules whose heads it shows.
+type Page = (&'static str, &'static str, &'static [&'static str]);
+
+const PAGES: &[Page] = &[
+    ("batch", "Record batch (`.log`)", &["crates/records/src/layout.rs"]),
+    ("index", "Segment index (`.index`)", &["crates/log/src/index.rs"]),
+    ("log-dir", "Log dir: checkpoint and producer snapshots", &["crates/log/src/checkpoint.rs"]),
+    ("log-starts", "Log dir: log starts since the last checkpoint", &["crates/log/src/log_starts.rs"]),
+    ("metadata", "Metadata: snapshot, log, identity of log dirs", &["crates/broker/src/metadata/frames.rs"]),
+];
+
+const RULE: &str = "Every file begins with a magic and a format version; a `.log` begins with its first batch, and its \
+                    version stands in the `.index` beside it. A version newer than the program's is refused by name. \
+                    An older one is read or upgraded: version 1 is the first of each, so there is none yet.";
+
+/// Writes all pages.
+pub(crate) fn run() -> Result<()> {
+    let root = root();
+    for (path, text) in pages(&root)? {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().context("a page lies in a directory")?)?;
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn pages(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut index = format!(
+        "# File formats\n\nMade by `cargo xtask formats` from the modules named on each page.\n\n{RULE}\n\n"
+    );
+    let mut pages = Vec::new();
+    for (name, title, modules) in PAGES {
+        let mut text = format!("# {title}\n");
+        for module in *modules {
+            let source = std::fs::read_to_string(root.join(module)).with_context(|| (*module).to_owned())?;
+            write!(text, "\nFrom `{module}`:\n\n{}", head(&source))?;
+        }
+        writeln!(index, "- [{title}]({name}.md)")?;
+        pages.push((PathBuf::from(format!("docs/format/{name}.md")), text));
+    }
+    pages.push((PathBuf::from("docs/format/README.md"), index));
+    Ok(pages)
+}
+
+/// The `//!` lines at the head of a module, without their marks.
+fn head(source: &str) -> String {
+    let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
+    lines.fold(String::new(), |text, line| text + line.strip_prefix(' ').unwrap_or(line) + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checked_in_pages_show_what_the_modules_say() {
+        let root = root();
+        for (path, text) in pages(&root).unwrap() {
+            let found = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+            assert_eq!(found, text, "{} is old: run `cargo xtask formats`", path.display());
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_module_ends_with_its_first_line_of_code() {
+        assert_eq!(head("//! One.\n//!\n//!   two\nuse std;\n//! no"), "One.\n\n  two\n");
+    }
+}
