@@ -188,7 +188,10 @@ impl LogDir {
         self.check_usable()?;
         let mut memory = self.memory.lock();
         let generation = memory.checkpoint.generation;
-        memory.log_starts.put(generation, id, log_start)?;
+        memory.log_starts.put(generation, id, log_start).map_err(|error| match &error {
+            LogError::Io { source, .. } if source.kind() != io::ErrorKind::StorageFull => self.fail(source),
+            _ => error,
+        })?;
         memory.move_log_start(id, log_start);
         Ok(())
     }

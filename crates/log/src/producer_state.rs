@@ -204,7 +204,10 @@ impl ProducerStates {
             if let Some((epoch, last_sequence)) = tail {
                 check_follows(batch, epoch, last_sequence, origin)?;
             }
-            staged.insert(batch.producer_id, (batch.epoch, batch.last_sequence));
+            // A single batch, which is what clients send, costs no allocation.
+            if batches.len() > 1 {
+                staged.insert(batch.producer_id, (batch.epoch, batch.last_sequence));
+            }
         }
         Ok(SequenceVerdict::Append)
     }

@@ -111,6 +111,7 @@ impl PartitionLog {
             // A log keeps its end offset in the name of its last segment, if need be an empty one.
             appender.seal_active()?;
             self.start_segment(log, &mut appender, &self.config(), now)?;
+            log.home.fs.sync_dir(&log.home.dir).map_err(|error| LogError::io(&log.home.dir, error))?;
         }
         log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
         log.move_log_start(decision.log_start);

@@ -194,9 +194,14 @@ impl Opening<'_> {
         end == next || (!self.is_trusted && end < next)
     }
 
-    /// A log that ends below the recovery point has lost what was synced.
+    /// Whether a log that ends at `end` has lost what was synced, apart from what was deleted on request.
+    fn has_lost(&self, end: Offset) -> bool {
+        end < self.recovery_point && self.checkpoint.log_start < self.recovery_point
+    }
+
+    /// A log that ends below the recovery point is corrupt.
     fn check_reaches(&self, end: Offset, base: Offset) -> Result<(), LogError> {
-        if end >= self.recovery_point {
+        if !self.has_lost(end) {
             return Ok(());
         }
         let what = format!("ends at offset {end}, where offsets up to {} were synced", self.recovery_point);
@@ -282,7 +287,7 @@ impl Opening<'_> {
         has_next: bool,
     ) -> Result<(), LogError> {
         let corrupt = |what: &str| Err(LogError::corrupt(&segment.log_path(), position, what));
-        if expected < self.recovery_point {
+        if self.has_lost(expected) {
             return corrupt(what);
         }
         if self.is_trusted {

@@ -160,11 +160,14 @@ impl Segment {
         Ok(kept)
     }
 
-    /// Cuts the index file down to what is known to be in it, so that nothing stale lies behind.
+    /// Cuts the index file down to what is known to be in it. Durable when it returns: entries that come back with
+    /// the next power cut would speak of batches that were cut from the log.
     pub(crate) fn cut_index_file(&self) -> Result<(), LogError> {
-        let stored = self.index.lock().stored;
-        let cut = self.index_file()?.set_len(entry_position(stored));
-        cut.map_err(|error| LogError::io(&self.index_path(), error))
+        let len = entry_position(self.index.lock().stored);
+        let file = self.index_file()?;
+        let cut =
+            || if file.len()? > len { file.set_len(len).and_then(|()| file.sync_data()) } else { Ok(()) };
+        cut().map_err(|error| LogError::io(&self.index_path(), error))
     }
 
     /// Replaces an unusable index by an empty one.

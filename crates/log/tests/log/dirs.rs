@@ -186,6 +186,17 @@ fn a_failed_sync_makes_the_dir_fail_for_good_while_reads_go_on() {
 }
 
 #[test]
+fn a_log_start_whose_sync_failed_is_not_acked_and_not_tried_again() {
+    let machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 5);
+    machine.sim.fs.fail_sync_after(0);
+    assert!(machine.log().delete_records(Offset(3)).is_err());
+    let again = machine.log().delete_records(Offset(3)).unwrap_err();
+    assert!(again.to_string().contains("has failed"), "{again}");
+    assert_eq!(machine.records().unwrap(), numbers(0, 5));
+}
+
+#[test]
 fn several_dirs_hold_partitions_of_their_own() {
     let sim = SimEnv::new(1);
     let dirs = [PathBuf::from("/one"), PathBuf::from("/two")];
