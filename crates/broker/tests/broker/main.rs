@@ -4,7 +4,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin_port;
 mod batches;
+mod fetching;
 mod framing;
+mod lifecycle;
+mod names;
 mod topic_admin;
 mod versions;

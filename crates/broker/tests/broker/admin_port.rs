@@ -1,0 +1,130 @@
+//! The HTTP port: health, and metrics under their documented names.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use riverrun_protocol::OffsetCommitRequest;
+use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+
+use crate::support::{
+    Client, PATIENCE, batch, create_topic, find_coordinator, produce, read_all, server_with,
+};
+
+/// Status line and body of a GET.
+fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).expect("the port is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    (head.lines().next().expect("a status").to_owned(), body.to_owned())
+}
+
+#[test]
+fn health_and_metrics_are_served() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
+    let address = server.admin_address().expect("an admin port");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    produce(&mut client, "t", 0, &batch(&["a", "b", "c"]));
+    assert_eq!(read_all(&mut client, "t", 0, 0).len(), 3);
+    commit(&mut client);
+    let (status, body) = get(address, "/health");
+    assert!(status.contains("200"), "{status}");
+    assert!(body.contains("ok"), "{body}");
+    let (status, text) = get(address, "/metrics");
+    assert!(status.contains("200"), "{status}");
+    for line in [
+        "riverrun_high_watermark{topic=\"t\",partition=\"0\"} 3",
+        "riverrun_log_start_offset{topic=\"t\",partition=\"0\"} 0",
+        "riverrun_durability_level{topic=\"t\",partition=\"0\"} 4",
+        "riverrun_group_lag{group=\"g\",topic=\"t\",partition=\"0\"} 2",
+        "riverrun_connections_open 1",
+        "riverrun_request_duration_seconds_count{api=\"Produce\"} 1",
+        "riverrun_request_duration_seconds_count{api=\"Fetch\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} is not in:\n{text}");
+    }
+    assert_eq!(get(address, "/nothing").0.split(' ').nth(1), Some("404"));
+    server.stop().expect("a clean stop");
+    assert!(TcpStream::connect(address).is_err(), "the port is closed with the server");
+}
+
+fn commit(client: &mut Client) {
+    find_coordinator(client, "g");
+    let partition = OffsetCommitRequestPartition { committed_offset: 1, ..Default::default() };
+    let topics = vec![OffsetCommitRequestTopic {
+        name: "t".into(),
+        partitions: vec![partition],
+        ..Default::default()
+    }];
+    let request = OffsetCommitRequest { group_id: "g".into(), topics, ..Default::default() };
+    assert_eq!(client.call(&request, 9).topics[0].partitions[0].error_code, 0);
+}
+
+#[test]
+fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = [("admin.listen", "127.0.0.1:0"), ("data.dir", directory.path().to_str().expect("text"))];
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    produce(&mut client, "t", 0, &batch(&["a", "b", "c"]));
+    commit(&mut client);
+    server.stop().expect("a clean stop");
+    let server = server_with(&options);
+    let address = server.admin_address().expect("an admin port");
+    let until = Instant::now() + PATIENCE;
+    while !get(address, "/metrics")
+        .1
+        .contains("riverrun_group_lag{group=\"g\",topic=\"t\",partition=\"0\"} 2")
+    {
+        assert!(Instant::now() < until, "the groups were never loaded");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn every_metric_is_described_once_and_nothing_is_there_twice() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    produce(&mut client, "t", 1, &batch(&["a"]));
+    let (_, text) = get(server.admin_address().expect("an admin port"), "/metrics");
+    let described: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
+    let names: BTreeSet<&str> = described.iter().copied().collect();
+    assert_eq!(described.len(), names.len(), "{described:?}");
+    let wanted = [
+        "process_cpu_seconds",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+        "riverrun_connections_accepted",
+        "riverrun_connections_open",
+        "riverrun_connections_refused",
+        "riverrun_durability_level",
+        "riverrun_group_lag",
+        "riverrun_high_watermark",
+        "riverrun_log_size_bytes",
+        "riverrun_log_start_offset",
+        "riverrun_received_bytes",
+        "riverrun_request_duration_seconds",
+        "riverrun_request_memory_bytes",
+        "riverrun_response_memory_bytes",
+        "riverrun_sent_bytes",
+    ];
+    assert_eq!(names, BTreeSet::from(wanted));
+    let series: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.rsplit_once(' '))
+        .map(|(name, _)| name)
+        .collect();
+    let distinct: BTreeSet<&str> = series.iter().copied().collect();
+    assert_eq!(series.len(), distinct.len());
+    assert!(text.ends_with("# EOF\n"));
+}

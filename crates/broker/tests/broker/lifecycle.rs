@@ -1,0 +1,270 @@
+//! Starting, stopping, and what is still there afterwards; how many connections there may be.
+
+use std::time::{Duration, Instant};
+
+use riverrun_broker::Server;
+use riverrun_protocol::delete_topics_request::DeleteTopicState;
+use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use riverrun_protocol::offset_fetch_request::OffsetFetchRequestGroup;
+use riverrun_protocol::{
+    DeleteTopicsRequest, ErrorCode, ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest,
+};
+
+use crate::support::{
+    Client, PATIENCE, assert_serves, batch, configured, create_topic, fetch_request, find_coordinator,
+    framed, produce, read_all, server, server_with,
+};
+
+/// Commits as a client without membership; gives the error.
+fn commit(client: &mut Client, group: &str, topic: &str, committed_offset: i64) -> ErrorCode {
+    let partition = OffsetCommitRequestPartition {
+        committed_offset,
+        committed_metadata: Some("m".into()),
+        ..Default::default()
+    };
+    let topics = vec![OffsetCommitRequestTopic {
+        name: topic.into(),
+        partitions: vec![partition],
+        ..Default::default()
+    }];
+    let request = OffsetCommitRequest { group_id: group.into(), topics, ..Default::default() };
+    ErrorCode(client.call(&request, 9).topics[0].partitions[0].error_code)
+}
+
+/// The topics that a group has committed offsets of, with the offset of partition 0.
+fn committed(client: &mut Client, group: &str) -> Vec<(String, i64)> {
+    let group =
+        OffsetFetchRequestGroup { group_id: group.to_owned().into(), topics: None, ..Default::default() };
+    let mut response = client.call(&OffsetFetchRequest { groups: vec![group], ..Default::default() }, 9);
+    let group = response.groups.remove(0);
+    assert_eq!(ErrorCode(group.error_code), ErrorCode::NONE);
+    let topics = group.topics.iter();
+    topics.map(|topic| (topic.name.to_string(), topic.partitions[0].committed_offset)).collect()
+}
+
+fn start_in(directory: &tempfile::TempDir) -> Server {
+    server_with(&[("data.dir", directory.path().to_str().expect("text"))])
+}
+
+#[test]
+fn everything_is_there_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start_in(&directory);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[("retention.ms", "-1")]);
+    produce(&mut client, "t", 0, &batch(&["a", "b"]));
+    find_coordinator(&mut client, "g");
+    assert_eq!(commit(&mut client, "g", "t", 1), ErrorCode::NONE);
+    server.stop().expect("a clean stop");
+    for round in 0..3 {
+        let server = start_in(&directory);
+        let mut client = Client::new(&server);
+        let mut wanted = vec!["a".to_owned(), "b".to_owned()];
+        wanted.extend((0..round).map(|round| format!("round {round}")));
+        assert_eq!(read_all(&mut client, "t", 0, 0), wanted);
+        assert_eq!(committed(&mut client, "g"), [("t".to_owned(), 1)]);
+        let groups = client.call(&ListGroupsRequest::default(), 4).groups;
+        assert_eq!(groups.iter().map(|group| &*group.group_id).collect::<Vec<_>>(), ["g"]);
+        produce(&mut client, "t", 0, &batch(&[&format!("round {round}")]));
+        // Dropped without a word, with a client still there.
+        drop(server);
+    }
+}
+
+#[test]
+fn offsets_of_topics_that_are_gone_are_dropped_when_groups_are_loaded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start_in(&directory);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "kept", 1, &[]);
+    create_topic(&mut client, "doomed", 1, &[]);
+    find_coordinator(&mut client, "g");
+    assert_eq!(commit(&mut client, "g", "kept", 0), ErrorCode::NONE);
+    assert_eq!(commit(&mut client, "g", "doomed", 0), ErrorCode::NONE);
+    let offsets = offset_records(&mut client);
+    server.stop().expect("a clean stop");
+    // The topic goes, and with it its offsets; then their records come back, as if a crash had come in between.
+    let server = start_in(&directory);
+    let mut client = Client::new(&server);
+    let topics = vec![DeleteTopicState { name: Some("doomed".into()), ..Default::default() }];
+    client.call(&DeleteTopicsRequest { topics, ..Default::default() }, 6);
+    assert_eq!(committed(&mut client, "g"), [("kept".to_owned(), 0)]);
+    for (partition, records) in offsets {
+        produce(&mut client, "__consumer_offsets", partition, &records);
+    }
+    server.stop().expect("a clean stop");
+    let server = start_in(&directory);
+    let mut client = Client::new(&server);
+    assert_eq!(committed(&mut client, "g"), [("kept".to_owned(), 0)]);
+    drop(server);
+}
+
+/// The batches of the topic of group offsets, with their partitions, ready to be produced again.
+fn offset_records(client: &mut Client) -> Vec<(i32, Vec<u8>)> {
+    let mut found = Vec::new();
+    for partition in 0..4 {
+        let data = crate::support::fetch(client, "__consumer_offsets", partition, 0);
+        for batch in riverrun_records::Batches::new(crate::support::records(&data)) {
+            let mut bytes = batch.expect("whole").verify().expect("sound").bytes().to_vec();
+            riverrun_records::patch_base_offset(&mut bytes, riverrun_types::Offset::ZERO);
+            found.push((partition, bytes));
+        }
+    }
+    assert!(!found.is_empty(), "the topic of offsets can be read");
+    found
+}
+
+#[test]
+fn the_topic_of_offsets_is_read_like_any_other() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    find_coordinator(&mut client, "g");
+    assert_eq!(commit(&mut client, "g", "t", 0), ErrorCode::NONE);
+    let mut keys = Vec::new();
+    for (_, bytes) in offset_records(&mut client) {
+        for batch in riverrun_records::Batches::new(&bytes) {
+            let batch = batch.expect("whole").verify().expect("sound");
+            for record in &batch.records().expect("sound") {
+                keys.push(record.expect("sound").key.expect("a key").to_vec());
+            }
+        }
+    }
+    // Version 1 of an offset's key: group, topic, partition.
+    assert_eq!(keys, [b"\0\x01\0\x01g\0\x01t\0\0\0\0"]);
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused_and_harms_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start_in(&directory);
+    let path = directory.path().to_str().expect("text");
+    let error = configured(&[("data.dir", path)]).start().expect_err("the data are in use").to_string();
+    assert!(error.contains("another") || error.contains("in use"), "{error}");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    assert_eq!(produce(&mut client, "t", 0, &batch(&["a"])), 0);
+    server.stop().expect("a clean stop");
+    // The lock is gone with the server.
+    start_in(&directory).stop().expect("a clean stop");
+}
+
+#[test]
+fn data_of_another_node_are_refused_by_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    start_in(&directory).stop().expect("a clean stop");
+    let path = directory.path().to_str().expect("text");
+    let error = configured(&[("data.dir", path), ("node.id", "2")]).start().expect_err("another node");
+    assert!(error.to_string().contains('1') && error.to_string().contains('2'), "{error}");
+    start_in(&directory).stop().expect("unharmed");
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    let server = server();
+    let taken = format!("PLAINTEXT://{}", server.bootstrap());
+    let error = configured(&[("listeners", &taken)]).start().expect_err("the port is taken").to_string();
+    assert!(error.contains(server.bootstrap()), "{error}");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_clients() {
+    let server = server();
+    let mut idle = Client::new(&server);
+    let (mut parked, mut halfway) = (Client::new(&server), Client::new(&server));
+    create_topic(&mut parked, "t", 1, &[]);
+    let mut wait = fetch_request("t", 0, 0);
+    wait.max_wait_ms = i32::MAX;
+    parked.send(&wait, 12);
+    halfway.write(&framed(&[0; 100])[..50]);
+    assert!(idle.is_quiet_for(Duration::from_millis(50)));
+    let since = Instant::now();
+    server.stop().expect("a clean stop");
+    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+    for client in [&mut idle, &mut parked, &mut halfway] {
+        client.expect_closed("a server that stopped");
+    }
+}
+
+#[test]
+fn a_stop_while_clients_produce_loses_nothing_that_was_acked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start_in(&directory);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    let producer = std::thread::spawn(move || {
+        let bytes = batch(&["x"]);
+        let mut acked = 0;
+        loop {
+            let request = crate::support::produce_request("t", 0, &bytes, -1);
+            if client.try_write(&crate::support::request_bytes(&request, 9)).is_err() {
+                return acked;
+            }
+            let Ok(frame) = client.read_frame() else { return acked };
+            let decoded =
+                riverrun_protocol::decode_response::<riverrun_protocol::ProduceRequest<'_>>(&frame, 9);
+            let (_, response) = decoded.expect("decodes");
+            // A server that is closing may say so.
+            if response.responses[0].partition_responses[0].error_code != 0 {
+                return acked;
+            }
+            acked += 1;
+        }
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    server.stop().expect("a clean stop");
+    let acked = producer.join().expect("the producer ends");
+    let server = start_in(&directory);
+    let kept = read_all(&mut Client::new(&server), "t", 0, 0).len();
+    assert!(acked > 0 && (acked..=acked + 1).contains(&kept), "{acked} acked, {kept} kept");
+}
+
+#[test]
+fn a_server_starts_quickly() {
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let since = Instant::now();
+        let server = server();
+        assert_serves(&server);
+        fastest = fastest.min(since.elapsed());
+    }
+    // Without optimization and on a busy machine; an optimized server is held to a tenth of it elsewhere.
+    assert!(fastest < Duration::from_secs(1), "{fastest:?}");
+}
+
+#[test]
+fn connections_above_the_limits_are_closed_at_once() {
+    for option in ["max.connections", "max.connections.per.ip"] {
+        let server = server_with(&[(option, "3")]);
+        let mut open: Vec<Client> = (0..3).map(|_| Client::new(&server)).collect();
+        for client in &mut open {
+            assert!(client.is_quiet_for(Duration::from_millis(10)), "{option}");
+        }
+        Client::new(&server).expect_closed(option);
+        drop(open.pop());
+        // A place is free again as soon as the server has seen the end of the connection.
+        let until = Instant::now() + PATIENCE;
+        while !Client::new(&server).is_quiet_for(Duration::from_millis(50)) {
+            assert!(Instant::now() < until, "{option}: no place came free");
+        }
+    }
+}
+
+#[test]
+fn every_listener_tells_its_own_address() {
+    let server = server_with(&[
+        ("listeners", "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0"),
+        ("advertised.listeners", "OUTSIDE://broker.example:19092"),
+    ]);
+    let told: Vec<(String, i32)> = server
+        .listeners()
+        .map(|(_, address)| {
+            let request = riverrun_protocol::MetadataRequest::default();
+            let response = Client::connect(&address.to_string()).call(&request, 12);
+            (response.brokers[0].host.to_string(), response.brokers[0].port)
+        })
+        .collect();
+    let inside = server.listeners().next().expect("two listeners").1;
+    assert_eq!(told[0], ("127.0.0.1".to_owned(), i32::from(inside.port())));
+    assert_eq!(told[1], ("broker.example".to_owned(), 19_092));
+}
