@@ -120,6 +120,9 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
 
     /// Bytes that may still be written to the file system of `path`.
     fn available_bytes(&self, path: &Path) -> io::Result<u64>;
+
+    /// Size of the whole file system of `path`, used or not.
+    fn total_bytes(&self, path: &Path) -> io::Result<u64>;
 }
 
 /// Replaces the file at `path` by `bytes` in one step: a reader, also one after a crash, finds the old bytes or

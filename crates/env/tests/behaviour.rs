@@ -200,5 +200,6 @@ fn syncs(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     fs.sync_dir(dir)?;
     fs.open_volume(dir)?.sync()?;
     assert!(fs.available_bytes(dir)? > 0);
+    assert!(fs.total_bytes(dir)? >= fs.available_bytes(dir)?);
     Ok(())
 }

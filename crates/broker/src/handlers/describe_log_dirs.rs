@@ -1,10 +1,12 @@
 //! `DescribeLogDirs` (key 35), versions 1 to 5.
 //!
 //! Tells each log dir with the partitions in it and their sizes, of all topics or of the partitions that are named,
-//! and how much room is left (KIP-827). The size of a partition that is not in use is what the last checkpoint says.
-//! Leaves out: the size of the whole volume, and cordoned dirs (KIP-1066), of which there are none.
+//! and the size of each dir's volume with the room that is left (KIP-827). The size of a partition that is not in
+//! use is what the last checkpoint says.
+//! Leaves out: cordoned dirs (KIP-1066), of which there are none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 
 use riverrun_protocol::describe_log_dirs_response::{
@@ -59,16 +61,21 @@ fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResu
     let dirs = image.log_dirs().iter().enumerate().zip(topics);
     dirs.map(|((index, dir), topics)| {
         let failure = broker.logs.dir_failure(index);
-        let usable = broker.env.fs.available_bytes(&dir.path).ok();
         DescribeLogDirsResult {
             error_code: failure.map_or(ErrorCode::NONE, |_| ErrorCode::KAFKA_STORAGE_ERROR).0,
             log_dir: dir.path.to_string_lossy().into_owned().into(),
             topics,
-            usable_bytes: usable.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(-1),
+            total_bytes: or_unknown(broker.env.fs.total_bytes(&dir.path)),
+            usable_bytes: or_unknown(broker.env.fs.available_bytes(&dir.path)),
             ..Default::default()
         }
     })
     .collect()
+}
+
+/// The wire's mark for a size that is not known is -1.
+fn or_unknown(bytes: io::Result<u64>) -> i64 {
+    bytes.ok().and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(-1)
 }
 
 fn named<'i>(image: &'i Image, wanted: Option<&Wanted>) -> Vec<&'i Arc<Topic>> {

@@ -145,6 +145,11 @@ impl FileSystem for SimFileSystem {
     fn available_bytes(&self, _path: &Path) -> io::Result<u64> {
         self.with(|disk| Ok(disk.space.unwrap_or(u64::MAX)))
     }
+
+    // What a simulation limits is the space that is left: the disk around it is as large as can be.
+    fn total_bytes(&self, _path: &Path) -> io::Result<u64> {
+        self.with(|_| Ok(u64::MAX))
+    }
 }
 
 /// Holds a lock file, unless the process that took it has died.
