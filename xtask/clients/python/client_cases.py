@@ -125,7 +125,7 @@ def group_consumer_regex(bench):
 
 
 def transactions(bench):
-    """Kafka takes a transaction; a server without them is reported by the library at once, by name."""
+    """Kafka takes a transaction; a server without them says so through the library, at once."""
     topic = bench.topic("transactions", 1)
     producer = Producer(bench.settings({"transactional.id": bench.name("tx")}))
     if not bench.is_kafka:
@@ -134,7 +134,7 @@ def transactions(bench):
             producer.init_transactions(20)
         except KafkaException as refused:
             print(f"refused: {refused}")
-            same(refused.args[0].name() in ("_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"), True)
+            same("not supported" in str(refused), True)
             same(time.monotonic() - begun < 5, True)
             return
         raise AssertionError("transactions are not supported, and yet init_transactions succeeded")
