@@ -94,10 +94,36 @@ impl Broker {
             config: Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)),
             level: options.durability,
         };
-        self.partitions.open(&placement).map_err(|error| {
+        let opened = self.partitions.open(&placement).map_err(|error| {
             tracing::error!(topic = %topic.name, partition = index, %error, "a partition cannot be opened");
             error::log_error(&error)
-        })
+        })?;
+        self.check_still_current(topic, &placement, &opened)?;
+        Ok(opened)
+    }
+
+    /// The image may have moved on while a partition was being opened by an older one: the topic is gone, or has
+    /// other options. Whoever changes the image does so before looking for open partitions, so one of the two
+    /// always sees the other.
+    fn check_still_current(
+        &self,
+        topic: &Topic,
+        placement: &Placement,
+        opened: &Partition,
+    ) -> Result<(), ErrorCode> {
+        let image = self.metadata.image();
+        let Some(current) = image.topic_by_id(topic.id) else {
+            self.partitions.remove(placement.id);
+            if let Err(error) = self.logs.delete(placement.id, placement.dir) {
+                tracing::warn!(partition = %placement.id, %error, "files of a deleted topic stay");
+            }
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        };
+        if !Arc::ptr_eq(&current.configs, &topic.configs) {
+            let options = self.config.topic_options(&current.configs);
+            opened.log.set_config(Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)));
+        }
+        Ok(())
     }
 
     /// The end of what readers of a partition may see, if it can be opened.

@@ -57,7 +57,6 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         LogError::Io { .. }
         | LogError::Corrupt { .. }
         | LogError::Format { .. }
-        | LogError::Foreign { .. }
         | LogError::Locked { .. }
         | LogError::DirFailed { .. } => ErrorCode::KAFKA_STORAGE_ERROR,
     }

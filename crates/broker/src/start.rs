@@ -7,8 +7,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use riverrun_env::Env;
-use riverrun_log::{LogError, LogStore, StoreOptions as LogOptions};
-use riverrun_types::NodeId;
+use riverrun_log::{LogError, LogStore};
 use thiserror::Error;
 
 use crate::broker::{Broker, Budgets};
@@ -65,9 +64,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let image = metadata.image();
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
-    let options =
-        LogOptions { cluster_id: image.cluster_id().to_string(), node_id: NodeId(config.server.node_id) };
-    let logs = Arc::new(LogStore::open(&env, &dirs, &options)?);
+    let logs = Arc::new(LogStore::open(&env, &dirs)?);
     let config = Arc::new(config);
     let network = &config.network;
     let budgets = Budgets {

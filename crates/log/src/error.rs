@@ -43,16 +43,6 @@ pub enum LogError {
         /// What is wrong with it.
         source: DecodeError,
     },
-    /// The log dir was stamped by another cluster or another node.
-    #[error("{} belongs to {found}, and this server is {expected}; give it its own directory", path.display())]
-    Foreign {
-        /// The log dir.
-        path: PathBuf,
-        /// Whose it is.
-        found: String,
-        /// Who we are.
-        expected: String,
-    },
     /// Another process holds the log dir.
     #[error("{} is in use by another server; stop it or choose another directory", path.display())]
     Locked {
@@ -91,7 +81,7 @@ impl LogError {
             // Space may come back: retention, or an administrator, makes some.
             Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ErrorKind::Retry,
             Self::Closed => ErrorKind::Retry,
-            Self::Locked { .. } | Self::Foreign { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
+            Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
             Self::Io { .. } | Self::Corrupt { .. } | Self::Format { .. } | Self::DirFailed { .. } => {
                 ErrorKind::GiveUp
             }

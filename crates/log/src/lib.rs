@@ -12,13 +12,12 @@
 //! use riverrun_env::sim::SimEnv;
 //! use riverrun_log::config::LogConfig;
 //! use riverrun_log::producer_state::AppendOrigin;
-//! use riverrun_log::{AppendOptions, LogStore, StoreOptions};
+//! use riverrun_log::{AppendOptions, LogStore};
 //! use riverrun_records::{BatchBuilder, BatchOptions};
-//! use riverrun_types::{LeaderEpoch, NodeId, Offset, PartitionId, TimestampMs, TopicId};
+//! use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 //!
 //! let env = SimEnv::new(1).env();
-//! let options = StoreOptions { cluster_id: "example".into(), node_id: NodeId(0) };
-//! let store = LogStore::open(&env, &["/logs".into()], &options)?;
+//! let store = LogStore::open(&env, &["/logs".into()])?;
 //! let id = PartitionId { topic: TopicId([1; 16]), index: 0 };
 //! let log = store.partition(id, 0, Arc::new(LogConfig::default()), LeaderEpoch(1))?;
 //!
@@ -37,7 +36,6 @@
 pub mod checkpoint;
 pub mod compaction;
 pub mod config;
-mod dir_meta;
 mod dump;
 pub mod epochs;
 mod error;
@@ -57,5 +55,5 @@ mod verify;
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
 pub use partition_log::{AppendOptions, Appended, Chunk, CompactOptions, PartitionLog, ReadSlice};
-pub use store::{LogStore, PartitionSize, StoreOptions};
+pub use store::{LogStore, PartitionSize};
 pub use verify::{Finding, VerifyReport, verify_partition};

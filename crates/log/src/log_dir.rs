@@ -17,12 +17,10 @@ use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
-use crate::dir_meta::{CLUSTER_ID_BYTES_MAX, DirMeta, META_BYTES_MAX, META_FILE};
 use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
 use crate::partition_log::PartitionLog;
-use crate::store::StoreOptions;
 
 /// Name of the lock file in a log dir.
 const LOCK_FILE: &str = "lock";
@@ -48,7 +46,6 @@ struct Memory {
 pub(crate) struct LogDir {
     env: Env,
     path: PathBuf,
-    meta: DirMeta,
     volume: Arc<dyn Volume>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
     memory: Mutex<Memory>,
@@ -64,9 +61,9 @@ pub(crate) struct LogDir {
 }
 
 impl LogDir {
-    /// Locks, identifies and reads the dir; makes it if it is not there. Costs nothing per partition but reading
+    /// Locks and reads the dir; makes it if it is not there. Costs nothing per partition but reading
     /// the checkpoint.
-    pub(crate) fn open(env: Env, path: &Path, options: &StoreOptions) -> Result<Self, LogError> {
+    pub(crate) fn open(env: Env, path: &Path) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         let is_new = !env.fs.exists(path).map_err(io)?;
         env.fs.create_dir_all(path).map_err(io)?;
@@ -79,7 +76,6 @@ impl LogDir {
             // The names above it are as volatile as the files in it.
             volume.sync().map_err(io)?;
         }
-        let meta = open_meta(&env, path, options)?;
         let (checkpoint, is_trusted) = read_checkpoint(&env, path)?;
         let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
         let was_clean = checkpoint.is_clean;
@@ -89,7 +85,6 @@ impl LogDir {
         }
         let dir = Self {
             path: path.to_path_buf(),
-            meta,
             volume,
             lock: Mutex::new(Some(lock)),
             memory: Mutex::new(memory),
@@ -114,10 +109,6 @@ impl LogDir {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
-    }
-
-    pub(crate) fn id(&self) -> [u8; 16] {
-        self.meta.dir_id
     }
 
     /// Whether the server that used the dir before stopped in order.
@@ -379,41 +370,6 @@ impl Memory {
 fn topic_dir(id: PartitionId) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(id.topic.0));
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-/// Reads the owner of the dir, or stamps a dir that nobody has used.
-fn open_meta(env: &Env, dir: &Path, options: &StoreOptions) -> Result<DirMeta, LogError> {
-    let path = dir.join(META_FILE);
-    let bytes = match read_whole(&*env.fs, &path, META_BYTES_MAX) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return stamp(env, dir, &path, options),
-        bytes => bytes.map_err(|error| LogError::io(&path, error))?,
-    };
-    let meta = DirMeta::decode(&bytes).map_err(|source| LogError::Format { path, source })?;
-    if meta.cluster != options.cluster_id || meta.node != options.node_id {
-        let ours = DirMeta { cluster: options.cluster_id.clone(), node: options.node_id, dir_id: [0; 16] };
-        return Err(LogError::Foreign {
-            path: dir.to_path_buf(),
-            found: meta.owner(),
-            expected: ours.owner(),
-        });
-    }
-    Ok(meta)
-}
-
-fn stamp(env: &Env, dir: &Path, path: &Path, options: &StoreOptions) -> Result<DirMeta, LogError> {
-    let io = |error| LogError::io(path, error);
-    let is_used = env.fs.exists(&dir.join(CHECKPOINT_FILE)).map_err(io)?;
-    if is_used {
-        return Err(LogError::corrupt(path, 0, "the file is missing, and the log dir was in use"));
-    }
-    if options.cluster_id.len() > CLUSTER_ID_BYTES_MAX {
-        return Err(io(io::Error::new(io::ErrorKind::InvalidInput, "the cluster id is too long")));
-    }
-    let mut dir_id = [0; 16];
-    env.random.fill(&mut dir_id);
-    let meta = DirMeta { cluster: options.cluster_id.clone(), node: options.node_id, dir_id };
-    atomic_replace(&*env.fs, path, &meta.encode()).map_err(io)?;
-    Ok(meta)
 }
 
 /// The checkpoint, and whether it can be believed. Without one every partition is looked at from its beginning.

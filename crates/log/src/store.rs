@@ -9,21 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverrun_env::Env;
-use riverrun_types::{LeaderEpoch, NodeId, PartitionId};
+use riverrun_types::{LeaderEpoch, PartitionId};
 
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::partition_log::PartitionLog;
-
-/// Who opens the store. A log dir is stamped with both at its first use and refuses others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreOptions {
-    /// The cluster's id: up to 256 bytes.
-    pub cluster_id: String,
-    /// The node's id.
-    pub node_id: NodeId,
-}
 
 /// The size of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +35,8 @@ pub struct LogStore {
 
 impl LogStore {
     /// Opens the log dirs and makes those that are not there.
-    pub fn open(env: &Env, dirs: &[PathBuf], options: &StoreOptions) -> Result<Self, LogError> {
-        let open = |path: &PathBuf| LogDir::open(env.clone(), path, options).map(Arc::new);
+    pub fn open(env: &Env, dirs: &[PathBuf]) -> Result<Self, LogError> {
+        let open = |path: &PathBuf| LogDir::open(env.clone(), path).map(Arc::new);
         Ok(Self { dirs: dirs.iter().map(open).collect::<Result<_, _>>()? })
     }
 
@@ -57,11 +48,6 @@ impl LogStore {
     /// Path of a log dir.
     pub fn dir_path(&self, dir_index: usize) -> &Path {
         self.dirs[dir_index].path()
-    }
-
-    /// A log dir's own id, which stays when it is mounted elsewhere.
-    pub fn dir_id(&self, dir_index: usize) -> [u8; 16] {
-        self.dirs[dir_index].id()
     }
 
     /// Whether every log dir was closed in order when it was used last.

@@ -1,4 +1,4 @@
-//! Log dirs: owners, locks, idle partitions, deletion, sizes.
+//! Log dirs: locks, idle partitions, deletion, sizes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,44 +6,28 @@ use std::time::Duration;
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{LogError, LogStore, StoreOptions};
+use riverrun_log::{LogError, LogStore};
 use riverrun_records::ProducerStamp;
-use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, Offset, PartitionId, TopicId};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, TopicId};
 
-use crate::machine::{DIR, ID, Machine, numbers, owner, stamp};
+use crate::machine::{DIR, ID, Machine, numbers, stamp};
 
-fn open(sim: &SimEnv, options: &StoreOptions) -> Result<LogStore, LogError> {
-    LogStore::open(&sim.env(), &[PathBuf::from(DIR)], options)
-}
-
-#[test]
-fn a_log_dir_of_another_cluster_or_node_is_refused_with_both_named() {
-    let mut machine = Machine::new(1, LogConfig::default());
-    machine.store.take().unwrap().close().unwrap();
-    for other in [
-        StoreOptions { cluster_id: "another".into(), ..owner() },
-        StoreOptions { node_id: NodeId(2), ..owner() },
-    ] {
-        let error = open(&machine.sim, &other).unwrap_err();
-        assert!(matches!(error, LogError::Foreign { .. }), "{error}");
-        assert_eq!(error.kind(), ErrorKind::FixRequest);
-        assert!(error.to_string().contains("node 1 of cluster a-cluster"), "{error}");
-    }
-    open(&machine.sim, &owner()).unwrap();
+fn open(sim: &SimEnv) -> Result<LogStore, LogError> {
+    LogStore::open(&sim.env(), &[PathBuf::from(DIR)])
 }
 
 #[test]
 fn a_log_dir_has_one_user_at_a_time() {
     let mut machine = Machine::new(1, LogConfig::default());
-    let error = open(&machine.sim, &owner()).unwrap_err();
+    let error = open(&machine.sim).unwrap_err();
     assert!(matches!(error, LogError::Locked { .. }), "{error}");
     machine.store.take().unwrap().close().unwrap();
-    open(&machine.sim, &owner()).unwrap();
+    open(&machine.sim).unwrap();
 }
 
 #[test]
 fn files_of_the_dir_that_are_damaged_missing_or_newer_are_found() {
-    for (file, missing_is_fatal) in [("dir.meta", true), ("checkpoint", false), ("log-starts", false)] {
+    for file in ["checkpoint", "log-starts"] {
         let path = Path::new(DIR).join(file);
         let mut machine = Machine::new(1, LogConfig::default());
         machine.append_numbers(0, 5);
@@ -57,10 +41,8 @@ fn files_of_the_dir_that_are_damaged_missing_or_newer_are_found() {
         assert!(error.to_string().contains("version 99"), "{file}: {error}");
 
         machine.sim.fs.remove_file(&path).unwrap();
-        assert_eq!(machine.start().is_err(), missing_is_fatal, "{file}");
-        if !missing_is_fatal {
-            assert_eq!(machine.records().unwrap(), numbers(0, 5), "{file}");
-        }
+        machine.start().unwrap();
+        assert_eq!(machine.records().unwrap(), numbers(0, 5), "{file}");
     }
 }
 
@@ -200,11 +182,10 @@ fn a_log_start_whose_sync_failed_is_not_acked_and_not_tried_again() {
 fn several_dirs_hold_partitions_of_their_own() {
     let sim = SimEnv::new(1);
     let dirs = [PathBuf::from("/one"), PathBuf::from("/two")];
-    let store = LogStore::open(&sim.env(), &dirs, &owner()).unwrap();
+    let store = LogStore::open(&sim.env(), &dirs).unwrap();
     let machine = Machine { sim, config: LogConfig::default().into(), epoch: 1, store: Some(store) };
     let store = machine.store();
     assert_eq!((store.dir_count(), store.dir_path(1)), (2, Path::new("/two")));
-    assert_ne!(store.dir_id(0), store.dir_id(1));
     let other = PartitionId { topic: TopicId([9; 16]), index: 7 };
     machine.append("record 0");
     let log = store.partition(other, 1, machine.config.clone(), LeaderEpoch(1)).unwrap();

@@ -7,20 +7,14 @@ use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode, read_whole};
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, StoreOptions};
+use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog};
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, ProducerStamp};
-use riverrun_types::{
-    LeaderEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId,
-};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId};
 
 /// The log dir.
 pub(crate) const DIR: &str = "/logs";
 /// The partition that most tests use.
 pub(crate) const ID: PartitionId = PartitionId { topic: TopicId([0xab; 16]), index: 0 };
-
-pub(crate) fn owner() -> StoreOptions {
-    StoreOptions { cluster_id: "a-cluster".into(), node_id: NodeId(1) }
-}
 
 /// A batch whose records have these values and timestamps.
 pub(crate) fn batch_at(records: &[(i64, &str)], options: BatchOptions) -> Vec<u8> {
@@ -61,7 +55,7 @@ impl Machine {
 
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
-        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], &owner())?);
+        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)])?);
         Ok(())
     }
 

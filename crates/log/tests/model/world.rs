@@ -11,13 +11,9 @@ use riverrun_env::sim::{SimEnv, SimRandom};
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::{AppendOrigin, SequenceError, next_sequence};
-use riverrun_log::{
-    AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog, StoreOptions,
-};
+use riverrun_log::{AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog};
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, Header, ProducerStamp};
-use riverrun_types::{
-    LeaderEpoch, NodeId, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId,
-};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId};
 
 use crate::oracle::{Oracle, Sent, Written};
 
@@ -100,8 +96,7 @@ impl World {
 
     fn start(&mut self) {
         self.starts += 1;
-        let options = StoreOptions { cluster_id: "model".into(), node_id: NodeId(1) };
-        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from("/data/logs")], &options).unwrap());
+        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from("/data/logs")]).unwrap());
     }
 
     fn store(&self) -> &LogStore {
