@@ -1,2 +1,24 @@
-//! The riverrun command.
-fn main() {}
+//! `riverrun`: the one binary. A server, a client for any Kafka server, tools for the files, and a demo.
+//!
+//! Owns the command line and what people and programs see of it: text, JSON, exit codes. What a command does is in
+//! `commands`, one file each; everything behind that is in the library crates.
+
+mod args;
+mod commands;
+mod exit;
+mod input;
+mod logging;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    let outcome = logging::start(cli.log_level.as_deref(), cli.command.default_log_level());
+    match outcome.and_then(|()| commands::run(cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

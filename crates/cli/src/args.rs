@@ -1,0 +1,140 @@
+//! The command line as a whole: commands, and the flags that several of them share.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use riverrun_client::ClusterOptions;
+
+use crate::commands::{config, consume, demo, group, log, produce, serve, topic};
+use crate::exit::EXIT_CODES;
+
+/// Environment variables with our prefix that set flags of this program and not options of the server.
+pub(crate) const OWN_VARIABLES: [&str; 2] = ["RIVERRUN_BOOTSTRAP", "RIVERRUN_LOG"];
+
+const EXAMPLES: &str = "\
+Examples:
+  riverrun demo                               see it work, in a few seconds
+  riverrun serve                              a server on 127.0.0.1:9092
+  riverrun topic create clicks --partitions 6
+  echo 'me:hello' | riverrun produce clicks --key-separator :
+  riverrun consume clicks --from beginning --format key-value
+  riverrun group describe my-group";
+
+/// An event log that Kafka's clients can use: the server, and tools for it and for any other Kafka server.
+#[derive(Parser, Debug)]
+#[command(name = "riverrun", version, after_help = after_help(), max_term_width = 100)]
+pub(crate) struct Cli {
+    /// What to log on stderr: error, warn, info, debug, trace, or by module as `warn,riverrun_broker=debug`
+    #[arg(long, global = true, env = "RIVERRUN_LOG", value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What there is to do.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a server
+    Serve(serve::ServeArgs),
+    /// Create, list, describe, alter and delete topics
+    #[command(subcommand)]
+    Topic(topic::TopicCommand),
+    /// Send records: lines, key:value lines or CSV, from stdin or a file
+    Produce(produce::ProduceArgs),
+    /// Read records of topics
+    Consume(consume::ConsumeArgs),
+    /// List, describe, reset and delete consumer groups
+    #[command(subcommand)]
+    Group(group::GroupCommand),
+    /// Read and change configuration of topics and servers, and check a server's configuration file
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Dump and verify a partition's files, without a server
+    #[command(subcommand)]
+    Log(log::LogCommand),
+    /// Start a server, send 60,000 real flights through it, check that all arrived in order, show rates and latencies
+    Demo(demo::DemoArgs),
+}
+
+impl Command {
+    /// What is logged where nobody says: a server tells what it does, a tool only what is wrong.
+    pub(crate) fn default_log_level(&self) -> &'static str {
+        if matches!(self, Self::Serve(_)) { "info" } else { "warn" }
+    }
+}
+
+fn after_help() -> String {
+    let codes: Vec<_> =
+        EXIT_CODES.iter().map(|(exit, text)| format!("  {:<4} {text}", *exit as u8)).collect();
+    format!("{EXAMPLES}\n\nExit codes:\n{}", codes.join("\n"))
+}
+
+/// How to reach a server.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClientArgs {
+    /// One or more servers to begin with, separated by commas
+    #[arg(long, env = "RIVERRUN_BOOTSTRAP", value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+    bootstrap: String,
+    /// Seconds to wait for an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    timeout: u64,
+}
+
+impl ClientArgs {
+    /// How long to wait for an answer.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout)
+    }
+
+    /// The same as the client library takes it.
+    pub(crate) fn cluster(&self) -> ClusterOptions {
+        let timeout = self.timeout();
+        let defaults = ClusterOptions::new(&self.bootstrap);
+        ClusterOptions {
+            connect_timeout: defaults.connect_timeout.min(timeout),
+            request_timeout: timeout,
+            retry_timeout: timeout,
+            ..defaults
+        }
+    }
+}
+
+/// Splits `key=value`, as several flags take it.
+pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("it must be of the form key=value".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_of_the_command_line_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_pair_splits_at_its_first_equals_sign() {
+        assert_eq!(parse_pair("a=b=c"), Ok(("a".into(), "b=c".into())));
+        assert_eq!(parse_pair("a="), Ok(("a".into(), String::new())));
+        for bad in ["", "a", "=b", " =b"] {
+            assert!(parse_pair(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_help_and_the_exit_codes_are_in_the_first() {
+        let help = Cli::command().render_long_help().to_string();
+        for text in ["Exit codes:", "  5    a check found", "riverrun demo"] {
+            assert!(help.contains(text), "{text} in {help}");
+        }
+        for command in Cli::command().get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `riverrun config check`: would a server start with this file?
+
+use std::path::PathBuf;
+
+use clap::Args;
+use riverrun_broker::config::load::Sources;
+use serde::Serialize;
+
+use crate::commands::serve::read_config_file;
+use crate::exit::{Exit, Failure};
+use crate::text::output::OutputArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  riverrun config check riverrun.toml
+
+Looks at the file alone; the environment and flags of a later `serve` can still change what holds. Exit code 5 if the
+file is not right.";
+
+/// Flags of `config check`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CheckArgs {
+    /// The file
+    file: PathBuf,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The answer.
+#[derive(Serialize)]
+struct Verdict {
+    file: String,
+    valid: bool,
+    error: Option<String>,
+}
+
+pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let text = read_config_file(&args.file)?;
+    let file = args.file.to_string_lossy().into_owned();
+    let error = Sources { file: Some((&file, &text)), ..Sources::default() }.load().err();
+    let verdict = Verdict { file, valid: error.is_none(), error: error.as_ref().map(ToString::to_string) };
+    if args.output.json || verdict.valid {
+        args.output.print(&verdict, |verdict| format!("{} is valid\n", verdict.file))?;
+    }
+    match error {
+        None => Ok(()),
+        Some(error) => Err(Failure::new(Exit::CheckFailed, error.to_string())
+            .advise("riverrun config docs   (every option with its range)")),
+    }
+}

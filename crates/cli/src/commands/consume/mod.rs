@@ -1,0 +1,191 @@
+//! `riverrun consume`: records of topics, printed.
+//!
+//! Without a group it reads partitions directly; with one it shares them, and commits what it has printed, never
+//! more. It ends at the end of the topics, as it was at the start, unless it is told to follow.
+
+mod format;
+mod places;
+mod reading;
+mod start;
+
+use std::io::IsTerminal as _;
+
+use clap::{Args, ValueEnum};
+use riverrun_client::{Consumer, ConsumerOptions, GroupProtocol, OffsetReset};
+
+use self::format::Format;
+use self::reading::{Printer, Reading};
+use self::start::From;
+use crate::args::ClientArgs;
+use crate::exit::Failure;
+use crate::text::number;
+
+const EXAMPLES: &str = "\
+Examples:
+  riverrun consume clicks                                 everything that is there, then the end
+  riverrun consume clicks --follow                        the same, then what comes
+  riverrun consume clicks --from end                      only what comes from now on
+  riverrun consume clicks --from -10 --format key-value   the last 10 of each partition
+  riverrun consume clicks --from -1h --format json | jq .
+  riverrun consume clicks --from 2013-01-01T10:00:00Z --max 100
+  riverrun consume clicks --group readers --follow
+  riverrun consume clicks --format '{partition}/{offset} {timestamp} {key}: {value}'
+
+Reading ends at the end that the partitions had when it began, unless --follow is given or --from is `end`. With a
+group it goes on from what is committed, commits what was printed, and ends when the partitions that it was given
+have been read. A key or value that is not there is printed as null. On a terminal control characters are escaped.";
+
+/// Flags of `consume`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ConsumeArgs {
+    /// The topics
+    #[arg(required = true, value_name = "TOPIC")]
+    topics: Vec<String>,
+    /// Where to begin: beginning, end, an offset, -N for the last N of each partition, @MILLISECONDS since 1970, a
+    /// time such as 2013-01-01T10:00:00Z, or a time ago such as -90s, -15m, -1h. With a group it holds where nothing
+    /// is committed, and is beginning or end
+    #[arg(long, value_name = "PLACE", default_value = "beginning", allow_hyphen_values = true)]
+    from: From,
+    /// Read only this partition; repeatable
+    #[arg(long = "partition", value_name = "N", conflicts_with = "group", value_parser = clap::value_parser!(i32).range(0..))]
+    partitions: Vec<i32>,
+    /// Share the topics with this group, and commit
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// How the group agrees on who reads what
+    #[arg(long, value_name = "PROTOCOL", requires = "group", default_value = "consumer")]
+    group_protocol: ProtocolArg,
+    /// Go on with what comes, until Ctrl-C
+    #[arg(long, conflicts_with = "until_end")]
+    follow: bool,
+    /// End at the end, even with --from end
+    #[arg(long)]
+    until_end: bool,
+    /// Stop after so many records
+    #[arg(long, value_name = "N")]
+    max: Option<u64>,
+    /// How to print a record: value, key-value, json, hex, or a template such as '{offset} {key}={value}' with `{topic}`,
+    /// `{partition}`, `{offset}`, `{timestamp}`, `{timestamp_ms}`, `{key}`, `{value}`, `{headers}`, \n, \t
+    #[arg(long, value_name = "FORMAT", default_value = "value")]
+    format: Format,
+    /// The same as --format json: one JSON object on each line
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// `--group-protocol`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProtocolArg {
+    /// One member computes who reads what
+    Classic,
+    /// The server computes it (KIP-848)
+    Consumer,
+}
+
+impl ConsumeArgs {
+    fn follows(&self) -> bool {
+        self.follow || (self.from == From::End && !self.until_end)
+    }
+
+    fn options(&self) -> Result<ConsumerOptions, Failure> {
+        let offset_reset = match self.from {
+            From::End => OffsetReset::Latest,
+            From::Beginning => OffsetReset::Earliest,
+            _ if self.group.is_some() => {
+                return Err(Failure::usage("with --group, --from is beginning or end")
+                    .advise("riverrun group reset GROUP --help   (moves what a group has committed)"));
+            }
+            _ => OffsetReset::Earliest,
+        };
+        Ok(ConsumerOptions {
+            group: self.group.clone(),
+            group_protocol: match self.group_protocol {
+                ProtocolArg::Classic => GroupProtocol::Classic,
+                ProtocolArg::Consumer => GroupProtocol::Consumer,
+            },
+            auto_commit_interval: None,
+            offset_reset,
+            ..ConsumerOptions::new(self.client.cluster())
+        })
+    }
+}
+
+pub(crate) async fn run(args: ConsumeArgs) -> Result<(), Failure> {
+    let consumer = Consumer::new(args.options()?).await?;
+    let format = if args.json { Format::Json } else { args.format.clone() };
+    let printer = Printer::new(format, std::io::stdout().is_terminal());
+    let mut reading = Reading::new(consumer, printer, args.max, args.group.is_some());
+    let outcome = read(&mut reading, &args).await;
+    let count = reading.printed();
+    let closed = reading.close(outcome.is_ok()).await;
+    if std::io::stderr().is_terminal() {
+        let hint = if args.follows() { "" } else { "; --follow waits for more" };
+        eprintln!("{} records{hint}", number::count(count));
+    }
+    outcome.and(closed)
+}
+
+async fn read(reading: &mut Reading, args: &ConsumeArgs) -> Result<(), Failure> {
+    let consumer = reading.consumer();
+    let partitions = places::partitions(consumer, &args.topics, &args.partitions).await?;
+    let bounds = places::bounds(consumer, &partitions).await?;
+    if args.group.is_some() {
+        consumer.subscribe(&args.topics).await?;
+    } else {
+        consumer.assign(places::starts(&bounds, args.from)).await?;
+    }
+    let ends = bounds.into_iter().map(|(partition, bounds)| (partition, bounds.end)).collect();
+    reading.run((!args.follows()).then_some(ends)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        consume: ConsumeArgs,
+    }
+
+    fn args(flags: &[&str]) -> Result<ConsumeArgs, clap::Error> {
+        Line::try_parse_from([&["consume", "topic"], flags].concat()).map(|line| line.consume)
+    }
+
+    #[test]
+    fn reading_follows_only_when_asked_or_from_the_end() {
+        for (flags, follows) in [
+            (&[][..], false),
+            (&["--follow"], true),
+            (&["--from", "end"], true),
+            (&["--from", "end", "--until-end"], false),
+            (&["--from", "-1h"], false),
+        ] {
+            assert_eq!(args(flags).expect("valid flags").follows(), follows, "{flags:?}");
+        }
+        assert!(args(&["--follow", "--until-end"]).is_err());
+    }
+
+    #[test]
+    fn with_a_group_only_beginning_or_end_are_places() {
+        for (from, good) in [("beginning", true), ("end", true), ("5", false), ("-1h", false), ("-5", false)]
+        {
+            let args = args(&["--group", "g", "--from", from]).expect("valid flags");
+            assert_eq!(args.options().is_ok(), good, "{from}");
+        }
+        assert!(args(&["--group", "g", "--partition", "0"]).is_err());
+        assert!(args(&["--group-protocol", "classic"]).is_err());
+    }
+
+    #[test]
+    fn a_bad_format_or_place_is_a_usage_error() {
+        assert!(args(&["--format", "yaml"]).is_err());
+        assert!(args(&["--from", "yesterday"]).is_err());
+        assert!(args(&["--json", "--format", "hex"]).is_err());
+    }
+}

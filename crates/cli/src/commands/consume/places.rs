@@ -1,0 +1,95 @@
+//! Which partitions are read, where they begin and end, and where in them reading starts.
+
+use std::collections::BTreeMap;
+
+use riverrun_client::{Consumer, StartAt, TopicPartition};
+use riverrun_types::Offset;
+
+use super::start::From;
+use crate::exit::{Exit, Failure};
+
+/// The first offset of a partition and the one after its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) begin: Offset,
+    pub(super) end: Offset,
+}
+
+/// All partitions of the topics, or those of the numbers in `only`.
+pub(super) async fn partitions(
+    consumer: &Consumer,
+    topics: &[String],
+    only: &[i32],
+) -> Result<Vec<TopicPartition>, Failure> {
+    let mut partitions = Vec::new();
+    for name in topics {
+        let about = |error| Failure::from(error).about(format!("topic {name}"));
+        let topic = consumer.cluster().topic(name, false).await.map_err(about)?;
+        let count = topic.partitions.len();
+        let exists = |number: i32| usize::try_from(number).is_ok_and(|number| number < count);
+        if let Some(missing) = only.iter().find(|number| !exists(**number)) {
+            let text = format!("topic {name} has no partition {missing}; it has {count}, numbered from 0");
+            return Err(Failure::new(Exit::NotFound, text));
+        }
+        let wanted = topic.partitions.iter().map(|partition| partition.index);
+        let wanted = wanted.filter(|index| only.is_empty() || only.contains(index));
+        partitions.extend(wanted.map(|index| TopicPartition::new(name.as_str(), index)));
+    }
+    Ok(partitions)
+}
+
+/// Where partitions begin and end now.
+pub(super) async fn bounds(
+    consumer: &Consumer,
+    partitions: &[TopicPartition],
+) -> Result<BTreeMap<TopicPartition, Bounds>, Failure> {
+    // The ends first: a beginning asked for later may have moved on, and is then at most the end.
+    let ends = consumer.end_offsets(partitions).await?;
+    let begins = consumer.beginning_offsets(partitions).await?;
+    let bounds = ends.into_iter().map(|(partition, end)| {
+        let begin = begins.get(&partition).copied().unwrap_or(end).min(end);
+        (partition, Bounds { begin, end })
+    });
+    Ok(bounds.collect())
+}
+
+/// Where reading starts in each partition.
+pub(super) fn starts(
+    bounds: &BTreeMap<TopicPartition, Bounds>,
+    from: From,
+) -> Vec<(TopicPartition, StartAt)> {
+    bounds.iter().map(|(partition, bounds)| (partition.clone(), start(*bounds, from))).collect()
+}
+
+fn start(bounds: Bounds, from: From) -> StartAt {
+    let Bounds { begin, end } = bounds;
+    match from {
+        From::Beginning => StartAt::Offset(begin),
+        From::End => StartAt::Offset(end),
+        From::Offset(offset) => StartAt::Offset(Offset(offset).clamp(begin, end)),
+        From::BeforeEnd(count) => StartAt::Offset(Offset(end.0.saturating_sub(count)).max(begin)),
+        From::Time(time) => StartAt::Timestamp(time),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_outside_of_a_partition_becomes_the_nearest_in_it() {
+        let bounds = Bounds { begin: Offset(10), end: Offset(20) };
+        for (from, offset) in [
+            (From::Beginning, 10),
+            (From::End, 20),
+            (From::Offset(0), 10),
+            (From::Offset(15), 15),
+            (From::Offset(i64::MAX), 20),
+            (From::BeforeEnd(3), 17),
+            (From::BeforeEnd(0), 20),
+            (From::BeforeEnd(i64::MAX), 10),
+        ] {
+            assert_eq!(start(bounds, from), StartAt::Offset(Offset(offset)), "{from:?}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The demo's producer: first as fast as it goes, then at a fixed pace.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use riverrun_client::{ClientError, ClusterOptions, Delivery, Producer, ProducerOptions, ProducerRecord};
+use tokio::sync::mpsc;
+
+use super::TOPIC;
+use super::flights::{Flight, Flights};
+use super::report::Report;
+use crate::exit::{Exit, Failure};
+
+/// Header that says which row of the file a record is.
+pub(super) const ROW_HEADER: &str = "row";
+/// Rows in the paced part at most, and its pace: together two seconds.
+const PACED_ROWS_MAX: usize = 10_000;
+pub(super) const PACED_ROWS_PER_SECOND: u32 = 5_000;
+/// One row in so many goes into the paced part, if that is not more than its most.
+const PACED_SHARE: usize = 6;
+/// Records of the paced part that may wait for the task that watches acks.
+const WATCHED_MAX: usize = PACED_ROWS_MAX;
+
+/// When each row was due, shared with the readers.
+pub(super) struct Schedule {
+    origin: Instant,
+    due_ns: Vec<AtomicU64>,
+    fast_rows: usize,
+}
+
+impl Schedule {
+    pub(super) fn new(rows: usize) -> Self {
+        let due_ns = (0..rows).map(|_| AtomicU64::new(0)).collect();
+        Self { origin: Instant::now(), due_ns, fast_rows: rows - PACED_ROWS_MAX.min(rows / PACED_SHARE) }
+    }
+
+    /// Rows that are sent as fast as it goes; the others are paced.
+    pub(super) fn fast_rows(&self) -> usize {
+        self.fast_rows
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.due_ns.len()
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn set_due(&self, row: usize, due: Instant) {
+        let due = due.saturating_duration_since(self.origin).as_nanos();
+        // SYNC: due. Read by `latency_ns` after the row has gone through two sockets.
+        self.due_ns[row].store(u64::try_from(due).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Nanoseconds since a paced row was due; none for a row of the fast part.
+    pub(super) fn latency_ns(&self, row: usize, now_ns: u64) -> Option<u64> {
+        if row < self.fast_rows {
+            return None;
+        }
+        // SYNC: due. Written by `set_due` before the row was sent.
+        Some(now_ns.saturating_sub(self.due_ns.get(row)?.load(Ordering::Acquire)))
+    }
+}
+
+/// What came of sending.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sent {
+    pub(super) acked: usize,
+    /// The fast part, from its first row to its last ack.
+    pub(super) fast_time: Duration,
+    /// When the fast part began, since the schedule's origin.
+    pub(super) fast_begun_ns: u64,
+    pub(super) fast_rows: usize,
+    pub(super) fast_bytes: u64,
+    /// Nanoseconds from when a paced row was due to its ack.
+    pub(super) latencies_ns: Vec<u64>,
+}
+
+/// Sends everything, and waits for every ack.
+pub(super) async fn send(
+    cluster: &ClusterOptions,
+    flights: &Arc<Flights>,
+    schedule: &Arc<Schedule>,
+    report: &mut Report,
+) -> Result<Sent, Failure> {
+    let mut sent = Sent { fast_rows: schedule.fast_rows(), ..Sent::default() };
+    sent.fast_bytes = flights.bytes(sent.fast_rows);
+    send_fast(cluster, flights, schedule, &mut sent).await?;
+    report.sent_fast(&sent)?;
+    send_paced(cluster, flights, schedule, &mut sent).await?;
+    Ok(sent)
+}
+
+async fn send_fast(
+    cluster: &ClusterOptions,
+    flights: &Flights,
+    schedule: &Schedule,
+    sent: &mut Sent,
+) -> Result<(), Failure> {
+    let producer = Producer::new(ProducerOptions::new(cluster.clone())).await?;
+    let begun = Instant::now();
+    sent.fast_begun_ns = schedule.now_ns();
+    let mut deliveries = Vec::with_capacity(sent.fast_rows);
+    for (row, flight) in flights.rows().iter().take(sent.fast_rows).enumerate() {
+        deliveries.push(producer.send(record(row, flight)).await?);
+    }
+    producer.flush().await;
+    for delivery in deliveries {
+        delivery.await?;
+        sent.acked += 1;
+    }
+    sent.fast_time = begun.elapsed();
+    producer.close().await;
+    Ok(())
+}
+
+async fn send_paced(
+    cluster: &ClusterOptions,
+    flights: &Flights,
+    schedule: &Arc<Schedule>,
+    sent: &mut Sent,
+) -> Result<(), Failure> {
+    // Without linger: what is measured is the way, not the waiting for company.
+    let options = ProducerOptions { linger: Duration::ZERO, ..ProducerOptions::new(cluster.clone()) };
+    let producer = Producer::new(options).await?;
+    let (hand_over, deliveries) = mpsc::channel(WATCHED_MAX);
+    let watcher = tokio::spawn(watch_acks(Arc::clone(schedule), deliveries));
+    let interval = Duration::from_secs(1) / PACED_ROWS_PER_SECOND;
+    let mut due = Instant::now();
+    for (row, flight) in flights.rows().iter().enumerate().skip(schedule.fast_rows()) {
+        tokio::time::sleep_until(due.into()).await;
+        schedule.set_due(row, due);
+        let delivery = producer.send(record(row, flight)).await?;
+        // The watcher ends early only with an error, which is asked for below.
+        if hand_over.send((row, delivery)).await.is_err() {
+            break;
+        }
+        due += interval;
+    }
+    drop(hand_over);
+    let watched =
+        watcher.await.map_err(|error| Failure::new(crate::exit::Exit::Failed, error.to_string()))?;
+    sent.latencies_ns = watched?;
+    sent.acked += sent.latencies_ns.len();
+    producer.close().await;
+    Ok(())
+}
+
+/// Notes when each ack arrives, in whatever order they do.
+async fn watch_acks(
+    schedule: Arc<Schedule>,
+    mut deliveries: mpsc::Receiver<(usize, Delivery)>,
+) -> Result<Vec<u64>, ClientError> {
+    let mut open = FuturesUnordered::new();
+    let mut latencies_ns = Vec::with_capacity(PACED_ROWS_MAX);
+    loop {
+        tokio::select! {
+            Some((row, result)) = open.next(), if !open.is_empty() => {
+                result?;
+                latencies_ns.extend(schedule.latency_ns(row, schedule.now_ns()));
+            }
+            delivery = deliveries.recv() => match delivery {
+                Some((row, delivery)) => open.push(async move { (row, delivery.await) }),
+                None if open.is_empty() => return Ok(latencies_ns),
+                None => {}
+            }
+        }
+    }
+}
+
+fn record(row: usize, flight: &Flight) -> ProducerRecord {
+    ProducerRecord {
+        topic: TOPIC.to_owned(),
+        key: Some(flight.carrier.clone()),
+        value: Some(flight.row.clone()),
+        headers: vec![(ROW_HEADER.to_owned(), Some(Bytes::from(row.to_string())))],
+        ..ProducerRecord::default()
+    }
+}

@@ -1,0 +1,190 @@
+//! `riverrun group describe`: members, and how far each partition is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use clap::Args;
+use riverrun_client::{Admin, GroupDescription, GroupMember, Isolation, OffsetSpec, TopicPartition};
+use serde::Serialize;
+
+use crate::args::ClientArgs;
+use crate::exit::Failure;
+use crate::text::bytes::printable;
+use crate::text::number;
+use crate::text::output::OutputArgs;
+use crate::text::table::{Column, Table};
+
+/// Flags of `group describe`.
+#[derive(Args, Debug)]
+pub(crate) struct DescribeArgs {
+    /// Names of the groups
+    #[arg(required = true, value_name = "GROUP")]
+    groups: Vec<String>,
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct Group {
+    #[serde(rename = "group")]
+    name: String,
+    r#type: String,
+    state: String,
+    assignor: String,
+    epoch: Option<i32>,
+    /// Records that are not read yet, over all partitions of which that is known.
+    lag: i64,
+    members: Vec<Member>,
+    partitions: Vec<Partition>,
+}
+
+#[derive(Serialize)]
+struct Member {
+    #[serde(rename = "member_id")]
+    id: String,
+    instance_id: Option<String>,
+    client_id: String,
+    host: String,
+    topics: Vec<String>,
+    partitions: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Partition {
+    topic: String,
+    #[serde(rename = "partition")]
+    index: i32,
+    committed: Option<i64>,
+    end: Option<i64>,
+    lag: Option<i64>,
+    member_id: Option<String>,
+    client_id: Option<String>,
+}
+
+pub(super) async fn run(args: DescribeArgs) -> Result<(), Failure> {
+    let admin = Admin::new(args.client.cluster()).await?;
+    let mut groups = Vec::new();
+    for (name, result) in admin.describe_groups(&args.groups).await {
+        let about = |error| Failure::from(error).about(format!("group {}", printable(&name)));
+        groups.push(describe(&admin, result.map_err(about)?).await.map_err(|failure| failure.about(&name))?);
+    }
+    args.output.print(&groups, |groups| groups.iter().map(text).collect::<Vec<_>>().join("\n"))
+}
+
+async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failure> {
+    let committed = admin.group_offsets(&group.group).await?;
+    let assigned = group.members.iter().flat_map(|member| &member.assignment);
+    let partitions: BTreeSet<TopicPartition> = committed.keys().chain(assigned).cloned().collect();
+    let wanted = partitions.iter().map(|partition| (partition.clone(), OffsetSpec::Latest));
+    let ends = admin.list_offsets(wanted.collect(), Isolation::ReadUncommitted).await;
+    // A topic that was deleted since has no end, and is shown all the same.
+    let ends: BTreeMap<_, _> =
+        ends.into_iter().filter_map(|(partition, end)| Some((partition, end.ok()??.offset.0))).collect();
+    let partitions: Vec<Partition> = partitions
+        .iter()
+        .map(|partition| {
+            let committed = committed.get(partition).map(|committed| committed.offset.0);
+            describe_partition(partition, committed, ends.get(partition).copied(), &group.members)
+        })
+        .collect();
+    Ok(Group {
+        lag: partitions.iter().filter_map(|partition| partition.lag).sum(),
+        members: group.members.iter().map(describe_member).collect(),
+        partitions,
+        r#type: group.group_type,
+        state: group.state,
+        assignor: group.assignor,
+        epoch: group.epoch,
+        name: group.group,
+    })
+}
+
+fn describe_partition(
+    partition: &TopicPartition,
+    committed: Option<i64>,
+    end: Option<i64>,
+    members: &[GroupMember],
+) -> Partition {
+    let reader = members.iter().find(|member| member.assignment.contains(partition));
+    Partition {
+        topic: partition.topic.to_string(),
+        index: partition.partition,
+        committed,
+        end,
+        lag: committed.zip(end).map(|(committed, end)| end.saturating_sub(committed).max(0)),
+        member_id: reader.map(|member| member.member_id.clone()),
+        client_id: reader.map(|member| member.client_id.clone()),
+    }
+}
+
+fn describe_member(member: &GroupMember) -> Member {
+    Member {
+        id: member.member_id.clone(),
+        instance_id: member.instance_id.clone(),
+        client_id: member.client_id.clone(),
+        host: member.host.clone(),
+        topics: member.topics.clone(),
+        partitions: member.assignment.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn text(group: &Group) -> String {
+    let mut text = format!(
+        "{}\n  state       {} ({}, {})\n  members     {}\n  lag         {}\n",
+        printable(&group.name),
+        group.state,
+        group.r#type,
+        if group.assignor.is_empty() { "no assignor yet" } else { &group.assignor },
+        group.members.len(),
+        number::count(group.lag.max(0).cast_unsigned()),
+    );
+    if !group.members.is_empty() {
+        text += &members_table(&group.members).render(2);
+    }
+    if group.partitions.is_empty() {
+        writeln!(text, "  nothing is committed").expect("a String takes every text");
+    } else {
+        text += &partitions_table(&group.partitions).render(2);
+    }
+    text
+}
+
+fn members_table(members: &[Member]) -> Table {
+    let mut table = Table::new(&[
+        Column::Left("MEMBER"),
+        Column::Left("CLIENT"),
+        Column::Left("HOST"),
+        Column::Right("PARTITIONS"),
+    ]);
+    for member in members {
+        let id = member.instance_id.as_ref().unwrap_or(&member.id);
+        let count = member.partitions.len().to_string();
+        table.row(&[id.clone(), member.client_id.clone(), member.host.clone(), count]);
+    }
+    table
+}
+
+fn partitions_table(partitions: &[Partition]) -> Table {
+    let mut table = Table::new(&[
+        Column::Left("TOPIC"),
+        Column::Right("PARTITION"),
+        Column::Right("COMMITTED"),
+        Column::Right("END"),
+        Column::Right("LAG"),
+        Column::Left("MEMBER"),
+    ]);
+    let known = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
+    for partition in partitions {
+        table.row(&[
+            partition.topic.clone(),
+            partition.index.to_string(),
+            known(partition.committed),
+            known(partition.end),
+            known(partition.lag),
+            partition.member_id.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    table
+}

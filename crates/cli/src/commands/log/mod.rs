@@ -1,0 +1,37 @@
+//! `riverrun log`: a partition's files, read without a server. Nothing is ever changed.
+
+mod dump;
+mod partitions;
+mod verify;
+
+use clap::Subcommand;
+
+use crate::exit::{Exit, Failure};
+
+/// Commands on files.
+#[derive(Subcommand, Debug)]
+pub(crate) enum LogCommand {
+    /// Print the batches of a .log file or of a partition's directory
+    Dump(dump::DumpArgs),
+    /// Check every batch, record and index of partitions, and list what is wrong
+    Verify(verify::VerifyArgs),
+}
+
+pub(crate) fn run(command: LogCommand) -> Result<(), Failure> {
+    match command {
+        LogCommand::Dump(args) => dump::run(&args),
+        LogCommand::Verify(args) => verify::run(&args),
+    }
+}
+
+/// An error of the log crate: either the system refused, or the files are damaged.
+fn log_failure(error: &riverrun_log::LogError) -> Failure {
+    let exit = match error {
+        riverrun_log::LogError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Exit::NotFound
+        }
+        riverrun_log::LogError::Corrupt { .. } | riverrun_log::LogError::Format { .. } => Exit::CheckFailed,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error.to_string())
+}

@@ -1,0 +1,253 @@
+//! `riverrun serve`: a server until it is told to stop.
+//!
+//! Guarantees that the first Ctrl-C or SIGTERM closes the files in order and ends with exit code 0, and that a second
+//! one ends the process at once, which the next start recovers from.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
+use riverrun_broker::config::{BrokerConfig, ConfigError};
+use riverrun_broker::{MetadataError, Server, StartError};
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::args::OWN_VARIABLES;
+use crate::exit::{Exit, Failure};
+use crate::text::output::OutputArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  riverrun serve
+  riverrun serve --data /var/lib/riverrun --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://db1:9092
+  riverrun serve --config riverrun.toml --admin 127.0.0.1:9644
+
+A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over the file.
+`riverrun config docs` prints every option; `riverrun config check FILE` checks a file without starting.
+Ctrl-C or SIGTERM stop the server cleanly; a second one stops it at once.";
+
+/// Flags of `serve`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Directory for everything the server keeps; made if it does not exist [default: riverrun-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Where Kafka clients connect; port 0 takes a free one [default: 127.0.0.1:9092]
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Where /metrics and /health are served over HTTP [default: nowhere]
+    #[arg(long, value_name = "HOST:PORT")]
+    admin: Option<String>,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set any option by name; repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_assignment)]
+    set: Vec<(String, String)>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What a server says when it is ready.
+#[derive(Serialize)]
+struct Ready {
+    version: &'static str,
+    bootstrap: String,
+    listeners: Vec<String>,
+    admin: Option<String>,
+    data: String,
+    durability: u8,
+    survives: &'static str,
+}
+
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let output = args.output;
+    let config = load(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("cannot start", &error))?;
+    runtime.block_on(serve(config, output))
+}
+
+async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> {
+    // Before the server starts, so that no signal is lost between the two.
+    let mut stop = StopSignals::new()?;
+    let data =
+        std::path::absolute(&config.server.data_dir).unwrap_or_else(|_| config.server.data_dir.clone());
+    let server = Server::start(config).map_err(|error| cannot_start(&error, &data))?;
+    output.print(&ready(&server, data.to_string_lossy().into_owned()), ready_line)?;
+    stop.next().await;
+    tracing::info!("stopping; a second signal stops at once");
+    let stopped = tokio::task::spawn_blocking(move || server.stop());
+    tokio::select! {
+        stopped = stopped => match stopped {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Failure::new(Exit::Failed, error.to_string())),
+            Err(error) => Err(Failure::new(Exit::Failed, format!("the server did not stop cleanly: {error}"))),
+        },
+        () = stop.next() => {
+            eprintln!("stopped at once; the next start recovers");
+            std::process::exit(Exit::Interrupted as i32);
+        }
+    }
+}
+
+/// Reads all sources of configuration, flags last.
+fn load(args: &ServeArgs) -> Result<BrokerConfig, Failure> {
+    let flags = flags(args)?;
+    let file = args.config.as_deref().map(read_config_file).transpose()?;
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let name = args.config.as_deref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+    let file = file.as_deref().map(|text| (name.as_str(), text));
+    Ok(Sources { file, environment, foreign_variables: &OWN_VARIABLES, flags }.load()?)
+}
+
+/// The named flags and `--set`, as assignments. An option that is given twice is refused: neither is meant less.
+fn flags(args: &ServeArgs) -> Result<Vec<(String, String)>, Failure> {
+    let mut flags: Vec<(String, String)> = Vec::new();
+    let named = [
+        ("data.dir", args.data.as_ref().map(|path| path_text(path)).transpose()?),
+        ("listeners", args.listen.as_ref().map(|address| format!("PLAINTEXT://{address}"))),
+        ("admin.listen", args.admin.clone()),
+    ];
+    let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    for (key, value) in named.chain(args.set.iter().cloned()) {
+        if flags.iter().any(|(set, _)| *set == key) {
+            return Err(Failure::usage(format!("option {key} is given by two flags; keep one of them")));
+        }
+        flags.push((key, value));
+    }
+    Ok(flags)
+}
+
+fn path_text(path: &Path) -> Result<String, Failure> {
+    let text = path.to_str().ok_or_else(|| Failure::usage("--data: the path is not UTF-8"))?;
+    Ok(text.to_owned())
+}
+
+/// The text of a configuration file. Reading is bounded, whatever the path leads to.
+pub(crate) fn read_config_file(path: &Path) -> Result<String, Failure> {
+    let name = format!("configuration file {}", path.display());
+    let failed = |error: &std::io::Error| Failure::io(&name, error);
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Failure::usage(format!("{name}: longer than {FILE_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{name}: it is not UTF-8")))
+}
+
+fn ready(server: &Server, data: String) -> Ready {
+    let durability = server.default_durability();
+    Ready {
+        version: env!("CARGO_PKG_VERSION"),
+        bootstrap: server.bootstrap().to_owned(),
+        listeners: server.listeners().map(|(name, address)| format!("{name}://{address}")).collect(),
+        admin: server.admin_address().map(|address| address.to_string()),
+        data,
+        durability: durability.number(),
+        survives: durability.survives(),
+    }
+}
+
+fn ready_line(ready: &Ready) -> String {
+    let admin =
+        ready.admin.as_ref().map(|admin| format!(", metrics at http://{admin}/metrics")).unwrap_or_default();
+    format!(
+        "riverrun {} listens on {}{admin}, keeps its data in {}, acks at durability level {} (survives {}); Ctrl-C stops\n",
+        ready.version,
+        ready.listeners.join(", "),
+        ready.data,
+        ready.durability,
+        ready.survives,
+    )
+}
+
+fn cannot_start(error: &StartError, data: &Path) -> Failure {
+    let message = format!("cannot start: {error}");
+    match error {
+        StartError::Config(error) => Failure::from(ConfigError::clone(error)),
+        StartError::Metadata(MetadataError::InUse(_)) => Failure::new(Exit::Conflict, message)
+            .advise(format!("stop the other server on {}, or --data with another directory", data.display())),
+        StartError::Bind { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+            Failure::new(Exit::Conflict, message).advise("--listen with another port; 0 takes a free one")
+        }
+        _ => Failure::new(Exit::Failed, message),
+    }
+}
+
+/// SIGINT and SIGTERM.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::io("cannot listen to signals", &error));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn args(flags: &[&str]) -> ServeArgs {
+        Line::try_parse_from([&["serve"], flags].concat()).expect("valid flags").serve
+    }
+
+    #[test]
+    fn named_flags_set_the_options_that_they_stand_for() {
+        let args =
+            args(&["--data", "/d", "--listen", "[::1]:1", "--admin", "127.0.0.1:2", "--set", "a.b=c=d"]);
+        let expected = [
+            ("data.dir", "/d"),
+            ("listeners", "PLAINTEXT://[::1]:1"),
+            ("admin.listen", "127.0.0.1:2"),
+            ("a.b", "c=d"),
+        ];
+        assert_eq!(flags(&args).expect("distinct"), expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+    }
+
+    #[test]
+    fn an_option_given_twice_is_refused() {
+        for twice in [&["--data", "a", "--set", "data.dir=b"][..], &["--set", "a=1", "--set", "a=2"]] {
+            assert_eq!(flags(&args(twice)).expect_err("twice").exit, Exit::Usage);
+        }
+    }
+
+    #[test]
+    fn a_configuration_file_that_is_missing_or_endless_is_refused() {
+        assert_eq!(read_config_file(Path::new("/no/such/file")).expect_err("missing").exit, Exit::NotFound);
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("long.toml");
+        std::fs::write(&path, vec![b'#'; 1024 * 1024 + 1]).expect("written");
+        assert_eq!(read_config_file(&path).expect_err("too long").exit, Exit::Usage);
+        assert_eq!(read_config_file(Path::new("/dev/zero")).expect_err("endless").exit, Exit::Usage);
+        std::fs::write(&path, b"\xff").expect("written");
+        assert_eq!(read_config_file(&path).expect_err("not text").exit, Exit::Usage);
+    }
+}

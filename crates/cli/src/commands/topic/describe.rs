@@ -1,0 +1,174 @@
+//! `riverrun topic describe`: all that there is to know of a topic.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use clap::Args;
+use riverrun_client::{
+    Admin, ConfigEntry, ConfigResource, ConfigSource, Isolation, OffsetSpec, PartitionInfo, TopicInfo,
+    TopicPartition,
+};
+use riverrun_types::{DurabilityLevel, NodeId};
+use serde::Serialize;
+
+use crate::args::ClientArgs;
+use crate::exit::Failure;
+use crate::text::bytes::printable;
+use crate::text::number;
+use crate::text::output::OutputArgs;
+use crate::text::table::{Column, Table};
+
+/// The option that says what acks promise.
+const DURABILITY: &str = "durability";
+
+/// Flags of `topic describe`.
+#[derive(Args, Debug)]
+pub(crate) struct DescribeArgs {
+    /// Names of the topics
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    client: ClientArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct Topic {
+    name: String,
+    id: String,
+    internal: bool,
+    durability: Option<String>,
+    configs: BTreeMap<String, Option<String>>,
+    partitions: Vec<Partition>,
+}
+
+#[derive(Serialize)]
+struct Partition {
+    #[serde(rename = "partition")]
+    index: i32,
+    leader: Option<i32>,
+    leader_epoch: i32,
+    replicas: Vec<i32>,
+    in_sync: Vec<i32>,
+    begin_offset: Option<i64>,
+    end_offset: Option<i64>,
+    size_bytes: Option<i64>,
+}
+
+pub(super) async fn run(args: DescribeArgs) -> Result<(), Failure> {
+    let admin = Admin::new(args.client.cluster()).await?;
+    // A server that does not tell sizes is no reason to hide the rest.
+    let sizes = admin.partition_sizes().await.unwrap_or_default();
+    let mut topics = Vec::new();
+    for (name, result) in admin.describe_topics(&args.names).await {
+        let about = |error| Failure::from(error).about(format!("topic {}", printable(&name)));
+        let info = result.map_err(about)?;
+        let configs = admin.describe_configs(&ConfigResource::Topic(name.clone())).await.map_err(about)?;
+        topics.push(describe(&admin, info, &configs, &sizes).await);
+    }
+    args.output.print(&topics, |topics| topics.iter().map(text).collect::<Vec<_>>().join("\n"))
+}
+
+async fn describe(
+    admin: &Admin,
+    info: TopicInfo,
+    configs: &[ConfigEntry],
+    sizes: &BTreeMap<TopicPartition, i64>,
+) -> Topic {
+    let begins = offsets(admin, &info, OffsetSpec::Earliest).await;
+    let ends = offsets(admin, &info, OffsetSpec::Latest).await;
+    let partitions = info.partitions.iter().map(|partition| {
+        let name = TopicPartition::new(info.name.as_str(), partition.index);
+        let size_bytes = sizes.get(&name).copied();
+        describe_partition(partition, begins.get(&name).copied(), ends.get(&name).copied(), size_bytes)
+    });
+    let own = configs.iter().filter(|entry| entry.source == ConfigSource::Topic);
+    let durability = configs.iter().find(|entry| entry.name == DURABILITY);
+    Topic {
+        partitions: partitions.collect(),
+        id: info.id.to_string(),
+        internal: info.internal,
+        durability: durability.and_then(|entry| entry.value.clone()),
+        configs: own.map(|entry| (entry.name.clone(), entry.value.clone())).collect(),
+        name: info.name,
+    }
+}
+
+/// One offset of each partition that has a leader to tell it.
+async fn offsets(admin: &Admin, info: &TopicInfo, spec: OffsetSpec) -> BTreeMap<TopicPartition, i64> {
+    let partitions = info.partitions.iter().filter(|partition| partition.leader.is_some());
+    let wanted = partitions.map(|partition| (TopicPartition::new(info.name.as_str(), partition.index), spec));
+    let found = admin.list_offsets(wanted.collect(), Isolation::ReadUncommitted).await;
+    found.into_iter().filter_map(|(partition, result)| Some((partition, result.ok()??.offset.0))).collect()
+}
+
+fn describe_partition(
+    partition: &PartitionInfo,
+    begin_offset: Option<i64>,
+    end_offset: Option<i64>,
+    size_bytes: Option<i64>,
+) -> Partition {
+    let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect();
+    Partition {
+        index: partition.index,
+        leader: partition.leader.map(|leader| leader.0),
+        leader_epoch: partition.leader_epoch.0,
+        replicas: numbers(&partition.replicas),
+        in_sync: numbers(&partition.in_sync),
+        begin_offset,
+        end_offset,
+        size_bytes,
+    }
+}
+
+fn text(topic: &Topic) -> String {
+    let mut text = format!("{}\n  id          {}\n", printable(&topic.name), topic.id);
+    let mut line = |name: &str, value: &str| {
+        writeln!(text, "  {name:<11} {}", printable(value)).expect("a String takes every text");
+    };
+    if let Some(level) = &topic.durability {
+        line("durability", &durability(level));
+    }
+    let records: i64 = topic.partitions.iter().filter_map(|p| Some(p.end_offset? - p.begin_offset?)).sum();
+    line("offsets", &format!("{} from first to last", number::count(records.max(0).cast_unsigned())));
+    for (name, value) in &topic.configs {
+        line("config", &format!("{name}={}", value.as_deref().unwrap_or_default()));
+    }
+    text + &partitions_table(&topic.partitions).render(2)
+}
+
+fn durability(level: &str) -> String {
+    match level.parse::<DurabilityLevel>() {
+        Ok(known) => format!("level {level}: what is acked survives {}", known.survives()),
+        Err(_) => level.to_owned(),
+    }
+}
+
+fn partitions_table(partitions: &[Partition]) -> Table {
+    let mut table = Table::new(&[
+        Column::Right("PARTITION"),
+        Column::Right("LEADER"),
+        Column::Right("EPOCH"),
+        Column::Left("REPLICAS"),
+        Column::Left("IN SYNC"),
+        Column::Right("BEGIN"),
+        Column::Right("END"),
+        Column::Right("SIZE"),
+    ]);
+    let known = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
+    let list = |nodes: &[i32]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    for partition in partitions {
+        table.row(&[
+            partition.index.to_string(),
+            known(partition.leader.map(i64::from)),
+            partition.leader_epoch.to_string(),
+            list(&partition.replicas),
+            list(&partition.in_sync),
+            known(partition.begin_offset),
+            known(partition.end_offset),
+            partition.size_bytes.map_or("-".to_owned(), |size| number::bytes(size.max(0).cast_unsigned())),
+        ]);
+    }
+    table
+}

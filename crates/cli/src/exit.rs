@@ -1,0 +1,244 @@
+//! How a command ends when it does not succeed: exit code, message, and what to do about it.
+//!
+//! Owns the one table of exit codes that `--help` and `docs/cli.md` show. Guarantees that every error of the client,
+//! of the configuration and of files comes to one of these codes.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use riverrun_broker::config::ConfigError;
+use riverrun_client::ClientError;
+use riverrun_protocol::ErrorCode;
+
+/// What the process tells its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done. Also when whoever read our output stopped reading.
+    Ok = 0,
+    /// Failed in a way that none of the others names.
+    Failed = 1,
+    /// The command line, the configuration or the input is wrong.
+    Usage = 2,
+    /// A topic, group, record or file does not exist.
+    NotFound = 3,
+    /// The server cannot be reached or did not answer in time.
+    Unreachable = 4,
+    /// A check was made, and what it checked is not right.
+    CheckFailed = 5,
+    /// It exists already, or is in use.
+    Conflict = 6,
+    /// Stopped by Ctrl-C before it was done.
+    Interrupted = 130,
+}
+
+/// Exit codes as `--help` and the documentation show them.
+pub(crate) const EXIT_CODES: [(Exit, &str); 8] = [
+    (Exit::Ok, "done; also when the reader of the output stopped reading"),
+    (Exit::Failed, "failed in a way that no other code names"),
+    (Exit::Usage, "command line, configuration or input wrong"),
+    (Exit::NotFound, "topic, group, option or file not found"),
+    (Exit::Unreachable, "server not reached, or no answer in time"),
+    (Exit::CheckFailed, "a check found something wrong (demo, log verify, config check)"),
+    (Exit::Conflict, "exists already, or is in use"),
+    (Exit::Interrupted, "stopped by Ctrl-C before it was done"),
+];
+
+/// Why a command did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    message: String,
+    advice: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), advice: None }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// Whoever read our output does not want more of it.
+    pub(crate) fn reader_left() -> Self {
+        Self::new(Exit::Ok, String::new())
+    }
+
+    /// The failure with a line that says what to do.
+    #[must_use]
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// The failure with what it is about in front.
+    #[must_use]
+    pub(crate) fn about(mut self, subject: impl fmt::Display) -> Self {
+        if self.exit != Exit::Ok {
+            self.message = format!("{subject}: {}", self.message);
+        }
+        self
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// A failure to read or write `what`.
+    pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            _ => Exit::Failed,
+        };
+        Self::new(exit, format!("{what}: {error}"))
+    }
+
+    /// A failure to write our output.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::reader_left(),
+            _ => Self::io("cannot write the output", error),
+        }
+    }
+
+    /// Says on stderr what went wrong. Where there is nothing to say, says nothing.
+    pub(crate) fn report(&self) -> ExitCode {
+        if self.exit != Exit::Ok {
+            eprintln!("{self}");
+        }
+        ExitCode::from(self.exit as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.advice {
+            Some(advice) => write!(f, "\n  try: {advice}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::usage(error.to_string()).advise("riverrun config docs   (every option with its range)")
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let failure = Self::new(exit_of(&error), error.to_string());
+        match advice(&error) {
+            Some(text) => failure.advise(text),
+            None => failure,
+        }
+    }
+}
+
+fn exit_of(error: &ClientError) -> Exit {
+    match error {
+        ClientError::Connect { .. }
+        | ClientError::Disconnected { .. }
+        | ClientError::Timeout { .. }
+        | ClientError::Undelivered { .. } => Exit::Unreachable,
+        ClientError::Invalid(_) => Exit::Usage,
+        ClientError::Server { code, .. } => exit_of_code(*code),
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_of_code(code: ErrorCode) -> Exit {
+    match code {
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+        | ErrorCode::UNKNOWN_TOPIC_ID
+        | ErrorCode::GROUP_ID_NOT_FOUND
+        | ErrorCode::RESOURCE_NOT_FOUND => Exit::NotFound,
+        ErrorCode::TOPIC_ALREADY_EXISTS
+        | ErrorCode::NON_EMPTY_GROUP
+        | ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC => Exit::Conflict,
+        ErrorCode::REQUEST_TIMED_OUT
+        | ErrorCode::NETWORK_EXCEPTION
+        | ErrorCode::COORDINATOR_NOT_AVAILABLE
+        | ErrorCode::LEADER_NOT_AVAILABLE => Exit::Unreachable,
+        ErrorCode::INVALID_TOPIC_EXCEPTION
+        | ErrorCode::INVALID_PARTITIONS
+        | ErrorCode::INVALID_REPLICATION_FACTOR
+        | ErrorCode::INVALID_REPLICA_ASSIGNMENT
+        | ErrorCode::INVALID_CONFIG
+        | ErrorCode::INVALID_REQUEST
+        | ErrorCode::INVALID_GROUP_ID
+        | ErrorCode::OFFSET_OUT_OF_RANGE
+        | ErrorCode::MESSAGE_TOO_LARGE
+        | ErrorCode::POLICY_VIOLATION => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
+fn advice(error: &ClientError) -> Option<&'static str> {
+    Some(match error {
+        ClientError::Connect { .. } => {
+            "riverrun serve   (starts a server here), or --bootstrap HOST:PORT for another one"
+        }
+        ClientError::Timeout { .. } => "--timeout with more seconds, or look at the server's log",
+        ClientError::Server { code, .. } => match *code {
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => "riverrun topic list   (the topics that there are)",
+            ErrorCode::GROUP_ID_NOT_FOUND => "riverrun group list   (the groups that there are)",
+            ErrorCode::TOPIC_ALREADY_EXISTS => "riverrun topic describe NAME, or --if-not-exists",
+            ErrorCode::NON_EMPTY_GROUP => {
+                "stop the group's consumers first; riverrun group describe GROUP shows them"
+            }
+            ErrorCode::INVALID_CONFIG => "riverrun config docs   (every option with its range)",
+            ErrorCode::MESSAGE_TOO_LARGE => {
+                "riverrun config set --topic NAME max.message.bytes=BYTES, or smaller records"
+            }
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: ErrorCode) -> Failure {
+        ClientError::Server { code, message: None }.into()
+    }
+
+    #[test]
+    fn an_error_comes_to_its_exit_code() {
+        for (code, exit) in [
+            (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, Exit::NotFound),
+            (ErrorCode::TOPIC_ALREADY_EXISTS, Exit::Conflict),
+            (ErrorCode::REQUEST_TIMED_OUT, Exit::Unreachable),
+            (ErrorCode::INVALID_PARTITIONS, Exit::Usage),
+            (ErrorCode::UNKNOWN_SERVER_ERROR, Exit::Failed),
+        ] {
+            assert_eq!(server(code).exit, exit, "{code}");
+        }
+        assert_eq!(Failure::from(ClientError::Invalid("x".into())).exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_failure_says_what_it_is_about_and_what_to_do() {
+        let text = server(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION).about("topic flights").to_string();
+        assert!(text.starts_with("error: topic flights: "), "{text}");
+        assert!(text.contains("\n  try: riverrun topic list"), "{text}");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_not_an_error() {
+        let failure = Failure::output(&io::ErrorKind::BrokenPipe.into());
+        assert_eq!(failure.exit, Exit::Ok);
+        assert_eq!(Failure::output(&io::ErrorKind::StorageFull.into()).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn exit_codes_are_distinct_and_in_order() {
+        let codes: Vec<u8> = EXIT_CODES.iter().map(|(exit, _)| *exit as u8).collect();
+        assert!(codes.is_sorted_by(|a, b| a < b), "{codes:?}");
+    }
+}
