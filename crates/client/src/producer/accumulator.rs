@@ -348,9 +348,9 @@ impl Accumulator {
         state.list(key);
     }
 
-    /// Whether every earlier batch of the same partition has its outcome.
-    pub(super) fn is_first(&self, batch: &Batch) -> bool {
-        self.lock().queue(batch.key).is_some_and(|queue| queue.is_first(batch.id))
+    /// Whether the server expects this batch's sequence numbers, as far as is known.
+    pub(super) fn is_next(&self, batch: &Batch) -> bool {
+        self.lock().queue(batch.key).is_some_and(|queue| queue.is_next(batch.id))
     }
 
     /// Whether the producer needs a new id.

@@ -175,9 +175,8 @@ mod tests {
         let key = QueueKey { topic: 0, partition: 0 };
         let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), SHAPE);
         batch.append(&ProducerRecord::new("t", "v"), TimestampMs(1), 10).unwrap();
-        for id in [5, 6] {
-            let stamp =
-                ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(0), base_sequence: id as i32 * 10 };
+        for (id, base_sequence) in [(5, 50), (6, 0)] {
+            let stamp = ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(0), base_sequence };
             batch.stamp = Some(stamp);
             let bytes = batch.seal().unwrap();
             let verified = UnverifiedBatch::only(&bytes).unwrap().verify().unwrap();

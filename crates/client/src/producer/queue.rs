@@ -131,9 +131,12 @@ impl PartitionQueue {
         self.retry_at = Some(retry_at);
     }
 
-    /// Whether no batch before this one is without an outcome.
-    pub(super) fn is_first(&self, id: u64) -> bool {
-        self.in_flight.iter().all(|other| *other >= id) && self.waiting.front().is_none_or(|b| b.id >= id)
+    /// Whether the server expects this batch's sequence numbers, as far as is known: no batch before it is without
+    /// an outcome, and none has left a gap.
+    pub(super) fn is_next(&self, id: u64) -> bool {
+        !self.broken
+            && self.in_flight.iter().all(|other| *other >= id)
+            && self.waiting.front().is_none_or(|b| b.id >= id)
     }
 
     /// The server's sequence is not ours any more: nothing goes on until the producer has a new id.

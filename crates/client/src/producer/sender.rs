@@ -254,7 +254,7 @@ impl Sender {
     }
 
     fn settle_error(&mut self, mut batch: Batch, error: ClientError) {
-        let first = self.accumulator.is_first(&batch);
+        let next = self.accumulator.is_next(&batch);
         let (again, broken) = match error.code() {
             // The server has the batch already, and no longer remembers where.
             Some(ErrorCode::DUPLICATE_SEQUENCE_NUMBER) => {
@@ -267,7 +267,7 @@ impl Sender {
                 ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
                 | ErrorCode::UNKNOWN_PRODUCER_ID
                 | ErrorCode::INVALID_PRODUCER_EPOCH,
-            ) if !first => (true, false),
+            ) if !next => (true, false),
             // The server has forgotten the producer, and so has not got the batch: it goes out under another id.
             Some(ErrorCode::UNKNOWN_PRODUCER_ID | ErrorCode::INVALID_PRODUCER_EPOCH)
                 if batch.stamp.is_some() =>

@@ -1,1 +1,152 @@
-//! Buffer, requests and flush.
+//! Buffer, requests, flush.
+
+use futures_util::future::FutureExt as _;
+use riverrun_types::{LeaderEpoch, Offset, TopicId};
+
+use super::*;
+use crate::cluster::{ClusterOptions, PartitionInfo};
+
+const NODE: NodeId = NodeId(1);
+
+fn accumulator(change: impl FnOnce(&mut ProducerOptions)) -> Accumulator {
+    let mut options = ProducerOptions::new(ClusterOptions::new("nowhere:1"));
+    options.linger = Duration::from_hours(1);
+    options.batch_bytes = 200;
+    change(&mut options);
+    let accumulator = Accumulator::new(&options);
+    let partition = |index| PartitionInfo {
+        index,
+        leader: Some(NODE),
+        leader_epoch: LeaderEpoch(0),
+        replicas: vec![NODE],
+        in_sync: vec![NODE],
+    };
+    let partitions = (0..3).map(partition).collect();
+    let topic = TopicInfo { name: "t".to_owned(), id: TopicId::ZERO, internal: false, partitions };
+    accumulator.learn(&topic, 1);
+    accumulator
+}
+
+fn record(partition: i32, bytes: usize) -> ProducerRecord {
+    ProducerRecord { partition: Some(partition), ..ProducerRecord::new("t", vec![b'x'; bytes]) }
+}
+
+fn append(accumulator: &Accumulator, record: &ProducerRecord) -> Delivery {
+    let bytes = record.size_bound_bytes();
+    assert!(matches!(accumulator.reserve(bytes).now_or_never(), Some(Ok(()))), "there is room");
+    match accumulator.append(record, TimestampMs(1), bytes).unwrap() {
+        Appended::Yes(delivery) => delivery,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn drain(accumulator: &Accumulator) -> Vec<Batch> {
+    let mut plan = DrainPlan {
+        now: Instant::now(),
+        producer: None,
+        fresh_allowed: true,
+        leader: &mut |_, _| Some(NODE),
+        has_room: &mut |_| true,
+    };
+    accumulator.drain(&mut plan).requests.remove(&NODE).unwrap_or_default()
+}
+
+fn partitions(batches: &[Batch]) -> Vec<i32> {
+    batches.iter().map(|batch| batch.key.partition).collect()
+}
+
+fn deliver(accumulator: &Accumulator, batches: Vec<Batch>) {
+    for batch in batches {
+        let place = BatchPlace { base_offset: Some(Offset(0)), append_time: None };
+        accumulator.settle(batch, Ok(place), false);
+    }
+}
+
+#[test]
+fn a_request_has_one_batch_of_each_partition() {
+    let accumulator = accumulator(|_| {});
+    for partition in [0, 0, 1] {
+        append(&accumulator, &record(partition, 190));
+    }
+    let first = drain(&accumulator);
+    assert_eq!(partitions(&first), [0, 1]);
+    assert_eq!(partitions(&drain(&accumulator)), [0; 0], "the first batch of a partition goes alone");
+    deliver(&accumulator, first);
+    assert_eq!(partitions(&drain(&accumulator)), [0]);
+}
+
+#[test]
+fn who_found_no_room_in_a_request_comes_first_in_the_next() {
+    let accumulator = accumulator(|options| options.request_bytes_max = 600);
+    for partition in [0, 1, 2, 0, 1, 2] {
+        append(&accumulator, &record(partition, 190));
+    }
+    let first = drain(&accumulator);
+    assert_eq!(partitions(&first), [0, 1]);
+    deliver(&accumulator, first);
+    assert_eq!(partitions(&drain(&accumulator)), [2, 0]);
+}
+
+#[test]
+fn small_records_wait_for_company() {
+    let accumulator = accumulator(|_| {});
+    append(&accumulator, &record(0, 1));
+    append(&accumulator, &record(0, 1));
+    assert_eq!(partitions(&drain(&accumulator)), [0; 0]);
+    append(&accumulator, &record(0, 150));
+    let batches = drain(&accumulator);
+    assert_eq!(batches.iter().map(Batch::record_count).collect::<Vec<_>>(), [2]);
+}
+
+#[tokio::test]
+async fn sending_waits_for_room_and_what_is_there_no_longer_lingers() {
+    let accumulator = accumulator(|options| options.buffer_bytes = 1100);
+    append(&accumulator, &record(0, 900));
+    assert_eq!(partitions(&drain(&accumulator)).len(), 1, "a full batch");
+    append(&accumulator, &record(1, 100));
+    assert_eq!(partitions(&drain(&accumulator)), [0; 0]);
+    let mut waiting = Box::pin(accumulator.reserve(150));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    let batches = drain(&accumulator);
+    assert_eq!(partitions(&batches), [1]);
+    deliver(&accumulator, batches);
+    assert!(waiting.now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn a_flush_waits_for_what_was_there_and_not_for_later_records() {
+    let accumulator = accumulator(|_| {});
+    append(&accumulator, &record(0, 1));
+    let mut flush = Box::pin(accumulator.flush());
+    assert!(flush.as_mut().now_or_never().is_none());
+    append(&accumulator, &record(1, 1));
+    let batches = drain(&accumulator);
+    assert_eq!(partitions(&batches), [0], "the later record lingers");
+    deliver(&accumulator, batches);
+    assert!(flush.now_or_never().is_some());
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused() {
+    let accumulator = accumulator(|_| {});
+    let too_long = accumulator.reserve(2 * 1024 * 1024).now_or_never();
+    assert!(matches!(too_long, Some(Err(ClientError::Invalid(_)))));
+    let other = ProducerRecord::new("other", "v");
+    assert!(matches!(accumulator.append(&other, TimestampMs(1), 1), Ok(Appended::UnknownTopic)));
+    assert!(matches!(accumulator.append(&record(3, 1), TimestampMs(1), 1), Ok(Appended::NoSuchPartition(3))));
+    assert!(matches!(
+        accumulator.append(&record(-1, 1), TimestampMs(1), 1),
+        Ok(Appended::NoSuchPartition(3))
+    ));
+    accumulator.close();
+    assert!(matches!(accumulator.append(&record(0, 1), TimestampMs(1), 1), Err(ClientError::Closed)));
+    assert!(accumulator.is_done());
+}
+
+#[test]
+fn records_with_a_key_go_where_the_key_says() {
+    let accumulator = accumulator(|_| {});
+    let keyed = ProducerRecord::new("t", vec![b'x'; 190]).with_key("21");
+    append(&accumulator, &keyed);
+    assert_eq!(partitions(&drain(&accumulator)), [partition_of_key(b"21", 3)]);
+}

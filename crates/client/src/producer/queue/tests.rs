@@ -1,1 +1,143 @@
 //! The order of batches, and who may go when.
+
+use riverrun_records::Compression;
+use riverrun_types::TimestampMs;
+
+use super::*;
+use crate::producer::batch::{BatchShape, QueueKey};
+use crate::producer::delivery::Outcome;
+use crate::producer::record::ProducerRecord;
+
+const PRODUCER: Option<(ProducerId, ProducerEpoch)> = Some((ProducerId(7), ProducerEpoch(0)));
+const LINGER: Duration = Duration::from_secs(1);
+
+fn batch(id: u64, records: usize) -> Batch {
+    let shape = BatchShape { compression: Compression::None, level: None, full_bytes: 1000 };
+    let mut batch = Batch::new(id, QueueKey { topic: 0, partition: 0 }, Outcome::new("t".into(), 0), shape);
+    for _ in 0..records {
+        batch.append(&ProducerRecord::new("t", "v"), TimestampMs(1), 1).unwrap();
+    }
+    batch
+}
+
+fn queue(batches: u64) -> PartitionQueue {
+    let mut queue = PartitionQueue::default();
+    (0..batches).for_each(|id| queue.push(batch(id, 1)));
+    queue
+}
+
+fn rules(now: Instant) -> SendRules {
+    SendRules { now, linger: LINGER, hurry_below: 0, fresh_allowed: true }
+}
+
+/// A queue whose first batch has been taken by the server.
+fn confirmed(batches: u64) -> PartitionQueue {
+    let mut queue = queue(batches);
+    let first = queue.take(PRODUCER).unwrap();
+    queue.came_back(first.id);
+    queue.confirm();
+    queue
+}
+
+fn sequence(batch: &Batch) -> i32 {
+    batch.stamp.unwrap().base_sequence
+}
+
+#[test]
+fn a_batch_lingers_unless_something_hurries_it() {
+    let mut queue = queue(1);
+    let now = Instant::now();
+    assert!(matches!(queue.readiness(&rules(now)), Readiness::At(at) if at <= now + LINGER));
+    assert_eq!(queue.readiness(&rules(now + LINGER)), Readiness::Now);
+    assert_eq!(queue.readiness(&SendRules { hurry_below: 1, ..rules(now) }), Readiness::Now);
+    queue.push(batch(1, 1));
+    assert_eq!(queue.readiness(&rules(now)), Readiness::Now, "the next batch has begun");
+    assert_eq!(PartitionQueue::default().readiness(&rules(now)), Readiness::Empty);
+}
+
+#[test]
+fn the_first_batch_goes_alone_and_then_five_at_once() {
+    let mut queue = queue(9);
+    let rules = rules(Instant::now() + LINGER);
+    let first = queue.take(PRODUCER).unwrap();
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked);
+    queue.came_back(first.id);
+    queue.confirm();
+    for _ in 0..IN_FLIGHT_MAX {
+        assert_eq!(queue.readiness(&rules), Readiness::Now);
+        queue.take(PRODUCER).unwrap();
+    }
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked);
+}
+
+#[test]
+fn sequence_numbers_follow_the_records() {
+    let mut queue = PartitionQueue::default();
+    for (id, records) in [(0, 3), (1, 1), (2, 5)] {
+        queue.push(batch(id, records));
+    }
+    let taken: Vec<i32> = (0..3).map(|_| sequence(&queue.take(PRODUCER).unwrap())).collect();
+    assert_eq!(taken, [0, 3, 4]);
+}
+
+#[test]
+fn a_batch_is_tried_again_alone_before_all_later_ones_and_with_its_old_sequence() {
+    let mut queue = confirmed(4);
+    let (second, third) = (queue.take(PRODUCER).unwrap(), queue.take(PRODUCER).unwrap());
+    let now = Instant::now() + LINGER;
+    let old = sequence(&second);
+    // The later one comes back first, as answers of two servers may.
+    for batch in [third, second] {
+        assert_eq!(queue.is_next(batch.id), batch.id == 1);
+        queue.came_back(batch.id);
+        queue.put_back(batch, now + LINGER);
+    }
+    assert_eq!(queue.readiness(&rules(now)), Readiness::At(now + LINGER));
+    let rules = rules(now + LINGER);
+    assert_eq!(queue.readiness(&rules), Readiness::Now);
+    let again = queue.take(PRODUCER).unwrap();
+    assert_eq!((again.id, sequence(&again), again.attempts), (1, old, 2));
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked, "the third waits for the second");
+    queue.came_back(again.id);
+    assert_eq!(queue.readiness(&rules), Readiness::Now);
+}
+
+#[test]
+fn a_broken_chain_begins_again_at_zero_under_the_new_id() {
+    let mut queue = confirmed(3);
+    let second = queue.take(PRODUCER).unwrap();
+    let rules = rules(Instant::now() + LINGER);
+    assert!(!queue.is_settled(), "a batch is under way");
+    queue.came_back(second.id);
+    queue.put_back(second, rules.now);
+    assert!(!queue.is_settled(), "nobody knows whether the server has it");
+    queue.break_chain();
+    assert!(!queue.is_next(1), "the fault lies before it");
+    assert!(queue.is_settled());
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked);
+    queue.restart();
+    let again = queue.take(Some((ProducerId(8), ProducerEpoch(0)))).unwrap();
+    assert_eq!((again.id, sequence(&again)), (1, 0));
+    assert_eq!(again.stamp.unwrap().id, ProducerId(8));
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked, "the first under a new id goes alone");
+}
+
+#[test]
+fn while_there_is_no_producer_id_only_old_batches_go() {
+    let mut queue = confirmed(3);
+    let rules = SendRules { fresh_allowed: false, ..rules(Instant::now() + LINGER) };
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked);
+    let second = queue.take(PRODUCER).unwrap();
+    queue.came_back(second.id);
+    queue.put_back(second, rules.now);
+    assert_eq!(queue.readiness(&rules), Readiness::Now);
+}
+
+#[test]
+fn only_what_was_tried_for_too_long_expires() {
+    let mut queue = queue(1);
+    let created = queue.expires_at(Duration::ZERO).unwrap();
+    assert!(queue.take_expired(created + LINGER - Duration::from_millis(1), LINGER).is_none());
+    assert!(queue.take_expired(created + LINGER, LINGER).is_some());
+    assert_eq!(queue.expires_at(LINGER), None);
+}

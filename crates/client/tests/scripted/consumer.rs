@@ -1,0 +1,448 @@
+//! The consumer against a server that moves partitions, loses positions and rebalances groups.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use riverrun_client::{
+    Assignor, ClientError, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode, GroupProtocol, OffsetReset,
+    StartAt, TopicPartition,
+};
+use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
+use riverrun_protocol::consumer_protocol::{decode_subscription, encode_assignment};
+use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
+use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
+use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
+use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
+use riverrun_protocol::{
+    ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
+    FetchRequest, FetchResponse, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse,
+    ListOffsetsRequest, ListOffsetsResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse,
+    Records, SyncGroupResponse,
+};
+use riverrun_records::{BatchBuilder, BatchOptions};
+use riverrun_types::{Offset, TimestampMs};
+
+use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
+
+/// Where the scripted partitions begin and end.
+const BEGIN: i64 = 10;
+const END: i64 = 14;
+const POLL: Duration = Duration::from_millis(50);
+
+fn batch(from: i64) -> Vec<u8> {
+    let mut builder =
+        BatchBuilder::new(BatchOptions { base_offset: Offset(from), ..BatchOptions::default() });
+    for offset in from..END {
+        builder.append(TimestampMs(offset), None, Some(offset.to_string().as_bytes()), &[]).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// What a fetch finds, one answer for each partition. An empty one takes as long as the client allows.
+fn fetched(call: &Call<'_>) -> Reply {
+    let request = call.decode::<FetchRequest<'_>>();
+    let wanted: Vec<(i32, i64)> = request.topics[0]
+        .partitions
+        .iter()
+        .map(|partition| (partition.partition, partition.fetch_offset))
+        .collect();
+    let bytes: Vec<Vec<u8>> = wanted
+        .iter()
+        .map(|(_, from)| if (BEGIN..END).contains(from) { batch(*from) } else { Vec::new() })
+        .collect();
+    if bytes.iter().all(Vec::is_empty) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let partition = |((partition_index, from), bytes): (&(i32, i64), &'_ Vec<u8>)| {
+        let in_range = (BEGIN..=END).contains(from);
+        let code = if in_range { ErrorCode::NONE } else { ErrorCode::OFFSET_OUT_OF_RANGE };
+        (*partition_index, code.0, bytes.clone())
+    };
+    let found: Vec<_> = wanted.iter().zip(&bytes).map(partition).collect();
+    answer_fetch(call, &found)
+}
+
+fn answer_fetch(call: &Call<'_>, found: &[(i32, i16, Vec<u8>)]) -> Reply {
+    let partitions = found.iter().map(|(partition_index, error_code, bytes)| PartitionData {
+        partition_index: *partition_index,
+        error_code: *error_code,
+        high_watermark: END,
+        records: Some(Records::Bytes(bytes)),
+        ..PartitionData::default()
+    });
+    let topic = FetchableTopicResponse {
+        topic_id: TOPIC_ID,
+        partitions: partitions.collect(),
+        ..FetchableTopicResponse::default()
+    };
+    call.answer(&FetchResponse { responses: vec![topic], ..FetchResponse::default() })
+}
+
+fn listed(call: &Call<'_>) -> Reply {
+    let request = call.decode::<ListOffsetsRequest<'_>>();
+    let partition = |wanted: &riverrun_protocol::list_offsets_request::ListOffsetsPartition| {
+        let offset = match wanted.timestamp {
+            -2 => BEGIN,
+            -1 => END,
+            timestamp if timestamp < END => timestamp.max(BEGIN),
+            _ => -1,
+        };
+        ListOffsetsPartitionResponse {
+            partition_index: wanted.partition_index,
+            offset,
+            ..ListOffsetsPartitionResponse::default()
+        }
+    };
+    let topic = ListOffsetsTopicResponse {
+        name: "t".into(),
+        partitions: request.topics[0].partitions.iter().map(partition).collect(),
+    };
+    call.answer(&ListOffsetsResponse { topics: vec![topic], ..ListOffsetsResponse::default() })
+}
+
+/// A server with records in every partition. `meddle` may answer in its place.
+async fn server(mut meddle: impl FnMut(&Call<'_>) -> Option<Reply> + Send + 'static) -> ScriptedServer {
+    ScriptedServer::start(move |call| match meddle(call) {
+        Some(reply) => reply,
+        None => match call.key {
+            ApiKey::Fetch => fetched(call),
+            ApiKey::ListOffsets => listed(call),
+            _ => Reply::Usual,
+        },
+    })
+    .await
+}
+
+fn options(server: &ScriptedServer) -> ConsumerOptions {
+    let mut options = ConsumerOptions::new(server.options());
+    options.offset_reset = OffsetReset::Earliest;
+    options.fetch_wait_max = Duration::from_millis(10);
+    options
+}
+
+fn partition(index: i32) -> TopicPartition {
+    TopicPartition::new("t", index)
+}
+
+async fn consumer_at(server: &ScriptedServer, start: StartAt) -> Consumer {
+    let mut consumer = Consumer::new(options(server)).await.unwrap();
+    consumer.assign(vec![(partition(0), start)]).await.unwrap();
+    consumer
+}
+
+/// Polls until there are records.
+async fn records(consumer: &mut Consumer) -> Result<Vec<ConsumerRecord>, ClientError> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let records = consumer.poll(POLL).await?;
+        if !records.is_empty() {
+            return Ok(records);
+        }
+        assert!(Instant::now() < deadline, "no records");
+    }
+}
+
+fn offsets(records: &[ConsumerRecord]) -> Vec<i64> {
+    records.iter().map(|record| record.offset.0).collect()
+}
+
+#[tokio::test]
+async fn a_partition_is_read_from_where_it_was_asked_for() {
+    let server = server(|_| None).await;
+    for (start, first) in [
+        (StartAt::Earliest, BEGIN),
+        (StartAt::Offset(Offset(12)), 12),
+        (StartAt::Timestamp(TimestampMs(13)), 13),
+    ] {
+        let mut consumer = consumer_at(&server, start).await;
+        let records = records(&mut consumer).await.unwrap();
+        assert_eq!(offsets(&records), (first..END).collect::<Vec<_>>(), "{start:?}");
+        assert_eq!(records[0].value.as_deref(), Some(first.to_string().as_bytes()));
+        assert_eq!(consumer.position(&partition(0)), Some(Offset(END)));
+    }
+    for start in [StartAt::Latest, StartAt::Timestamp(TimestampMs(99))] {
+        let mut consumer = consumer_at(&server, start).await;
+        assert_eq!(offsets(&consumer.poll(POLL).await.unwrap()), [0; 0]);
+        assert_eq!(consumer.position(&partition(0)), Some(Offset(END)), "{start:?}");
+    }
+}
+
+#[tokio::test]
+async fn errors_that_pass_are_not_reported_and_lose_nothing() {
+    let codes = [
+        ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode::FENCED_LEADER_EPOCH,
+        ErrorCode::UNKNOWN_TOPIC_ID,
+    ];
+    let server = server(move |call| match call.key {
+        ApiKey::Fetch => codes.get(call.nth).map(|code| answer_fetch(call, &[(0, code.0, Vec::new())])),
+        _ => None,
+    })
+    .await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+}
+
+#[tokio::test]
+async fn a_broken_connection_is_made_again() {
+    let server = server(|call| (call.key == ApiKey::Fetch && call.nth == 0).then_some(Reply::Close)).await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+}
+
+#[tokio::test]
+async fn a_position_out_of_range_is_reset_or_reported() {
+    let server = server(|_| None).await;
+    let mut consumer = consumer_at(&server, StartAt::Offset(Offset(3))).await;
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+
+    let mut strict = Consumer::new(ConsumerOptions { offset_reset: OffsetReset::Error, ..options(&server) })
+        .await
+        .unwrap();
+    strict.assign(vec![(partition(0), StartAt::Offset(Offset(3)))]).await.unwrap();
+    let error = records(&mut strict).await.unwrap_err();
+    assert!(matches!(error, ClientError::NoPosition { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn damaged_records_are_reported_and_read_again() {
+    let server = server(|call| {
+        (call.key == ApiKey::Fetch && call.nth == 0).then(|| {
+            let mut bytes = batch(BEGIN);
+            *bytes.last_mut().unwrap() ^= 1;
+            answer_fetch(call, &[(0, 0, bytes)])
+        })
+    })
+    .await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    let error = records(&mut consumer).await.unwrap_err();
+    assert!(matches!(error, ClientError::Batch(_)), "{error}");
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_reported() {
+    let server = server(|call| (call.key == ApiKey::Fetch).then(|| call.nonsense())).await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    let error = records(&mut consumer).await.unwrap_err();
+    assert!(matches!(error, ClientError::Malformed { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn seeking_goes_back_and_what_was_fetched_before_is_not_seen() {
+    let server = server(|_| None).await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    records(&mut consumer).await.unwrap();
+    consumer.seek(&partition(0), StartAt::Offset(Offset(12))).unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13]);
+    assert!(consumer.seek(&partition(1), StartAt::Earliest).is_err(), "not assigned");
+}
+
+/// What a group's coordinator was told, in order.
+type Told = Arc<Mutex<Vec<String>>>;
+
+fn tell(told: &Told, what: impl Into<String>) {
+    told.lock().unwrap().push(what.into());
+}
+
+async fn wait_for(consumer: &mut Consumer, what: &str, mut happened: impl FnMut(&Consumer) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !happened(consumer) {
+        assert!(Instant::now() < deadline, "{what}");
+        consumer.poll(Duration::from_millis(5)).await.unwrap();
+    }
+}
+
+fn committed(call: &Call<'_>, told: &Told) -> Reply {
+    let request = call.decode::<OffsetCommitRequest<'_>>();
+    let mut topics = Vec::new();
+    for topic in &request.topics {
+        let partitions = topic.partitions.iter().map(|one| {
+            tell(told, format!("commit {} {}", one.partition_index, one.committed_offset));
+            OffsetCommitResponsePartition { partition_index: one.partition_index, error_code: 0 }
+        });
+        topics.push(OffsetCommitResponseTopic {
+            name: topic.name.clone(),
+            partitions: partitions.collect(),
+            ..OffsetCommitResponseTopic::default()
+        });
+    }
+    call.answer(&OffsetCommitResponse { topics, ..OffsetCommitResponse::default() })
+}
+
+fn nothing_committed(call: &Call<'_>) -> Reply {
+    let group = OffsetFetchResponseGroup { group_id: "g".into(), ..OffsetFetchResponseGroup::default() };
+    call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
+}
+
+/// A classic group that gives its member both partitions, then rebalances once and gives it the first only.
+fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
+    let reply = match call.key {
+        ApiKey::JoinGroup => {
+            let request = call.decode::<JoinGroupRequest<'_>>();
+            let subscription = decode_subscription(&request.protocols[0].metadata).unwrap();
+            tell(told, format!("join owning {}", subscription.owned_partitions.len()));
+            call.answer(&JoinGroupResponse {
+                generation_id: i32::try_from(call.nth).unwrap(),
+                protocol_name: Some(request.protocols[0].name.clone()),
+                leader: "another".into(),
+                member_id: "me".into(),
+                ..JoinGroupResponse::default()
+            })
+        }
+        ApiKey::SyncGroup => {
+            let partitions = if call.nth == 0 { vec![0, 1] } else { vec![0] };
+            let assigned = AssignedTopic { topic: "t".into(), partitions };
+            let assignment =
+                ConsumerProtocolAssignment { assigned_partitions: vec![assigned], user_data: None };
+            let assignment = encode_assignment(&assignment, 0).unwrap();
+            call.answer(&SyncGroupResponse { assignment: assignment.into(), ..SyncGroupResponse::default() })
+        }
+        ApiKey::Heartbeat => {
+            let rebalance = std::mem::take(&mut *ready.lock().unwrap());
+            let code = if rebalance { ErrorCode::REBALANCE_IN_PROGRESS } else { ErrorCode::NONE };
+            call.answer(&HeartbeatResponse { error_code: code.0, ..HeartbeatResponse::default() })
+        }
+        ApiKey::LeaveGroup => {
+            tell(told, "leave");
+            call.answer(&LeaveGroupResponse::default())
+        }
+        ApiKey::OffsetCommit => committed(call, told),
+        ApiKey::OffsetFetch => nothing_committed(call),
+        _ => return None,
+    };
+    Some(reply)
+}
+
+async fn classic_member(assignor: Assignor) -> Vec<String> {
+    let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
+    let server = server(move |call| classic_group(call, &heard, &rebalance)).await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        assignors: vec![assignor],
+        heartbeat_interval: Duration::from_millis(10),
+        auto_commit_interval: Some(Duration::from_hours(1)),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    *ready.lock().unwrap() = true;
+    wait_for(&mut consumer, "the second is gone", |consumer| {
+        consumer.assignment() == [partition(0)] && at_end(consumer, 0)
+    })
+    .await;
+    let joins = if assignor == Assignor::CooperativeSticky { 3 } else { 2 };
+    wait_for(&mut consumer, "it joins again", |_| {
+        told.lock().unwrap().iter().filter(|what| what.starts_with("join")).count() >= joins
+    })
+    .await;
+    consumer.close().await.unwrap();
+    std::mem::take(&mut *told.lock().unwrap())
+}
+
+#[tokio::test]
+async fn an_eager_member_commits_and_gives_everything_up_before_it_joins_again() {
+    let told = classic_member(Assignor::Range).await;
+    let expected = ["join owning 0", "commit 0 14", "commit 1 14", "join owning 0", "commit 0 14", "leave"];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
+    let told = classic_member(Assignor::CooperativeSticky).await;
+    let expected = ["join owning 0", "join owning 1", "commit 1 14", "join owning 1", "commit 0 14", "leave"];
+    assert_eq!(told, expected);
+}
+
+/// A KIP-848 group that assigns both partitions, and takes the second away when it is ready.
+fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
+    let reply = match call.key {
+        ApiKey::ConsumerGroupHeartbeat => {
+            let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+            if let Some(owned) = &request.topic_partitions {
+                let owned: Vec<i32> = owned.iter().flat_map(|topic| topic.partitions.clone()).collect();
+                tell(told, format!("epoch {} owns {owned:?}", request.member_epoch));
+            } else if request.member_epoch < 0 {
+                tell(told, "leave");
+            }
+            let fewer = std::mem::take(&mut *ready.lock().unwrap());
+            let partitions = if fewer { vec![0] } else { vec![0, 1] };
+            let assignment =
+                Assignment { topic_partitions: vec![TopicPartitions { topic_id: TOPIC_ID, partitions }] };
+            call.answer(&ConsumerGroupHeartbeatResponse {
+                member_id: Some(request.member_id.clone()),
+                member_epoch: if request.member_epoch < 0 { -1 } else { 1 },
+                heartbeat_interval_ms: 10,
+                assignment: (fewer || request.member_epoch == 0).then_some(assignment),
+                ..ConsumerGroupHeartbeatResponse::default()
+            })
+        }
+        ApiKey::OffsetCommit => committed(call, told),
+        ApiKey::OffsetFetch => nothing_committed(call),
+        _ => return None,
+    };
+    Some(reply)
+}
+
+#[tokio::test]
+async fn a_member_of_the_newer_protocol_commits_before_it_reports_what_it_gave_up() {
+    let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, fewer) = (Arc::clone(&told), Arc::clone(&ready));
+    let server = server(move |call| server_side_group(call, &heard, &fewer)).await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol: GroupProtocol::Consumer,
+        auto_commit_interval: Some(Duration::from_hours(1)),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    *ready.lock().unwrap() = true;
+    wait_for(&mut consumer, "the second is reported", |_| {
+        told.lock().unwrap().iter().any(|what| what == "epoch 1 owns [0]")
+    })
+    .await;
+    assert_eq!(consumer.assignment(), [partition(0)]);
+    consumer.close().await.unwrap();
+    let expected =
+        ["epoch 0 owns []", "epoch 1 owns [0, 1]", "commit 1 14", "epoch 1 owns [0]", "commit 0 14", "leave"];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn membership_that_cannot_be_had_is_reported() {
+    let server = server(|call| {
+        (call.key == ApiKey::JoinGroup).then(|| {
+            call.answer(&JoinGroupResponse {
+                error_code: ErrorCode::GROUP_AUTHORIZATION_FAILED.0,
+                protocol_name: Some("".into()),
+                ..JoinGroupResponse::default()
+            })
+        })
+    })
+    .await;
+    let mut consumer =
+        Consumer::new(ConsumerOptions { group: Some("g".to_owned()), ..options(&server) }).await.unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let error = records(&mut consumer).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::GROUP_AUTHORIZATION_FAILED));
+}
+
+#[tokio::test]
+async fn what_needs_a_group_is_refused_without_one() {
+    let server = server(|_| None).await;
+    let mut consumer = Consumer::new(options(&server)).await.unwrap();
+    assert!(matches!(consumer.subscribe(&["t".to_owned()]).await, Err(ClientError::Invalid(_))));
+    assert!(matches!(consumer.commit().await, Err(ClientError::Invalid(_))));
+    let committed = consumer.assign(vec![(partition(0), StartAt::Committed)]).await;
+    assert!(matches!(committed, Err(ClientError::Invalid(_))));
+}

@@ -1,0 +1,7 @@
+//! The client against a scripted server: what it does when an answer is wrong, late, missing or a refusal.
+
+#![expect(clippy::unwrap_used, reason = "it is how a test asserts")]
+
+mod consumer;
+mod producer;
+mod server;

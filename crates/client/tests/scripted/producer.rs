@@ -1,0 +1,341 @@
+//! The producer against a server that refuses, loses, doubts and babbles.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use riverrun_client::{Acks, ClientError, Delivery, ErrorCode, Producer, ProducerOptions, ProducerRecord};
+use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use riverrun_protocol::{ApiKey, ProduceRequest, ProduceResponse, Records};
+use riverrun_records::UnverifiedBatch;
+use riverrun_types::Offset;
+
+use crate::server::{Call, PARTITIONS, Reply, ScriptedServer, TOPIC_ID};
+
+/// A batch as the server has seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    producer: i64,
+    sequence: i32,
+    records: i32,
+}
+
+/// Batches that a server has taken, and its opinion of the next.
+#[derive(Debug, Default)]
+struct Log {
+    taken: Vec<Seen>,
+    next: HashMap<i64, i32>,
+    end: i64,
+}
+
+impl Log {
+    /// What a server does that keeps track of sequence numbers.
+    fn append(&mut self, seen: Seen) -> (ErrorCode, i64) {
+        // As Kafka does: of an unknown producer it takes any number.
+        let next = self.next.entry(seen.producer).or_insert(seen.sequence);
+        if *next != seen.sequence {
+            return (ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER, -1);
+        }
+        *next += seen.records;
+        self.taken.push(seen);
+        self.end += i64::from(seen.records);
+        (ErrorCode::NONE, self.end - i64::from(seen.records))
+    }
+}
+
+/// The batch of a request that has one.
+fn seen(request: &ProduceRequest<'_>) -> Seen {
+    let partition = &request.topic_data[0].partition_data[0];
+    let bytes = partition.records.as_ref().and_then(Records::as_bytes).expect("records");
+    let batch = UnverifiedBatch::only(bytes).unwrap().verify().unwrap();
+    Seen { producer: batch.producer_id().0, sequence: batch.base_sequence(), records: batch.record_count() }
+}
+
+fn answer(call: &Call<'_>, code: ErrorCode, base_offset: i64) -> Reply {
+    let index = call.decode::<ProduceRequest<'_>>().topic_data[0].partition_data[0].index;
+    let partition = PartitionProduceResponse { index, error_code: code.0, base_offset, ..Default::default() };
+    let topic = TopicProduceResponse {
+        topic_id: TOPIC_ID,
+        partition_responses: vec![partition],
+        ..TopicProduceResponse::default()
+    };
+    call.answer(&ProduceResponse { responses: vec![topic], ..ProduceResponse::default() })
+}
+
+/// A server that keeps a log. `meddle` may answer in its place, by the number of the produce request.
+async fn server(
+    mut meddle: impl FnMut(&Call<'_>, Seen, &mut Log) -> Option<Reply> + Send + 'static,
+) -> (ScriptedServer, Arc<Mutex<Log>>) {
+    let log = Arc::new(Mutex::new(Log::default()));
+    let kept = Arc::clone(&log);
+    let server = ScriptedServer::start(move |call| {
+        if call.key != ApiKey::Produce {
+            return Reply::Usual;
+        }
+        let seen = seen(&call.decode());
+        let mut log = kept.lock().unwrap();
+        if let Some(reply) = meddle(call, seen, &mut log) {
+            return reply;
+        }
+        let (code, offset) = log.append(seen);
+        answer(call, code, offset)
+    })
+    .await;
+    (server, log)
+}
+
+/// A producer whose every record is a batch of its own.
+async fn producer(server: &ScriptedServer, change: impl FnOnce(&mut ProducerOptions)) -> Producer {
+    let mut options = ProducerOptions::new(server.options());
+    options.batch_bytes = 1;
+    options.linger = Duration::ZERO;
+    change(&mut options);
+    Producer::new(options).await.unwrap()
+}
+
+async fn send(producer: &Producer) -> Delivery {
+    let record = ProducerRecord { partition: Some(0), ..ProducerRecord::new("t", "value") };
+    producer.send(record).await.unwrap()
+}
+
+async fn offset(delivery: Delivery) -> i64 {
+    delivery.await.expect("delivered").offset.0
+}
+
+fn sequences(log: &Mutex<Log>) -> Vec<(i64, i32)> {
+    log.lock().unwrap().taken.iter().map(|seen| (seen.producer, seen.sequence)).collect()
+}
+
+#[tokio::test]
+async fn a_batch_that_went_to_the_wrong_server_is_sent_again_after_a_look_at_the_metadata() {
+    let looks = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&looks);
+    let server = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Metadata => {
+            *counted.lock().unwrap() += 1;
+            Reply::Usual
+        }
+        ApiKey::Produce if call.nth == 0 => answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1),
+        ApiKey::Produce => answer(call, ErrorCode::NONE, 40),
+        _ => Reply::Usual,
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    let delivery = send(&producer).await;
+    let before = *looks.lock().unwrap();
+    assert_eq!(offset(delivery).await, 40);
+    producer.close().await;
+    assert!(*looks.lock().unwrap() > before);
+}
+
+#[tokio::test]
+async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
+    let (server, log) = server(|call, _, _| {
+        [1, 4].contains(&call.nth).then(|| answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1))
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    let mut deliveries = Vec::new();
+    for _ in 0..20 {
+        deliveries.push(send(&producer).await);
+    }
+    for (delivery, expected) in deliveries.into_iter().zip(0..) {
+        assert_eq!(offset(delivery).await, expected);
+    }
+    assert_eq!(sequences(&log), (0..20).map(|sequence| (100, sequence)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_batch_whose_answer_was_lost_is_not_written_twice() {
+    let (server, log) = server(|call, seen, log| match call.nth {
+        0 => {
+            log.append(seen);
+            Some(Reply::Close)
+        }
+        1 => Some(answer(call, ErrorCode::DUPLICATE_SEQUENCE_NUMBER, -1)),
+        _ => None,
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    assert_eq!(send(&producer).await.await.unwrap().offset, Offset(-1));
+    assert_eq!(offset(send(&producer).await).await, 1);
+    assert_eq!(sequences(&log), [(100, 0), (100, 1)]);
+}
+
+#[tokio::test]
+async fn a_producer_that_the_server_has_forgotten_goes_on_under_another_id() {
+    let (server, log) =
+        server(|call, _, _| (call.nth == 1).then(|| answer(call, ErrorCode::UNKNOWN_PRODUCER_ID, -1))).await;
+    let producer = producer(&server, |_| {}).await;
+    for expected in 0..3 {
+        assert_eq!(offset(send(&producer).await).await, expected);
+    }
+    assert_eq!(sequences(&log), [(100, 0), (101, 0), (101, 1)]);
+}
+
+#[tokio::test]
+async fn a_gap_in_the_sequence_fails_one_batch_and_not_those_behind_it() {
+    let (server, log) = server(|call, _, _| {
+        (call.nth == 1).then(|| answer(call, ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    assert_eq!(offset(send(&producer).await).await, 0);
+    let (lost, kept) = (send(&producer).await, send(&producer).await);
+    let error = lost.await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
+    assert_eq!(offset(kept).await, 1);
+    assert_eq!(sequences(&log), [(100, 0), (101, 0)]);
+}
+
+#[tokio::test]
+async fn a_refused_record_fails_alone_and_the_next_begins_a_new_sequence() {
+    let (server, log) =
+        server(|call, _, _| (call.nth == 0).then(|| answer(call, ErrorCode::MESSAGE_TOO_LARGE, -1))).await;
+    let producer = producer(&server, |_| {}).await;
+    let error = send(&producer).await.await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::MESSAGE_TOO_LARGE));
+    assert_eq!(offset(send(&producer).await).await, 0);
+    assert_eq!(sequences(&log), [(101, 0)]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_given_up_in_time() {
+    let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
+    let mut options = ProducerOptions::new(server.options());
+    options.cluster.request_timeout = Duration::from_millis(100);
+    options.delivery_timeout = Duration::from_millis(250);
+    let producer = Producer::new(options).await.unwrap();
+    let start = Instant::now();
+    let error = send(&producer).await.await.unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    let ClientError::Undelivered { last: Some(last), .. } = &error else { panic!("{error}") };
+    assert!(matches!(**last, ClientError::Timeout { .. }), "{last}");
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_fails_the_batch_and_is_not_asked_for_again() {
+    let (server, log) = server(|call, _, _| (call.nth == 0).then(|| call.nonsense())).await;
+    let producer = producer(&server, |_| {}).await;
+    let error = send(&producer).await.await.unwrap_err();
+    assert!(matches!(error, ClientError::Malformed { .. }), "{error}");
+    assert_eq!(offset(send(&producer).await).await, 0);
+    assert_eq!(
+        sequences(&log),
+        [(101, 0)],
+        "the first may have been taken: another id, so that nothing clashes"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_leaves_the_batch_out_is_an_error() {
+    let (server, _) = server(|call, _, _| Some(call.answer(&ProduceResponse::default()))).await;
+    let producer = producer(&server, |_| {}).await;
+    let error = send(&producer).await.await.unwrap_err();
+    assert!(matches!(error, ClientError::Incomplete { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_to_another_request_ends_the_connection_and_the_batch_is_sent_again() {
+    for bad in [
+        // Another request's number.
+        [0, 0, 0, 8, 0x77, 0, 0, 0, 0, 0, 0, 0].to_vec(),
+        // No frame can be that short, or that long.
+        vec![0, 0, 0, 1, 9],
+        vec![0xff; 8],
+    ] {
+        let (server, log) =
+            server(move |call, _, _| (call.nth == 0).then(|| Reply::Bytes(bad.clone()))).await;
+        let producer = producer(&server, |_| {}).await;
+        assert_eq!(offset(send(&producer).await).await, 0);
+        assert_eq!(sequences(&log), [(100, 0)]);
+    }
+}
+
+#[tokio::test]
+async fn without_acks_nothing_is_waited_for() {
+    let (server, log) = server(|_, seen, log| {
+        log.taken.push(seen);
+        Some(Reply::Silence)
+    })
+    .await;
+    let producer = producer(&server, |options| {
+        options.acks = Acks::None;
+        options.idempotent = false;
+    })
+    .await;
+    for _ in 0..10 {
+        assert_eq!(send(&producer).await.await.unwrap().offset, Offset(-1));
+    }
+    producer.close().await;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while log.lock().unwrap().taken.len() < 10 {
+        assert!(Instant::now() < deadline, "{:?}", log.lock().unwrap());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_gives_no_producer_id_fails_the_records_and_says_why() {
+    let server = ScriptedServer::start(|call| match call.key {
+        ApiKey::InitProducerId => call.answer(&riverrun_protocol::InitProducerIdResponse {
+            error_code: ErrorCode::CLUSTER_AUTHORIZATION_FAILED.0,
+            ..Default::default()
+        }),
+        _ => Reply::Usual,
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    let error = send(&producer).await.await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::CLUSTER_AUTHORIZATION_FAILED));
+}
+
+#[tokio::test]
+async fn closing_delivers_what_was_sent_and_takes_no_more() {
+    let (server, log) = server(|_, _, _| None).await;
+    let producer = producer(&server, |options| {
+        options.linger = Duration::from_hours(1);
+        options.batch_bytes = 10_000;
+    })
+    .await;
+    let (first, second) = (send(&producer).await, send(&producer).await);
+    producer.close().await;
+    assert_eq!((offset(first).await, offset(second).await), (0, 1));
+    assert_eq!(log.lock().unwrap().taken.len(), 1, "one batch");
+    let late = producer.send(ProducerRecord::new("t", "late")).await;
+    assert!(matches!(late, Err(ClientError::Closed)));
+}
+
+#[tokio::test]
+async fn flushing_does_not_linger() {
+    let (server, _) = server(|_, _, _| None).await;
+    let producer = producer(&server, |options| {
+        options.linger = Duration::from_hours(1);
+        options.batch_bytes = 10_000;
+    })
+    .await;
+    let delivery = send(&producer).await;
+    producer.flush().await;
+    assert_eq!(offset(delivery).await, 0);
+}
+
+#[tokio::test]
+async fn a_partition_that_the_topic_does_not_have_is_refused() {
+    let (server, _) = server(|_, _, _| None).await;
+    let producer = producer(&server, |_| {}).await;
+    let record = ProducerRecord { partition: Some(PARTITIONS), ..ProducerRecord::new("t", "v") };
+    let error = producer.send(record).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 1")), "{error}");
+}
+
+#[tokio::test]
+async fn without_a_server_the_error_names_the_address() {
+    let mut options = ProducerOptions::new(riverrun_client::ClusterOptions::new("127.0.0.1:1"));
+    let error = Producer::new(options.clone()).await.unwrap_err();
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    options.acks = Acks::Leader;
+    assert!(
+        matches!(Producer::new(options).await, Err(ClientError::Invalid(_))),
+        "idempotence needs all acks"
+    );
+}
