@@ -372,12 +372,23 @@ fn topic_dir(id: PartitionId) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
+/// Whether there is a directory that could hold partitions: without one there is nothing to remember.
+fn holds_topics(env: &Env, dir: &Path) -> Result<bool, LogError> {
+    let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
+    Ok(entries.iter().any(|entry| entry.is_dir))
+}
+
 /// The checkpoint, and whether it can be believed. Without one every partition is looked at from its beginning.
 fn read_checkpoint(env: &Env, dir: &Path) -> Result<(DirCheckpoint, bool), LogError> {
     let path = dir.join(CHECKPOINT_FILE);
     let read = read_whole(&*env.fs, &path, CHECKPOINT_BYTES_MAX);
     let reason = match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing".to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if !holds_topics(env, dir)? {
+                return Ok((DirCheckpoint::default(), true));
+            }
+            "it is missing".to_owned()
+        }
         Err(error) => return Err(LogError::io(&path, error)),
         Ok(bytes) => match DirCheckpoint::decode(&bytes) {
             Ok(checkpoint) => return Ok((checkpoint, true)),
