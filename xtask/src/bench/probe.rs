@@ -37,7 +37,7 @@ const TIMEOUT_MS: i32 = 60_000;
 const ANSWER_LIMIT: Duration = Duration::from_mins(5);
 
 /// Whatever is tried again and again has to succeed within this.
-const PATIENCE: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Between two tries: short, because it is part of the times measured.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
