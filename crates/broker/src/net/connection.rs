@@ -27,6 +27,9 @@ use crate::metrics::TrafficMetrics;
 
 /// Unsent response bytes of one connection after which it starts no further request.
 const UNSENT_BYTES_MAX: usize = 1024 * 1024;
+/// How long a client may take nothing of its responses while those of all clients have spent the memory that there
+/// is for them, which stops everyone.
+const SPENT_PATIENCE: Duration = Duration::from_secs(2);
 /// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
 /// back.
 const TICK: Duration = Duration::from_secs(2);
@@ -57,6 +60,8 @@ pub(crate) enum Closed {
     BadRequest(String),
     #[error("a frame was not complete after {0:?}")]
     FrameTimeout(Duration),
+    #[error("it takes no responses, and all memory for responses is spent")]
+    InTheWay,
     #[error("nothing was sent or received for {0:?}")]
     Idle(Duration),
     #[error(transparent)]
@@ -180,7 +185,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Ok(false);
             };
             let charge = match self.large_frame.take() {
-                Some(charge) => Some(charge),
+                Some(mut charge) => {
+                    charge.settle();
+                    Some(charge)
+                }
                 None => self.admit(bytes).await,
             };
             let (Some(charge), Some(frame)) = (charge, self.frames.take_frame()) else { return Ok(true) };
@@ -225,15 +233,23 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         limits.requests.try_charge(bytes)
     }
 
-    /// Charges the large frame that has begun to arrive, if there is one. False if it has to wait.
+    /// Charges the large frame that arrives, if there is one, for the next part of it. False if it has to wait.
     async fn admit_large(&mut self) -> bool {
-        if let Some(bytes) = self.frames.large_pending_bytes()
-            && self.large_frame.is_none()
-        {
-            self.large_frame = self.admit(bytes).await;
+        let Some(wanted) = self.frames.large_wanted_bytes() else { return true };
+        let Some(mut charge) = self.large_frame.take() else {
+            self.large_frame = self.admit(wanted).await;
             return self.large_frame.is_some();
-        }
-        true
+        };
+        let more = wanted.saturating_sub(charge.bytes());
+        let admitted = more == 0 || charge.try_grow(more) || {
+            let may_wait = self.waiting.is_empty() && self.outbox.is_empty();
+            if may_wait {
+                charge.grow(more).await;
+            }
+            may_wait
+        };
+        self.large_frame = Some(charge);
+        admitted
     }
 
     fn note_progress(&mut self) {
@@ -267,11 +283,17 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     async fn send_all(&mut self) -> Result<(), Closed> {
         let idle = self.limits.idle_time_max;
+        let mut sent_at = Instant::now();
         while !self.outbox.is_empty() {
-            let sent = timeout(idle, self.outbox.send_some(&self.stream))
-                .await
-                .map_err(|_| Closed::Idle(idle))??;
-            self.traffic.sent(sent);
+            match timeout(SPENT_PATIENCE.min(idle), self.outbox.send_some(&self.stream)).await {
+                Ok(sent) => {
+                    self.traffic.sent(sent?);
+                    sent_at = Instant::now();
+                }
+                Err(_) if self.limits.responses.is_spent() => return Err(Closed::InTheWay),
+                Err(_) if sent_at.elapsed() >= idle => return Err(Closed::Idle(idle)),
+                Err(_) => {}
+            }
         }
         self.active_at = Instant::now();
         Ok(())
@@ -279,7 +301,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Reads what has arrived; false at the client's end of stream.
     fn read(&mut self) -> Result<bool, Closed> {
-        match self.stream.try_read_buf(self.frames.space()) {
+        let charged = self.large_frame.as_ref().map_or(0, Charge::bytes);
+        match self.stream.try_read_buf(&mut self.frames.space(charged)) {
             Ok(0) => Ok(false),
             Ok(read) => {
                 self.traffic.received(read);

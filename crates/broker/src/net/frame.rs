@@ -1,9 +1,10 @@
 //! Cutting a connection's bytes into frames: four bytes of length, then that many bytes.
 //!
-//! Pure: bytes in, frames out. A length is believed only after it was checked against the limit, and memory for
-//! a frame is reserved only when the caller says that it was charged.
+//! Pure: bytes in, frames out. A length is believed only after it was checked against the limit, and memory for a
+//! large frame is filled only as far as the caller says that it was charged.
 
-use bytes::{Buf as _, BytesMut};
+use bytes::buf::Limit;
+use bytes::{Buf as _, BufMut as _, BytesMut};
 use thiserror::Error;
 
 /// Bytes of a frame's length field.
@@ -12,6 +13,9 @@ const LENGTH_BYTES: usize = 4;
 const FRAME_BYTES_MIN: usize = 8;
 /// What one read asks for at least; an idle connection holds no buffer at all.
 const READ_BYTES: usize = 64 * 1024;
+/// Address space that is reserved at once for a large frame: an ordinary one is never moved while it arrives, and
+/// pages that nothing is written to cost nothing.
+const RESERVE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The length field cannot be that of a request; the connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -62,10 +66,11 @@ impl FrameBuffer {
         }
     }
 
-    /// Length of the frame that has begun to arrive and is larger than an ordinary read: its memory is to be
-    /// charged before [`Self::space`] reserves it.
-    pub(crate) fn large_pending_bytes(&self) -> Option<usize> {
-        self.pending.filter(|&length| length > READ_BYTES)
+    /// Bytes that a frame larger than an ordinary read, which has begun to arrive, should have been charged by now:
+    /// a read's worth at first, then twice what has come, so that who sends little takes little.
+    pub(crate) fn large_wanted_bytes(&self) -> Option<usize> {
+        let length = self.pending.filter(|&length| length > READ_BYTES)?;
+        Some(length.min((2 * self.buffer.len()).max(READ_BYTES)))
     }
 
     /// Whether part of a frame has arrived.
@@ -73,16 +78,28 @@ impl FrameBuffer {
         self.pending.is_some() || !self.buffer.is_empty()
     }
 
-    /// Room for the next read: the rest of the pending frame, or an ordinary read's worth.
-    pub(crate) fn space(&mut self) -> &mut BytesMut {
-        let wanted = match self.pending {
-            Some(length) => length.saturating_sub(self.buffer.len()).max(1),
-            None => READ_BYTES,
+    /// Room for the next read: the rest of the pending frame as far as it was charged, or an ordinary read's worth.
+    pub(crate) fn space(&mut self, charged_bytes: usize) -> Limit<&mut BytesMut> {
+        let arrived = self.buffer.len();
+        let room = match self.pending {
+            Some(length) if length > READ_BYTES => {
+                let whole = length.min(RESERVE_BYTES_MAX.max(2 * charged_bytes));
+                self.buffer.reserve(whole.saturating_sub(arrived).max(1));
+                charged_bytes.min(length).saturating_sub(arrived).max(1)
+            }
+            Some(length) => {
+                self.buffer.reserve(length.saturating_sub(arrived).max(1));
+                READ_BYTES
+            }
+            None => {
+                if self.buffer.capacity() - arrived < READ_BYTES / 4 {
+                    self.buffer.reserve(READ_BYTES);
+                }
+                READ_BYTES
+            }
         };
-        if self.buffer.capacity() - self.buffer.len() < wanted.min(READ_BYTES / 4) || self.pending.is_some() {
-            self.buffer.reserve(wanted);
-        }
-        &mut self.buffer
+        let room = room.min(self.buffer.capacity() - arrived);
+        (&mut self.buffer).limit(room)
     }
 
     /// Gives the memory back while nothing is expected; keeps what has arrived.
@@ -98,7 +115,7 @@ mod tests {
     use super::*;
 
     fn feed(frames: &mut FrameBuffer, bytes: &[u8]) {
-        frames.space().extend_from_slice(bytes);
+        frames.space(usize::MAX).put_slice(bytes);
     }
 
     fn framed(body: &[u8]) -> Vec<u8> {
@@ -135,10 +152,21 @@ mod tests {
     }
 
     #[test]
-    fn a_large_frame_is_announced_before_its_memory_is_taken() {
+    fn a_large_frame_wants_memory_as_it_arrives() {
         let mut frames = FrameBuffer::new(100 << 20);
         feed(&mut frames, &(50_i32 << 20).to_be_bytes());
         assert_eq!(frames.whole_frame_bytes(), Ok(None));
-        assert_eq!(frames.large_pending_bytes(), Some(50 << 20));
+        assert_eq!(frames.large_wanted_bytes(), Some(READ_BYTES));
+        let mut wanted = Vec::new();
+        while frames.whole_frame_bytes() == Ok(None) {
+            let charged = frames.large_wanted_bytes().unwrap();
+            wanted.push(charged);
+            let mut space = frames.space(charged);
+            let room = space.remaining_mut();
+            space.put_bytes(7, room);
+        }
+        assert!(wanted.is_sorted() && wanted.len() < 15, "{wanted:?}");
+        assert_eq!(wanted.last(), Some(&(50 << 20)));
+        assert_eq!(frames.take_frame().unwrap().len(), 50 << 20);
     }
 }

@@ -2,6 +2,7 @@
 //! wrong in every way we know, and what a client may rely on.
 
 #[path = "../support/mod.rs"]
+#[expect(dead_code, reason = "this program needs a part of it")]
 mod support;
 
 mod admin_port;

@@ -45,6 +45,8 @@ pub(crate) fn configured(options: &[(&str, &str)]) -> ServerBuilder {
     // Groups of tests have no stragglers to wait for.
     let builder = set(Server::builder(), &("group.initial.rebalance.delay.ms", "0"));
     let builder = set(builder, &("offsets.topic.num.partitions", "4"));
+    // A full queue of connections costs a second each, and some tests open hundreds at once.
+    let builder = set(builder, &("socket.listen.backlog.size", "1024"));
     options.iter().fold(builder, set)
 }
 
@@ -65,6 +67,12 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
         Self { stream, correlation_id: 0 }
+    }
+
+    /// The same connection once more, for a thread that writes while another reads.
+    pub(crate) fn again(&self) -> Self {
+        let stream = self.stream.try_clone().expect("a socket");
+        Self { stream, correlation_id: self.correlation_id }
     }
 
     /// Sends a request and gives the response.
