@@ -10,6 +10,7 @@ mod bench;
 mod clients;
 mod crate_graph;
 mod formats;
+mod fuzz;
 mod gen_protocol;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ enum Task {
     Clients(clients::Options),
     /// Copies the drawings of our file formats to docs/format/
     Formats,
+    /// Runs every fuzz target for a while
+    Fuzz(fuzz::Options),
     /// Writes the wire protocol's generated code from its schema
     GenProtocol,
     /// Checks that the crates depend on each other only as the design's table allows
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::run(&options),
         Task::Clients(options) => clients::run(&options),
         Task::Formats => formats::run(),
+        Task::Fuzz(options) => fuzz::run(&options),
         Task::GenProtocol => gen_protocol::run(),
         Task::CrateGraph => crate_graph::run(),
     };
