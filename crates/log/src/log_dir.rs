@@ -4,7 +4,7 @@
 //! as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
 //! was not synced may be lost although it can still be read, and no later sync would say so.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
 use crate::partition_log::PartitionLog;
+use crate::store::KnownPartition;
 
 /// Name of the lock file in a log dir.
 const LOCK_FILE: &str = "lock";
@@ -163,6 +164,21 @@ impl LogDir {
     /// The partitions that the checkpoint knows.
     pub(crate) fn known_partitions(&self) -> Vec<PartitionId> {
         self.memory.lock().checkpoint.partitions.keys().copied().collect()
+    }
+
+    /// What memory says of every partition that the checkpoint knows or that has a handle.
+    pub(crate) fn known(&self) -> Vec<KnownPartition> {
+        let mut known: BTreeMap<PartitionId, KnownPartition> = {
+            let memory = self.memory.lock();
+            memory.checkpoint.partitions.iter().map(|(id, found)| (*id, found.known(*id))).collect()
+        };
+        for log in self.handles() {
+            match log.known_if_open() {
+                Some(open) => _ = known.insert(open.id, open),
+                None => _ = known.entry(log.id()).or_insert_with(|| unknown(log.id())),
+            }
+        }
+        known.into_values().collect()
     }
 
     pub(crate) fn mark_dirty(&self, id: PartitionId) {
@@ -364,6 +380,23 @@ impl Memory {
         });
         known.log_start = known.log_start.max(log_start);
     }
+}
+
+impl PartitionCheckpoint {
+    fn known(&self, id: PartitionId) -> KnownPartition {
+        KnownPartition {
+            id,
+            size_bytes: self.size_bytes,
+            log_start: self.log_start,
+            log_end: self.log_end.max(self.log_start),
+            is_open: false,
+        }
+    }
+}
+
+/// A partition that has a handle and nothing else yet.
+fn unknown(id: PartitionId) -> KnownPartition {
+    KnownPartition { id, size_bytes: 0, log_start: Offset::ZERO, log_end: Offset::ZERO, is_open: false }
 }
 
 /// A topic's directory: its id as a UUID, in the form that everybody knows, which no name from outside can be.

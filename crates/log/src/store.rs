@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverrun_env::Env;
-use riverrun_types::{LeaderEpoch, PartitionId};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use crate::config::LogConfig;
 use crate::error::LogError;
@@ -23,6 +23,22 @@ pub struct PartitionSize {
     pub id: PartitionId,
     /// Bytes of its segments.
     pub size_bytes: u64,
+}
+
+/// What is known of a partition without touching its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownPartition {
+    /// The partition.
+    pub id: PartitionId,
+    /// Bytes of its segments.
+    pub size_bytes: u64,
+    /// First offset that can be read.
+    pub log_start: Offset,
+    /// The offset that the next record will get.
+    pub log_end: Offset,
+    /// Whether its files are open: then the above is as of now. Otherwise it is what the last checkpoint says, exact
+    /// for a log that was closed in order; after a kill the log may reach further, until it is recovered.
+    pub is_open: bool,
 }
 
 /// The log dirs of one server.
@@ -92,6 +108,12 @@ impl LogStore {
     /// Partitions that log dir `dir_index` remembers from checkpoints, for finding those that no topic has any more.
     pub fn known_partitions(&self, dir_index: usize) -> Vec<PartitionId> {
         self.dirs[dir_index].known_partitions()
+    }
+
+    /// All partitions of a log dir that a checkpoint remembers or that have a handle, in the order of their ids. From
+    /// memory only: opens nothing, makes no handle, and does not wait for a partition that is being recovered.
+    pub fn known(&self, dir_index: usize) -> Vec<KnownPartition> {
+        self.dirs[dir_index].known()
     }
 
     /// Syncs each log dir in which something has changed, and remembers how far its partitions are synced: that much

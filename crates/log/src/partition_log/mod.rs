@@ -35,6 +35,7 @@ use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::producer_state::ProducerView;
 use crate::segment::Home;
+use crate::store::KnownPartition;
 
 /// What stands behind the handle at the moment.
 #[derive(Debug)]
@@ -136,6 +137,21 @@ impl PartitionLog {
         }
         let checkpoint = self.dir.checkpointed(self.id);
         checkpoint.map_or((Offset::ZERO, Offset::ZERO), |found| (found.log_start, found.log_end))
+    }
+
+    /// Size and range if the log is open. One that is being opened or closed at the moment counts as closed: this
+    /// waits for no disk.
+    pub(crate) fn known_if_open(&self) -> Option<KnownPartition> {
+        let state = self.state.try_read()?;
+        let State::Open(log) = &*state else { return None };
+        let view = log.view();
+        Some(KnownPartition {
+            id: self.id,
+            size_bytes: view.size_bytes(),
+            log_start: view.log_start,
+            log_end: view.end,
+            is_open: true,
+        })
     }
 
     /// Why the partition is offline, if it is.

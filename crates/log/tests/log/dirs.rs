@@ -6,7 +6,7 @@ use std::time::Duration;
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{LogError, LogStore};
+use riverrun_log::{KnownPartition, LogError, LogStore};
 use riverrun_records::ProducerStamp;
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, TopicId};
 
@@ -194,4 +194,26 @@ fn several_dirs_hold_partitions_of_their_own() {
     assert_eq!((store.find(ID).unwrap(), store.find(other).unwrap()), (Some(0), Some(1)));
     let sizes = store.partition_sizes(1);
     assert_eq!((sizes.len(), sizes[0].id, sizes[0].size_bytes), (1, other, batch.len() as u64));
+}
+
+#[test]
+fn what_is_known_of_partitions_comes_from_memory_and_opens_none() {
+    let mut machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 20);
+    machine.store().checkpoint().unwrap();
+    machine.log().delete_records(Offset(3)).unwrap();
+    let size_bytes = machine.log().size_bytes();
+    let open =
+        KnownPartition { id: ID, size_bytes, log_start: Offset(3), log_end: Offset(20), is_open: true };
+    assert_eq!(machine.store().known(0), [open]);
+    machine.restart();
+    let closed = KnownPartition { is_open: false, ..open };
+    assert_eq!(machine.store().known(0), [closed], "without any handle");
+    assert_eq!(machine.store().partition_sizes(0), [], "and none was made");
+    let other = PartitionId { index: 1, ..ID };
+    machine.partition(other);
+    let empty =
+        KnownPartition { id: other, size_bytes: 0, log_start: Offset(0), log_end: Offset(0), is_open: false };
+    machine.sim.fs.stop_after(0);
+    assert_eq!(machine.store().known(0), [closed, empty], "without the disk");
 }
