@@ -9,6 +9,7 @@ mod admin_port;
 mod batches;
 mod fetching;
 mod framing;
+mod groups;
 mod lifecycle;
 mod names;
 mod topic_admin;
