@@ -25,7 +25,7 @@ Examples:
 #[command(name = "riverrun", version, after_help = after_help(), max_term_width = 100)]
 pub(crate) struct Cli {
     /// What to log on stderr: error, warn, info, debug, trace, or by module as `warn,riverrun_broker=debug`
-    #[arg(long, global = true, env = "RIVERRUN_LOG", value_name = "LEVEL")]
+    #[arg(long, global = true, env = "RIVERRUN_LOG", hide_env_values = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -73,7 +73,13 @@ fn after_help() -> String {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClientArgs {
     /// One or more servers to begin with, separated by commas
-    #[arg(long, env = "RIVERRUN_BOOTSTRAP", value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+    #[arg(
+        long,
+        env = "RIVERRUN_BOOTSTRAP",
+        hide_env_values = true,
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:9092"
+    )]
     bootstrap: String,
     /// Seconds to wait for an answer
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=86_400))]

@@ -8,6 +8,8 @@ mod commands;
 mod exit;
 mod input;
 mod logging;
+#[cfg(test)]
+mod reference;
 mod text;
 
 use std::process::ExitCode;

@@ -21,11 +21,12 @@ use crate::text::output::OutputArgs;
 const EXAMPLES: &str = "\
 Examples:
   riverrun serve
-  riverrun serve --data /var/lib/riverrun --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://db1:9092
+  riverrun serve --data /var/lib/riverrun --set num.partitions=3
+  riverrun serve --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://db1:9092
   riverrun serve --config riverrun.toml --admin 127.0.0.1:9644
 
-A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over the file.
-`riverrun config docs` prints every option; `riverrun config check FILE` checks a file without starting.
+A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over
+the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
 Ctrl-C or SIGTERM stop the server cleanly; a second one stops it at once.";
 
 /// Flags of `serve`.

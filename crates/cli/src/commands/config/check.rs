@@ -14,8 +14,8 @@ const EXAMPLES: &str = "\
 Examples:
   riverrun config check riverrun.toml
 
-Looks at the file alone; the environment and flags of a later `serve` can still change what holds. Exit code 5 if the
-file is not right.";
+Looks at the file alone; the environment and flags of a later `serve` can still change what holds.
+Exit code 5 if the file is not right.";
 
 /// Flags of `config check`.
 #[derive(Args, Debug)]

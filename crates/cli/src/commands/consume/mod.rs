@@ -31,9 +31,10 @@ Examples:
   riverrun consume clicks --group readers --follow
   riverrun consume clicks --format '{partition}/{offset} {timestamp} {key}: {value}'
 
-Reading ends at the end that the partitions had when it began, unless --follow is given or --from is `end`. With a
-group it goes on from what is committed, commits what was printed, and ends when the partitions that it was given
-have been read. A key or value that is not there is printed as null. On a terminal control characters are escaped.";
+Reading ends at the end that the partitions had when it began, unless --follow is given or --from is
+`end`. With a group it goes on from what is committed, commits what was printed, and ends when the
+partitions that it was given have been read. A key or value that is not there is printed as null. On
+a terminal control characters are escaped.";
 
 /// Flags of `consume`.
 #[derive(Args, Debug)]

@@ -57,19 +57,18 @@ impl Readers {
         }
         let mut readers = Self { shared, tasks, stop };
         let partitions = usize::try_from(partitions).unwrap_or(0);
-        readers.wait("the group did not come together", |shared| shared.has_shared(partitions)).await?;
+        if !readers.wait(|shared| shared.has_shared(partitions)).await? {
+            return Err(Failure::new(Exit::Unreachable, "the group did not come together"));
+        }
         Ok(readers)
     }
 
-    /// Waits until every row has arrived, or nothing more does, and ends the group.
+    /// Waits until every row has arrived, or nothing more does, and ends the group. What is missing then is for the
+    /// checks to say.
     pub(super) async fn finish(mut self) -> Result<Vec<Seen>, Failure> {
         let rows = self.shared.schedule.rows();
-        // What is missing after that is for the checks to say.
-        let all_arrived = |shared: &Shared| shared.arrived.load(Ordering::Relaxed) >= rows;
-        match self.wait("", all_arrived).await {
-            Err(failure) if !failure.message().is_empty() => return Err(failure),
-            _ => tokio::time::sleep(AFTERTIME).await,
-        }
+        self.wait(|shared| shared.arrived.load(Ordering::Relaxed) >= rows).await?;
+        tokio::time::sleep(AFTERTIME).await;
         self.stop.send_replace(true);
         let mut seen = vec![Seen::default(); MEMBERS];
         while let Some(ended) = self.tasks.join_next().await {
@@ -79,8 +78,9 @@ impl Readers {
         Ok(seen)
     }
 
-    /// Waits until `done`, as long as something changes at least every [`PATIENCE`].
-    async fn wait(&mut self, otherwise: &str, done: impl Fn(&Shared) -> bool) -> Result<(), Failure> {
+    /// Waits until `done`, as long as something arrives at least every [`PATIENCE`]. Answers whether it is done, and
+    /// fails if a reader does.
+    async fn wait(&mut self, done: impl Fn(&Shared) -> bool) -> Result<bool, Failure> {
         let mut progress = (usize::MAX, Instant::now());
         while !done(&self.shared) {
             tokio::select! {
@@ -93,10 +93,10 @@ impl Readers {
             if arrived != progress.0 {
                 progress = (arrived, Instant::now());
             } else if progress.1.elapsed() > PATIENCE {
-                return Err(Failure::new(Exit::Unreachable, otherwise));
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

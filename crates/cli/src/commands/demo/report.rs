@@ -182,7 +182,7 @@ impl Report {
                     facts.durability.survives()
                 ),
             ),
-            line("topic", &format!("{TOPIC}, {} partitions, keyed by carrier", facts.partitions)),
+            line("topic", &format!("{TOPIC}, {} partition(s), keyed by carrier", facts.partitions)),
             line("group", &format!("{GROUP}, {MEMBERS} consumers, reading while we write")),
             "\n".to_owned(),
         ]
@@ -275,21 +275,26 @@ impl Report {
     }
 
     fn next_steps(&self) -> String {
+        // As it was started, so that the lines can be used as they stand.
+        let program = std::env::args().next().unwrap_or_else(|| "riverrun".to_owned());
         let steps = match &self.facts.kept {
             None => vec![
-                ("riverrun serve".to_owned(), "a server of your own, on 127.0.0.1:9092"),
+                (format!("{program} serve"), "a server of your own, on 127.0.0.1:9092"),
                 (
-                    "echo 'me:hello' | riverrun produce greetings --key-separator :".to_owned(),
-                    "send a record",
+                    format!("echo me:hello | {program} produce greetings --key-separator :"),
+                    "send it a record",
                 ),
-                ("riverrun consume greetings --format key-value".to_owned(), "read it"),
-                ("riverrun --help".to_owned(), "everything else; README.md says what this is"),
+                (format!("{program} consume greetings --format key-value"), "read the record"),
+                (format!("{program} --help"), "everything else; README.md says what this is"),
             ],
             Some(path) => vec![
-                (format!("riverrun log verify {}", path.display()), "check every byte that was written"),
-                (format!("riverrun serve --data {}", path.display()), "serve this data again"),
-                (format!("riverrun consume {TOPIC} --max 5 --format json"), "read it, from another terminal"),
-                (format!("riverrun group describe {GROUP}"), "how far the group has read"),
+                (format!("{program} log verify {}", path.display()), "check every byte that was written"),
+                (format!("{program} serve --data {}", path.display()), "serve this data again"),
+                (
+                    format!("{program} consume {TOPIC} --max 5 --format json"),
+                    "read it, from another terminal",
+                ),
+                (format!("{program} group describe {GROUP}"), "how far the group has read"),
             ],
         };
         let mut text = format!("  {}\n", self.style.bold("Where to look next"));

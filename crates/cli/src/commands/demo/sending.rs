@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_client::{ClientError, ClusterOptions, Delivery, Producer, ProducerOptions, ProducerRecord};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use super::TOPIC;
@@ -120,33 +121,50 @@ async fn send_fast(
 
 async fn send_paced(
     cluster: &ClusterOptions,
-    flights: &Flights,
+    flights: &Arc<Flights>,
     schedule: &Arc<Schedule>,
     sent: &mut Sent,
 ) -> Result<(), Failure> {
     // Without linger: what is measured is the way, not the waiting for company.
     let options = ProducerOptions { linger: Duration::ZERO, ..ProducerOptions::new(cluster.clone()) };
-    let producer = Producer::new(options).await?;
+    let producer = Arc::new(Producer::new(options).await?);
     let (hand_over, deliveries) = mpsc::channel(WATCHED_MAX);
     let watcher = tokio::spawn(watch_acks(Arc::clone(schedule), deliveries));
+    let pacer = {
+        let (producer, flights, schedule) =
+            (Arc::clone(&producer), Arc::clone(flights), Arc::clone(schedule));
+        let runtime = Handle::current();
+        move || pace(&runtime, &producer, &flights, &schedule, &hand_over)
+    };
+    let died = |error: tokio::task::JoinError| Failure::new(Exit::Failed, error.to_string());
+    tokio::task::spawn_blocking(pacer).await.map_err(died)??;
+    sent.latencies_ns = watcher.await.map_err(died)??;
+    sent.acked += sent.latencies_ns.len();
+    producer.close().await;
+    Ok(())
+}
+
+/// Sends each row when it is due. On a thread of its own: the runtime's timer knows only whole milliseconds, which
+/// would be most of what is measured.
+fn pace(
+    runtime: &Handle,
+    producer: &Producer,
+    flights: &Flights,
+    schedule: &Schedule,
+    hand_over: &mpsc::Sender<(usize, Delivery)>,
+) -> Result<(), ClientError> {
     let interval = Duration::from_secs(1) / PACED_ROWS_PER_SECOND;
     let mut due = Instant::now();
     for (row, flight) in flights.rows().iter().enumerate().skip(schedule.fast_rows()) {
-        tokio::time::sleep_until(due.into()).await;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
         schedule.set_due(row, due);
-        let delivery = producer.send(record(row, flight)).await?;
-        // The watcher ends early only with an error, which is asked for below.
-        if hand_over.send((row, delivery)).await.is_err() {
+        let delivery = runtime.block_on(producer.send(record(row, flight)))?;
+        // The watcher ends early only with an error, for which it is asked afterwards.
+        if hand_over.blocking_send((row, delivery)).is_err() {
             break;
         }
         due += interval;
     }
-    drop(hand_over);
-    let watched =
-        watcher.await.map_err(|error| Failure::new(crate::exit::Exit::Failed, error.to_string()))?;
-    sent.latencies_ns = watched?;
-    sent.acked += sent.latencies_ns.len();
-    producer.close().await;
     Ok(())
 }
 

@@ -21,10 +21,12 @@ use crate::text::time::{now, parse_time};
 
 const EXAMPLES: &str = "\
 Examples:
-  riverrun group reset readers --topic clicks --to-earliest                 shows what would change
+  riverrun group reset readers --topic clicks --to-earliest
   riverrun group reset readers --topic clicks --to-earliest --execute
   riverrun group reset readers --topic clicks:0,2 --to-time -1h --execute
-  riverrun group reset readers --all-topics --shift-by -100 --execute";
+  riverrun group reset readers --all-topics --shift-by -100 --execute
+
+Without --execute it only shows what would change. A group that has members is not reset.";
 
 /// Flags of `group reset`.
 #[derive(Args, Debug)]

@@ -20,7 +20,8 @@ Examples:
   riverrun log verify riverrun-data
   riverrun log verify riverrun-data/logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0
 
-Exit code 5 if anything is wrong. Stop the server first: while it writes, the end of a partition may look damaged.";
+Exit code 5 if anything is wrong. Stop the server first: while it writes, the end of a partition may
+look damaged.";
 
 /// Flags of `log verify`.
 #[derive(Args, Debug)]

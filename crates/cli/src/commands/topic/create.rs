@@ -13,7 +13,7 @@ use crate::text::output::OutputArgs;
 const EXAMPLES: &str = "\
 Examples:
   riverrun topic create clicks --partitions 6
-  riverrun topic create users --config cleanup.policy=compact --config retention.ms=-1 --if-not-exists";
+  riverrun topic create users --config cleanup.policy=compact --if-not-exists";
 
 /// Flags of `topic create`.
 #[derive(Args, Debug)]

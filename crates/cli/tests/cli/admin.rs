@@ -1,0 +1,174 @@
+//! `riverrun topic|group|config` against a server.
+
+use serde_json::json;
+
+use crate::common::{Server, signal, wait};
+use rustix::process::Signal;
+
+#[test]
+fn a_topic_lives_from_create_to_delete() {
+    let server = Server::start();
+    let create = ["topic", "create", "clicks", "--partitions", "3", "--config", "retention.ms=60000"];
+    assert_eq!(server.run(&create).ended(0).text(), "clicks created, 3 partition(s)\n");
+    let exists = server.run(&create).ended(6);
+    assert!(
+        exists.stderr.contains("topic clicks") && exists.stderr.contains("--if-not-exists"),
+        "{}",
+        exists.stderr
+    );
+    server.run(&[&create[..], &["--if-not-exists"]].concat()).ended(0);
+    let listed = server.run(&["topic", "list", "--json"]).ended(0).json();
+    assert_eq!((&listed[0]["name"], &listed[0]["partitions"]), (&json!("clicks"), &json!(3)));
+    server
+        .run(&[
+            "topic",
+            "alter",
+            "clicks",
+            "--partitions",
+            "5",
+            "--config",
+            "cleanup.policy=compact",
+            "--unset",
+            "retention.ms",
+        ])
+        .ended(0);
+    server.feed(&["produce", "clicks", "--partition", "4", "--key-separator", ":"], b"a:1\nb:2\n").ended(0);
+    let described = server.run(&["topic", "describe", "clicks", "--json"]).ended(0).json();
+    let topic = &described[0];
+    assert_eq!(topic["configs"], json!({"cleanup.policy": "compact"}));
+    assert_eq!(topic["durability"], "4");
+    assert_eq!(topic["partitions"].as_array().expect("partitions").len(), 5);
+    assert_eq!(
+        (&topic["partitions"][4]["begin_offset"], &topic["partitions"][4]["end_offset"]),
+        (&json!(0), &json!(2))
+    );
+    let text = server.run(&["topic", "describe", "clicks"]).ended(0).text();
+    for part in ["level 4: what is acked survives", "cleanup.policy=compact", "PARTITION", "IN SYNC"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_eq!(server.run(&["topic", "delete", "clicks"]).ended(0).text(), "clicks deleted\n");
+    server.run(&["topic", "describe", "clicks"]).ended(3);
+    server.run(&["topic", "delete", "clicks"]).ended(3);
+    server.run(&["topic", "delete", "clicks", "--if-exists"]).ended(0);
+}
+
+#[test]
+fn one_bad_item_does_not_hide_the_others() {
+    let server = Server::start();
+    let ended = server.run(&["topic", "create", "good", "bad name!", "--json"]).ended(2);
+    let results = ended.json();
+    let of = |name: &str| {
+        results.as_array().expect("results").iter().find(|r| r["name"] == name).expect(name).clone()
+    };
+    assert_eq!(of("good")["ok"], true);
+    assert_eq!(of("bad name!")["ok"], false);
+    assert!(ended.stderr.contains("bad name!"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let server = Server::start();
+    server.run(&["topic", "create", "maybe", "--dry-run"]).ended(0);
+    server.run(&["topic", "describe", "maybe"]).ended(3);
+    server.run(&["topic", "create", "sure"]).ended(0);
+    server.run(&["config", "set", "--topic", "sure", "retention.ms=5", "--dry-run"]).ended(0);
+    let value = server.run(&["config", "get", "--topic", "sure", "retention.ms"]).ended(0).text();
+    assert_eq!(value, "retention.ms=604800000\n");
+}
+
+#[test]
+fn configuration_is_read_set_and_refused() {
+    let server = Server::start();
+    server.run(&["topic", "create", "t"]).ended(0);
+    server.run(&["config", "set", "--topic", "t", "retention.ms=5", "max.message.bytes=2000"]).ended(0);
+    let values = server.run(&["config", "get", "--topic", "t", "--json"]).ended(0).json();
+    assert_eq!((&values["retention.ms"], &values["max.message.bytes"]), (&json!("5"), &json!("2000")));
+    let described = server.run(&["config", "describe", "--topic", "t", "retention.ms"]).ended(0).text();
+    assert!(described.contains("from: topic"), "{described}");
+    server.run(&["config", "set", "--topic", "t", "--unset", "retention.ms"]).ended(0);
+    let value = server.run(&["config", "get", "--topic", "t", "retention.ms"]).ended(0).text();
+    assert_eq!(value, "retention.ms=604800000\n");
+    server.run(&["config", "set", "--topic", "t", "retention.ms=soon"]).ended(2);
+    server.run(&["config", "set", "--topic", "t", "no.such.option=1"]).ended(2);
+    server.run(&["config", "get", "--topic", "t", "no.such.option"]).ended(3);
+    server.run(&["config", "get", "--topic", "missing"]).ended(3);
+    server.run(&["config", "get"]).ended(2);
+    let too_large = server.feed(&["produce", "t"], &b"x".repeat(5000)).ended(2);
+    assert!(too_large.stderr.contains("max.message.bytes"), "{}", too_large.stderr);
+}
+
+#[test]
+fn a_group_goes_on_from_what_it_has_printed() {
+    let server = Server::start();
+    server.feed(&["produce", "ten"], b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n").ended(0);
+    for protocol in ["classic", "consumer"] {
+        let group = format!("readers-{protocol}");
+        let consume = ["consume", "ten", "--group", &group, "--group-protocol", protocol];
+        let first = server.run(&[&consume[..], &["--max", "4"]].concat()).ended(0);
+        assert_eq!(first.text(), "0\n1\n2\n3\n", "{protocol}");
+        let described = server.run(&["group", "describe", &group, "--json"]).ended(0).json();
+        let partition = &described[0]["partitions"][0];
+        assert_eq!(
+            (&partition["committed"], &partition["end"], &partition["lag"]),
+            (&json!(4), &json!(10), &json!(6))
+        );
+        assert_eq!((&described[0]["lag"], &described[0]["type"]), (&json!(6), &json!(protocol)));
+        let rest = server.run(&consume).ended(0);
+        assert_eq!(rest.text(), "4\n5\n6\n7\n8\n9\n", "{protocol}");
+        let text = server.run(&["group", "describe", &group]).ended(0).text();
+        assert!(text.contains("lag         0"), "{text}");
+    }
+    let listed = server.run(&["group", "list", "--json"]).ended(0).json();
+    let names: Vec<_> =
+        listed.as_array().expect("groups").iter().map(|group| group["group"].clone()).collect();
+    assert_eq!(names, ["readers-classic", "readers-consumer"]);
+}
+
+#[test]
+fn a_group_is_reset_only_with_execute_and_then_deleted() {
+    let server = Server::start();
+    server.feed(&["produce", "ten"], b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n").ended(0);
+    server.run(&["consume", "ten", "--group", "g"]).ended(0);
+    let committed = || {
+        server.run(&["group", "describe", "g", "--json"]).ended(0).json()[0]["partitions"][0]["committed"]
+            .clone()
+    };
+    let shown = server.run(&["group", "reset", "g", "--all-topics", "--shift-by", "-3"]).ended(0).text();
+    assert!(shown.contains("nothing was changed"), "{shown}");
+    assert_eq!(committed(), 10);
+    let to = |flags: &[&str]| {
+        server.run(&[&["group", "reset", "g", "--topic", "ten:0", "--execute"], flags].concat())
+    };
+    for (flags, offset) in [
+        (&["--shift-by", "-3"][..], 7),
+        (&["--to-offset", "99"], 10),
+        (&["--to-earliest"], 0),
+        (&["--to-latest"], 10),
+        (&["--to-time", "-1h"], 0),
+    ] {
+        to(flags).ended(0);
+        assert_eq!(committed(), offset, "{flags:?}");
+    }
+    to(&[]).ended(2);
+    server.run(&["group", "reset", "g", "--topic", "missing", "--to-earliest"]).ended(3);
+    server.run(&["group", "reset", "g", "--topic", "ten:9", "--to-earliest"]).ended(3);
+    server.run(&["group", "delete", "g"]).ended(0);
+    let gone = server.run(&["group", "describe", "g"]).ended(3);
+    assert!(gone.stderr.contains("riverrun group list"), "{}", gone.stderr);
+}
+
+#[test]
+fn a_group_with_members_is_neither_reset_nor_deleted() {
+    let server = Server::start();
+    server.feed(&["produce", "busy"], b"x\n").ended(0);
+    let mut reader = server.command(&["consume", "busy", "--group", "g", "--follow"]).spawn().expect("runs");
+    let mut seen = [0; 2];
+    std::io::Read::read_exact(reader.stdout.as_mut().expect("piped"), &mut seen).expect("the record");
+    let refused =
+        server.run(&["group", "reset", "g", "--topic", "busy", "--to-earliest", "--execute"]).ended(6);
+    assert!(refused.stderr.contains("1 member(s)"), "{}", refused.stderr);
+    server.run(&["group", "delete", "g"]).ended(6);
+    signal(&reader, Signal::INT);
+    assert_eq!(wait(&mut reader).code(), Some(0));
+    server.run(&["group", "delete", "g"]).ended(0);
+}

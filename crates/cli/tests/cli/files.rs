@@ -1,0 +1,90 @@
+//! `riverrun log`, `riverrun config check|docs`, help: what works without a server.
+
+use std::path::{Path, PathBuf};
+
+use crate::common::{Server, run};
+
+/// A stopped server's data, with two records in the one partition of a topic; and that partition's directory.
+fn stopped_data() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut server = Server::on(dir.path(), &[]);
+    server.feed(&["produce", "secrets", "--key-separator", ":"], b"who:knows\nwho:cares\n").ended(0);
+    assert_eq!(server.interrupt(), 0);
+    let partition = partition_with_records(&dir.path().join("logs")).expect("the topic's partition");
+    (dir, partition)
+}
+
+fn partition_with_records(logs: &Path) -> Option<PathBuf> {
+    let topics = std::fs::read_dir(logs).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut partitions = topics.filter_map(|topic| Some(std::fs::read_dir(topic).ok()?.next()?.ok()?.path()));
+    partitions.find(|partition| partition.join(format!("{:020}.log", 0)).is_file())
+}
+
+#[test]
+fn a_dump_shows_payload_only_when_asked() {
+    let (_dir, partition) = stopped_data();
+    let path = partition.to_str().expect("text");
+    let plain = run(&["log", "dump", path]).ended(0).text();
+    assert!(plain.contains("offsets 0..1, 2 records"), "{plain}");
+    let records = run(&["log", "dump", path, "--records"]).ended(0).text();
+    assert!(records.contains("key 3 bytes, value 5 bytes"), "{records}");
+    assert!(!plain.contains("knows") && !records.contains("knows"));
+    let batches = run(&["log", "dump", path, "--payload", "--json"]).ended(0).json_lines();
+    assert_eq!(batches[0]["records"][1]["value"], "cares");
+    assert_eq!(batches[0]["last_offset"], 1);
+    assert_eq!(run(&["log", "dump", path, "--max", "0", "--json"]).ended(0).text(), "");
+}
+
+#[test]
+fn a_flipped_byte_is_found_and_named() {
+    let (dir, partition) = stopped_data();
+    let data = dir.path().to_str().expect("text");
+    let good = run(&["log", "verify", data, "--json"]).ended(0).json();
+    assert_eq!(good["findings"], 0);
+    let file = partition.join(format!("{:020}.log", 0));
+    let mut bytes = std::fs::read(&file).expect("readable");
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    std::fs::write(&file, &bytes).expect("writable");
+    let bad = run(&["log", "verify", data]).ended(5);
+    assert!(bad.text().contains("DAMAGED") && bad.text().contains("00000.log at byte 0"), "{}", bad.text());
+    assert_eq!(std::fs::read(&file).expect("readable"), bytes, "verify changes nothing");
+    run(&["log", "dump", partition.to_str().expect("text")]).ended(5);
+}
+
+#[test]
+fn a_path_that_holds_no_log_is_not_found() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let empty = dir.path().to_str().expect("text");
+    for command in ["dump", "verify"] {
+        run(&["log", command, empty]).ended(3);
+        run(&["log", command, "/no/such/path"]).ended(3);
+    }
+}
+
+#[test]
+fn a_configuration_file_is_checked_without_starting() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("riverrun.toml");
+    let path = file.to_str().expect("text");
+    std::fs::write(&file, "[log.retention]\nhours = 24\n").expect("written");
+    assert_eq!(run(&["config", "check", path, "--json"]).ended(0).json()["valid"], true);
+    std::fs::write(&file, "num.partitions = 0\n").expect("written");
+    let bad = run(&["config", "check", path]).ended(5);
+    assert!(bad.stderr.contains("num.partitions"), "{}", bad.stderr);
+    assert_eq!(run(&["config", "check", path, "--json"]).ended(5).json()["valid"], false);
+    run(&["config", "check", "/no/such/file"]).ended(3);
+}
+
+#[test]
+fn help_and_reference_answer_without_a_server() {
+    let help = run(&["--help"]).ended(0).text();
+    for part in ["serve", "topic", "produce", "consume", "group", "config", "log", "demo", "Exit codes:"] {
+        assert!(help.contains(part), "{part} in {help}");
+    }
+    assert!(run(&["config", "docs"]).ended(0).text().contains("### `log.retention.ms`"));
+    assert!(run(&["--version"]).ended(0).text().starts_with("riverrun "));
+    run(&[]).ended(2);
+    run(&["nonsense"]).ended(2);
+    assert!(run(&["topic", "create"]).ended(2).stderr.contains("<NAME>"));
+}

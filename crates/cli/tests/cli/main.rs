@@ -1,0 +1,8 @@
+//! The command line from outside: the real binary, with a real server of it.
+
+mod admin;
+mod common;
+mod demo;
+mod files;
+mod records;
+mod serve;

@@ -1,0 +1,125 @@
+//! `riverrun serve` from outside: how it says that it is ready, how it stops, and what it refuses.
+
+use std::io::{BufRead, BufReader};
+
+use crate::common::{Server, finish, riverrun, run, signal, wait};
+use rustix::process::Signal;
+
+#[test]
+fn the_start_up_line_says_where_it_listens_where_its_data_is_and_what_durability_holds() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().to_str().expect("text");
+    let mut child = riverrun(&["serve", "--data", data, "--listen", "127.0.0.1:0"]).spawn().expect("runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+    for part in ["PLAINTEXT://127.0.0.1:", data, "durability level 4", "a crash of the process", "Ctrl-C"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    signal(&child, Signal::TERM);
+    assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+#[test]
+fn without_any_flag_it_serves_a_directory_below_the_current_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // The port is taken from the environment, because the default one may be in use here.
+    let mut child = riverrun(&["serve", "--json"])
+        .current_dir(dir.path())
+        .env("RIVERRUN_LISTENERS", "PLAINTEXT://127.0.0.1:0")
+        .spawn()
+        .expect("runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+    let ready: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert!(ready["data"].as_str().expect("a path").ends_with("riverrun-data"), "{line}");
+    assert!(dir.path().join("riverrun-data/meta").is_dir());
+    signal(&child, Signal::INT);
+    assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused_and_the_first_goes_on() {
+    let mut server = Server::start();
+    let refused = run(&["serve", "--data", server.data(), "--listen", "127.0.0.1:0"]).ended(6);
+    assert!(refused.stderr.contains("in use"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("try: stop the other server"), "{}", refused.stderr);
+    server.run(&["topic", "list"]).ended(0);
+    assert_eq!(server.interrupt(), 0);
+}
+
+#[test]
+fn a_port_in_use_is_refused_with_what_to_do() {
+    let server = Server::start();
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().to_str().expect("text");
+    let refused = run(&["serve", "--data", data, "--listen", server.bootstrap()]).ended(6);
+    assert!(refused.stderr.contains("--listen with another port"), "{}", refused.stderr);
+}
+
+#[test]
+fn ctrl_c_stops_cleanly_and_the_next_start_has_everything() {
+    let mut server = Server::start();
+    server.feed(&["produce", "kept"], b"one\ntwo\n").ended(0);
+    let dir = server.keep_dir();
+    assert_eq!(server.interrupt(), 0);
+    let again = Server::on(server.data().as_ref(), &[]);
+    assert_eq!(again.run(&["consume", "kept"]).ended(0).text(), "one\ntwo\n");
+    drop(dir);
+}
+
+#[test]
+fn a_killed_server_leaves_what_it_acked() {
+    let mut server = Server::start();
+    server.feed(&["produce", "kept"], b"one\ntwo\n").ended(0);
+    let dir = server.keep_dir();
+    signal(&server.child, Signal::KILL);
+    wait(&mut server.child);
+    let again = Server::on(server.data().as_ref(), &[]);
+    assert_eq!(again.run(&["consume", "kept"]).ended(0).text(), "one\ntwo\n");
+    drop(dir);
+}
+
+#[test]
+fn wrong_configuration_is_a_usage_error_that_names_it() {
+    for (flags, part) in [
+        (&["--set", "log.retension.ms=1"][..], "did you mean \"log.retention.ms\"?"),
+        (&["--set", "num.partitions=0"], "num.partitions"),
+        (&["--set", "default.durability=1"], "only 4"),
+        (&["--set", "data.dir=/tmp/x", "--data", "/tmp/y"], "given by two flags"),
+        (&["--listen", "nonsense"], "listeners"),
+        (&["--set", "no-equals-sign"], "key=value"),
+    ] {
+        let refused = run(&[&["serve"], flags].concat()).ended(2);
+        assert!(refused.stderr.contains(part), "{part} in {}", refused.stderr);
+    }
+    let refused =
+        finish(riverrun(&["serve"]).env("RIVERRUN_NUM_PARTITION", "3").spawn().expect("runs"), b"").ended(2);
+    assert!(refused.stderr.contains("RIVERRUN_NUM_PARTITIONS"), "{}", refused.stderr);
+    run(&["serve", "--config", "/no/such/file.toml"]).ended(3);
+    run(&["serve", "--log-level", "loud"]).ended(2);
+}
+
+#[test]
+fn a_file_the_environment_and_flags_set_options_in_that_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("riverrun.toml");
+    std::fs::write(&file, "num.partitions = 2\nlog.retention.ms = 7\n").expect("written");
+    let data = dir.path().join("data");
+    let flags = ["--config", file.to_str().expect("text"), "--set", "num.partitions=5"];
+    let server = Server::on(&data, &flags);
+    let values =
+        server.run(&["config", "get", "--broker", "1", "num.partitions", "log.retention.ms", "--json"]);
+    assert_eq!(values.ended(0).json(), serde_json::json!({"num.partitions": "5", "log.retention.ms": "7"}));
+}
+
+#[test]
+fn the_admin_port_answers_where_the_start_up_line_says() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::on(dir.path(), &["--admin", "127.0.0.1:0"]);
+    let address = server.ready["admin"].as_str().expect("an address");
+    let mut stream = std::net::TcpStream::connect(address).expect("listens");
+    std::io::Write::write_all(&mut stream, b"GET /health HTTP/1.0\r\n\r\n").expect("taken");
+    let mut status = String::new();
+    BufReader::new(stream).read_line(&mut status).expect("answered");
+    assert!(status.contains(" 200 "), "{status}");
+}
