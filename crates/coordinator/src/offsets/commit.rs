@@ -1,6 +1,9 @@
 //! OffsetCommit: who may commit, and what of a commit is taken.
 //!
-//! Owns the checks of a commit, each partition by itself: one that is refused does not hold back the others.
+//! Owns the checks of a commit, each partition by itself: one that is refused does not hold back the others. What a
+//! commit makes of records is bounded, whatever the request repeats: a partition has one record, its last.
+
+use std::collections::HashMap;
 
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
@@ -12,13 +15,16 @@ use crate::classic::Turn;
 use crate::group::{Committer, Group, GroupEntry};
 use crate::records;
 use crate::shard::Shard;
-use crate::step::{GroupResponse, RequestContext, Step};
+use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 use crate::topics::TopicMetadata;
 
 /// From this version on an unknown group is named as such.
 const GROUP_ID_NOT_FOUND_VERSION: i16 = 9;
 /// From this version on topics are named by id.
 const TOPIC_ID_VERSION: i16 = 10;
+/// Keys and values of one commit's records in bytes at most. Each key repeats the group's id, so that they can be many
+/// times the request; this is room for 100,000 partitions with names of the usual length.
+const COMMIT_RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A topic of the request as the metadata knows it.
 struct Resolved<'a> {
@@ -63,12 +69,13 @@ impl Shard {
             api_version: context.api_version,
         };
         let admitted = self.admit_commit(context.now, &request.group_id, &committer);
-        let mut commit = Commit { shard: self, context, request, committer, admitted, step: Step::default() };
+        let records = CommitRecords::default();
+        let mut commit = Commit { shard: self, context, request, committer, admitted, records };
         let mut response = OffsetCommitResponse::default();
         for topic in &request.topics {
             response.topics.push(commit.topic(topic, topics));
         }
-        let mut step = commit.step;
+        let mut step = Step { records: commit.records.records, ..Step::default() };
         step.push_reply(context.token, GroupResponse::OffsetCommit(response));
         self.finish_commit(&request.group_id, &request.member_id);
         step
@@ -107,6 +114,41 @@ impl Shard {
     }
 }
 
+/// The records of one commit.
+///
+/// Invariants: `places` holds the place in `records` of every partition that has one; `size_bytes` is what all keys
+/// and values have, and at most [`COMMIT_RECORD_BYTES_MAX`].
+#[derive(Default)]
+struct CommitRecords {
+    records: Vec<OffsetsRecord>,
+    places: HashMap<(TopicId, i32), usize>,
+    size_bytes: usize,
+}
+
+impl CommitRecords {
+    /// Adds a partition's record, in place of an earlier one; tells whether there was room.
+    fn put(&mut self, topic: TopicId, partition: i32, record: OffsetsRecord) -> bool {
+        let place = self.places.get(&(topic, partition)).copied();
+        let replaced_bytes = place.map_or(0, |place| record_bytes(&self.records[place]));
+        let size_bytes = self.size_bytes - replaced_bytes + record_bytes(&record);
+        if size_bytes > COMMIT_RECORD_BYTES_MAX {
+            return false;
+        }
+        self.size_bytes = size_bytes;
+        if let Some(place) = place {
+            self.records[place] = record;
+        } else {
+            self.places.insert((topic, partition), self.records.len());
+            self.records.push(record);
+        }
+        true
+    }
+}
+
+fn record_bytes(record: &OffsetsRecord) -> usize {
+    record.key.len() + record.value.as_ref().map_or(0, Vec::len)
+}
+
 /// One commit on its way through its partitions.
 struct Commit<'a> {
     shard: &'a mut Shard,
@@ -114,7 +156,7 @@ struct Commit<'a> {
     request: &'a OffsetCommitRequest<'a>,
     committer: Committer<'a>,
     admitted: Result<(), ErrorCode>,
-    step: Step,
+    records: CommitRecords,
 }
 
 impl Commit<'_> {
@@ -175,8 +217,44 @@ impl Commit<'_> {
             expires_at: (retention_ms >= 0).then_some(TimestampMs(now.0.saturating_add(retention_ms))),
             topic_id: topic.stored_id,
         };
-        self.step.records.push(records::offset_commit(&self.request.group_id, topic.name, index, &committed));
+        let record = records::offset_commit(&self.request.group_id, topic.name, index, &committed);
+        if !self.records.put(topic.id, index, record) {
+            return Err(ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
+        }
         entry.offsets.insert(topic.name, index, committed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOPIC: TopicId = TopicId([1; 16]);
+
+    fn record(size_bytes: usize) -> OffsetsRecord {
+        OffsetsRecord { key: vec![7; 10], value: Some(vec![0; size_bytes - 10]) }
+    }
+
+    #[test]
+    fn a_partition_that_is_repeated_has_one_record_its_last() {
+        let mut records = CommitRecords::default();
+        for size_bytes in [100, 50, 70] {
+            assert!(records.put(TOPIC, 0, record(size_bytes)));
+            assert!(records.put(TOPIC, 1, record(20)));
+        }
+        assert_eq!(records.records, [record(70), record(20)]);
+        assert_eq!(records.size_bytes, 90);
+    }
+
+    #[test]
+    fn records_have_a_bound_and_what_is_above_it_is_left_out() {
+        let mut records = CommitRecords::default();
+        assert!(records.put(TOPIC, 0, record(COMMIT_RECORD_BYTES_MAX - 20)));
+        assert!(!records.put(TOPIC, 1, record(21)));
+        assert!(!records.put(TOPIC, 0, record(COMMIT_RECORD_BYTES_MAX + 1)));
+        assert!(records.put(TOPIC, 1, record(20)));
+        assert_eq!(records.records.len(), 2);
+        assert_eq!(records.size_bytes, COMMIT_RECORD_BYTES_MAX);
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Owns the two shapes of the request. Versions 1 to 7 ask for one group in fields of their own; the shell turns
 //! them into the later shape with [`offset_fetch_groups`], asks each group's shard, and puts the answers together
-//! with [`offset_fetch_response`]. Every offset is stable as long as there are no transactions.
+//! with [`offset_fetch_response`]. A partition that a request names twice is answered once: its metadata can be a
+//! thousand times what names it. Every offset is stable as long as there are no transactions.
+
+use std::collections::HashSet;
 
 use riverrun_protocol::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
 use riverrun_protocol::offset_fetch_response::{
@@ -119,7 +122,9 @@ impl Shard {
         let offsets = entry.map_or(&none, |entry| &entry.offsets);
         response.topics = match &request.topics {
             Some(asked) => {
-                asked.iter().map(|topic| fetch_topic(offsets, topic, api_version, topics)).collect()
+                let mut answered = HashSet::new();
+                let fetch = |topic| fetch_topic(offsets, topic, api_version, topics, &mut answered);
+                asked.iter().map(fetch).collect()
             }
             None => fetch_all(offsets, api_version, topics),
         };
@@ -127,13 +132,14 @@ impl Shard {
     }
 }
 
-/// The offsets of one topic that was asked for. An offset of an earlier topic of the same name is none of a request
-/// that names the topic by its id.
-fn fetch_topic(
+/// The offsets of one topic that was asked for, less those of partitions that are `answered`. An offset of an earlier
+/// topic of the same name is none of a request that names the topic by its id.
+fn fetch_topic<'a>(
     offsets: &GroupOffsets,
-    asked: &OffsetFetchRequestTopics<'_>,
+    asked: &'a OffsetFetchRequestTopics<'_>,
     api_version: i16,
     topics: &dyn TopicMetadata,
+    answered: &mut HashSet<(&'a str, TopicId, i32)>,
 ) -> OffsetFetchResponseTopics<'static> {
     let by_id = api_version >= TOPIC_ID_VERSION;
     let name = if by_id { topics.topic_name(asked.topic_id) } else { Some(&*asked.name) };
@@ -148,10 +154,11 @@ fn fetch_topic(
         }
         answer
     };
+    let is_new = |index: &&i32| answered.insert((&*asked.name, asked.topic_id, **index));
     OffsetFetchResponseTopics {
         name: asked.name.to_string().into(),
         topic_id: asked.topic_id,
-        partitions: asked.partition_indexes.iter().map(partition).collect(),
+        partitions: asked.partition_indexes.iter().filter(is_new).map(partition).collect(),
     }
 }
 
