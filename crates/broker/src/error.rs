@@ -55,6 +55,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         // A server that stops is a leader that moves: clients look for the next one.
         LogError::Closed => ErrorCode::NOT_LEADER_OR_FOLLOWER,
         LogError::Io { .. }
+        | LogError::Write { .. }
         | LogError::Corrupt { .. }
         | LogError::Format { .. }
         | LogError::Locked { .. }

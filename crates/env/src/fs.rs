@@ -1,15 +1,17 @@
 //! Files and directories as the server sees them.
 //!
-//! Owns the traits and the two operations built from them that everybody needs: [`atomic_replace`] and
-//! [`read_whole`]. Positions are explicit everywhere: there is no shared file cursor, so a handle may be used by
+//! Owns the traits, the two operations built from them that everybody needs ([`atomic_replace`] and [`read_whole`]),
+//! and what an error says about the disk ([`ChangeError`], [`is_shortage`]). Positions are explicit everywhere: there is no shared file cursor, so a handle may be used by
 //! many threads at once.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,13 @@ pub trait Volume: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
+/// An open directory.
+pub trait Directory: Send + Sync + fmt::Debug {
+    /// Makes the directory's entries durable: what was created, renamed or removed directly in it. After an error
+    /// the call must not be repeated, as with [`File::sync_data`].
+    fn sync(&self) -> io::Result<()>;
+}
+
 /// Files by path.
 pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Opens a file. A file that this call made is durable after a sync of the file and one of its directory.
@@ -108,8 +117,13 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Removes a directory and all in it, one entry after the other.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the directory's entries durable: what was created, renamed or removed directly in it.
-    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Opens the directory `path`, so that a later sync of it needs nothing more from the system.
+    fn open_dir(&self, path: &Path) -> io::Result<Box<dyn Directory>>;
+
+    /// Opens and syncs the directory `path`.
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.open_dir(path)?.sync()
+    }
 
     /// Whether something exists at `path`.
     fn exists(&self, path: &Path) -> io::Result<bool>;
@@ -125,24 +139,87 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     fn total_bytes(&self, path: &Path) -> io::Result<u64>;
 }
 
+/// Why a durable change of a file failed, by what is known of the disk since.
+#[derive(Debug)]
+pub enum ChangeError {
+    /// Nothing was synced or renamed yet: what was there before is there still, and the change may be tried again.
+    Undone(io::Error),
+    /// A rename or a sync failed. Nobody knows what the disk holds, and no later sync would tell: nothing is built on
+    /// it before a restart has looked.
+    Unknown(io::Error),
+}
+
+impl fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Undone(error) => error.fmt(f),
+            Self::Unknown(error) => write!(f, "the disk's state is unknown: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ChangeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let (Self::Undone(error) | Self::Unknown(error)) = self;
+        Some(error)
+    }
+}
+
+/// For those who give up either way.
+impl From<ChangeError> for io::Error {
+    fn from(error: ChangeError) -> Self {
+        let (ChangeError::Undone(error) | ChangeError::Unknown(error)) = error;
+        error
+    }
+}
+
+/// Whether the system refused for want of something that may come back: space, quota, descriptors, memory. The disk
+/// is as good as before then, and what failed may be tried again.
+pub fn is_shortage(error: &io::Error) -> bool {
+    let is_storage = matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge
+            // A write that stopped short and gave no reason.
+            | io::ErrorKind::WriteZero
+            | io::ErrorKind::OutOfMemory
+    );
+    is_storage || matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
 /// Replaces the file at `path` by `bytes` in one step: a reader, also one after a crash, finds the old bytes or
-/// the new ones and nothing between. Durable when it returns.
-pub fn atomic_replace(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// the new ones and nothing between. Durable when it returns. All that has to be opened is opened first: with too
+/// few descriptors it fails before it has changed anything.
+pub fn atomic_replace(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<(), ChangeError> {
+    let (temporary, parent) = temporary_of(path).map_err(ChangeError::Undone)?;
+    let write = || -> io::Result<_> {
+        let directory = fs.open_dir(parent)?;
+        let file = fs.open(&temporary, OpenMode::CreateOrOpen)?;
+        file.set_len(0)?;
+        file.write_all_at(bytes, 0)?;
+        Ok((file, directory))
+    };
+    let (file, directory) = write().map_err(ChangeError::Undone)?;
+    let change = || {
+        file.sync_all()?;
+        fs.rename(&temporary, path)?;
+        directory.sync()
+    };
+    change().map_err(ChangeError::Unknown)
+}
+
+/// Where the new bytes are written first, and the directory that they are in.
+fn temporary_of(path: &Path) -> io::Result<(PathBuf, &Path)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             "a file to replace has a directory and a name",
         ));
     };
-    let mut temporary_name = name.to_os_string();
-    temporary_name.push(".new");
-    let temporary = parent.join(temporary_name);
-    let file = fs.open(&temporary, OpenMode::CreateOrOpen)?;
-    file.set_len(0)?;
-    file.write_all_at(bytes, 0)?;
-    file.sync_all()?;
-    fs.rename(&temporary, path)?;
-    fs.sync_dir(parent)
+    let mut temporary = name.to_os_string();
+    temporary.push(".new");
+    Ok((parent.join(temporary), parent))
 }
 
 /// Reads the file at `path`; `InvalidData` if it holds more than `bytes_max`.

@@ -1,6 +1,6 @@
 //! The server's only door to files, clocks and randomness, with a real and a simulated half.
 //!
-//! Owns the traits [`FileSystem`], [`File`], [`Volume`], [`Clock`] and [`Random`], their real implementations, and
+//! Owns the traits [`FileSystem`], [`File`], [`Directory`], [`Volume`], [`Clock`] and [`Random`], their real implementations, and
 //! the simulated ones in [`sim`], with which a test crashes the machine at any write or sync it likes. Both halves
 //! pass the same table of behaviours (`tests/behaviour.rs`). Refuses nothing by itself: it adds no policy to what
 //! the operating system does, and every error is the system's own.
@@ -26,7 +26,10 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use clock::Clock;
-pub use fs::{DirEntry, File, FileSystem, LockGuard, OpenMode, Volume, atomic_replace, read_whole};
+pub use fs::{
+    ChangeError, DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume, atomic_replace,
+    is_shortage, read_whole,
+};
 pub use random::Random;
 pub use real::{RealClock, RealFileSystem, RealRandom};
 

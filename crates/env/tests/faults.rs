@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use riverrun_env::sim::SimFileSystem;
-use riverrun_env::{FileSystem, OpenMode, atomic_replace, read_whole};
+use riverrun_env::{ChangeError, FileSystem, OpenMode, atomic_replace, is_shortage, read_whole};
 
 fn content(fs: &SimFileSystem, path: &str) -> Option<Vec<u8>> {
     read_whole(fs, Path::new(path), 1 << 20).ok()
@@ -130,4 +130,34 @@ fn a_full_disk_takes_what_fits_and_recovers_when_space_returns() {
     file.set_len(1).unwrap();
     assert_eq!(fs.available_bytes("/".as_ref()).unwrap(), 4);
     file.write_all_at(b"bcde", 1).unwrap();
+}
+
+#[test]
+fn a_replacement_says_whether_the_disk_is_known() {
+    let fs = SimFileSystem::new(1);
+    let replace = |bytes: &[u8]| atomic_replace(&fs, "/f".as_ref(), bytes);
+    replace(b"old").unwrap();
+    let shortages: [fn(&SimFileSystem, bool); 2] =
+        [|fs, is_short| fs.exhaust_descriptors(is_short), |fs, is_short| fs.set_space(is_short.then_some(1))];
+    for (what, set) in shortages.into_iter().enumerate() {
+        set(&fs, true);
+        let error = replace(b"new").unwrap_err();
+        set(&fs, false);
+        assert!(
+            matches!(&error, ChangeError::Undone(cause) if is_shortage(cause)),
+            "shortage {what}: {error:?}"
+        );
+        assert_eq!(content(&fs, "/f").unwrap(), b"old", "shortage {what}");
+    }
+    fs.fail_write_after(0);
+    let error = replace(b"new").unwrap_err();
+    assert!(matches!(&error, ChangeError::Undone(cause) if !is_shortage(cause)), "{error:?}");
+    assert_eq!(content(&fs, "/f").unwrap(), b"old");
+    for sync in 0..2 {
+        fs.fail_sync_after(sync);
+        let error = replace(b"new").unwrap_err();
+        assert!(matches!(error, ChangeError::Unknown(_)), "sync {sync}: {error:?}");
+    }
+    replace(b"new").unwrap();
+    assert_eq!(content(&fs, "/f").unwrap(), b"new");
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use riverrun_env::is_shortage;
 use riverrun_records::BatchError;
 use riverrun_types::{ErrorKind, Offset, PartitionId};
 use thiserror::Error;
@@ -20,6 +21,15 @@ pub enum LogError {
     /// The operating system refused.
     #[error("{}: {source}", path.display())]
     Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// A write or a sync failed, and not for want of space or anything else that comes back: the log dir fails with
+    /// it, and callers see [`LogError::DirFailed`].
+    #[error("{}: writing failed: {source}", path.display())]
+    Write {
         /// The file or directory.
         path: PathBuf,
         /// What the system said.
@@ -49,8 +59,8 @@ pub enum LogError {
         /// The log dir.
         path: PathBuf,
     },
-    /// A sync of the log dir has failed. What was not synced before may be lost although it can still be read, so
-    /// nothing more is written there until a restart.
+    /// A write or a sync in the log dir has failed. What was not synced before may be lost although it can still be
+    /// read, so nothing more is written there until a restart.
     #[error("log dir {} has failed: {reason}", path.display())]
     DirFailed {
         /// The log dir.
@@ -71,6 +81,18 @@ impl LogError {
         Self::Io { path: path.to_path_buf(), source: Arc::new(source) }
     }
 
+    /// Judges an error of a write. Shortages pass, and a name that someone took away is not the disk's fault; all else
+    /// says that the disk does not keep what it is given.
+    pub(crate) fn write(path: &Path, source: io::Error) -> Self {
+        let is_name = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+        if is_name || is_shortage(&source) { Self::io(path, source) } else { Self::sync(path, source) }
+    }
+
+    /// An error of a sync. Whatever its reason, the pages count as written from now on.
+    pub(crate) fn sync(path: &Path, source: io::Error) -> Self {
+        Self::Write { path: path.to_path_buf(), source: Arc::new(source) }
+    }
+
     pub(crate) fn corrupt(path: &Path, position: u64, what: impl Into<String>) -> Self {
         Self::Corrupt { path: path.to_path_buf(), position, what: what.into() }
     }
@@ -78,13 +100,15 @@ impl LogError {
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            // Space may come back: retention, or an administrator, makes some.
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ErrorKind::Retry,
+            // Space may come back: retention, or an administrator, makes some. So may descriptors and memory.
+            Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
             Self::Closed => ErrorKind::Retry,
             Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
-            Self::Io { .. } | Self::Corrupt { .. } | Self::Format { .. } | Self::DirFailed { .. } => {
-                ErrorKind::GiveUp
-            }
+            Self::Io { .. }
+            | Self::Write { .. }
+            | Self::Corrupt { .. }
+            | Self::Format { .. }
+            | Self::DirFailed { .. } => ErrorKind::GiveUp,
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A checkpoint syncs the whole file system of the dir at once, through one descriptor that stays open for as long
 //! as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
-//! was not synced may be lost although it can still be read, and no later sync would say so.
+//! was not synced may be lost although it can still be read, and no later sync would say so. So does a write that
+//! fails for another reason than want of space, quota, descriptors or memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_env::{Env, LockGuard, Volume, atomic_replace, read_whole};
+use riverrun_env::{ChangeError, Env, LockGuard, Volume, atomic_replace, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
@@ -195,15 +196,24 @@ impl LogDir {
         self.check_usable()?;
         let mut memory = self.memory.lock();
         let generation = memory.checkpoint.generation;
-        memory.log_starts.put(generation, id, log_start).map_err(|error| match &error {
-            LogError::Io { source, .. } if source.kind() != io::ErrorKind::StorageFull => self.fail(source),
-            _ => error,
+        let put = memory.log_starts.put(generation, id, log_start);
+        put.map_err(|error| match error {
+            ChangeError::Undone(error) => self.judge(LogError::write(memory.log_starts.path(), error)),
+            ChangeError::Unknown(error) => self.fail(memory.log_starts.path(), &error),
         })?;
         memory.move_log_start(id, log_start);
         Ok(())
     }
 
-    /// Fails if a sync of the dir has failed.
+    /// Takes an error of a partition as it is, unless the whole dir fails with it.
+    pub(crate) fn judge(&self, error: LogError) -> LogError {
+        match &error {
+            LogError::Write { path, source } => self.fail(path, source),
+            _ => error,
+        }
+    }
+
+    /// Fails if the dir has failed.
     pub(crate) fn check_usable(&self) -> Result<(), LogError> {
         if !self.has_failed.load(Ordering::Acquire) {
             return Ok(());
@@ -217,9 +227,12 @@ impl LogDir {
         if self.is_closed.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
-    fn fail(&self, error: &io::Error) -> LogError {
-        tracing::error!(path = %self.path.display(), %error, "a sync failed: nothing more is written to this log dir");
-        let reason = format!("a sync failed: {error}");
+    fn fail(&self, file: &Path, error: &io::Error) -> LogError {
+        tracing::error!(
+            path = %self.path.display(), file = %file.display(), %error,
+            "a write or sync failed: nothing more is written to this log dir"
+        );
+        let reason = format!("writing or syncing {} failed: {error}", file.display());
         *self.failure.lock() = Some(reason.clone());
         self.has_failed.store(true, Ordering::Release);
         LogError::DirFailed { path: self.path.clone(), reason }
@@ -237,8 +250,10 @@ impl LogDir {
             return Ok(());
         }
         let captured = self.capture(dirty);
+        // What could not be captured may have made the dir fail.
+        self.check_usable()?;
         if !captured.is_empty() {
-            self.volume.sync().map_err(|error| self.fail(&error))?;
+            self.volume.sync().map_err(|error| self.fail(&self.path, &error))?;
         }
         self.write_checkpoint(&captured, is_clean)
     }
@@ -251,6 +266,7 @@ impl LogDir {
                 Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
                 Ok(None) => {}
                 Err(error) => {
+                    let error = self.judge(error);
                     // It stays dirty, and the checkpoint says of it what it said before.
                     tracing::warn!(partition = %id, %error, "left out of the checkpoint");
                     self.mark_dirty(id);
@@ -273,10 +289,11 @@ impl LogDir {
             (memory.checkpoint.encode(), memory.checkpoint.generation)
         };
         let path = self.path.join(CHECKPOINT_FILE);
-        atomic_replace(&*self.env.fs, &path, &bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::PermissionDenied => LogError::io(&path, error),
-            // Whether it was the sync, nobody can tell from here: what may have failed once is not tried again.
-            _ => self.fail(&error),
+        let replaced = atomic_replace(&*self.env.fs, &path, &bytes);
+        replaced.map_err(|error| match error {
+            // The checkpoint before is whole, and the next one is written to a file of its own.
+            ChangeError::Undone(error) => LogError::io(&path, error),
+            ChangeError::Unknown(error) => self.fail(&path, &error),
         })?;
         let mut memory = self.memory.lock();
         memory.is_unwritten = false;

@@ -17,7 +17,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::{File, FileSystem, OpenMode};
+use riverrun_env::{ChangeError, File, FileSystem, OpenMode};
 use riverrun_types::{Offset, PartitionId, TopicId};
 
 use crate::error::LogError;
@@ -59,7 +59,7 @@ impl LogStarts {
         let path = dir.join(LOG_STARTS_FILE);
         let io = |error| LogError::io(&path, error);
         if !fs.exists(&path).map_err(io)? {
-            riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(io)?;
+            riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(|error| io(error.into()))?;
         }
         let bytes = riverrun_env::read_whole(fs, &path, FILE_BYTES_MAX).map_err(io)?;
         let records = decode(&bytes).map_err(|source| LogError::Format { path: path.clone(), source })?;
@@ -73,20 +73,25 @@ impl LogStarts {
         Ok((Self { path, file, position, newest }, moves))
     }
 
-    /// Notes that a log start has moved. Durable when it returns.
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Notes that a log start has moved. Durable when it returns. What a failed write has left is written over by
+    /// the next one, and does not count before that: it is not intact.
     pub(crate) fn put(
         &mut self,
         generation: u64,
         partition: PartitionId,
         log_start: Offset,
-    ) -> Result<(), LogError> {
-        let io = |error| LogError::io(&self.path, error);
+    ) -> Result<(), ChangeError> {
         if self.position + RECORD_BYTES as u64 > FILE_BYTES_MAX {
-            return Err(io(std::io::ErrorKind::StorageFull.into()));
+            return Err(ChangeError::Undone(std::io::ErrorKind::StorageFull.into()));
         }
         let record = Record { generation, partition, log_start };
-        self.file.write_all_at(&record.encode(), self.position).map_err(io)?;
-        self.file.sync_data().map_err(io)?;
+        self.file.write_all_at(&record.encode(), self.position).map_err(ChangeError::Undone)?;
+        self.file.sync_data().map_err(ChangeError::Unknown)?;
         self.position += RECORD_BYTES as u64;
         self.newest = generation;
         Ok(())

@@ -34,7 +34,7 @@ pub(crate) struct PartitionFiles {
 pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
     let mut names = names(home)?;
     if names.iter().any(|(name, _)| has_suffix(name, &COMPACTION_SUFFIXES)) {
-        swap::recover(&*home.fs, &home.dir).map_err(|error| LogError::io(&home.dir, error))?;
+        swap::recover(&*home.fs, &home.dir).map_err(|error| LogError::write(&home.dir, error))?;
         names = self::names(home)?;
     }
     let mut files = PartitionFiles::default();
@@ -81,6 +81,12 @@ fn names(home: &Home) -> Result<Vec<(String, u64)>, LogError> {
 
 fn has_suffix(name: &str, suffixes: &[&str]) -> bool {
     suffixes.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Makes the names in a partition's directory durable.
+pub(crate) fn sync_dir(home: &Home) -> Result<(), LogError> {
+    let directory = home.fs.open_dir(&home.dir).map_err(|error| LogError::io(&home.dir, error))?;
+    directory.sync().map_err(|error| LogError::sync(&home.dir, error))
 }
 
 /// Removes a file; fine if it is not there.

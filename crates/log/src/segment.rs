@@ -139,7 +139,7 @@ impl Segment {
             let file = segment.home.fs.open(path, OpenMode::CreateOrOpen);
             let file = file.map_err(|error| LogError::io(path, error))?;
             let written = file.set_len(0).and_then(|()| file.write_all_at(bytes, 0));
-            written.map_err(|error| LogError::io(path, error))?;
+            written.map_err(|error| LogError::write(path, error))?;
             Ok(file)
         };
         let header = segment.home.index_header(base_offset).encode();
@@ -251,7 +251,7 @@ impl Segment {
             return Ok(());
         }
         let written = self.index_file()?.write_all_at(&bytes, entry_position(first));
-        written.map_err(|error| LogError::io(&self.index_path(), error))?;
+        written.map_err(|error| LogError::write(&self.index_path(), error))?;
         let mut index = self.index.lock();
         index.tail.drain(..count);
         if index.tail.is_empty() {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use riverrun_env::is_shortage;
 use riverrun_types::ErrorKind;
 use thiserror::Error;
 
@@ -118,7 +119,7 @@ impl MetadataError {
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ErrorKind::Retry,
+            Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
             Self::InUse(_) | Self::Stopping => ErrorKind::Retry,
             Self::TooLarge => ErrorKind::FixRequest,
             _ => ErrorKind::GiveUp,

@@ -169,7 +169,8 @@ fn write_identity(env: &Env, image: &Image, dir: &Path, dir_id: &str) -> Result<
     let mut bytes = first_line(WHAT).into_bytes();
     write_frame(&mut bytes, 0, &to_json(&identity));
     let path = dir.join(IDENTITY_FILE);
-    atomic_replace(&*env.fs, &path, &bytes).map_err(MetadataError::io("write", path))
+    let replaced = atomic_replace(&*env.fs, &path, &bytes);
+    replaced.map_err(|error| MetadataError::io("write", path)(error.into()))
 }
 
 /// Whether the directory holds directories of topics.

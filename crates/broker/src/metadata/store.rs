@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 use riverrun_types::ProducerId;
 
-use self::files::{LogFile, load, start_generation};
+use self::files::{LogFile, WriteFailure, load, start_generation};
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::MetadataError;
@@ -149,7 +149,8 @@ impl Store {
     }
 
     /// Begins the next generation. The change that led here is durable already, so a failure is not the caller's: it
-    /// is logged, and where the disk's state is unknown it poisons the writer.
+    /// is logged, and where the disk's state is unknown it poisons the writer. Otherwise the generation stays, and the
+    /// next snapshot is tried when its log has grown again.
     fn snapshot(&self, writer: &mut Writer, image: &Image) {
         let head = Head { generation: writer.head.generation + 1, ..writer.head.clone() };
         match start_generation(&self.env, &self.dir, &head, image) {
@@ -159,9 +160,10 @@ impl Store {
                 writer.snapshot_at_bytes = snapshot_bytes.max(LOG_BYTES_MIN);
                 old.remove(&self.env);
             }
-            Err(error) => {
-                tracing::error!(%error, "metadata snapshot failed");
-                writer.poison = Some(error.to_string());
+            Err(failure) => {
+                tracing::error!(error = %failure.error, "metadata snapshot failed");
+                writer.snapshot_at_bytes = writer.log.end() + LOG_BYTES_MIN;
+                writer.note(&failure);
             }
         }
     }
@@ -171,11 +173,16 @@ impl Writer {
     /// Appends one frame; synced when it returns. A write that fails is undone; a sync that fails poisons.
     fn append(&mut self, payload: &[u8]) -> Result<(), MetadataError> {
         self.log.append(payload).map_err(|failure| {
-            if failure.is_unknown {
-                self.poison = Some(failure.error.to_string());
-            }
+            self.note(&failure);
             failure.error
         })
+    }
+
+    /// Changes nothing any more once nobody knows what the disk holds.
+    fn note(&mut self, failure: &WriteFailure) {
+        if failure.is_unknown {
+            self.poison = Some(failure.error.to_string());
+        }
     }
 }
 
@@ -184,7 +191,7 @@ fn begin(env: &Env, options: &StoreOptions) -> Result<(Head, Image, LogFile), Me
     let cluster_id = options.cluster_id.clone().unwrap_or_else(|| random_id(&*env.random).to_string());
     let head = Head { cluster_id, node_id: options.node_id, generation: 1, frames: 0 };
     let image = Image::new(&head);
-    let (log, _) = start_generation(env, &options.dir, &head, &image)?;
+    let (log, _) = start_generation(env, &options.dir, &head, &image).map_err(|failure| failure.error)?;
     Ok((head, image, log))
 }
 

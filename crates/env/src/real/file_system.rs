@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 
 use super::file::RealFile;
-use crate::{DirEntry, File, FileSystem, LockGuard, OpenMode, Volume};
+use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,15 @@ struct RealVolume(fs::File);
 impl Volume for RealVolume {
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.0)?)
+    }
+}
+
+#[derive(Debug)]
+struct RealDirectory(fs::File);
+
+impl Directory for RealDirectory {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
     }
 }
 
@@ -87,8 +96,8 @@ impl FileSystem for RealFileSystem {
         fs::remove_dir_all(path)
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        fs::File::open(path)?.sync_all()
+    fn open_dir(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
+        Ok(Box::new(RealDirectory(fs::File::open(path)?)))
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {

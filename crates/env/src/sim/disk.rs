@@ -9,6 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path};
 
+use rustix::io::Errno;
+
 use super::image::FileImage;
 use super::random::SplitMix;
 
@@ -72,6 +74,12 @@ pub(super) struct Disk {
     pub(super) stop_at: Option<u64>,
     /// The sync count at which one sync fails.
     pub(super) fail_sync_at: Option<u64>,
+    /// Writes to files that were carried out.
+    pub(super) writes: u64,
+    /// The count of writes at which one write fails.
+    pub(super) fail_write_at: Option<u64>,
+    /// Nothing can be opened.
+    pub(super) are_descriptors_exhausted: bool,
     /// Bytes by which files may still grow.
     pub(super) space: Option<u64>,
 }
@@ -93,6 +101,9 @@ impl Disk {
             syncs: 0,
             stop_at: None,
             fail_sync_at: None,
+            writes: 0,
+            fail_write_at: None,
+            are_descriptors_exhausted: false,
             space: None,
         }
     }
@@ -169,8 +180,20 @@ impl Disk {
         Ok(inode)
     }
 
+    fn check_descriptors(&self) -> io::Result<()> {
+        if self.are_descriptors_exhausted { Err(Errno::MFILE.into()) } else { Ok(()) }
+    }
+
+    /// Opens the directory at `path`.
+    pub(super) fn open_dir(&self, path: &Path) -> io::Result<Inode> {
+        self.check_descriptors()?;
+        let inode = self.resolve(path)?;
+        self.directory(inode).map(|_| inode)
+    }
+
     /// Opens the file at `path`; makes it if `create`; refuses one that exists if `exclusive`.
     pub(super) fn open(&mut self, path: &Path, create: bool, exclusive: bool) -> io::Result<Inode> {
+        self.check_descriptors()?;
         let entry = self.resolve_entry(path)?;
         let found = self.directory(entry.0)?.live.get(&entry.1).copied();
         match found {
@@ -257,6 +280,13 @@ impl Disk {
             self.tear_last_write(inode, bytes, position)?;
             return Err(error);
         }
+        self.writes += 1;
+        if self.fail_write_at.is_some_and(|at| self.writes > at) {
+            self.fail_write_at = None;
+            let written = self.random.below(bytes.len() + 1);
+            self.file_mut(inode)?.write(position, &bytes[..written]);
+            return Err(Errno::IO.into());
+        }
         let len = self.file_mut(inode)?.len();
         let growth = (position + bytes.len()).saturating_sub(len) as u64;
         if let Some(space) = self.space.filter(|space| *space < growth) {
@@ -300,8 +330,7 @@ impl Disk {
         Ok(())
     }
 
-    pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
-        let inode = self.resolve(path)?;
+    pub(super) fn sync_dir(&mut self, inode: Inode) -> io::Result<()> {
         self.directory(inode)?;
         if self.pass_sync()? {
             return Err(io_error());
@@ -375,6 +404,8 @@ impl Disk {
         self.life += 1;
         self.stop_at = None;
         self.fail_sync_at = None;
+        self.fail_write_at = None;
+        self.are_descriptors_exhausted = false;
     }
 
     /// The power fails: what was synced is there, what was not may be there in part.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::disk::{Disk, Inode};
-use crate::{DirEntry, File, FileSystem, LockGuard, OpenMode, Volume};
+use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
 
 /// A file system in memory that can lose power.
 ///
@@ -48,6 +48,18 @@ impl SimFileSystem {
     pub fn fail_sync_after(&self, count: u64) {
         let mut disk = self.disk.lock();
         disk.fail_sync_at = Some(disk.syncs + count);
+    }
+
+    /// Lets `count` more writes to files succeed and the next one fail with an input/output error, after a part of it
+    /// got through.
+    pub fn fail_write_after(&self, count: u64) {
+        let mut disk = self.disk.lock();
+        disk.fail_write_at = Some(disk.writes + count);
+    }
+
+    /// Makes every opening of a file or directory fail for want of descriptors, or no longer.
+    pub fn exhaust_descriptors(&self, are_exhausted: bool) {
+        self.disk.lock().are_descriptors_exhausted = are_exhausted;
     }
 
     /// Sets by how many bytes files may still grow; `None` means without end. A write that does not fit is carried
@@ -119,8 +131,12 @@ impl FileSystem for SimFileSystem {
         self.with(|disk| disk.remove_dir_all(path))
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.with(|disk| disk.sync_dir(path))
+    fn open_dir(&self, path: &Path) -> io::Result<Box<dyn Directory>> {
+        self.with(|disk| {
+            let inode = disk.open_dir(path)?;
+            Ok(Box::new(SimDirectory { disk: self.disk.clone(), inode, life: disk.life })
+                as Box<dyn Directory>)
+        })
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -182,6 +198,21 @@ impl Volume for SimVolume {
         let mut disk = self.disk.lock();
         disk.check_alive(self.life)?;
         disk.sync_everything()
+    }
+}
+
+#[derive(Debug)]
+struct SimDirectory {
+    disk: Arc<Mutex<Disk>>,
+    inode: Inode,
+    life: u64,
+}
+
+impl Directory for SimDirectory {
+    fn sync(&self) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.check_alive(self.life)?;
+        disk.sync_dir(self.inode)
     }
 }
 

@@ -54,16 +54,16 @@ impl Target {
             file.set_len(0)?;
             Ok(file)
         };
-        let file = open().map_err(|error| LogError::io(&path, error))?;
+        let file = open().map_err(|error| LogError::write(&path, error))?;
         Ok(Self { path, file })
     }
 
     fn write(&self, bytes: &[u8], position: u64) -> Result<(), LogError> {
-        self.file.write_all_at(bytes, position).map_err(|error| LogError::io(&self.path, error))
+        self.file.write_all_at(bytes, position).map_err(|error| LogError::write(&self.path, error))
     }
 
     fn sync(&self) -> Result<(), LogError> {
-        self.file.sync_all().map_err(|error| LogError::io(&self.path, error))
+        self.file.sync_all().map_err(|error| LogError::sync(&self.path, error))
     }
 }
 

@@ -58,7 +58,11 @@ impl PartitionLog {
             if appender.is_retired {
                 continue;
             }
-            return self.append_locked(&log, &mut appender, &mut prepared, &config, options);
+            let outcome = self.append_locked(&log, &mut appender, &mut prepared, &config, options);
+            return outcome.map_err(|error| match error {
+                AppendError::Storage(error) => self.dir.judge(error).into(),
+                refused => refused,
+            });
         }
     }
 
@@ -85,7 +89,7 @@ impl PartitionLog {
         appender.next_offset = base_offset.plus(prepared.offset_count());
         log.remember_producers(prepared, options.now);
         let log_start_offset = log.publish(appender, epoch, base_offset);
-        log.store_index(appender);
+        self.store_index(appender);
         Ok(Appended {
             base_offset,
             last_offset: appender.next_offset.plus(-1),
@@ -137,7 +141,7 @@ impl PartitionLog {
     ) -> Result<(), LogError> {
         let home = &log.home;
         if log.view().segments.is_empty() {
-            home.fs.create_dir_all(&home.dir).map_err(|error| LogError::io(&home.dir, error))?;
+            home.fs.create_dir_all(&home.dir).map_err(|error| LogError::write(&home.dir, error))?;
         }
         let base_offset = appender.next_offset;
         let segment = Arc::new(Segment::create(home.clone(), base_offset)?);
@@ -157,6 +161,16 @@ impl PartitionLog {
             view.last_max_timestamp = TimestampMs::NONE;
         });
         Ok(())
+    }
+
+    /// Writes index entries once a page of them has gathered. For want of space they stay in memory, and the next
+    /// append tries again; what was appended is as good as it was.
+    fn store_index(&self, appender: &Appender) {
+        let Some(active) = &appender.active else { return };
+        if let Err(error) = active.segment.store_full_tail() {
+            let error = self.dir.judge(error);
+            tracing::warn!(partition = %self.id, %error, "index entries stay in memory");
+        }
     }
 }
 
@@ -216,15 +230,6 @@ impl OpenLog {
         }
         log_start
     }
-
-    /// Writes index entries once a page of them has gathered. A failure costs nothing but memory: the entries stay
-    /// where they are, and the next append tries again.
-    fn store_index(&self, appender: &Appender) {
-        let Some(active) = &appender.active else { return };
-        if let Err(error) = active.segment.store_full_tail() {
-            tracing::warn!(partition = %self.home.partition, %error, "index entries stay in memory");
-        }
-    }
 }
 
 impl Appender {
@@ -276,13 +281,14 @@ impl ActiveSegment {
     }
 
     /// Writes the batches after the last one, with one write, and takes them into the index. After an error the
-    /// segment is as before: what may have reached the file lies beyond its end and is cut off.
+    /// segment is as before: what may have reached the file lies beyond its end and is cut off. Unless the log dir
+    /// fails with the error, the next append may write to the same place.
     fn write(&mut self, prepared: &Prepared<'_>) -> Result<(), LogError> {
         let size = self.cursor.position;
         if let Err(error) = self.file.write_all_at(prepared.bytes(), size) {
             // If this fails too, the next append writes over it, or recovery cuts it.
             let _ = self.file.set_len(size);
-            return Err(LogError::io(&self.segment.log_path(), error));
+            return Err(LogError::write(&self.segment.log_path(), error));
         }
         for batch in prepared.batches() {
             if let Some(entry) = self.cursor.entry_due(batch.base_offset) {

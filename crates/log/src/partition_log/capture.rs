@@ -72,7 +72,7 @@ impl OpenLog {
             file.set_len(0)?;
             file.write_all_at(&bytes, 0)
         };
-        write().map_err(|error| LogError::io(&path, error))?;
+        write().map_err(|error| LogError::write(&path, error))?;
         if appender.snapshots.last() != Some(&offset) {
             appender.snapshots.push(offset);
         }

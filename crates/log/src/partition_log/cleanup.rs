@@ -27,7 +27,8 @@ impl PartitionLog {
     /// Deletes whole segments by time, by size, and below the log start, as the topic's options say; nothing at or
     /// above `high_watermark` or the last checkpoint. Returns how many segments went.
     pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
-        self.reshape(|log| self.retain_in(log, now, high_watermark))
+        let retained = self.reshape(|log| self.retain_in(log, now, high_watermark));
+        retained.map_err(|error| self.dir.judge(error))
     }
 
     fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
@@ -64,7 +65,8 @@ impl PartitionLog {
             .as_ref()
             .is_some_and(|active| active.cursor.position > 0 && active.is_too_old(now, &config, now));
         if is_due && !appender.is_retired {
-            appender.seal_active()?;
+            self.dir.check_usable()?;
+            appender.seal_active().map_err(|error| self.dir.judge(error))?;
         }
         Ok(is_due)
     }
@@ -111,7 +113,7 @@ impl PartitionLog {
             // A log keeps its end offset in the name of its last segment, if need be an empty one.
             appender.seal_active()?;
             self.start_segment(log, &mut appender, &self.config(), now)?;
-            log.home.fs.sync_dir(&log.home.dir).map_err(|error| LogError::io(&log.home.dir, error))?;
+            partition_files::sync_dir(&log.home)?;
         }
         log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
         log.move_log_start(decision.log_start);
@@ -132,7 +134,7 @@ impl OpenLog {
             let mut name = path.clone().into_os_string();
             name.push(DELETED_SUFFIX);
             let doomed = PathBuf::from(name);
-            self.home.fs.rename(&path, &doomed).map_err(|error| LogError::io(&path, error))?;
+            self.home.fs.rename(&path, &doomed).map_err(|error| LogError::write(&path, error))?;
             self.doomed.lock().push(DoomedFile { path: doomed, since: now });
         }
         Ok(())

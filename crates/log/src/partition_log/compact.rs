@@ -42,7 +42,8 @@ impl PartitionLog {
     /// Compacts what is cleanable, whether or not it is due; `None` if there is nothing. What it returns is
     /// durable. Readers and appends go on meanwhile; retention waits.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<Option<CleanOutcome>, LogError> {
-        self.reshape(|log| self.compact_in(log, options))
+        self.dir.check_usable()?;
+        self.reshape(|log| self.compact_in(log, options)).map_err(|error| self.dir.judge(error))
     }
 
     fn compact_in(
@@ -120,7 +121,7 @@ impl CompactionTarget for Installer<'_> {
         }
         let home = &self.log.home;
         swap::install(&*home.fs, &home.dir, replacement.offsets.clone())
-            .map_err(|error| LogError::io(&home.dir, error))?;
+            .map_err(|error| LogError::write(&home.dir, error))?;
         let extent = Extent { size_bytes: replacement.size_bytes, next_offset: replacement.offsets.end };
         let new = Segment::sealed(home.clone(), replacement.offsets.start, extent);
         // Appends wait for the new view only, not for the syncs before it.

@@ -217,6 +217,7 @@ impl PartitionLog {
                 Ok(log)
             }
             Err(error) => {
+                let error = self.dir.judge(error);
                 if error.is_lasting() {
                     tracing::error!(partition = %self.id, %error, "partition goes offline");
                     *state = State::Offline(error.clone());

@@ -320,7 +320,7 @@ impl Opening<'_> {
         if segments.is_empty() {
             return Ok(());
         }
-        self.home.fs.sync_dir(&self.home.dir).map_err(|error| LogError::io(&self.home.dir, error))
+        partition_files::sync_dir(&self.home)
     }
 
     /// The producers as of the recovery point: from the snapshot, or from the headers of the whole log.
@@ -469,7 +469,7 @@ fn cut(segment: &Segment, position: u64, what: &str) -> Result<(), LogError> {
     let path = segment.log_path();
     tracing::warn!(path = %path.display(), position, what, "cut a torn tail");
     let file = segment.log_file()?;
-    file.set_len(position).and_then(|()| file.sync_data()).map_err(|error| LogError::io(&path, error))
+    file.set_len(position).and_then(|()| file.sync_data()).map_err(|error| LogError::sync(&path, error))
 }
 
 /// Remembers what a batch says about its producer.

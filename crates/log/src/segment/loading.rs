@@ -167,7 +167,7 @@ impl Segment {
         let file = self.index_file()?;
         let cut =
             || if file.len()? > len { file.set_len(len).and_then(|()| file.sync_data()) } else { Ok(()) };
-        cut().map_err(|error| LogError::io(&self.index_path(), error))
+        cut().map_err(|error| LogError::sync(&self.index_path(), error))
     }
 
     /// Replaces an unusable index by an empty one.

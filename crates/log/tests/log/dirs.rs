@@ -8,7 +8,7 @@ use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{KnownPartition, LogError, LogStore};
 use riverrun_records::ProducerStamp;
-use riverrun_types::{LeaderEpoch, Offset, PartitionId, TopicId};
+use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
 use crate::machine::{DIR, ID, Machine, numbers, stamp};
 
@@ -165,6 +165,74 @@ fn a_failed_sync_makes_the_dir_fail_for_good_while_reads_go_on() {
     assert!(machine.store().dir_failure(0).is_some());
     assert!(machine.log().failure().is_some());
     assert_eq!(machine.records().unwrap(), numbers(0, 5));
+}
+
+#[test]
+fn a_checkpoint_that_finds_no_descriptor_or_space_is_made_later() {
+    let shortages: [fn(&SimEnv, bool); 2] = [
+        |sim, is_short| sim.fs.exhaust_descriptors(is_short),
+        |sim, is_short| sim.fs.set_space(is_short.then_some(0)),
+    ];
+    for (number, set) in shortages.iter().enumerate() {
+        let mut machine = Machine::new(1, Machine::small_segments());
+        machine.append_numbers(0, 5);
+        set(&machine.sim, true);
+        let error = machine.store().checkpoint().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "shortage {number}: {error}");
+        assert_eq!(machine.records().unwrap(), numbers(0, 5), "shortage {number}: reads go on");
+        set(&machine.sim, false);
+        machine.append_numbers(5, 10);
+        machine.store().checkpoint().unwrap();
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(0, 10), "shortage {number}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_may_have_been_replaced_is_not_replaced_again() {
+    // The volume, the new file, the directory.
+    for sync in 0..3 {
+        let machine = Machine::new(1, LogConfig::default());
+        machine.append_numbers(0, 5);
+        machine.sim.fs.fail_sync_after(sync);
+        assert!(machine.store().checkpoint().is_err());
+        let error = machine.store().checkpoint().unwrap_err();
+        assert!(matches!(error, LogError::DirFailed { .. }), "sync {sync}: {error}");
+    }
+}
+
+/// Every write of a few appends with rolls, and of a checkpoint, fails in turn.
+#[test]
+fn a_write_that_the_disk_refuses_makes_the_dir_fail_and_loses_nothing_that_was_acked() {
+    let mut failed_appends = 0;
+    for write in 0.. {
+        let mut machine = Machine::new(write, Machine::small_segments());
+        machine.append_numbers(0, 5);
+        machine.sim.fs.fail_write_after(write);
+        let mut acked = 5;
+        while acked < 25 && machine.try_append(&format!("record {acked}"), ProducerStamp::NONE).is_ok() {
+            acked += 1;
+        }
+        if acked == 25 && machine.store().checkpoint().is_ok() {
+            assert!(write > 25, "every append is a write at least");
+            break;
+        }
+        let is_of_the_checkpoint_file = acked == 25 && machine.store().dir_failure(0).is_none();
+        if !is_of_the_checkpoint_file {
+            let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
+            assert!(error.to_string().contains("has failed"), "write {write}: {error}");
+            failed_appends += 1;
+        }
+        assert_eq!(
+            machine.records().unwrap(),
+            numbers(0, acked),
+            "write {write}: readers see what was acked"
+        );
+        machine.kill();
+        assert_eq!(machine.records().unwrap(), numbers(0, acked), "write {write}");
+        machine.append_numbers(acked, acked + 3);
+    }
+    assert!(failed_appends > 20, "{failed_appends}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::{Env, File, OpenMode, atomic_replace, read_whole};
+use riverrun_env::{ChangeError, Env, File, OpenMode, atomic_replace, is_shortage, read_whole};
 
 use super::log_path;
 use crate::metadata::error::MetadataError;
@@ -31,8 +31,9 @@ pub(super) struct LogFile {
     sequence: u64,
 }
 
-/// A failed append.
-pub(super) struct AppendFailure {
+/// A failed append, or a generation that could not begin.
+#[derive(Debug)]
+pub(super) struct WriteFailure {
     pub(super) error: MetadataError,
     /// Whether nobody knows what the disk holds now.
     pub(super) is_unknown: bool,
@@ -44,20 +45,21 @@ impl LogFile {
     }
 
     /// Appends one frame; synced when it returns.
-    pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), AppendFailure> {
+    pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), WriteFailure> {
         if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(AppendFailure { error: MetadataError::TooLarge, is_unknown: false });
+            return Err(WriteFailure { error: MetadataError::TooLarge, is_unknown: false });
         }
         let mut frame = Vec::with_capacity(payload.len() + 64);
         write_frame(&mut frame, self.sequence, payload);
         if let Err(source) = self.file.write_all_at(&frame, self.end) {
+            // A full disk leaves a part of the frame. Nothing of it was promised, so it may go. A disk that fails is
+            // not written to again.
+            let is_undone = is_shortage(&source) && self.file.set_len(self.end).is_ok();
             let error = MetadataError::io("write", &self.path)(source);
-            // A full disk leaves a part of the frame. Nothing of it was promised, so it may go.
-            let is_undone = self.file.set_len(self.end).is_ok();
-            return Err(AppendFailure { error, is_unknown: !is_undone });
+            return Err(WriteFailure { error, is_unknown: !is_undone });
         }
         if let Err(source) = self.file.sync_data() {
-            return Err(AppendFailure {
+            return Err(WriteFailure {
                 error: MetadataError::io("sync", &self.path)(source),
                 is_unknown: true,
             });
@@ -76,33 +78,42 @@ impl LogFile {
 }
 
 /// Begins the generation of `head`: an empty log, then the snapshot that names it. Both are durable when it returns;
-/// before the snapshot is replaced, the generation before is the valid one. Answers the snapshot's size too.
+/// before the snapshot is replaced, the generation before is the valid one, and a failure before the first sync leaves
+/// it in use. Answers the snapshot's size too.
 pub(super) fn start_generation(
     env: &Env,
     dir: &Path,
     head: &Head,
     image: &Image,
-) -> Result<(LogFile, u64), MetadataError> {
-    let log = create_log(env, dir, head)?;
+) -> Result<(LogFile, u64), WriteFailure> {
+    let log_path = log_path(dir, head.generation);
+    let log = create_log(env, dir, head).map_err(failed("make", log_path))?;
     let snapshot = snapshot_bytes(head, image);
     let path = dir.join(SNAPSHOT);
-    atomic_replace(&*env.fs, &path, &snapshot).map_err(MetadataError::io("write", path))?;
+    atomic_replace(&*env.fs, &path, &snapshot).map_err(failed("write", path))?;
     Ok((log, snapshot.len() as u64))
 }
 
-fn create_log(env: &Env, dir: &Path, head: &Head) -> Result<LogFile, MetadataError> {
+fn failed(action: &'static str, path: PathBuf) -> impl FnOnce(ChangeError) -> WriteFailure {
+    move |error| WriteFailure {
+        is_unknown: matches!(error, ChangeError::Unknown(_)),
+        error: MetadataError::io(action, path)(error.into()),
+    }
+}
+
+fn create_log(env: &Env, dir: &Path, head: &Head) -> Result<LogFile, ChangeError> {
     let path = log_path(dir, head.generation);
     let mut bytes = first_line(LOG_KIND).into_bytes();
     write_frame(&mut bytes, 0, &to_json(head));
-    let create = || -> io::Result<Arc<dyn File>> {
+    let write = || -> io::Result<_> {
+        let directory = env.fs.open_dir(dir)?;
         let file = env.fs.open(&path, OpenMode::CreateOrOpen)?;
         file.set_len(0)?;
         file.write_all_at(&bytes, 0)?;
-        file.sync_all()?;
-        env.fs.sync_dir(dir)?;
-        Ok(file)
+        Ok((file, directory))
     };
-    let file = create().map_err(MetadataError::io("make", &path))?;
+    let (file, directory) = write().map_err(ChangeError::Undone)?;
+    file.sync_all().and_then(|()| directory.sync()).map_err(ChangeError::Unknown)?;
     Ok(LogFile { file, path, end: bytes.len() as u64, sequence: 1 })
 }
 

@@ -274,6 +274,58 @@ fn a_full_disk_refuses_the_change_and_recovers() {
 }
 
 #[test]
+fn a_snapshot_that_finds_no_descriptor_or_space_leaves_the_generation_in_use() {
+    let shortages: [fn(&SimEnv, bool); 2] = [
+        |sim, is_short| sim.fs.exhaust_descriptors(is_short),
+        |sim, is_short| sim.fs.set_space(is_short.then_some(10)),
+    ];
+    for (number, set) in shortages.iter().enumerate() {
+        let sim = SimEnv::new(1);
+        let store = open(&sim.env());
+        create(&store, "before", 1).expect("made");
+        set(&sim, true);
+        store.snapshot(&mut store.writer.lock(), &store.image());
+        set(&sim, false);
+        create(&store, "after", 1).unwrap_or_else(|error| panic!("shortage {number}: {error}"));
+        store.snapshot(&mut store.writer.lock(), &store.image());
+        create(&store, "later", 1).expect("made");
+        drop(store);
+        sim.fs.crash();
+        assert_eq!(names(&open(&sim.env())), ["after", "before", "later"], "shortage {number}");
+    }
+}
+
+#[test]
+fn a_snapshot_whose_sync_failed_lets_nothing_change_until_a_restart() {
+    // The new log, its directory, the snapshot, its directory.
+    for sync in 0..4 {
+        let sim = SimEnv::new(1);
+        let store = open(&sim.env());
+        create(&store, "before", 1).expect("made");
+        sim.fs.fail_sync_after(sync);
+        store.snapshot(&mut store.writer.lock(), &store.image());
+        let error = create(&store, "later", 1).expect_err("poisoned");
+        assert!(matches!(error, MetadataError::Poisoned(_)), "sync {sync}: {error}");
+        drop(store);
+        sim.fs.crash();
+        assert_eq!(names(&open(&sim.env())), ["before"], "sync {sync}");
+    }
+}
+
+#[test]
+fn a_disk_that_refuses_a_write_is_not_written_to_again() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim.env());
+    sim.fs.fail_write_after(0);
+    assert_eq!(create(&store, "failed", 1).expect_err("not written").kind(), ErrorKind::GiveUp);
+    let error = create(&store, "later", 1).expect_err("poisoned");
+    assert!(matches!(error, MetadataError::Poisoned(_)), "{error}");
+    drop(store);
+    sim.fs.kill();
+    assert!(names(&open(&sim.env())).is_empty(), "a part of a frame is a torn tail");
+}
+
+#[test]
 fn a_log_that_has_grown_is_followed_by_a_snapshot() {
     let sim = SimEnv::new(1);
     let env = sim.env();
