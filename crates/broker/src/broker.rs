@@ -6,17 +6,18 @@
 use std::sync::Arc;
 use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendOptions, LogStore};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, NodeId, Offset, PartitionId, TopicId};
+use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
 
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
-use crate::error;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
+use crate::health::OpenFailures;
 use crate::metadata::{self, Image, Topic};
 use crate::metrics::SharedMetrics;
 use crate::net::budget::MemoryBudget;
@@ -58,6 +59,10 @@ pub(crate) struct Broker {
     pub(crate) fetch_sessions: SessionCache,
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
+    /// Partitions that are in no table because they cannot be opened.
+    pub(crate) open_failures: OpenFailures,
+    /// Held while open logs are told the options of an image, so that the last they hear is the newest.
+    pub(crate) applying_configs: Mutex<()>,
     /// What clients of each listener are told; set once the listeners are bound and ports are known.
     pub(crate) advertised: OnceLock<Vec<Listener>>,
 }
@@ -94,23 +99,19 @@ impl Broker {
             config: Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)),
             level: options.durability,
         };
-        let opened = self.partitions.open(&placement).map_err(|error| {
-            tracing::error!(topic = %topic.name, partition = index, %error, "a partition cannot be opened");
-            error::log_error(&error)
-        })?;
-        self.check_still_current(topic, &placement, &opened)?;
+        let opened = self
+            .partitions
+            .open(&placement)
+            .map_err(|error| self.note_open_failure(topic, placement.id, &error))?;
+        self.open_failures.forget(id);
+        self.check_still_current(topic, &placement)?;
         Ok(opened)
     }
 
     /// The image may have moved on while a partition was being opened by an older one: the topic is gone, or has
     /// other options. Whoever changes the image does so before looking for open partitions, so one of the two
     /// always sees the other.
-    fn check_still_current(
-        &self,
-        topic: &Topic,
-        placement: &Placement,
-        opened: &Partition,
-    ) -> Result<(), ErrorCode> {
+    fn check_still_current(&self, topic: &Topic, placement: &Placement) -> Result<(), ErrorCode> {
         let image = self.metadata.image();
         let Some(current) = image.topic_by_id(topic.id) else {
             self.partitions.remove(placement.id);
@@ -120,15 +121,9 @@ impl Broker {
             return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
         };
         if !Arc::ptr_eq(&current.configs, &topic.configs) {
-            let options = self.config.topic_options(&current.configs);
-            opened.log.set_config(Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)));
+            self.apply_topic_configs(&[topic.id]);
         }
         Ok(())
-    }
-
-    /// The end of what readers of a partition may see, if it can be opened.
-    pub(crate) fn end_offset(&self, topic: &Topic, index: i32) -> Option<Offset> {
-        self.partition(topic, index).ok().map(|partition| partition.high_watermark())
     }
 
     /// Whether the epoch that a client believes in is ours (KIP-320). Clients that do not check send -1.
@@ -144,11 +139,5 @@ impl Broker {
     /// How a client's batch is appended now.
     pub(crate) fn append_options(&self) -> AppendOptions {
         AppendOptions { origin: AppendOrigin::Client, now: self.env.clock.wall() }
-    }
-
-    /// What keeps the server from its work, for `/health`.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let failed = self.partitions.all().into_iter().find_map(|partition| partition.log.failure())?;
-        Some(failed.to_string())
     }
 }

@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 use riverrun_log::CompactOptions;
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::compaction::pace::IoPace;
-use riverrun_log::compaction::plan::filthiest;
+use riverrun_log::compaction::plan::{Cleanable, filthiest};
 use riverrun_types::PartitionId;
 use tokio::task::JoinSet;
 
 use crate::broker::Broker;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
-use crate::upkeep::partitions_with_data;
+use crate::upkeep::{Kept, Looks, kept_partitions};
 
 /// Lent to every run: the shared throttle, and the server's wish to stop.
 struct Control {
@@ -40,19 +40,25 @@ impl CleanerControl for Control {
     }
 }
 
+/// What the workers share.
+#[derive(Debug, Default)]
+struct State {
+    /// Logs that are being compacted.
+    busy: HashSet<PartitionId>,
+    looks: Looks,
+}
+
 /// Compacts until `stop` turns true.
 pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
     let upkeep = &broker.config.upkeep;
-    let backoff = Duration::from_millis(upkeep.log_cleaner_backoff_ms);
     let pace = Arc::new(Mutex::new(IoPace::new(rate(upkeep.log_cleaner_io_max_bytes_per_second))));
-    let busy = Arc::new(Mutex::new(HashSet::new()));
+    let state = Arc::new(Mutex::new(State::default()));
     let mut workers = JoinSet::new();
     for _ in 0..upkeep.log_cleaner_threads {
-        let (broker, pace, busy, stop) =
-            (Arc::clone(&broker), Arc::clone(&pace), Arc::clone(&busy), stop.clone());
-        workers.spawn(work(broker, pace, busy, stop, backoff));
+        let control = Control { broker: Arc::clone(&broker), pace: Arc::clone(&pace), stop: stop.clone() };
+        workers.spawn(work(Arc::new(control), Arc::clone(&state)));
     }
-    let () = stopped(&mut stop).await;
+    stopped(&mut stop).await;
     while workers.join_next().await.is_some() {}
 }
 
@@ -65,22 +71,15 @@ fn rate(bytes_per_second: f64) -> Option<u64> {
     (bytes_per_second < u64::MAX as f64).then(|| bytes_per_second.max(1.0) as u64)
 }
 
-type Busy = Arc<Mutex<HashSet<PartitionId>>>;
-
-async fn work(
-    broker: Arc<Broker>,
-    pace: Arc<Mutex<IoPace>>,
-    busy: Busy,
-    mut stop: StopSignal,
-    backoff: Duration,
-) {
+async fn work(control: Arc<Control>, state: Arc<Mutex<State>>) {
+    let mut stop = control.stop.clone();
     loop {
-        let control = Control { broker: Arc::clone(&broker), pace: Arc::clone(&pace), stop: stop.clone() };
-        let (broker, busy) = (Arc::clone(&broker), Arc::clone(&busy));
-        let cleaned = tokio::task::spawn_blocking(move || clean_filthiest(&broker, &busy, &control)).await;
+        let (for_run, state) = (Arc::clone(&control), Arc::clone(&state));
+        let cleaned = tokio::task::spawn_blocking(move || clean_filthiest(&for_run, &state)).await;
         if matches!(cleaned, Ok(true)) && !*stop.borrow() {
             continue;
         }
+        let backoff = Duration::from_millis(control.broker.config.upkeep.log_cleaner_backoff_ms);
         tokio::select! {
             () = stopped(&mut stop) => return,
             () = tokio::time::sleep(backoff) => {}
@@ -89,8 +88,9 @@ async fn work(
 }
 
 /// Compacts one log, if one is due. Blocks for the disk and for the throttle.
-fn clean_filthiest(broker: &Broker, busy: &Mutex<HashSet<PartitionId>>, control: &Control) -> bool {
-    let Some((topic, partition)) = claim(broker, busy) else { return false };
+fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
+    let broker = &control.broker;
+    let Some((topic, partition)) = claim(broker, state) else { return false };
     let upkeep = &broker.config.upkeep;
     let options = CompactOptions {
         now: broker.env.clock.wall(),
@@ -102,7 +102,7 @@ fn clean_filthiest(broker: &Broker, busy: &Mutex<HashSet<PartitionId>>, control:
         control,
     };
     let compacted = partition.log.compact(options);
-    busy.lock().remove(&partition.id);
+    state.lock().busy.remove(&partition.id);
     match compacted {
         Ok(outcome) => {
             tracing::info!(%topic, partition = partition.id.index, ?outcome, "compacted");
@@ -115,23 +115,54 @@ fn clean_filthiest(broker: &Broker, busy: &Mutex<HashSet<PartitionId>>, control:
     }
 }
 
-/// Chooses the log that most needs it among those that nobody compacts now.
-fn claim(broker: &Broker, busy: &Mutex<HashSet<PartitionId>>) -> Option<(Arc<str>, Arc<Partition>)> {
-    let now = broker.env.clock.wall();
-    let compacted = partitions_with_data(broker)
-        .into_iter()
-        .filter(|(_, partition)| partition.log.config().cleanup.compact && partition.log.failure().is_none());
-    let candidates: Vec<_> = compacted.collect();
-    let mut busy = busy.lock();
-    let due =
-        candidates.into_iter().filter(|(_, partition)| !busy.contains(&partition.id)).filter_map(|found| {
-            let log = &found.1.log;
-            // A log that needs compacting but was never rolled is rolled by its time.
-            log.roll_if_due(now).ok()?;
-            let cleanable = log.cleanable(now, found.1.high_watermark()).ok()?;
-            cleanable.is_due(&log.config()).then_some((found, cleanable))
-        });
+/// A log that has not grown is looked at again after this time at the latest: its delete horizons may have passed.
+const LOOK_AGAIN: Duration = Duration::from_mins(10);
+
+/// A log that is due, and how filthy it is.
+type Candidate = ((Arc<str>, Arc<Partition>), Cleanable);
+
+/// Chooses the log that most needs it among those that nobody compacts now. Only logs that may have become due are
+/// opened.
+fn claim(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partition>)> {
+    let kept = kept_partitions(broker);
+    let mut state = state.lock();
+    state.looks.keep_only(&kept);
+    let mut due = Vec::new();
+    for kept in kept.iter().filter(|kept| is_compacted(broker, kept)) {
+        due.extend(assess(broker, &mut state, kept));
+    }
     let (found, _) = filthiest(due)?;
-    busy.insert(found.1.id);
+    state.busy.insert(found.1.id);
     Some(found)
+}
+
+fn is_compacted(broker: &Broker, kept: &Kept) -> bool {
+    let options = broker.config.topic_options(&kept.topic.configs);
+    options.cleanup_policy.iter().any(|policy| policy == "compact")
+}
+
+/// Looks at one log, unless nothing can have changed since the last look.
+fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> {
+    let (now, monotonic) = (broker.env.clock.wall(), broker.env.clock.monotonic());
+    let period = look_again(broker, kept);
+    if state.busy.contains(&kept.known.id) || !state.looks.is_due(&kept.known, monotonic, period) {
+        return None;
+    }
+    let partition = kept.open(broker)?;
+    // A log that needs compacting but was never rolled is rolled by its time.
+    partition.log.roll_if_due(now).ok()?;
+    let cleanable = partition.log.cleanable(now, partition.high_watermark()).ok()?;
+    if !cleanable.is_due(&partition.log.config()) {
+        state.looks.note(&kept.known, monotonic);
+        return None;
+    }
+    Some(((Arc::clone(&kept.topic.name), partition), cleanable))
+}
+
+/// When time alone may have made a log due: its records have come of age, or its active segment has.
+fn look_again(broker: &Broker, kept: &Kept) -> Duration {
+    let options = broker.config.topic_options(&kept.topic.configs);
+    let ages = [options.min_compaction_lag_ms, options.max_compaction_lag_ms, options.segment_ms];
+    let soonest = ages.into_iter().filter(|&ms| ms > 0).min().map_or(LOOK_AGAIN, Duration::from_millis);
+    soonest.min(LOOK_AGAIN)
 }

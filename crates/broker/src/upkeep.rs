@@ -3,15 +3,18 @@
 //! Each job is one task that sleeps, then works on the blocking pool, so that the disk's time is nobody else's. A
 //! job that fails for one partition is logged and goes on with the next.
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverrun_types::PartitionId;
+use parking_lot::Mutex;
+use riverrun_log::KnownPartition;
+use riverrun_types::{Offset, PartitionId};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::broker::Broker;
+use crate::metadata::Topic;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::{cleaner, groups};
@@ -25,7 +28,9 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let every = |ms: u64| Duration::from_millis(ms.max(1));
     let server = &broker.config.server;
     tasks.spawn(groups::run_timer(Arc::clone(broker), stop.clone()));
-    tasks.spawn(job(broker, stop, every(upkeep.log_retention_check_interval_ms), apply_retention));
+    let looks = Mutex::new(Looks::default());
+    let retention = move |broker: &Broker| apply_retention(broker, &looks);
+    tasks.spawn(job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention));
     tasks.spawn(job(broker, stop, every(upkeep.log_flush_offset_checkpoint_interval_ms), checkpoint));
     tasks.spawn(job(broker, stop, every(server.producer_id_expiration_check_interval_ms), expire_producers));
     tasks.spawn(job(broker, stop, IDLE_CHECK, close_idle));
@@ -39,9 +44,10 @@ fn job(
     broker: &Arc<Broker>,
     stop: &StopSignal,
     period: Duration,
-    work: fn(&Broker),
+    work: impl Fn(&Broker) + Send + Sync + 'static,
 ) -> impl Future<Output = ()> + Send + 'static {
     let (broker, mut stop) = (Arc::clone(broker), stop.clone());
+    let work = Arc::new(work);
     async move {
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -51,7 +57,7 @@ fn job(
                 () = stopped(&mut stop) => return,
                 _ = ticks.tick() => {}
             }
-            let broker = Arc::clone(&broker);
+            let (broker, work) = (Arc::clone(&broker), Arc::clone(&work));
             if let Err(error) = tokio::task::spawn_blocking(move || work(&broker)).await {
                 tracing::error!(%error, "a job of the upkeep failed");
             }
@@ -59,45 +65,101 @@ fn job(
     }
 }
 
-/// Every partition that has files, opened or not, with its topic's name. One that no topic has any more is removed:
-/// a crash came between the deletion of its topic and that of its files.
-pub(crate) fn partitions_with_data(broker: &Broker) -> Vec<(Arc<str>, Arc<Partition>)> {
+/// A partition that has files, and its topic.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) topic: Arc<Topic>,
+    pub(crate) known: KnownPartition,
+}
+
+impl Kept {
+    /// The live partition; it is opened if it is closed. One that cannot be opened has been logged, and is offline.
+    pub(crate) fn open(&self, broker: &Broker) -> Option<Arc<Partition>> {
+        broker.partition(&self.topic, self.known.id.index).ok()
+    }
+}
+
+/// Every partition that has records, from memory: nothing is opened. Files that belong to no topic any more are
+/// removed on the way.
+pub(crate) fn kept_partitions(broker: &Broker) -> Vec<Kept> {
     let image = broker.metadata.image();
-    let mut found = Vec::new();
+    let mut kept = Vec::new();
     for dir in 0..broker.logs.dir_count() {
-        let remembered = broker.logs.known_partitions(dir);
-        let with_handle = broker.logs.partition_sizes(dir).into_iter().map(|size| size.id);
-        let ids: BTreeSet<PartitionId> = remembered.into_iter().chain(with_handle).collect();
-        for id in ids {
-            match image.topic_by_id(id.topic) {
-                // What cannot be opened has been logged, and is offline.
-                Some(topic) => found.extend(
-                    broker
-                        .partition(topic, id.index)
-                        .ok()
-                        .map(|partition| (Arc::clone(&topic.name), partition)),
-                ),
-                None => remove_orphan(broker, id, dir),
+        for known in broker.logs.known(dir) {
+            match image.topic_by_id(known.id.topic) {
+                Some(topic) if known.size_bytes > 0 => kept.push(Kept { topic: Arc::clone(topic), known }),
+                Some(_) => {}
+                None => remove_orphan(broker, known.id, dir),
             }
         }
     }
-    found
+    kept
 }
 
+/// Removes the files of a topic that is gone: a crash came between its deletion and theirs. The image is read anew,
+/// because the topic may have been made after the one that the caller holds.
 fn remove_orphan(broker: &Broker, id: PartitionId, dir: usize) {
+    if broker.metadata.image().topic_by_id(id.topic).is_some() {
+        return;
+    }
     broker.partitions.remove(id);
     if let Err(error) = broker.logs.delete(id, dir) {
         tracing::warn!(partition = %id, %error, "the files of a deleted topic cannot be removed");
     }
 }
 
-fn apply_retention(broker: &Broker) {
+/// Which partitions a job has looked at, so that it does not keep idle ones open by looking at them again and again.
+///
+/// Invariants: an entry for each partition that was looked at and still had records at the last look over all.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    seen: HashMap<PartitionId, (Offset, Duration)>,
+}
+
+impl Looks {
+    /// Whether to look at a partition: it has grown since the last look, or that is `period` ago.
+    pub(crate) fn is_due(&self, known: &KnownPartition, now: Duration, period: Duration) -> bool {
+        self.seen
+            .get(&known.id)
+            .is_none_or(|(end, at)| *end != known.log_end || now.saturating_sub(*at) >= period)
+    }
+
+    /// Notes a look.
+    pub(crate) fn note(&mut self, known: &KnownPartition, now: Duration) {
+        self.seen.insert(known.id, (known.log_end, now));
+    }
+
+    /// Forgets partitions that are gone.
+    pub(crate) fn keep_only(&mut self, kept: &[Kept]) {
+        if self.seen.len() > kept.len() {
+            let ids: HashSet<PartitionId> = kept.iter().map(|kept| kept.known.id).collect();
+            self.seen.retain(|id, _| ids.contains(id));
+        }
+    }
+}
+
+/// What has not grown is looked at again after this share of the time that would make something of it old.
+const LOOKS_PER_RETENTION: u64 = 16;
+
+fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
     let now = broker.env.clock.wall();
-    for (topic, partition) in partitions_with_data(broker) {
+    let monotonic = broker.env.clock.monotonic();
+    let mut looks = looks.lock();
+    let kept = kept_partitions(broker);
+    looks.keep_only(&kept);
+    for kept in kept {
+        let options = broker.config.topic_options(&kept.topic.configs);
+        let retention_ms = u64::try_from(options.retention_ms).unwrap_or(u64::MAX);
+        let period = Duration::from_millis(retention_ms.min(options.segment_ms) / LOOKS_PER_RETENTION);
+        if !looks.is_due(&kept.known, monotonic, period) {
+            continue;
+        }
+        looks.note(&kept.known, monotonic);
+        let Some(partition) = kept.open(broker) else { continue };
         let log = &partition.log;
         let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, partition.high_watermark()));
         if let Err(error) = applied {
-            tracing::error!(%topic, partition = partition.id.index, %error, "retention failed");
+            tracing::error!(topic = %kept.topic.name, partition = partition.id.index, %error, "retention failed");
         }
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Answer {
     pub(crate) diverging: Option<(LeaderEpoch, Offset)>,
     pub(crate) parts: Vec<Part>,
     pub(crate) bytes: usize,
+    /// Whether the limits, and not the high watermark, ended the read.
+    pub(crate) more: bool,
 }
 
 impl Answer {
@@ -44,6 +46,7 @@ impl Answer {
             diverging: None,
             parts: Vec::new(),
             bytes: 0,
+            more: false,
         }
     }
 }
@@ -54,7 +57,8 @@ pub(crate) struct Pass {
     /// One for each wanted partition, in order.
     pub(crate) answers: Vec<Answer>,
     pub(crate) bytes: usize,
-    /// Whether something is to be said at once, such as an error.
+    /// Whether something is to be said at once: an error, or records of a partition that has more than the limits
+    /// let through, so that waiting brings nothing.
     pub(crate) urgent: bool,
 }
 
@@ -81,6 +85,7 @@ pub(crate) fn read_all(
         };
         pass.bytes += answer.bytes;
         pass.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
+        pass.urgent |= answer.bytes > 0 && answer.more;
         pass.answers.push(answer);
     }
     pass
@@ -146,6 +151,7 @@ fn try_read(
         diverging: None,
         parts: slice.chunks.into_iter().map(part).collect(),
         bytes: slice.len,
+        more: slice.next_offset < high_watermark,
     })
 }
 

@@ -11,7 +11,7 @@ use riverrun_types::Offset;
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::metadata::Image;
+use crate::metadata::{Image, is_internal};
 
 /// Offset that stands for the high watermark.
 const HIGH_WATERMARK: i64 = -1;
@@ -58,6 +58,9 @@ async fn delete(
     name: &str,
     asked: &DeleteRecordsPartition,
 ) -> Result<Offset, ErrorCode> {
+    if is_internal(name) {
+        return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
+    }
     let topic = TopicKey::Name(name).find(image)?;
     let partition = broker.partition(topic, asked.partition_index)?;
     if !partition.log.config().cleanup.delete {

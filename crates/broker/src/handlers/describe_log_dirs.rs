@@ -5,7 +5,7 @@
 //! use is what the last checkpoint says.
 //! Leaves out: cordoned dirs (KIP-1066), of which there are none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -51,10 +51,11 @@ pub(crate) async fn handle(
 
 fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResult<'static>> {
     let image = broker.metadata.image();
+    let known = known_sizes(broker);
     let mut topics = vec![Vec::new(); image.log_dirs().len()];
     for topic in named(&image, wanted) {
         let indexes = wanted.and_then(|wanted| wanted.get(&*topic.name));
-        for (dir, partitions) in sizes(broker, topic, indexes) {
+        for (dir, partitions) in sizes(&known, topic, indexes) {
             topics[dir].push(DescribeLogDirsTopic { name: topic.name.to_string().into(), partitions });
         }
     }
@@ -85,27 +86,24 @@ fn named<'i>(image: &'i Image, wanted: Option<&Wanted>) -> Vec<&'i Arc<Topic>> {
     }
 }
 
+/// What each partition with records takes, from memory: nothing is opened for this.
+fn known_sizes(broker: &Broker) -> HashMap<PartitionId, u64> {
+    let dirs = 0..broker.logs.dir_count();
+    dirs.flat_map(|dir| broker.logs.known(dir)).map(|known| (known.id, known.size_bytes)).collect()
+}
+
 /// Sizes of a topic's partitions by log dir.
 fn sizes(
-    broker: &Broker,
+    known: &HashMap<PartitionId, u64>,
     topic: &Topic,
     indexes: Option<&BTreeSet<i32>>,
 ) -> BTreeMap<usize, Vec<DescribeLogDirsPartition>> {
-    let options = broker.config.topic_options(&topic.configs);
-    let config = Arc::new(options.log_config(broker.config.server.producer_id_expiration_ms));
     let mut sizes: BTreeMap<usize, Vec<_>> = BTreeMap::new();
     for (index, dir) in (0..).zip(topic.log_dirs()) {
         if indexes.is_some_and(|indexes| !indexes.contains(&index)) {
             continue;
         }
-        let id = PartitionId { topic: topic.id, index };
-        let size_bytes = match broker.partitions.get(id) {
-            Some(partition) => partition.log.size_bytes(),
-            None => broker
-                .logs
-                .partition(id, dir, Arc::clone(&config), broker.epoch())
-                .map_or(0, |log| log.size_bytes()),
-        };
+        let size_bytes = known.get(&PartitionId { topic: topic.id, index }).copied().unwrap_or_default();
         sizes.entry(dir).or_default().push(DescribeLogDirsPartition {
             partition_index: index,
             partition_size: i64::try_from(size_bytes).unwrap_or(i64::MAX),

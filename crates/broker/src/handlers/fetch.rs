@@ -70,7 +70,7 @@ pub(crate) async fn handle(
     };
     let patience = Patience {
         until: Instant::now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or_default()),
-        bytes_min: usize::try_from(request.min_bytes).unwrap_or_default(),
+        bytes_min: usize::try_from(request.min_bytes).unwrap_or_default().min(limits.bytes_max),
     };
     let pass = read_patiently(broker, context, &plan.wanted, limits, patience).await;
     answer(broker, call, &plan, pass, request.isolation_level)
@@ -100,7 +100,8 @@ async fn read_patiently(
             return pass;
         }
         if tokio::time::timeout_at(patience.until, waiter.woken()).await.is_err() {
-            return read_all(broker, context, wanted, limits, None);
+            // Nobody woke us, so nothing has come since.
+            return pass;
         }
     }
 }

@@ -21,7 +21,7 @@ use riverrun_types::{Acks, TopicId};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::metadata::Image;
+use crate::metadata::{Image, is_internal};
 use crate::net::response::Outcome;
 use crate::partitions::Partition;
 use crate::router::{Call, decode, respond};
@@ -90,6 +90,8 @@ pub(crate) async fn handle(
     respond(call, &ProduceResponse { responses, ..Default::default() })
 }
 
+/// Client id with which Kafka's own tools may write to internal topics.
+const ADMIN_CLIENT_ID: &str = "__admin_client";
 const NO_TRANSACTIONS: &str = "transactions are not supported by this server";
 
 /// With acks=0 there is nothing to send; a refused batch ends the connection, which is the only sign that such a
@@ -142,8 +144,14 @@ fn plan_topic(
         _ => TopicKey::Name(&data.name),
     };
     let topic = key.find(image).and_then(|topic| {
-        let allowed = context.authorize(Operation::Write, Resource::Topic(&topic.name));
-        if allowed { Ok(topic) } else { Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED) }
+        if !context.authorize(Operation::Write, Resource::Topic(&topic.name)) {
+            return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+        }
+        // The server's own topics take records from nobody else, but for the tool that says it is one.
+        if is_internal(&topic.name) && *context.client_id != *ADMIN_CLIENT_ID {
+            return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
+        }
+        Ok(topic)
     });
     let target = |index: i32, records: Option<Records<'_>>| Target {
         index,

@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog};
-use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, visible_offset};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, Watermarks, visible_offset};
 
 pub(crate) use waiters::Waiter;
 use waiters::Waiters;
@@ -39,7 +39,7 @@ impl Partition {
     /// Appends whole batches, which are patched in place, and makes visible what the level allows.
     pub(crate) fn append(&self, batches: &mut [u8], options: AppendOptions) -> Result<Appended, AppendError> {
         let appended = self.log.append(batches, options)?;
-        self.advance()?;
+        self.advance(appended.last_offset.next());
         Ok(appended)
     }
 
@@ -53,13 +53,15 @@ impl Partition {
         self.level
     }
 
-    fn advance(&self) -> Result<(), LogError> {
-        let visible = visible_offset(self.level, self.log.watermarks()?);
+    /// Makes visible what the level allows now that the log is appended up to `appended`. An append by itself
+    /// syncs nothing.
+    fn advance(&self, appended: Offset) {
+        let marks = Watermarks { appended, synced: self.high_watermark() };
+        let visible = visible_offset(self.level, marks);
         let before = self.high_watermark.fetch_max(visible.0, Ordering::AcqRel);
         if before < visible.0 {
             self.waiters.wake();
         }
-        Ok(())
     }
 
     /// Has `waiter` woken at the next advance of the high watermark.
@@ -92,13 +94,11 @@ pub(crate) struct Partitions {
     /// This node's start count: the leader epoch of all that is appended now.
     epoch: LeaderEpoch,
     open: RwLock<HashMap<PartitionId, Arc<Partition>>>,
-    /// Held while one is opened: recovery must not run twice on the same files.
-    opening: Mutex<()>,
 }
 
 impl Partitions {
     pub(crate) fn new(logs: Arc<LogStore>, epoch: LeaderEpoch) -> Self {
-        Self { logs, epoch, open: RwLock::default(), opening: Mutex::new(()) }
+        Self { logs, epoch, open: RwLock::default() }
     }
 
     /// The leader epoch of all that is appended now.
@@ -111,20 +111,23 @@ impl Partitions {
         self.open.read().get(&id).cloned()
     }
 
-    /// The partition, opened (and recovered, if it must be) at the first touch.
+    /// The partition, opened (and recovered, if it must be) at the first touch. Two callers at once share one
+    /// recovery, which is the log's business, and one of the two partitions made here, before either is used.
     pub(crate) fn open(&self, placement: &Placement) -> Result<Arc<Partition>, LogError> {
-        if let Some(partition) = self.get(placement.id) {
-            return Ok(partition);
-        }
-        let _opening = self.opening.lock();
         if let Some(partition) = self.get(placement.id) {
             return Ok(partition);
         }
         let config = Arc::clone(&placement.config);
         let log = self.logs.partition(placement.id, placement.dir, config, self.epoch)?;
-        let partition = Arc::new(Partition::new(placement.id, log, placement.level)?);
-        self.open.write().insert(placement.id, Arc::clone(&partition));
-        Ok(partition)
+        let opened = Arc::new(self.recover(placement, log)?);
+        Ok(Arc::clone(self.open.write().entry(placement.id).or_insert(opened)))
+    }
+
+    fn recover(&self, placement: &Placement, log: Arc<PartitionLog>) -> Result<Partition, LogError> {
+        let open = || Partition::new(placement.id, log, placement.level);
+        // After a clean stop opening is a matter of microseconds; otherwise a scan may be needed, and other
+        // connections' work moves to another thread meanwhile.
+        if self.logs.was_clean() { open() } else { tokio::task::block_in_place(open) }
     }
 
     /// All partitions in use now.

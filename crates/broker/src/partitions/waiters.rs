@@ -29,11 +29,16 @@ pub(crate) struct Waiters {
 
 impl Waiters {
     pub(crate) fn enroll(&self, waiter: &Arc<Waiter>) {
+        let waiter = Arc::downgrade(waiter);
         let mut enrolled = self.enrolled.lock();
+        // One that was woken by another partition is still here.
+        if enrolled.iter().any(|other| other.ptr_eq(&waiter)) {
+            return;
+        }
         if enrolled.len() == enrolled.capacity() {
             enrolled.retain(|other| other.strong_count() > 0);
         }
-        enrolled.push(Arc::downgrade(waiter));
+        enrolled.push(waiter);
     }
 
     /// Wakes all and forgets them: whoever still waits enrolls again after its next look.
@@ -64,6 +69,16 @@ mod tests {
         waiters.wake();
         tokio::time::timeout(std::time::Duration::from_secs(5), waiter.woken()).await.expect("kept");
         assert!(!waiters.any());
+    }
+
+    #[test]
+    fn a_fetch_that_looks_again_is_enrolled_once() {
+        let waiters = Waiters::default();
+        let waiter = Arc::new(Waiter::default());
+        for _ in 0..100 {
+            waiters.enroll(&waiter);
+        }
+        assert_eq!(waiters.enrolled.lock().len(), 1);
     }
 
     #[test]
