@@ -36,14 +36,16 @@ const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 struct Memory {
     /// As it will be written; what it says of a partition is synced.
     checkpoint: DirCheckpoint,
-    log_starts: LogStarts,
     /// Partitions that have something the checkpoint lacks.
     dirty: Vec<PartitionId>,
     /// The file says less than `checkpoint`.
     is_unwritten: bool,
 }
 
-/// A log dir in use.
+/// A log dir in use. Locks are taken in the order `log_starts`, `memory`. Nobody waits for the disk under `memory`,
+/// which appends take too.
+///
+/// Invariants: while `log_starts` is not locked, `memory` holds every move of a log start that the file holds.
 #[derive(Debug)]
 pub(crate) struct LogDir {
     env: Env,
@@ -51,6 +53,8 @@ pub(crate) struct LogDir {
     volume: Arc<dyn Volume>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
     memory: Mutex<Memory>,
+    /// Locked while a move of a log start is written, synced and taken over into `memory`.
+    log_starts: Mutex<LogStarts>,
     /// Whether the checkpoint was intact when the dir was opened.
     is_trusted: bool,
     was_clean: bool,
@@ -81,7 +85,7 @@ impl LogDir {
         let (checkpoint, is_trusted) = read_checkpoint(&env, path)?;
         let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
         let was_clean = checkpoint.is_clean;
-        let mut memory = Memory { checkpoint, log_starts, dirty: Vec::new(), is_unwritten: true };
+        let mut memory = Memory { checkpoint, dirty: Vec::new(), is_unwritten: true };
         for (partition, log_start) in moves {
             memory.move_log_start(partition, log_start);
         }
@@ -90,6 +94,7 @@ impl LogDir {
             volume,
             lock: Mutex::new(Some(lock)),
             memory: Mutex::new(memory),
+            log_starts: Mutex::new(log_starts),
             is_trusted,
             was_clean,
             partitions: Mutex::default(),
@@ -194,14 +199,14 @@ impl LogDir {
     /// Notes that a partition's log begins at `log_start` now. Durable when it returns.
     pub(crate) fn persist_log_start(&self, id: PartitionId, log_start: Offset) -> Result<(), LogError> {
         self.check_usable()?;
-        let mut memory = self.memory.lock();
-        let generation = memory.checkpoint.generation;
-        let put = memory.log_starts.put(generation, id, log_start);
+        let mut log_starts = self.log_starts.lock();
+        let generation = self.memory.lock().checkpoint.generation;
+        let put = log_starts.put(generation, id, log_start);
         put.map_err(|error| match error {
-            ChangeError::Undone(error) => self.judge(LogError::write(memory.log_starts.path(), error)),
-            ChangeError::Unknown(error) => self.fail(memory.log_starts.path(), &error),
+            ChangeError::Undone(error) => self.judge(LogError::write(log_starts.path(), error)),
+            ChangeError::Unknown(error) => self.fail(log_starts.path(), &error),
         })?;
-        memory.move_log_start(id, log_start);
+        self.memory.lock().move_log_start(id, log_start);
         Ok(())
     }
 
@@ -279,6 +284,8 @@ impl LogDir {
     /// Writes what is known, with what was captured and is synced now.
     fn write_checkpoint(&self, captured: &[Captured], is_clean: bool) -> Result<(), LogError> {
         let (bytes, generation) = {
+            // A move that is under way counts as older than the new generation: it has to be in the bytes.
+            let _log_starts = self.log_starts.lock();
             let mut memory = self.memory.lock();
             for Captured { log, checkpoint } in captured {
                 memory.take(log.id(), checkpoint);
@@ -295,10 +302,8 @@ impl LogDir {
             ChangeError::Undone(error) => LogError::io(&path, error),
             ChangeError::Unknown(error) => self.fail(&path, &error),
         })?;
-        let mut memory = self.memory.lock();
-        memory.is_unwritten = false;
-        memory.log_starts.checkpointed(generation);
-        drop(memory);
+        self.log_starts.lock().checkpointed(generation);
+        self.memory.lock().is_unwritten = false;
         for Captured { log, checkpoint } in captured {
             log.confirm_capture(checkpoint);
         }

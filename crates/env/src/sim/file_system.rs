@@ -1,5 +1,6 @@
 //! The simulated file system as code under test sees it, and the switches with which a test injects faults.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -18,12 +19,23 @@ use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
 #[derive(Clone, Debug)]
 pub struct SimFileSystem {
     disk: Arc<Mutex<Disk>>,
+    meanwhile: Arc<Mutex<Meanwhile>>,
+}
+
+/// What happens while the next sync of a file is waited for.
+#[derive(Default)]
+struct Meanwhile(Option<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Meanwhile").field(&self.0.is_some()).finish()
+    }
 }
 
 impl SimFileSystem {
     /// An empty disk without faults; `seed` decides what a power cut keeps.
     pub fn new(seed: u64) -> Self {
-        Self { disk: Arc::new(Mutex::new(Disk::new(seed))) }
+        Self { disk: Arc::new(Mutex::new(Disk::new(seed))), meanwhile: Arc::default() }
     }
 
     /// Writes, syncs and directory changes carried out so far.
@@ -48,6 +60,12 @@ impl SimFileSystem {
     pub fn fail_sync_after(&self, count: u64) {
         let mut disk = self.disk.lock();
         disk.fail_sync_at = Some(disk.syncs + count);
+    }
+
+    /// Runs `action` while the next sync of a file is waited for, on the thread that waits: whatever else the action
+    /// waits for must not be held by the caller of the sync.
+    pub fn during_next_sync(&self, action: impl FnOnce() + Send + 'static) {
+        self.meanwhile.lock().0 = Some(Box::new(action));
     }
 
     /// Lets `count` more writes to files succeed and the next one fail with an input/output error, after a part of it
@@ -93,7 +111,7 @@ impl FileSystem for SimFileSystem {
         self.with(|disk| {
             let inode = disk.open(path, create, mode == OpenMode::CreateNew)?;
             let writable = mode != OpenMode::Read;
-            let file = SimFile { disk: self.disk.clone(), inode, life: disk.life, writable };
+            let file = SimFile { fs: self.clone(), inode, life: disk.life, writable };
             Ok(Arc::new(file) as Arc<dyn File>)
         })
     }
@@ -219,7 +237,7 @@ impl Directory for SimDirectory {
 /// An open file of one life of the process.
 #[derive(Debug)]
 struct SimFile {
-    disk: Arc<Mutex<Disk>>,
+    fs: SimFileSystem,
     inode: Inode,
     life: u64,
     writable: bool,
@@ -227,7 +245,7 @@ struct SimFile {
 
 impl SimFile {
     fn write(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.fs.disk.lock();
         // The disk itself notices the stop, so that the write at which it comes can leave a prefix.
         if disk.life != self.life {
             disk.check_alive(self.life)?;
@@ -241,7 +259,7 @@ impl SimFile {
 
 impl File for SimFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         let position = usize::try_from(position).map_err(io::Error::other)?;
         let bytes = disk.file_mut(self.inode)?.read(position, buffer.len());
@@ -266,13 +284,13 @@ impl File for SimFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         Ok(disk.file_mut(self.inode)?.len() as u64)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         if !self.writable {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -281,7 +299,11 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut disk = self.disk.lock();
+        let meanwhile = self.fs.meanwhile.lock().0.take();
+        if let Some(action) = meanwhile {
+            action();
+        }
+        let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         disk.sync_file(self.inode)
     }
@@ -291,7 +313,7 @@ impl File for SimFile {
     }
 
     fn advise_dont_need(&self, _position: u64, _len: u64) -> io::Result<()> {
-        self.disk.lock().check_alive(self.life)
+        self.fs.disk.lock().check_alive(self.life)
     }
 
     fn raw_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -25,10 +25,16 @@ pub(crate) struct DoomedFile {
 
 impl PartitionLog {
     /// Deletes whole segments by time, by size, and below the log start, as the topic's options say; nothing at or
-    /// above `high_watermark` or the last checkpoint. Returns how many segments went.
+    /// above `high_watermark` or the last checkpoint. Returns how many segments went: none of a log that is being
+    /// compacted, which may take long, so that the caller gets to the other logs.
     pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
-        let retained = self.reshape(|log| self.retain_in(log, now, high_watermark));
-        retained.map_err(|error| self.dir.judge(error))
+        let log = self.open()?;
+        let Some(_reshaping) = log.reshaping.try_lock() else { return Ok(0) };
+        if log.appender.lock().is_retired {
+            // It was closed just now, because nothing happens in it: the next time is early enough.
+            return Ok(0);
+        }
+        self.retain_in(&log, now, high_watermark).map_err(|error| self.dir.judge(error))
     }
 
     fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
@@ -94,7 +100,8 @@ impl PartitionLog {
         })
     }
 
-    /// Takes the decided segments out of the view, after making the new log start durable.
+    /// Takes the decided segments out of the view, after making the new log start durable. Appends go on while the
+    /// disk is waited for: the caller keeps others from reshaping the log, and appends only add to its end.
     fn take_out(
         &self,
         log: &OpenLog,
@@ -102,23 +109,31 @@ impl PartitionLog {
         decision: RetentionDecision,
         now: TimestampMs,
     ) -> Result<Vec<Arc<Segment>>, LogError> {
-        let mut appender = log.appender.lock();
         let takes_last = decision.delete_count == seen.segments.len();
-        if takes_last && log.view().end > seen.end {
-            // What was appended since the decision keeps its segment, until the next time.
+        if takes_last && !self.begin_successor(log, seen, now)? {
             return Ok(Vec::new());
         }
         self.dir.persist_log_start(self.id, decision.log_start)?;
-        if takes_last {
-            // A log keeps its end offset in the name of its last segment, if need be an empty one.
-            appender.seal_active()?;
-            self.start_segment(log, &mut appender, &self.config(), now)?;
-            partition_files::sync_dir(&log.home)?;
-        }
+        let mut appender = log.appender.lock();
         log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
         log.move_log_start(decision.log_start);
         self.mark_dirty(&mut appender);
         Ok(seen.segments[..decision.delete_count].to_vec())
+    }
+
+    /// Begins the segment after all that were seen, durably: a log keeps its end offset in the name of its last
+    /// segment, if need be an empty one. `false` if something was appended since, which keeps its segment until the
+    /// next time.
+    fn begin_successor(&self, log: &OpenLog, seen: &View, now: TimestampMs) -> Result<bool, LogError> {
+        let mut appender = log.appender.lock();
+        if log.view().end > seen.end {
+            return Ok(false);
+        }
+        appender.seal_active()?;
+        self.start_segment(log, &mut appender, &self.config(), now)?;
+        drop(appender);
+        partition_files::sync_dir(&log.home)?;
+        Ok(true)
     }
 }
 

@@ -40,7 +40,7 @@ impl PartitionLog {
     }
 
     /// Compacts what is cleanable, whether or not it is due; `None` if there is nothing. What it returns is
-    /// durable. Readers and appends go on meanwhile; retention waits.
+    /// durable. Readers and appends go on meanwhile; retention passes this log over.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<Option<CleanOutcome>, LogError> {
         self.dir.check_usable()?;
         self.reshape(|log| self.compact_in(log, options)).map_err(|error| self.dir.judge(error))

@@ -10,3 +10,4 @@ mod front;
 mod machine;
 mod reads;
 mod real;
+mod waits;

@@ -1,0 +1,114 @@
+//! What goes on while something else waits: for the disk, or for a throttle.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::{CompactOptions, LogError, PartitionLog};
+use riverrun_records::BatchOptions;
+use riverrun_types::{Offset, PartitionId, TimestampMs};
+
+use crate::machine::{ID, Machine, batch_at, numbers};
+
+/// Longer than any append takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Appends to `log` from another thread while the next sync is waited for, which fails the test if the append waits
+/// for the sync.
+fn append_during_next_sync(machine: &Machine, log: Arc<PartitionLog>) {
+    let (options, now) = (machine.options(), machine.now());
+    machine.sim.fs.during_next_sync(move || {
+        let (done, appended) = sync_channel(1);
+        let append = move || {
+            let mut batch = batch_at(&[(now.0, "meanwhile")], BatchOptions::default());
+            done.send(log.append(&mut batch, options).is_ok()).unwrap();
+        };
+        thread::Builder::new().spawn(append).unwrap();
+        assert_eq!(appended.recv_timeout(PATIENCE), Ok(true), "the append waits for the sync");
+    });
+}
+
+#[test]
+fn appends_go_on_while_retention_makes_the_log_start_durable() {
+    let config = LogConfig { retention_bytes: Some(1000), ..Machine::small_segments() };
+    let mut machine = Machine::new(1, config);
+    machine.append_numbers(0, 30);
+    machine.store().checkpoint().unwrap();
+    append_during_next_sync(&machine, machine.log());
+    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap() > 0);
+    assert_eq!(machine.log().log_end_offset().unwrap(), Offset(31), "it was appended");
+    let start = machine.log().log_start_offset().unwrap().0;
+    machine.kill();
+    let records = machine.records().unwrap();
+    assert_eq!(records[..records.len() - 1], numbers(start, 30));
+    assert_eq!(records.last().unwrap(), &(30, "meanwhile".to_owned()));
+}
+
+#[test]
+fn what_is_appended_while_retention_takes_everything_stays() {
+    let config = LogConfig { retention_ms: Some(1000), ..Machine::small_segments() };
+    let mut machine = Machine::new(1, config);
+    machine.append_numbers(0, 30);
+    machine.store().checkpoint().unwrap();
+    machine.sim.clock.advance(Duration::from_secs(5));
+    append_during_next_sync(&machine, machine.log());
+    assert!(machine.log().apply_retention(machine.now(), Offset(30)).unwrap() > 1);
+    let left = [(30, "meanwhile".to_owned())];
+    assert_eq!(machine.records().unwrap(), left);
+    machine.kill();
+    assert_eq!(machine.records().unwrap(), left);
+    assert_eq!(machine.log().log_start_offset().unwrap(), Offset(30));
+}
+
+#[test]
+fn a_log_start_that_is_made_durable_holds_up_no_other_partition() {
+    let machine = Machine::new(1, LogConfig::default());
+    machine.append_numbers(0, 5);
+    let other = PartitionId { index: 1, ..ID };
+    append_during_next_sync(&machine, machine.partition(other));
+    machine.log().delete_records(Offset(3)).unwrap();
+    assert_eq!(machine.partition(other).log_end_offset().unwrap(), Offset(1));
+    assert_eq!(machine.log().log_start_offset().unwrap(), Offset(3));
+}
+
+/// A throttle in whose waiting time retention comes by.
+struct RetentionMeanwhile<'a> {
+    log: &'a PartitionLog,
+    now: TimestampMs,
+    found: RefCell<Vec<Result<usize, LogError>>>,
+}
+
+impl CleanerControl for RetentionMeanwhile<'_> {
+    fn on_io(&self, _bytes: u64) {
+        self.found.borrow_mut().push(self.log.apply_retention(self.now, Offset(30)));
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn retention_passes_over_a_log_that_is_being_compacted() {
+    let config = LogConfig {
+        retention_bytes: Some(0),
+        cleanup: CleanupPolicy { delete: true, compact: true },
+        ..Machine::small_segments()
+    };
+    let machine = Machine::new(1, config);
+    machine.append_numbers(0, 30);
+    machine.store().checkpoint().unwrap();
+    let (log, now) = (machine.log(), machine.now());
+    let control = RetentionMeanwhile { log: &log, now, found: RefCell::default() };
+    let cleaner = CleanerOptions { dedupe_buffer_bytes: 10_000, load_factor: 0.9 };
+    let options = CompactOptions { now, high_watermark: Offset(30), cleaner, control: &control };
+    assert!(log.compact(options).unwrap().is_some());
+    let found = control.found.into_inner();
+    assert!(found.len() > 2 && found.iter().all(|found| matches!(found, Ok(0))), "{found:?}");
+    assert_eq!(machine.records().unwrap(), numbers(0, 30));
+    assert!(log.apply_retention(now, Offset(30)).unwrap() > 1, "the next time");
+}
