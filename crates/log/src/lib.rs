@@ -12,12 +12,12 @@
 //! use riverrun_env::sim::SimEnv;
 //! use riverrun_log::config::LogConfig;
 //! use riverrun_log::producer_state::AppendOrigin;
-//! use riverrun_log::{AppendOptions, LogStore};
+//! use riverrun_log::{AppendOptions, LogStore, StoreOptions};
 //! use riverrun_records::{BatchBuilder, BatchOptions};
 //! use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 //!
 //! let env = SimEnv::new(1).env();
-//! let store = LogStore::open(&env, &["/logs".into()])?;
+//! let store = LogStore::open(&env, &["/logs".into()], StoreOptions::default())?;
 //! let id = PartitionId { topic: TopicId([1; 16]), index: 0 };
 //! let log = store.partition(id, 0, Arc::new(LogConfig::default()), LeaderEpoch(1))?;
 //!
@@ -43,6 +43,7 @@ mod fields;
 mod index;
 mod log_dir;
 mod log_starts;
+mod open_logs;
 mod partition_files;
 mod partition_log;
 pub mod producer_state;
@@ -55,5 +56,5 @@ mod verify;
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
 pub use partition_log::{AppendOptions, Appended, Chunk, CompactOptions, PartitionLog, ReadSlice};
-pub use store::{KnownPartition, LogStore, PartitionSize};
+pub use store::{KnownPartition, LogStore, PartitionSize, StoreOptions};
 pub use verify::{Finding, VerifyReport, verify_partition};

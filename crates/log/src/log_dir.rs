@@ -21,6 +21,7 @@ use crate::config::LogConfig;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
+use crate::open_logs::OpenLogs;
 use crate::partition_log::PartitionLog;
 use crate::store::KnownPartition;
 
@@ -49,6 +50,7 @@ struct Memory {
 #[derive(Debug)]
 pub(crate) struct LogDir {
     env: Env,
+    open_logs: Arc<OpenLogs>,
     path: PathBuf,
     volume: Arc<dyn Volume>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
@@ -69,7 +71,7 @@ pub(crate) struct LogDir {
 impl LogDir {
     /// Locks and reads the dir; makes it if it is not there. Costs nothing per partition but reading
     /// the checkpoint.
-    pub(crate) fn open(env: Env, path: &Path) -> Result<Self, LogError> {
+    pub(crate) fn open(env: Env, path: &Path, open_logs: Arc<OpenLogs>) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         let is_new = !env.fs.exists(path).map_err(io)?;
         env.fs.create_dir_all(path).map_err(io)?;
@@ -102,6 +104,7 @@ impl LogDir {
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
+            open_logs,
             env,
         };
         dir.remove_leftovers()?;
@@ -112,6 +115,11 @@ impl LogDir {
 
     pub(crate) fn env(&self) -> &Env {
         &self.env
+    }
+
+    /// What is open in the whole store.
+    pub(crate) fn open_logs(&self) -> &OpenLogs {
+        &self.open_logs
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -144,7 +152,7 @@ impl LogDir {
             log.set_leader_epoch(epoch);
             return log.clone();
         }
-        let log = Arc::new(PartitionLog::new(id, self.clone(), config, epoch));
+        let log = PartitionLog::new(id, self.clone(), config, epoch);
         partitions.insert(id, log.clone());
         log
     }
@@ -246,6 +254,10 @@ impl LogDir {
     /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
     pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<(), LogError> {
         let _checkpointing = self.checkpointing.lock();
+        // It may be another process's by now: only the last checkpoint comes after the closing.
+        if self.check_open().is_err() && !is_clean {
+            return Ok(());
+        }
         self.check_usable()?;
         let (dirty, is_unwritten) = {
             let mut memory = self.memory.lock();
@@ -367,6 +379,8 @@ impl LogDir {
     /// Lets go of the partitions and the lock, and writes nothing.
     pub(crate) fn release(&self) {
         self.is_closed.store(true, Ordering::Release);
+        // One that a handle's user has begun ends before the lock goes.
+        let _checkpointing = self.checkpointing.lock();
         for log in self.partitions.lock().drain().map(|(_, log)| log) {
             log.shut();
         }

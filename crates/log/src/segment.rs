@@ -5,18 +5,21 @@
 //! under a short lock, and the file is read outside of it. An index that is missing or damaged is rebuilt from the
 //! log; one of a newer version is refused.
 
+mod files;
 mod loading;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use riverrun_env::{File, FileSystem, OpenMode};
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::{Offset, PartitionId, TimestampMs};
+
+pub(crate) use files::FilePool;
+use files::FileSlot;
 
 use crate::error::LogError;
 use crate::fields::DecodeError;
@@ -36,6 +39,8 @@ const LOOKUP_ENTRIES: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Home {
     pub(crate) fs: Arc<dyn FileSystem>,
+    /// The store's.
+    pub(crate) pool: Arc<FilePool>,
     pub(crate) dir: PathBuf,
     pub(crate) partition: PartitionId,
 }
@@ -72,13 +77,6 @@ pub(crate) struct Extent {
     pub(crate) next_offset: Offset,
 }
 
-#[derive(Debug, Default)]
-struct Files {
-    log: Option<Arc<dyn File>>,
-    index: Option<Arc<dyn File>>,
-    are_held: bool,
-}
-
 /// The index as far as it is known.
 ///
 /// Invariants: once `is_loaded`, the file has a right header and at least `stored` whole entries; `tail` goes on
@@ -93,16 +91,17 @@ struct Index {
 
 /// One segment of an open partition.
 ///
-/// Invariants: `sealed` is set once, when nothing more will be appended.
+/// Invariants: `sealed` is set once, when nothing more will be appended. Of one that is appended to, `log` is held
+/// open; the other files are open as long as the pool lets them.
 #[derive(Debug)]
 pub(crate) struct Segment {
     home: Arc<Home>,
     pub(crate) base_offset: Offset,
     sealed: OnceLock<Extent>,
-    files: Mutex<Files>,
+    log_slot: Arc<FileSlot>,
+    index_slot: Arc<FileSlot>,
     index: Mutex<Index>,
     codec: EntryCodec,
-    was_used: AtomicBool,
 }
 
 impl Segment {
@@ -113,10 +112,10 @@ impl Segment {
             home,
             base_offset,
             sealed: OnceLock::new(),
-            files: Mutex::default(),
+            log_slot: Arc::default(),
+            index_slot: Arc::default(),
             index: Mutex::new(index),
             codec,
-            was_used: AtomicBool::new(true),
         }
     }
 
@@ -146,7 +145,7 @@ impl Segment {
         make(&segment.index_path(), &header)?;
         let log = make(&segment.log_path(), &[])?;
         // The index is opened again when there is a page of entries to write: most active segments never need it.
-        segment.files.lock().log = Some(log);
+        segment.log_slot.hold_file(log);
         Ok(segment)
     }
 
@@ -161,6 +160,7 @@ impl Segment {
     /// Marks the segment complete.
     pub(crate) fn seal(&self, extent: Extent) {
         self.sealed.set(extent).expect("a segment is sealed once");
+        self.log_slot.release(&self.home.pool);
     }
 
     pub(crate) fn extent(&self) -> Option<Extent> {
@@ -169,53 +169,46 @@ impl Segment {
 
     /// The `.log` file, opened if need be.
     pub(crate) fn log_file(&self) -> Result<Arc<dyn File>, LogError> {
-        self.mark_used();
-        if let Some(file) = &self.files.lock().log {
-            return Ok(file.clone());
-        }
-        let path = self.log_path();
         let mode = if self.extent().is_some() { OpenMode::Read } else { OpenMode::ReadWrite };
-        let file = self.home.fs.open(&path, mode).map_err(|error| LogError::io(&path, error))?;
-        Ok(self.files.lock().log.get_or_insert(file).clone())
+        let path = self.log_path();
+        self.log_slot.get_or_open(&self.home.pool, || self.open_file(&path, mode))
     }
 
-    fn mark_used(&self) {
-        if !self.was_used.load(Ordering::Relaxed) {
-            self.was_used.store(true, Ordering::Relaxed);
-        }
+    /// The `.log` file, which stays open until the segment is sealed: appends go to it.
+    pub(crate) fn hold_log_file(&self) -> Result<Arc<dyn File>, LogError> {
+        self.log_slot.hold();
+        self.log_file()
     }
 
-    /// Closes the files if nobody has used them since the last call; of a segment that is appended to, the index.
-    pub(crate) fn close_if_unused(&self) {
-        if self.was_used.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let mut files = self.files.lock();
-        if !files.are_held {
-            files.index = None;
-            if self.extent().is_some() {
-                files.log = None;
-            }
-        }
+    fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
+        self.home.fs.open(path, mode).map_err(|error| LogError::io(path, error))
+    }
+
+    /// Closes the files that nobody has used since the last call, but not the one that is appended to.
+    pub(crate) fn close_unused_files(&self) {
+        self.log_slot.close_if_unused();
+        self.index_slot.close_if_unused();
     }
 
     /// Opens both files and keeps them open for as long as the segment lives: another segment is about to take
     /// their names.
     pub(crate) fn hold_open(&self) -> Result<(), LogError> {
-        self.files.lock().are_held = true;
         self.ensure_loaded()?;
-        self.log_file()?;
+        self.index_slot.hold();
+        self.hold_log_file()?;
         self.index_file().map(|_| ())
     }
 
+    /// The index for lookups, of which more will come.
     fn index_file(&self) -> Result<Arc<dyn File>, LogError> {
-        if let Some(file) = &self.files.lock().index {
-            return Ok(file.clone());
-        }
         let path = self.index_path();
-        let file =
-            self.home.fs.open(&path, OpenMode::ReadWrite).map_err(|error| LogError::io(&path, error))?;
-        Ok(self.files.lock().index.get_or_insert(file).clone())
+        self.index_slot.get_or_open(&self.home.pool, || self.open_file(&path, OpenMode::ReadWrite))
+    }
+
+    /// The index for what is done once in a while: it is closed after that.
+    fn index_file_once(&self, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
+        let path = self.index_path();
+        self.index_slot.get_or_open_once(|| self.open_file(&path, mode))
     }
 
     /// Number of entries, in the file and in memory.
@@ -250,7 +243,8 @@ impl Segment {
         if count == 0 {
             return Ok(());
         }
-        let written = self.index_file()?.write_all_at(&bytes, entry_position(first));
+        let file = self.index_file_once(OpenMode::ReadWrite)?;
+        let written = file.write_all_at(&bytes, entry_position(first));
         written.map_err(|error| LogError::write(&self.index_path(), error))?;
         let mut index = self.index.lock();
         index.tail.drain(..count);

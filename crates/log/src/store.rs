@@ -14,7 +14,34 @@ use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
+use crate::open_logs::OpenLogs;
 use crate::partition_log::PartitionLog;
+
+/// What a store may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Logs that may be open at the same time, in all log dirs together; at least one. An open log holds one
+    /// descriptor. A fourth of that number, but at least 16, may be open besides: files of segments that are read.
+    pub open_logs_max: usize,
+}
+
+impl StoreOptions {
+    /// Open logs that a server is allowed at least, however few descriptors it may have.
+    const OPEN_LOGS_MIN: usize = 64;
+
+    /// For a process that may have `descriptors_max` descriptors: half of them are for logs, but at least 64.
+    pub fn for_descriptors(descriptors_max: u64) -> Self {
+        let half = usize::try_from(descriptors_max / 2).unwrap_or(usize::MAX);
+        Self { open_logs_max: half.max(Self::OPEN_LOGS_MIN) }
+    }
+}
+
+impl Default for StoreOptions {
+    /// For the 1024 descriptors that a process has where nobody raised the limit.
+    fn default() -> Self {
+        Self::for_descriptors(1024)
+    }
+}
 
 /// The size of one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +73,22 @@ pub struct KnownPartition {
 /// Invariants: every dir is locked by this process until the store is closed or dropped. Dropping syncs nothing.
 #[derive(Debug)]
 pub struct LogStore {
+    open_logs: Arc<OpenLogs>,
     dirs: Vec<Arc<LogDir>>,
 }
 
 impl LogStore {
     /// Opens the log dirs and makes those that are not there.
-    pub fn open(env: &Env, dirs: &[PathBuf]) -> Result<Self, LogError> {
-        let open = |path: &PathBuf| LogDir::open(env.clone(), path).map(Arc::new);
-        Ok(Self { dirs: dirs.iter().map(open).collect::<Result<_, _>>()? })
+    pub fn open(env: &Env, dirs: &[PathBuf], options: StoreOptions) -> Result<Self, LogError> {
+        let open_logs = Arc::new(OpenLogs::new(options.open_logs_max));
+        let open = |path: &PathBuf| LogDir::open(env.clone(), path, open_logs.clone()).map(Arc::new);
+        let dirs = dirs.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { open_logs, dirs })
+    }
+
+    /// How many logs are open.
+    pub fn open_log_count(&self) -> usize {
+        self.open_logs.count()
     }
 
     /// Number of log dirs.

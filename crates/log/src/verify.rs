@@ -15,7 +15,7 @@ use riverrun_types::{Offset, PartitionId};
 use crate::error::LogError;
 use crate::index::{ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, entry_position};
 use crate::scan::{BatchScan, ScanStop, ScannedBatch};
-use crate::segment::{Home, LOG_SUFFIX, parse_name};
+use crate::segment::{FilePool, Home, LOG_SUFFIX, parse_name};
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ pub struct VerifyReport {
 
 /// Verifies the partition whose files lie in `dir`. Fails only if the system cannot read; damage is a finding.
 pub fn verify_partition(env: &Env, dir: &Path, partition: PartitionId) -> Result<VerifyReport, LogError> {
-    let home = Arc::new(Home { fs: env.fs.clone(), dir: dir.to_path_buf(), partition });
+    let pool = Arc::new(FilePool::new(1));
+    let home = Arc::new(Home { fs: env.fs.clone(), dir: dir.to_path_buf(), partition, pool });
     let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
     let mut segments: Vec<(Offset, u64)> = entries
         .iter()

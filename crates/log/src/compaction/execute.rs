@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use riverrun_env::{File, FileSystem};
+use riverrun_env::{File, FileSystem, OpenMode};
 use riverrun_records::{Batch, BatchError, BatchHeader, UnverifiedBatch};
 use riverrun_types::{Offset, PartitionId, ProducerId, TimestampMs};
 
@@ -67,7 +67,6 @@ impl CleanerControl for Unhindered {
 pub(crate) struct SourceSegment {
     pub(crate) facts: SegmentFacts,
     pub(crate) path: PathBuf,
-    pub(crate) file: Arc<dyn File>,
 }
 
 /// A group of segments and what takes its place.
@@ -101,6 +100,14 @@ pub(crate) struct CleanJob<'a> {
     pub(crate) now: TimestampMs,
     /// Seed of the offset map: random, so that nobody can construct two keys that look alike.
     pub(crate) seed: [u64; 2],
+}
+
+impl CleanJob<'_> {
+    /// Opens a segment for one pass over it: a log may have more segments than the process may have descriptors.
+    fn open(&self, segment: &SourceSegment) -> Result<Arc<dyn File>, LogError> {
+        let file = self.fs.open(&segment.path, OpenMode::Read);
+        file.map_err(|error| LogError::io(&segment.path, error))
+    }
 }
 
 /// What a run did.
@@ -176,7 +183,8 @@ fn map_keys(
     });
     let is_dirty = |facts: &SegmentFacts| facts.end_offset > dirty.start && facts.base_offset < dirty.end;
     for segment in job.segments.iter().filter(|segment| is_dirty(&segment.facts)) {
-        let mut reader = SegmentReader::new(segment);
+        let file = job.open(segment)?;
+        let mut reader = SegmentReader::new(segment, &*file);
         while let Some(bytes) = reader.next_batch(control, stats)? {
             if control.is_stopped() {
                 return Ok(None);
@@ -248,7 +256,8 @@ impl GroupRun<'_> {
         writer: &mut CleanedWriter,
         stats: &mut CleanStats,
     ) -> Result<Option<bool>, LogError> {
-        let mut reader = SegmentReader::new(segment);
+        let file = self.job.open(segment)?;
+        let mut reader = SegmentReader::new(segment, &*file);
         let mut is_changed = false;
         while let Some(bytes) = reader.next_batch(self.control, stats)? {
             if self.control.is_stopped() {
@@ -312,9 +321,9 @@ struct SegmentReader<'a> {
 }
 
 impl<'a> SegmentReader<'a> {
-    fn new(segment: &'a SourceSegment) -> Self {
+    fn new(segment: &'a SourceSegment, file: &'a dyn File) -> Self {
         let base = segment.facts.base_offset;
-        let scan = BatchScan::new(segment.file.as_ref(), base, base, 0, segment.facts.size_bytes);
+        let scan = BatchScan::new(file, base, base, 0, segment.facts.size_bytes);
         Self { segment, scan, position: 0 }
     }
 

@@ -146,7 +146,7 @@ impl PartitionLog {
         let base_offset = appender.next_offset;
         let segment = Arc::new(Segment::create(home.clone(), base_offset)?);
         appender.active = Some(ActiveSegment {
-            file: segment.log_file()?,
+            file: segment.hold_log_file()?,
             cursor: IndexCursor::at(base_offset, IndexEntry::START, config.index_interval_bytes),
             segment: segment.clone(),
             first_timestamp: None,

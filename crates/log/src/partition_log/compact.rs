@@ -98,8 +98,7 @@ impl PartitionLog {
         let mut segments = Vec::new();
         for (facts, segment) in facts.iter().zip(view.segments.iter()) {
             if facts.end_offset <= cleanable.first_uncleanable && !facts.is_active {
-                let (path, file) = (segment.log_path(), segment.log_file()?);
-                segments.push(SourceSegment { facts: *facts, path, file });
+                segments.push(SourceSegment { facts: *facts, path: segment.log_path() });
             }
         }
         Ok((cleanable, segments))

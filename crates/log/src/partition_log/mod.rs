@@ -18,8 +18,8 @@ mod recovery;
 mod times;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -50,29 +50,48 @@ enum State {
 /// One partition's log. Shared by everyone who uses the partition.
 ///
 /// Invariants: at most one [`OpenLog`] is current; one that is not refuses appends, and readers that still hold it
-/// see what it held.
+/// see what it held. While one is current the store's open logs have this one among them.
 #[derive(Debug)]
 pub struct PartitionLog {
+    this: Weak<Self>,
     id: PartitionId,
     dir: Arc<LogDir>,
     epoch: AtomicI32,
     config: RwLock<Arc<LogConfig>>,
     state: RwLock<State>,
     was_used: AtomicBool,
+    /// In the time of the store's open logs.
+    last_use: AtomicU64,
     idle_since: Mutex<Option<Duration>>,
 }
 
 impl PartitionLog {
-    pub(crate) fn new(id: PartitionId, dir: Arc<LogDir>, config: Arc<LogConfig>, epoch: LeaderEpoch) -> Self {
-        Self {
+    pub(crate) fn new(
+        id: PartitionId,
+        dir: Arc<LogDir>,
+        config: Arc<LogConfig>,
+        epoch: LeaderEpoch,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             id,
             dir,
             epoch: AtomicI32::new(epoch.0),
             config: RwLock::new(config),
             state: RwLock::new(State::Closed),
             was_used: AtomicBool::new(false),
+            last_use: AtomicU64::new(0),
             idle_since: Mutex::new(None),
-        }
+        })
+    }
+
+    pub(crate) fn dir(&self) -> &Arc<LogDir> {
+        &self.dir
+    }
+
+    /// When it was used last, in the time of the store's open logs.
+    pub(crate) fn last_use(&self) -> u64 {
+        self.last_use.load(Ordering::Relaxed)
     }
 
     /// Which partition this is.
@@ -199,12 +218,11 @@ impl PartitionLog {
 
     /// The open log behind the handle, opened and recovered now if it was not.
     pub(crate) fn open(&self) -> Result<Arc<OpenLog>, LogError> {
-        if !self.was_used.load(Ordering::Relaxed) {
-            self.was_used.store(true, Ordering::Relaxed);
-        }
+        self.note_use();
         if let Some(result) = Self::current(&self.state.read(), self.id) {
             return result;
         }
+        self.dir.open_logs().make_room();
         let mut state = self.state.write();
         if let Some(result) = Self::current(&state, self.id) {
             return result;
@@ -214,6 +232,7 @@ impl PartitionLog {
             Ok(log) => {
                 let log = Arc::new(log);
                 *state = State::Open(log.clone());
+                self.last_use.store(self.dir.open_logs().insert(&self.this), Ordering::Relaxed);
                 Ok(log)
             }
             Err(error) => {
@@ -224,6 +243,17 @@ impl PartitionLog {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Stores only what has changed, so that many users do not contend for it.
+    fn note_use(&self) {
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
+        let now = self.dir.open_logs().now();
+        if self.last_use.load(Ordering::Relaxed) != now {
+            self.last_use.store(now, Ordering::Relaxed);
         }
     }
 
@@ -249,14 +279,29 @@ impl PartitionLog {
 
     /// Closes the log if it is open and has nothing that the checkpoint lacks.
     pub(crate) fn close(&self) -> bool {
-        let mut state = self.state.write();
-        if let State::Open(log) = &*state
-            && log.retire()
-        {
-            *state = State::Closed;
-            return true;
+        self.close_in(&mut self.state.write())
+    }
+
+    /// As [`Self::close`], if nobody is using the log right now. Does not wait for anybody.
+    pub(crate) fn close_if_unused(&self) -> bool {
+        let Some(mut state) = self.state.try_write() else { return false };
+        // Whoever uses an open log holds a reference to it.
+        let is_unused = matches!(&*state, State::Open(log) if Arc::strong_count(log) == 1);
+        is_unused && self.close_in(&mut state)
+    }
+
+    fn close_in(&self, state: &mut State) -> bool {
+        let is_retired = matches!(state, State::Open(log) if log.retire());
+        if is_retired {
+            self.leave(state, State::Closed);
         }
-        false
+        is_retired
+    }
+
+    /// Puts another state in the place of an open log.
+    fn leave(&self, state: &mut State, next: State) {
+        *state = next;
+        self.dir.open_logs().remove(&self.this);
     }
 
     /// Closes the log if nobody has used it for `older_than`, by monotonic time. Of one that is in use, the sealed
@@ -282,7 +327,7 @@ impl PartitionLog {
         let mut state = self.state.write();
         if let State::Open(log) = &*state {
             log.abandon();
-            *state = State::Closed;
+            self.leave(&mut state, State::Closed);
         }
     }
 
@@ -292,10 +337,11 @@ impl PartitionLog {
         if let State::Open(log) = &*state {
             log.abandon();
         }
-        *state = State::Deleted;
+        self.leave(&mut state, State::Deleted);
     }
 
     fn home(&self) -> Arc<Home> {
-        Arc::new(Home { fs: self.dir.env().fs.clone(), dir: self.path(), partition: self.id })
+        let pool = self.dir.open_logs().pool().clone();
+        Arc::new(Home { fs: self.dir.env().fs.clone(), pool, dir: self.path(), partition: self.id })
     }
 }

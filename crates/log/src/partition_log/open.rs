@@ -162,7 +162,7 @@ impl OpenLog {
 
     pub(crate) fn close_unused_segments(&self) {
         for segment in self.view().segments.iter() {
-            segment.close_if_unused();
+            segment.close_unused_files();
         }
     }
 

@@ -422,7 +422,7 @@ impl Opening<'_> {
         first_timestamp: Option<TimestampMs>,
     ) -> Result<ActiveSegment, LogError> {
         Ok(ActiveSegment {
-            file: segment.log_file()?,
+            file: segment.hold_log_file()?,
             segment,
             cursor,
             first_timestamp,

@@ -20,7 +20,6 @@ const REBUILD_INTERVAL_BYTES: u32 = 4096;
 
 impl Segment {
     pub(super) fn ensure_loaded(&self) -> Result<(), LogError> {
-        self.mark_used();
         if self.index.lock().is_loaded {
             return Ok(());
         }
@@ -80,7 +79,7 @@ impl Segment {
     /// Number of entries in the file, and the last of them, after checking the header.
     fn read_ends(&self) -> Result<(u32, IndexEntry), LookupError> {
         let path = self.index_path();
-        let file = match self.index_file() {
+        let file = match self.index_file_once(OpenMode::ReadWrite) {
             Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Err(LookupError::Damage(DecodeError::Truncated(
                     "a segment's index, which is missing",
@@ -120,7 +119,9 @@ impl Segment {
         match self.trusted_prefix(&is_trusted) {
             Ok(found) => (stored, last) = found,
             Err(LookupError::Log(error)) => return Err(error),
-            Err(LookupError::Damage(error)) => self.start_index_anew(&error)?,
+            Err(LookupError::Damage(error)) => {
+                self.start_index_anew(&error)?;
+            }
         }
         *self.index.lock() = Index { is_loaded: true, stored, tail: Vec::new(), last };
         Ok(last)
@@ -135,7 +136,7 @@ impl Segment {
             Err(LookupError::Damage(error)) if error == index::BAD_ENTRY => u32::MAX,
             found => found?.0,
         };
-        let file = self.index_file()?;
+        let file = self.index_file_once(OpenMode::ReadWrite)?;
         let mut kept = (0, IndexEntry::START);
         let mut number = 0;
         while number < stored {
@@ -164,25 +165,21 @@ impl Segment {
     /// the next power cut would speak of batches that were cut from the log.
     pub(crate) fn cut_index_file(&self) -> Result<(), LogError> {
         let len = entry_position(self.index.lock().stored);
-        let file = self.index_file()?;
+        let file = self.index_file_once(OpenMode::ReadWrite)?;
         let cut =
             || if file.len()? > len { file.set_len(len).and_then(|()| file.sync_data()) } else { Ok(()) };
         cut().map_err(|error| LogError::sync(&self.index_path(), error))
     }
 
     /// Replaces an unusable index by an empty one.
-    fn start_index_anew(&self, error: &DecodeError) -> Result<(), LogError> {
+    fn start_index_anew(&self, error: &DecodeError) -> Result<Arc<dyn File>, LogError> {
         let path = self.index_path();
         tracing::warn!(path = %path.display(), %error, "the index is rebuilt from the log");
-        let fs = &self.home.fs;
-        let make = || -> io::Result<Arc<dyn File>> {
-            let file = fs.open(&path, OpenMode::CreateOrOpen)?;
-            file.set_len(0)?;
-            file.write_all_at(&self.home.index_header(self.base_offset).encode(), 0)?;
-            Ok(file)
-        };
-        self.files.lock().index = Some(make().map_err(|error| LogError::io(&path, error))?);
-        Ok(())
+        let file = self.index_file_once(OpenMode::CreateOrOpen)?;
+        let header = self.home.index_header(self.base_offset).encode();
+        let emptied = file.set_len(0).and_then(|()| file.write_all_at(&header, 0));
+        emptied.map_err(|error| LogError::io(&path, error))?;
+        Ok(file)
     }
 
     /// Rebuilds the index from the log, up to the last boundary that is known. Lookups and the writer wait, which
@@ -199,7 +196,7 @@ impl Segment {
             Some(extent) => extent.size_bytes,
             None => u64::from(index.last.position),
         };
-        self.start_index_anew(error)?;
+        let file = self.start_index_anew(error)?;
         let (entries, expected) = self.scan_entries(&*log, end)?;
         if let Some(extent) = self.extent()
             && expected > extent.next_offset
@@ -209,7 +206,7 @@ impl Segment {
         }
         let numbered = (0_u32..).zip(&entries);
         let bytes: Vec<u8> = numbered.flat_map(|(number, entry)| self.codec.encode(number, *entry)).collect();
-        let written = self.index_file()?.write_all_at(&bytes, entry_position(0));
+        let written = file.write_all_at(&bytes, entry_position(0));
         written.map_err(|error| LogError::io(&self.index_path(), error))?;
         let last = entries.last().copied().unwrap_or(IndexEntry::START);
         let stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");

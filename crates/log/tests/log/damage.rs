@@ -149,7 +149,7 @@ fn a_corrupt_partition_is_offline_and_the_others_go_on() {
     machine.put_content(last, &intact);
     assert_eq!(machine.log().log_end_offset().unwrap_err().to_string(), first, "offline until a restart");
     let mut batch = batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
-    machine.partition(OTHER).append(&mut batch, machine.options()).unwrap();
+    machine.partition(OTHER).append(&mut batch, machine.append_options()).unwrap();
     machine.restart();
     assert_eq!(machine.records().unwrap(), numbers(0, 30));
 }
@@ -161,7 +161,7 @@ fn files_of_another_partition_are_found() {
     for number in 0..8 {
         let value = format!("secret {number}");
         let mut batch = batch_at(&[(machine.now().0, &value)], riverrun_records::BatchOptions::default());
-        machine.partition(OTHER).append(&mut batch, machine.options()).unwrap();
+        machine.partition(OTHER).append(&mut batch, machine.append_options()).unwrap();
     }
     let (ours, theirs) = (machine.partition_dir(), machine.partition(OTHER).path());
     machine.store.take().unwrap().close().unwrap();

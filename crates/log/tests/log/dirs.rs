@@ -6,14 +6,14 @@ use std::time::Duration;
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{KnownPartition, LogError, LogStore};
+use riverrun_log::{KnownPartition, LogError, LogStore, StoreOptions};
 use riverrun_records::ProducerStamp;
 use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
 use crate::machine::{DIR, ID, Machine, numbers, stamp};
 
 fn open(sim: &SimEnv) -> Result<LogStore, LogError> {
-    LogStore::open(&sim.env(), &[PathBuf::from(DIR)])
+    LogStore::open(&sim.env(), &[PathBuf::from(DIR)], StoreOptions::default())
 }
 
 #[test]
@@ -250,15 +250,21 @@ fn a_log_start_whose_sync_failed_is_not_acked_and_not_tried_again() {
 fn several_dirs_hold_partitions_of_their_own() {
     let sim = SimEnv::new(1);
     let dirs = [PathBuf::from("/one"), PathBuf::from("/two")];
-    let store = LogStore::open(&sim.env(), &dirs).unwrap();
-    let machine = Machine { sim, config: LogConfig::default().into(), epoch: 1, store: Some(store) };
+    let store = LogStore::open(&sim.env(), &dirs, StoreOptions::default()).unwrap();
+    let machine = Machine {
+        sim,
+        config: LogConfig::default().into(),
+        epoch: 1,
+        options: StoreOptions::default(),
+        store: Some(store),
+    };
     let store = machine.store();
     assert_eq!((store.dir_count(), store.dir_path(1)), (2, Path::new("/two")));
     let other = PartitionId { topic: TopicId([9; 16]), index: 7 };
     machine.append("record 0");
     let log = store.partition(other, 1, machine.config.clone(), LeaderEpoch(1)).unwrap();
     let mut batch = crate::machine::batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
-    log.append(&mut batch, machine.options()).unwrap();
+    log.append(&mut batch, machine.append_options()).unwrap();
     assert_eq!((store.find(ID).unwrap(), store.find(other).unwrap()), (Some(0), Some(1)));
     let sizes = store.partition_sizes(1);
     assert_eq!((sizes.len(), sizes[0].id, sizes[0].size_bytes), (1, other, batch.len() as u64));

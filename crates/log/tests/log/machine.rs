@@ -7,7 +7,7 @@ use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode, read_whole};
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog};
+use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, StoreOptions};
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, ProducerStamp};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId};
 
@@ -34,6 +34,7 @@ pub(crate) struct Machine {
     pub(crate) sim: SimEnv,
     pub(crate) config: Arc<LogConfig>,
     pub(crate) epoch: i32,
+    pub(crate) options: StoreOptions,
     pub(crate) store: Option<LogStore>,
 }
 
@@ -43,7 +44,11 @@ impl Machine {
     }
 
     pub(crate) fn on(sim: SimEnv, config: LogConfig) -> Self {
-        let mut machine = Self { sim, config: Arc::new(config), epoch: 0, store: None };
+        Self::with_options(sim, config, StoreOptions::default())
+    }
+
+    pub(crate) fn with_options(sim: SimEnv, config: LogConfig, options: StoreOptions) -> Self {
+        let mut machine = Self { sim, config: Arc::new(config), epoch: 0, options, store: None };
         machine.start().unwrap();
         machine
     }
@@ -55,7 +60,7 @@ impl Machine {
 
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
-        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)])?);
+        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options)?);
         Ok(())
     }
 
@@ -95,14 +100,23 @@ impl Machine {
         self.start().unwrap();
     }
 
-    pub(crate) fn options(&self) -> AppendOptions {
+    pub(crate) fn append_options(&self) -> AppendOptions {
         AppendOptions { origin: AppendOrigin::Client, now: self.now() }
     }
 
     pub(crate) fn try_append(&self, value: &str, producer: ProducerStamp) -> Result<Appended, AppendError> {
+        self.try_append_to(ID, value, producer)
+    }
+
+    pub(crate) fn try_append_to(
+        &self,
+        id: PartitionId,
+        value: &str,
+        producer: ProducerStamp,
+    ) -> Result<Appended, AppendError> {
         let options = BatchOptions { compression: Compression::None, producer, ..BatchOptions::default() };
         let mut batch = batch_at(&[(self.now().0, value)], options);
-        self.log().append(&mut batch, self.options())
+        self.partition(id).append(&mut batch, self.append_options())
     }
 
     /// Appends one record in a batch of its own.
@@ -119,7 +133,11 @@ impl Machine {
 
     /// All records from the log start on, as offset and value.
     pub(crate) fn records(&self) -> Result<Vec<(i64, String)>, LogError> {
-        let log = self.log();
+        self.records_of(ID)
+    }
+
+    pub(crate) fn records_of(&self, id: PartitionId) -> Result<Vec<(i64, String)>, LogError> {
+        let log = self.partition(id);
         let (mut from, end) = (log.log_start_offset()?, log.log_end_offset()?);
         let mut found = Vec::new();
         while from < end {

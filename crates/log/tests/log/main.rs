@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 
 mod appends;
+mod bounds;
 mod crashes;
 mod damage;
 mod dirs;

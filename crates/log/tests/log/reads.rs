@@ -79,7 +79,7 @@ fn reads_in_any_order_and_from_any_offset_find_the_same_records() {
     for number in 0..60 {
         let records: Vec<_> = (0..3).map(|_| (machine.now().0, "abc")).collect();
         let mut batch = batch_at(&records, BatchOptions::default());
-        let appended = machine.log().append(&mut batch, machine.options()).unwrap();
+        let appended = machine.log().append(&mut batch, machine.append_options()).unwrap();
         assert_eq!(appended.base_offset, Offset(3 * number));
     }
     let log = machine.log();
@@ -99,7 +99,7 @@ fn a_time_finds_the_first_record_that_is_not_older() {
         // Not in order: each second batch is older than the one before.
         let timestamp = base + if number % 2 == 0 { number * 10 } else { number * 10 - 25 };
         let mut batch = batch_at(&[(timestamp, "a"), (timestamp + 3, "b")], BatchOptions::default());
-        machine.log().append(&mut batch, machine.options()).unwrap();
+        machine.log().append(&mut batch, machine.append_options()).unwrap();
     }
     let timestamps: Vec<i64> = (0..50_i64)
         .flat_map(|number| {

@@ -8,7 +8,7 @@ use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendOptions, LogStore};
+use riverrun_log::{AppendOptions, LogStore, StoreOptions};
 use riverrun_records::BatchOptions;
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
@@ -29,7 +29,7 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
     let config = Arc::new(LogConfig { segment_bytes: 100_000, ..LogConfig::default() });
     let value = "x".repeat(1000);
     for start in 1..=3_i64 {
-        let store = LogStore::open(&Env::real(), &dirs).unwrap();
+        let store = LogStore::open(&Env::real(), &dirs, StoreOptions::default()).unwrap();
         let epoch = LeaderEpoch(i32::try_from(start).unwrap());
         let log = store.partition(partition(0), 0, config.clone(), epoch).unwrap();
         for _ in 0..200 {
@@ -54,7 +54,8 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
 #[test]
 fn readers_and_appenders_of_one_log_do_not_disturb_each_other() {
     let directory = tempfile::tempdir().unwrap();
-    let store = LogStore::open(&Env::real(), &[directory.path().join("logs")]).unwrap();
+    let store =
+        LogStore::open(&Env::real(), &[directory.path().join("logs")], StoreOptions::default()).unwrap();
     let config = LogConfig { segment_bytes: 20_000, index_interval_bytes: 500, ..LogConfig::default() };
     let log = store.partition(partition(0), 0, Arc::new(config), LeaderEpoch(1)).unwrap();
     std::thread::scope(|scope| {
@@ -91,7 +92,7 @@ fn a_store_with_ten_thousand_partitions_opens_at_once_also_after_a_kill() {
     let sim = SimEnv::new(1);
     let dirs = [PathBuf::from("/logs")];
     let config = Arc::new(LogConfig::default());
-    let store = LogStore::open(&sim.env(), &dirs).unwrap();
+    let store = LogStore::open(&sim.env(), &dirs, StoreOptions::default()).unwrap();
     let append = |store: &LogStore, index: i32| {
         let log = store.partition(partition(index), 0, config.clone(), LeaderEpoch(1)).unwrap();
         let mut batch = batch_at(&[(NOW.0, "x")], BatchOptions::default());
@@ -106,7 +107,7 @@ fn a_store_with_ten_thousand_partitions_opens_at_once_also_after_a_kill() {
     drop(store);
     let clock = Env::real().clock;
     let start = clock.monotonic();
-    let store = LogStore::open(&sim.env(), &dirs).unwrap();
+    let store = LogStore::open(&sim.env(), &dirs, StoreOptions::default()).unwrap();
     let handles: Vec<_> = (0..10_000)
         .map(|index| store.partition(partition(index), 0, config.clone(), LeaderEpoch(2)).unwrap())
         .collect();

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
-use riverrun_log::{CompactOptions, LogError, PartitionLog};
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendOptions, CompactOptions, LogError, PartitionLog};
 use riverrun_records::BatchOptions;
 use riverrun_types::{Offset, PartitionId, TimestampMs};
 
@@ -20,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Appends to `log` from another thread while the next sync is waited for, which fails the test if the append waits
 /// for the sync.
 fn append_during_next_sync(machine: &Machine, log: Arc<PartitionLog>) {
-    let (options, now) = (machine.options(), machine.now());
+    let now = machine.now();
+    let options = AppendOptions { origin: AppendOrigin::Client, now };
     machine.sim.fs.during_next_sync(move || {
         let (done, appended) = sync_channel(1);
         let append = move || {

@@ -11,13 +11,17 @@ use riverrun_env::sim::{SimEnv, SimRandom};
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::{AppendOrigin, SequenceError, next_sequence};
-use riverrun_log::{AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog};
+use riverrun_log::{
+    AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog, StoreOptions,
+};
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, Header, ProducerStamp};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId};
 
 use crate::oracle::{Oracle, Sent, Written};
 
 const PARTITION: PartitionId = PartitionId { topic: TopicId([5; 16]), index: 3 };
+/// One that takes its place among the open logs.
+const OTHER: PartitionId = PartitionId { topic: TopicId([5; 16]), index: 4 };
 const HOUR_MS: i64 = 60 * 60 * 1000;
 const DELETE_RETENTION_MS: i64 = 2 * HOUR_MS;
 const RETENTION_MS: i64 = 6 * HOUR_MS;
@@ -96,7 +100,8 @@ impl World {
 
     fn start(&mut self) {
         self.starts += 1;
-        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from("/data/logs")]).unwrap());
+        let dirs = [PathBuf::from("/data/logs")];
+        self.store = Some(LogStore::open(&self.sim.env(), &dirs, StoreOptions { open_logs_max: 1 }).unwrap());
     }
 
     fn store(&self) -> &LogStore {
@@ -134,6 +139,7 @@ impl World {
             90..92 => self.restart_cleanly(),
             92..94 => self.kill(),
             94..96 => self.cut_power(),
+            96..98 => self.crowd_out(),
             _ => self.look_up(),
         }
         self.check_bounds();
@@ -343,6 +349,19 @@ impl World {
     fn checkpoint(&mut self) {
         self.store().checkpoint().unwrap();
         self.note("checkpoint");
+        self.oracle.durable_end = self.oracle.end();
+    }
+
+    /// Another log is opened where only one may be open.
+    fn crowd_out(&mut self) {
+        let end = self.log().log_end_offset().unwrap();
+        let other = self.store().partition(OTHER, 0, self.config.clone(), LeaderEpoch(self.starts)).unwrap();
+        let records = self.draw_records();
+        let mut bytes = self.build(&records, ProducerStamp::NONE);
+        other.append(&mut bytes, AppendOptions { origin: AppendOrigin::Client, now: self.now() }).unwrap();
+        assert_eq!(self.store().open_log_count(), 1);
+        assert_eq!(self.log().known_range().1, end, "closed in order");
+        self.note("closed for another");
         self.oracle.durable_end = self.oracle.end();
     }
 

@@ -164,7 +164,8 @@ impl TestLog {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let mut found = vec![];
         for segment in &self.segments {
-            let mut reader = SegmentReader::new(segment);
+            let file = self.sim.fs.open(&segment.path, OpenMode::Read).unwrap();
+            let mut reader = SegmentReader::new(segment, &*file);
             while let Some(bytes) = reader.next_batch(&Unhindered, &mut CleanStats::default()).unwrap() {
                 let batch = reader.verify(&bytes).unwrap();
                 for record in &batch.records().unwrap() {
@@ -192,7 +193,7 @@ fn source(sim: &SimEnv, base: Offset, end: Offset, size_bytes: u64) -> SourceSeg
     };
     let file = sim.fs.open(&path(base.0), OpenMode::Read).unwrap();
     assert_eq!(file.len().unwrap(), size_bytes);
-    SourceSegment { facts, path: path(base.0), file }
+    SourceSegment { facts, path: path(base.0) }
 }
 
 struct Target {
