@@ -2,8 +2,9 @@
 //! told only what changed.
 //!
 //! Pure: requests and time in, decisions out. Owns what a session remembers and when it ends. The number of
-//! sessions is bounded; when all slots are taken, the one unused for longest makes room, if it has been unused
-//! for [`EVICTION_AGE`], and otherwise the newcomer is served without a session, which every client understands.
+//! sessions is bounded, and so is that of all their partitions; when there is no room, those unused for longest make
+//! some, if they have been unused for [`EVICTION_AGE`], and otherwise the newcomer is served without a session, which
+//! every client understands. A session that grows where there is no room ends: its client begins another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,6 +22,8 @@ const EPOCH_FINAL: i32 = -1;
 pub(crate) const NO_SESSION: i32 = 0;
 /// A session unused for this long gives way to a new one when all slots are taken.
 const EVICTION_AGE: Duration = Duration::from_mins(2);
+/// Partitions in all sessions together at most: some 200 bytes each.
+const PARTITIONS_MAX: usize = 1_000_000;
 
 /// How the request names a topic: by name up to version 12, by id from 13 on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -128,33 +131,131 @@ impl Session {
     }
 
     fn told(&mut self, partition: &PartitionRef, told: Told) {
-        let Some(&sequence) = self.sequence_of.get(partition) else { return };
-        let Some(mut wanted) = self.order.remove(&sequence) else { return };
+        let Some(place) = self.sequence_of.get_mut(partition) else { return };
         // After an error the client must hear of the partition again as soon as it is well.
-        wanted.told = (!told.error).then_some((told.high_watermark, told.log_start));
-        let place = if told.records { self.next_sequence } else { sequence };
-        self.next_sequence += u64::from(told.records);
-        self.sequence_of.insert(partition.clone(), place);
-        self.order.insert(place, wanted);
+        let news = (!told.error).then_some((told.high_watermark, told.log_start));
+        if !told.records {
+            if let Some(wanted) = self.order.get_mut(place) {
+                wanted.told = news;
+            }
+        } else if let Some(mut wanted) = self.order.remove(place) {
+            wanted.told = news;
+            *place = self.next_sequence;
+            self.order.insert(self.next_sequence, wanted);
+            self.next_sequence += 1;
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+}
+
+/// The sessions by their ids.
+///
+/// Invariants: `partitions` is how many all sessions have together, at most `partitions_max`; there are at most
+/// `slots_max` sessions.
+#[derive(Debug)]
+struct Sessions {
+    slots_max: usize,
+    partitions_max: usize,
+    by_id: HashMap<i32, Session>,
+    partitions: usize,
+}
+
+impl Sessions {
+    fn remove(&mut self, id: i32) {
+        if let Some(session) = self.by_id.remove(&id) {
+            self.partitions -= session.len();
+        }
+    }
+
+    fn insert(&mut self, id: i32, session: Session) {
+        self.partitions += session.len();
+        self.by_id.insert(id, session);
+    }
+
+    /// Whether there is room for a session of so many partitions, made if those least used are old enough.
+    fn make_room(&mut self, partitions: usize, now: Duration) -> bool {
+        while self.by_id.len() >= self.slots_max || self.partitions + partitions > self.partitions_max {
+            let oldest = self.by_id.iter().min_by_key(|(_, session)| session.used_at);
+            let Some((&id, session)) = oldest else { return false };
+            if now.saturating_sub(session.used_at) <= EVICTION_AGE {
+                return false;
+            }
+            self.remove(id);
+        }
+        true
+    }
+
+    fn unused_id(&self, fresh: u64) -> i32 {
+        let mut id = i32::try_from(fresh & 0x7fff_ffff).unwrap_or(i32::MAX);
+        while id == NO_SESSION || self.by_id.contains_key(&id) {
+            id = id.wrapping_add(1) & i32::MAX;
+        }
+        id
+    }
+
+    /// Begins a session if there is room; its id, or that of none.
+    fn start(&mut self, wanted: &[Wanted], by_id: bool, now: Duration, fresh_id: u64) -> i32 {
+        if wanted.is_empty() || wanted.len() > self.partitions_max || !self.make_room(wanted.len(), now) {
+            return NO_SESSION;
+        }
+        let id = self.unused_id(fresh_id);
+        self.insert(id, Session::new(by_id, now, wanted));
+        id
+    }
+
+    /// Applies what an incremental request changes, and plans all that its session fetches.
+    fn resume(&mut self, request: SessionRequest, by_id: bool, now: Duration) -> Result<Plan, ErrorCode> {
+        let session_id = request.session_id;
+        let session = self.by_id.get_mut(&session_id).ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
+        if session.next_epoch != request.session_epoch {
+            return Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH);
+        }
+        if session.by_id != by_id {
+            return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        session.next_epoch = session.next_epoch.checked_add(1).unwrap_or(1);
+        session.used_at = now;
+        let before = session.len();
+        request.forgotten.iter().for_each(|partition| session.remove(partition));
+        request.wanted.into_iter().for_each(|wanted| session.put(wanted));
+        self.partitions = self.partitions - before + session.len();
+        if self.partitions > self.partitions_max {
+            self.remove(session_id);
+            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
+        }
+        let wanted: Vec<_> = session.order.values().cloned().collect();
+        if wanted.is_empty() {
+            // A session of nothing is worth nothing; the client starts another when it has something to fetch.
+            self.remove(session_id);
+            return Ok(Plan { session_id: NO_SESSION, incremental: true, wanted });
+        }
+        Ok(Plan { session_id, incremental: true, wanted })
     }
 }
 
 /// The sessions of one server.
 #[derive(Debug)]
 pub(crate) struct SessionCache {
-    slots_max: usize,
-    sessions: Mutex<HashMap<i32, Session>>,
+    sessions: Mutex<Sessions>,
 }
 
 impl SessionCache {
     pub(crate) fn new(slots_max: usize) -> Self {
-        Self { slots_max, sessions: Mutex::default() }
+        Self::bounded(slots_max, PARTITIONS_MAX)
+    }
+
+    fn bounded(slots_max: usize, partitions_max: usize) -> Self {
+        let sessions = Sessions { slots_max, partitions_max, by_id: HashMap::new(), partitions: 0 };
+        Self { sessions: Mutex::new(sessions) }
     }
 
     /// Sessions that live now.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.sessions.lock().len()
+        self.sessions.lock().by_id.len()
     }
 
     /// Decides how to serve a request. `fresh_id` is a random number that becomes the id of a new session.
@@ -166,26 +267,15 @@ impl SessionCache {
         fresh_id: u64,
     ) -> Result<Plan, ErrorCode> {
         let mut sessions = self.sessions.lock();
-        if matches!(request.session_epoch, EPOCH_INITIAL | EPOCH_FINAL) {
-            sessions.remove(&request.session_id);
-            let wants_session = request.session_epoch == EPOCH_INITIAL && !request.wanted.is_empty();
-            let session_id = if wants_session && make_room(&mut sessions, self.slots_max, now) {
-                let id = unused_id(&sessions, fresh_id);
-                sessions.insert(id, Session::new(by_id, now, &request.wanted));
-                id
-            } else {
-                NO_SESSION
-            };
-            return Ok(Plan { session_id, incremental: false, wanted: request.wanted });
+        if !matches!(request.session_epoch, EPOCH_INITIAL | EPOCH_FINAL) {
+            return sessions.resume(request, by_id, now);
         }
-        let session_id = request.session_id;
-        let plan = continue_session(&mut sessions, request, by_id, now)?;
-        if plan.wanted.is_empty() {
-            // A session of nothing is worth nothing; the client starts another when it has something to fetch.
-            sessions.remove(&session_id);
-            return Ok(Plan { session_id: NO_SESSION, ..plan });
-        }
-        Ok(plan)
+        sessions.remove(request.session_id);
+        let session_id = match request.session_epoch {
+            EPOCH_INITIAL => sessions.start(&request.wanted, by_id, now, fresh_id),
+            _ => NO_SESSION,
+        };
+        Ok(Plan { session_id, incremental: false, wanted: request.wanted })
     }
 
     /// Remembers what a response told of its partitions.
@@ -197,55 +287,12 @@ impl SessionCache {
         if session_id == NO_SESSION {
             return;
         }
-        if let Some(session) = self.sessions.lock().get_mut(&session_id) {
+        if let Some(session) = self.sessions.lock().by_id.get_mut(&session_id) {
             for (partition, told) in told {
                 session.told(partition, told);
             }
         }
     }
-}
-
-fn continue_session(
-    sessions: &mut HashMap<i32, Session>,
-    request: SessionRequest,
-    by_id: bool,
-    now: Duration,
-) -> Result<Plan, ErrorCode> {
-    let session = sessions.get_mut(&request.session_id).ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
-    if session.next_epoch != request.session_epoch {
-        return Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH);
-    }
-    if session.by_id != by_id {
-        return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
-    }
-    session.next_epoch = session.next_epoch.checked_add(1).unwrap_or(1);
-    session.used_at = now;
-    request.forgotten.iter().for_each(|partition| session.remove(partition));
-    request.wanted.into_iter().for_each(|wanted| session.put(wanted));
-    let wanted = session.order.values().cloned().collect();
-    Ok(Plan { session_id: request.session_id, incremental: true, wanted })
-}
-
-/// Whether a slot is free, made so if the least used session is old enough.
-fn make_room(sessions: &mut HashMap<i32, Session>, slots_max: usize, now: Duration) -> bool {
-    if sessions.len() < slots_max {
-        return true;
-    }
-    let oldest = sessions.iter().min_by_key(|(_, session)| session.used_at);
-    let Some((&id, session)) = oldest else { return false };
-    let evict = now.saturating_sub(session.used_at) > EVICTION_AGE;
-    if evict {
-        sessions.remove(&id);
-    }
-    evict
-}
-
-fn unused_id(sessions: &HashMap<i32, Session>, fresh: u64) -> i32 {
-    let mut id = i32::try_from(fresh & 0x7fff_ffff).unwrap_or(i32::MAX);
-    while id == NO_SESSION || sessions.contains_key(&id) {
-        id = id.wrapping_add(1) & i32::MAX;
-    }
-    id
 }
 
 #[cfg(test)]

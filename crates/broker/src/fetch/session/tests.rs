@@ -98,7 +98,33 @@ fn sessions_are_bounded_and_the_oldest_goes_first() {
 fn the_epoch_wraps_to_one() {
     let cache = SessionCache::new(3);
     cache.begin(request(0, 0, vec![wanted(0, 0)]), false, NOW, 7).unwrap();
-    cache.sessions.lock().get_mut(&7).unwrap().next_epoch = i32::MAX;
+    cache.sessions.lock().by_id.get_mut(&7).unwrap().next_epoch = i32::MAX;
     assert!(cache.begin(request(7, i32::MAX, vec![]), false, NOW, 0).is_ok());
     assert!(cache.begin(request(7, 1, vec![]), false, NOW, 0).is_ok());
+}
+
+#[test]
+fn partitions_of_all_sessions_are_bounded_together() {
+    let cache = SessionCache::bounded(10, 3);
+    let begin = |at, wanted, id| cache.begin(request(0, 0, wanted), false, at, id).unwrap().session_id;
+    assert_eq!(begin(NOW, vec![wanted(0, 0), wanted(1, 0)], 1), 1);
+    assert_eq!(
+        begin(NOW, vec![wanted(0, 0), wanted(1, 0)], 2),
+        NO_SESSION,
+        "two and two are more than three"
+    );
+    assert_eq!(begin(NOW, vec![wanted(0, 0)], 3), 3);
+    // Changes of what is wanted already need no room.
+    assert!(cache.begin(request(1, 1, vec![wanted(0, 5)]), false, NOW, 0).is_ok());
+    let grown = cache.begin(request(1, 2, vec![wanted(2, 0)]), false, NOW, 0);
+    assert_eq!(grown, Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND), "a session cannot grow past the bound");
+    assert_eq!(begin(NOW, vec![wanted(0, 0), wanted(1, 0)], 4), 4, "what ended has made room");
+    let later = NOW + EVICTION_AGE + Duration::from_secs(1);
+    let too_many = (0..4).map(|index| wanted(index, 0)).collect();
+    assert_eq!(begin(later, too_many, 5), NO_SESSION);
+    assert_eq!(cache.len(), 2, "nobody goes for what will not fit anyway");
+    assert_eq!(begin(later, (0..3).map(|index| wanted(index, 0)).collect(), 6), 6);
+    assert_eq!(cache.len(), 1, "as many go as it takes");
+    cache.begin(request(6, -1, vec![]), false, later, 0).unwrap();
+    assert_eq!(cache.sessions.lock().partitions, 0);
 }
