@@ -35,7 +35,8 @@ pub(crate) fn find<'i>(
     match resource_type {
         TOPIC => find_topic(image, name).map(ConfigResource::Topic),
         BROKER if name.is_empty() => Ok(ConfigResource::AllBrokers),
-        BROKER if name.parse() == Ok(image.node_id().0) => Ok(ConfigResource::Broker),
+        // By the one way to write it, so that a request cannot name this server a thousand times.
+        BROKER if name == image.node_id().0.to_string() => Ok(ConfigResource::Broker),
         BROKER => {
             let name = shown(name);
             let message = format!(
@@ -71,6 +72,8 @@ mod tests {
         assert!(matches!(find(&image, BROKER, ""), Ok(ConfigResource::AllBrokers)));
         for (resource_type, name, code) in [
             (BROKER, "2", ErrorCode::INVALID_REQUEST),
+            (BROKER, "01", ErrorCode::INVALID_REQUEST),
+            (BROKER, "+1", ErrorCode::INVALID_REQUEST),
             (BROKER, "x", ErrorCode::INVALID_REQUEST),
             (TOPIC, "t", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
             (TOPIC, "../t", ErrorCode::INVALID_TOPIC_EXCEPTION),

@@ -1,5 +1,6 @@
 //! `ConsumerGroupDescribe` (key 69), versions 0 to 1: KIP-848 groups with their members and assignments.
 //!
+//! A group that is named more than once is described once.
 //! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
 
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use riverrun_protocol::consumer_group_describe_response::DescribedGroup;
 use riverrun_protocol::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, ErrorCode};
 
+use super::bounds::{GROUPS_MAX, once};
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
@@ -17,9 +19,12 @@ pub(crate) async fn handle(
     request: ConsumerGroupDescribeRequest<'_>,
     _version: i16,
 ) -> ConsumerGroupDescribeResponse<'static> {
-    let mut described = Vec::with_capacity(request.group_ids.len());
-    for group in &request.group_ids {
-        described.push(describe(broker, context, group).await);
+    let mut described = Vec::new();
+    for (group, allowed) in once(&request.group_ids, GROUPS_MAX, |group| &**group) {
+        described.push(match allowed {
+            Ok(()) => describe(broker, context, group).await,
+            Err(code) => refused(group, code),
+        });
     }
     ConsumerGroupDescribeResponse { groups: described, ..Default::default() }
 }

@@ -11,6 +11,7 @@ use riverrun_protocol::create_topics_request::{CreatableReplicaAssignment, Creat
 use riverrun_protocol::create_topics_response::{CreatableTopicConfigs, CreatableTopicResult};
 use riverrun_protocol::{CreateTopicsRequest, CreateTopicsResponse, ErrorCode};
 
+use super::bounds::CREATED_TOPICS_MAX;
 use crate::broker::Broker;
 use crate::config::describe::describe_topic;
 use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
@@ -33,9 +34,10 @@ pub(crate) async fn handle(
 ) -> CreateTopicsResponse<'static> {
     let mut names = Vec::new();
     let mut planned = Vec::new();
-    for topic in distinct(&request.topics) {
-        names.push(topic.0.to_owned());
-        planned.push(topic.1.and_then(|topic| plan(&broker.config, broker.node_id().0, context, topic)));
+    for (name, topic) in distinct(&request.topics) {
+        let topic = if names.len() < CREATED_TOPICS_MAX { topic } else { Err(too_many()) };
+        names.push(name.to_owned());
+        planned.push(topic.and_then(|topic| plan(&broker.config, broker.node_id().0, context, topic)));
     }
     let made = if request.validate_only {
         Ok(broker.metadata.rehearse(move |draft| create(draft, planned)))
@@ -48,6 +50,10 @@ pub(crate) async fn handle(
     });
     let topics = names.into_iter().zip(outcomes).map(|(name, outcome)| answer(&broker.config, name, outcome));
     CreateTopicsResponse { topics: topics.collect(), ..Default::default() }
+}
+
+fn too_many() -> Refusal {
+    (ErrorCode::POLICY_VIOLATION, format!("More than {CREATED_TOPICS_MAX} topics in one request."))
 }
 
 /// The topics in order; one that is named twice is refused once.

@@ -1,8 +1,8 @@
 //! `DescribeConfigs` (key 32), versions 1 to 4.
 //!
 //! Tells the configuration of topics and of this server: values, where each comes from, and if asked what it would
-//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only. Leaves out: broker
-//! loggers, client metrics and groups.
+//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only. A resource that
+//! is named more than once is described once. Leaves out: broker loggers, client metrics and groups.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use riverrun_protocol::describe_configs_response::{
 };
 use riverrun_protocol::{DescribeConfigsRequest, DescribeConfigsResponse, ErrorCode};
 
+use super::bounds::{DESCRIBED_RESOURCES_MAX, once};
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
@@ -27,8 +28,16 @@ pub(crate) async fn handle(
 ) -> DescribeConfigsResponse<'static> {
     let image = broker.metadata.image();
     let wants = Wants { synonyms: request.include_synonyms, documentation: request.include_documentation };
-    let results = request.resources.iter().map(|resource| {
-        let entries = entries(&broker.config, &image, context, resource);
+    let resources = once(&request.resources, DESCRIBED_RESOURCES_MAX, |resource| {
+        (resource.resource_type, &*resource.resource_name)
+    });
+    let results = resources.map(|(resource, allowed)| {
+        let entries = match allowed {
+            Ok(()) => entries(&broker.config, &image, context, resource),
+            Err(code) => {
+                Err((code, format!("More than {DESCRIBED_RESOURCES_MAX} resources in one request.")))
+            }
+        };
         answer(resource, entries, wants)
     });
     DescribeConfigsResponse { results: results.collect(), ..Default::default() }

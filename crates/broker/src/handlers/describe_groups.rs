@@ -1,5 +1,6 @@
 //! `DescribeGroups` (key 15), versions 0 to 6: groups of the classic protocol with their members.
 //!
+//! A group that is named more than once is described once.
 //! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
 
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use riverrun_protocol::describe_groups_response::DescribedGroup;
 use riverrun_protocol::{DescribeGroupsRequest, DescribeGroupsResponse, ErrorCode};
 
+use super::bounds::{GROUPS_MAX, once};
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 
@@ -16,9 +18,12 @@ pub(crate) async fn handle(
     request: DescribeGroupsRequest<'_>,
     version: i16,
 ) -> DescribeGroupsResponse<'static> {
-    let mut groups = Vec::with_capacity(request.groups.len());
-    for group in &request.groups {
-        groups.push(describe(broker, context, group, version).await);
+    let mut groups = Vec::new();
+    for (group, allowed) in once(&request.groups, GROUPS_MAX, |group| &**group) {
+        groups.push(match allowed {
+            Ok(()) => describe(broker, context, group, version).await,
+            Err(code) => refused(group, code),
+        });
     }
     DescribeGroupsResponse { groups, ..Default::default() }
 }

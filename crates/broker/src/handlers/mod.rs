@@ -10,6 +10,7 @@
 
 pub(crate) mod alter_configs;
 pub(crate) mod api_versions;
+mod bounds;
 mod config_change;
 mod config_resource;
 pub(crate) mod consumer_group_describe;

@@ -1,8 +1,10 @@
 //! `OffsetFetch` (key 9), versions 1 to 10: how far groups have come.
 //!
 //! Several groups from version 8 on (KIP-709), member epochs from 9 (KIP-848), topic ids from 10. `require_stable`
-//! is accepted: without transactions every offset is stable.
+//! is accepted: without transactions every offset is stable. A group may be named once: its offsets can be a thousand
+//! times the request.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use riverrun_coordinator::{offset_fetch_groups, offset_fetch_response, refuse_offset_fetch};
@@ -10,6 +12,7 @@ use riverrun_protocol::offset_fetch_request::OffsetFetchRequestGroup;
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
 use riverrun_protocol::{ErrorCode, OffsetFetchRequest, OffsetFetchResponse};
 
+use super::bounds::{GROUPS_MAX, once};
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
@@ -20,11 +23,22 @@ pub(crate) async fn handle(
     request: OffsetFetchRequest<'_>,
     version: i16,
 ) -> OffsetFetchResponse<'static> {
+    let groups = offset_fetch_groups(request, version);
+    let twice = named_twice(&groups);
     let mut answers = Vec::new();
-    for group in &offset_fetch_groups(request, version) {
-        answers.push(fetch(broker, context, group, version).await);
+    for (group, allowed) in once(&groups, GROUPS_MAX, |group| &*group.group_id) {
+        answers.push(match allowed {
+            Ok(()) if !twice.contains(&*group.group_id) => fetch(broker, context, group, version).await,
+            _ => refuse_offset_fetch(group, ErrorCode::INVALID_REQUEST),
+        });
     }
     offset_fetch_response(answers, version)
+}
+
+/// The groups that a request names more than once, maybe with other topics: none of them is answered in part.
+fn named_twice<'g>(groups: &'g [OffsetFetchRequestGroup<'_>]) -> HashSet<&'g str> {
+    let mut seen = HashSet::new();
+    groups.iter().map(|group| &*group.group_id).filter(|group| !seen.insert(*group)).collect()
 }
 
 async fn fetch(
@@ -39,5 +53,13 @@ async fn fetch(
     let topics = groups::topics(&broker.metadata.image());
     let fetched =
         broker.groups.read(broker, &group.group_id, |shard| shard.offset_fetch(group, version, &topics));
-    fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, code))
+    fetched.await.unwrap_or_else(|code| refuse_offset_fetch(group, known_code(code)))
+}
+
+/// Members of older releases give up at `COORDINATOR_NOT_AVAILABLE` here, and come back after `NOT_COORDINATOR`.
+fn known_code(code: ErrorCode) -> ErrorCode {
+    match code {
+        ErrorCode::COORDINATOR_NOT_AVAILABLE => ErrorCode::NOT_COORDINATOR,
+        other => other,
+    }
 }
