@@ -38,8 +38,10 @@ async fn metrics(State(broker): State<Arc<Broker>>) -> Response {
 }
 
 async fn health(State(broker): State<Arc<Broker>>) -> Response {
-    match broker.trouble() {
-        None => (StatusCode::OK, "ok\n").into_response(),
-        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")).into_response(),
+    // It takes locks that are held while the disk is waited for.
+    match tokio::task::spawn_blocking(move || broker.trouble()).await {
+        Ok(None) => (StatusCode::OK, "ok\n").into_response(),
+        Ok(Some(trouble)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -19,6 +19,7 @@ mod error;
 mod fetch;
 mod groups;
 mod handlers;
+mod health;
 mod log_limit;
 mod metadata;
 mod metrics;

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_log::{LogError, LogStore};
 use thiserror::Error;
@@ -14,6 +15,7 @@ use crate::broker::{Broker, Budgets};
 use crate::config::{BrokerConfig, ConfigError};
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
+use crate::health::OpenFailures;
 use crate::metadata::{MetadataError, Store, StoreOptions};
 use crate::metrics::Metrics;
 use crate::net::budget::MemoryBudget;
@@ -50,13 +52,6 @@ pub enum StartError {
     Died,
 }
 
-/// Half of the descriptors that the process may have are for logs: connections and listeners need the others.
-fn log_store_options() -> riverrun_log::StoreOptions {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    // `None`: there is no limit.
-    riverrun_log::StoreOptions::for_descriptors(limit.current.unwrap_or(u64::MAX))
-}
-
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     let metadata = Store::open(
@@ -71,7 +66,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let image = metadata.image();
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
-    let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options())?);
+    let logs = Arc::new(LogStore::open(&env, &dirs)?);
     let config = Arc::new(config);
     let network = &config.network;
     let budgets = Budgets {
@@ -87,6 +82,8 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             budgets,
             metrics: Arc::new(metrics),
+            open_failures: OpenFailures::default(),
+            applying_configs: Mutex::default(),
             advertised: OnceLock::new(),
             env,
             metadata,

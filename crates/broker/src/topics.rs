@@ -84,6 +84,7 @@ impl Broker {
         for (index, dir) in (0..).zip(dirs) {
             let id = PartitionId { topic, index };
             self.partitions.remove(id);
+            self.open_failures.forget(id);
             if let Err(error) = self.logs.delete(id, usize::from(*dir)) {
                 tracing::warn!(partition = %id, %error, "files of a deleted topic stay");
                 is_gone = false;
@@ -92,13 +93,17 @@ impl Broker {
         is_gone
     }
 
-    /// Tells the open logs of a topic its options. Logs that are not open read them when they are.
-    pub(crate) fn apply_topic_configs(&self, topic: &Topic) {
-        let options = self.config.topic_options(&topic.configs);
-        let config = Arc::new(options.log_config(self.config.server.producer_id_expiration_ms));
-        for index in 0..topic.partition_count() {
-            if let Some(partition) = self.partitions.get(PartitionId { topic: topic.id, index }) {
-                partition.log.set_config(Arc::clone(&config));
+    /// Tells the open logs of topics their options as they are now. Logs that are not open read them when they are.
+    pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
+        let _applying = self.applying_configs.lock();
+        let image = self.metadata.image();
+        for topic in topics.iter().filter_map(|id| image.topic_by_id(*id)) {
+            let options = self.config.topic_options(&topic.configs);
+            let config = Arc::new(options.log_config(self.config.server.producer_id_expiration_ms));
+            for index in 0..topic.partition_count() {
+                if let Some(partition) = self.partitions.get(PartitionId { topic: topic.id, index }) {
+                    partition.log.set_config(Arc::clone(&config));
+                }
             }
         }
     }

@@ -85,10 +85,7 @@ pub(crate) async fn carry_out(
     let altered = broker.blocking(move |broker| {
         let touched: Vec<TopicId> = wishes.iter().filter_map(touched).collect();
         let outcomes = broker.metadata.change(|draft| alter_all(draft, wishes))?;
-        let image = broker.metadata.image();
-        for topic in touched.iter().filter_map(|id| image.topic_by_id(*id)) {
-            broker.apply_topic_configs(topic);
-        }
+        broker.apply_topic_configs(&touched);
         Ok(outcomes)
     });
     altered.await.unwrap_or_else(|failed| {

@@ -132,6 +132,11 @@ impl Store {
         Ok(outcome)
     }
 
+    /// Why nothing changes any more, if that is so. Waits for a change that is under way.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.writer.lock().poison.clone()
+    }
+
     /// Drafts a change and drops it: what would come of it.
     pub(crate) fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
         plan(&mut Draft::new(&self.image.load(), &*self.env.random))

@@ -1,0 +1,111 @@
+//! What keeps the server from its work, for `/health`.
+//!
+//! Owns the memory of partitions that could not be opened: they are in no table of what is in use, and without it a
+//! server with damaged data would call itself well.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use riverrun_log::LogError;
+use riverrun_protocol::ErrorCode;
+use riverrun_types::PartitionId;
+
+use crate::broker::Broker;
+use crate::error;
+use crate::log_limit::STORAGE_TROUBLE;
+use crate::metadata::Topic;
+
+/// Partitions that are remembered at most: whoever looks needs one of them, and roughly how many there are.
+const FAILURES_MAX: usize = 1_000;
+
+/// Partitions whose last opening failed.
+///
+/// Invariants: at most [`FAILURES_MAX`] are remembered.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFailures {
+    reasons: Mutex<BTreeMap<PartitionId, String>>,
+}
+
+impl OpenFailures {
+    fn remember(&self, id: PartitionId, reason: String) {
+        let mut reasons = self.reasons.lock();
+        if reasons.len() < FAILURES_MAX || reasons.contains_key(&id) {
+            reasons.insert(id, reason);
+        }
+    }
+
+    /// The partition is well again, or gone.
+    pub(crate) fn forget(&self, id: PartitionId) {
+        self.reasons.lock().remove(&id);
+    }
+
+    fn describe(&self) -> Option<String> {
+        let reasons = self.reasons.lock();
+        let (id, reason) = reasons.first_key_value()?;
+        Some(match reasons.len() - 1 {
+            0 => format!("partition {id} cannot be opened: {reason}"),
+            others => format!("partition {id} and {others} others cannot be opened: {reason}"),
+        })
+    }
+}
+
+impl Broker {
+    /// Notes that a partition cannot be opened, and answers what clients are told.
+    pub(crate) fn note_open_failure(&self, topic: &Topic, id: PartitionId, failed: &LogError) -> ErrorCode {
+        let code = error::log_error(failed);
+        if error::is_our_trouble(code) {
+            self.open_failures.remember(id, failed.to_string());
+            STORAGE_TROUBLE.warn(|suppressed| {
+                let (topic, partition) = (&*topic.name, id.index);
+                tracing::error!(topic, partition, error = %failed, suppressed, "a partition cannot be opened");
+            });
+        }
+        code
+    }
+
+    /// What keeps the server from its work, if anything does. Waits for a change to the metadata that is under way.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let metadata = || self.metadata.failure().map(|reason| format!("metadata cannot change: {reason}"));
+        let dirs = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_failure(dir));
+        let open = || self.partitions.all().into_iter().find_map(|partition| partition.log.failure());
+        metadata()
+            .or_else(|| dirs().map(|error| error.to_string()))
+            .or_else(|| open().map(|error| error.to_string()))
+            .or_else(|| self.open_failures.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_types::TopicId;
+
+    use super::*;
+
+    fn id(index: i32) -> PartitionId {
+        PartitionId { topic: TopicId([1; 16]), index }
+    }
+
+    #[test]
+    fn a_partition_that_does_not_open_is_told_of_until_it_does() {
+        let failures = OpenFailures::default();
+        assert_eq!(failures.describe(), None);
+        failures.remember(id(0), "torn".to_owned());
+        failures.remember(id(0), "damaged".to_owned());
+        failures.remember(id(1), "damaged".to_owned());
+        let told = failures.describe().expect("two failed");
+        assert!(told.contains("and 1 others") && told.contains("damaged"), "{told}");
+        failures.forget(id(0));
+        assert!(failures.describe().is_some());
+        failures.forget(id(1));
+        assert_eq!(failures.describe(), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let failures = OpenFailures::default();
+        for index in 0..2 * i32::try_from(FAILURES_MAX).expect("fits") {
+            failures.remember(id(index), "damaged".to_owned());
+        }
+        assert_eq!(failures.reasons.lock().len(), FAILURES_MAX);
+    }
+}
