@@ -78,7 +78,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
         metrics.register_collectors(broker);
         Broker {
             partitions: Partitions::new(Arc::clone(&logs), image.leader_epoch()),
-            groups: Groups::new(&config),
+            groups: Groups::new(&config, &env),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             budgets,
             metrics: Arc::new(metrics),

@@ -12,16 +12,17 @@ use crate::partitions::Partition;
 /// A batch is closed when it has this many bytes: well below `max.message.bytes`.
 const BATCH_BYTES: usize = 512 * 1024;
 
-/// Appends the records in their order, in one append, so that a step is in the log as a whole or not at all.
+/// Appends the records in their order, in one append, so that a step is in the log as a whole or not at all. Batches
+/// are stamped with the wall clock, as all that a log ages by.
 pub(super) fn append(
     broker: &Broker,
     partition: &Partition,
     records: &[OffsetsRecord],
-    now: TimestampMs,
 ) -> Result<(), AppendError> {
     if records.is_empty() {
         return Ok(());
     }
+    let now = broker.env.clock.wall();
     let mut bytes = encode(records, codec(broker), now)?;
     partition.append(&mut bytes, AppendOptions { origin: AppendOrigin::Coordinator, now }).map(|_| ())
 }

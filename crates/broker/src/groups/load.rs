@@ -22,13 +22,24 @@ pub(super) fn load(broker: &Arc<Broker>, index: usize, config: GroupConfig) -> R
     let image = broker.metadata.image();
     let topic = image.topic(OFFSETS_TOPIC).ok_or(ErrorCode::NOT_COORDINATOR)?;
     let number = i32::try_from(index).map_err(|_| ErrorCode::NOT_COORDINATOR)?;
-    let partition = broker.partition(topic, number)?;
+    let partition = broker.partition(topic, number).map_err(coordinator_error)?;
     let mut shard = Shard::new(config);
     replay(&partition, &mut shard).map_err(|trouble| {
         tracing::error!(shard = index, %trouble, "the groups of a partition cannot be loaded");
         ErrorCode::COORDINATOR_NOT_AVAILABLE
     })?;
     Ok(Loaded { shard, partition })
+}
+
+/// The code for a partition that cannot be opened, in the words that group members know: they take a storage error for
+/// the end, and come back after any of these.
+fn coordinator_error(code: ErrorCode) -> ErrorCode {
+    match code {
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::NOT_LEADER_OR_FOLLOWER => {
+            ErrorCode::NOT_COORDINATOR
+        }
+        _ => ErrorCode::COORDINATOR_NOT_AVAILABLE,
+    }
 }
 
 /// Drops offsets of topics that do not exist any more.

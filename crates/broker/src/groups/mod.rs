@@ -3,9 +3,11 @@
 //!
 //! Guarantees that a reply is sent only after the records of its step, and of every step before it on the same
 //! shard, are in the log. If an append fails, the shard is ahead of its log: it is discarded, what waits for it is
-//! answered with `NOT_COORDINATOR`, and the next request loads it again.
+//! answered with `NOT_COORDINATOR`, and requests are refused for [`RETRY_AFTER`] before one of them loads it again. A
+//! shard in trouble holds back none of the others.
 
 mod batches;
+mod clock;
 mod load;
 mod names;
 mod timer;
@@ -14,11 +16,13 @@ mod topics;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_coordinator::{
     GroupConfig, GroupResponse, ReplyToken, RequestContext as GroupContext, Shard, Step,
 };
+use riverrun_env::{Clock, Env};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::TimestampMs;
 use tokio::sync::oneshot;
@@ -29,9 +33,13 @@ use crate::context::RequestContext;
 use crate::metadata::{Image, OFFSETS_TOPIC};
 use crate::partitions::Partition;
 
+use clock::GroupClock;
 pub(crate) use names::shard_of;
 pub(crate) use timer::run as run_timer;
 pub(crate) use topics::ImageTopics;
+
+/// How long a shard rests after its log failed: loading reads all of it, and a full disk does not get better at once.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A shard that is loaded, and the partition that it writes to.
 #[derive(Debug)]
@@ -40,12 +48,56 @@ struct Loaded {
     partition: Arc<Partition>,
 }
 
+/// Whether a shard is there.
+#[derive(Debug, Default)]
+enum SlotState {
+    /// Nobody has asked for it yet.
+    #[default]
+    NotLoaded,
+    Loaded(Loaded),
+    /// It could not be loaded, or not append. Nobody tries again before this monotonic time.
+    Failed {
+        retry_at: Duration,
+    },
+}
+
+impl SlotState {
+    fn loaded(&self) -> Option<&Loaded> {
+        match self {
+            Self::Loaded(loaded) => Some(loaded),
+            _ => None,
+        }
+    }
+
+    fn loaded_mut(&mut self) -> Option<&mut Loaded> {
+        match self {
+            Self::Loaded(loaded) => Some(loaded),
+            _ => None,
+        }
+    }
+
+    fn fail(&mut self, clock: &dyn Clock) {
+        *self = Self::Failed { retry_at: clock.monotonic() + RETRY_AFTER };
+    }
+
+    /// Whether the shard is loaded, or why it is not to be loaded now.
+    fn is_loaded(&self, clock: &dyn Clock) -> Result<bool, ErrorCode> {
+        match self {
+            Self::Loaded(_) => Ok(true),
+            Self::Failed { retry_at } if clock.monotonic() < *retry_at => {
+                Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)
+            }
+            Self::NotLoaded | Self::Failed { .. } => Ok(false),
+        }
+    }
+}
+
 /// One partition of `__consumer_offsets`.
 ///
-/// Invariants: `loading` is held while `state` goes from none to loaded.
+/// Invariants: `loading` is held while `state` becomes loaded.
 #[derive(Debug, Default)]
 struct Slot {
-    state: Mutex<Option<Loaded>>,
+    state: Mutex<SlotState>,
     loading: tokio::sync::Mutex<()>,
 }
 
@@ -66,16 +118,18 @@ pub(crate) struct Groups {
     slots: OnceLock<Vec<Slot>>,
     waiting: Mutex<HashMap<ReplyToken, Waiting>>,
     next_token: AtomicU64,
+    clock: GroupClock,
     timer: timer::Alarm,
 }
 
 impl Groups {
-    pub(crate) fn new(config: &BrokerConfig) -> Self {
+    pub(crate) fn new(config: &BrokerConfig, env: &Env) -> Self {
         Self {
             config: group_config(config),
             slots: OnceLock::new(),
             waiting: Mutex::default(),
             next_token: AtomicU64::new(0),
+            clock: GroupClock::new(&env.clock),
             timer: timer::Alarm::default(),
         }
     }
@@ -140,47 +194,48 @@ impl Groups {
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let state = self.slots()?[shard].state.lock();
-        let loaded = state.as_ref().ok_or(ErrorCode::NOT_COORDINATOR)?;
+        let loaded = state.loaded().ok_or(ErrorCode::NOT_COORDINATOR)?;
         Ok(look(&loaded.shard))
     }
 
-    /// Looks at every shard, loading those that are not loaded. Nothing to see while the topic does not exist.
+    /// Looks at every shard, loading those that are not loaded: one outcome for each. Nothing to see while the topic
+    /// does not exist.
     pub(crate) async fn read_all<T>(
         &self,
         broker: &Arc<Broker>,
         mut look: impl FnMut(&Shard) -> T,
-    ) -> Result<Vec<T>, ErrorCode> {
+    ) -> Vec<Result<T, ErrorCode>> {
         let mut seen = Vec::new();
-        if broker.metadata.image().topic(OFFSETS_TOPIC).is_none() {
-            return Ok(seen);
+        for (index, slot) in self.all_slots(broker).iter().enumerate() {
+            let loaded = self.load(broker, index).await;
+            seen.push(loaded.and_then(|()| {
+                let state = slot.state.lock();
+                Ok(look(&state.loaded().ok_or(ErrorCode::NOT_COORDINATOR)?.shard))
+            }));
         }
-        self.load_all(broker).await?;
-        for slot in self.slots()? {
-            let state = slot.state.lock();
-            seen.extend(state.as_ref().map(|loaded| look(&loaded.shard)));
-        }
-        Ok(seen)
+        seen
     }
 
     /// Looks at the shards that are loaded, for metrics.
     pub(crate) fn peek_loaded(&self, mut look: impl FnMut(&Shard)) {
         for slot in self.slots.get().into_iter().flatten() {
-            if let Some(loaded) = &*slot.state.lock() {
+            if let Some(loaded) = slot.state.lock().loaded() {
                 look(&loaded.shard);
             }
         }
     }
 
-    /// Drops the offsets of topics that were deleted.
+    /// Drops the offsets of topics that were deleted. Answers the trouble of the last shard that had any; it drops
+    /// them when it is loaded again.
     pub(crate) async fn topics_deleted(&self, broker: &Arc<Broker>, names: &[&str]) -> Result<(), ErrorCode> {
-        if broker.metadata.image().topic(OFFSETS_TOPIC).is_none() {
-            return Ok(());
+        let mut outcome = Ok(());
+        for index in 0..self.all_slots(broker).len() {
+            let loaded = self.load(broker, index).await;
+            let dropped =
+                loaded.and_then(|()| self.step(broker, index, |shard, _| shard.on_topics_deleted(names)));
+            outcome = dropped.and(outcome);
         }
-        for index in 0..self.open_slots(broker)?.len() {
-            self.load(broker, index).await?;
-            self.step(broker, index, |shard, _| shard.on_topics_deleted(names))?;
-        }
-        Ok(())
+        outcome
     }
 
     fn slots(&self) -> Result<&Vec<Slot>, ErrorCode> {
@@ -197,6 +252,11 @@ impl Groups {
         Ok(self.slots.get_or_init(|| (0..count).map(|_| Slot::default()).collect()))
     }
 
+    /// All slots; none while the topic does not exist.
+    fn all_slots(&self, broker: &Broker) -> &[Slot] {
+        self.open_slots(broker).map_or(&[], Vec::as_slice)
+    }
+
     /// The loaded shard that a group belongs to.
     async fn loaded(&self, broker: &Arc<Broker>, group_id: &str) -> Result<usize, ErrorCode> {
         let index = shard_of(group_id, self.open_slots(broker)?.len());
@@ -205,36 +265,34 @@ impl Groups {
     }
 
     async fn load(&self, broker: &Arc<Broker>, index: usize) -> Result<(), ErrorCode> {
+        let clock = &*broker.env.clock;
         let slot = &self.slots()?[index];
-        if slot.state.lock().is_some() {
+        if slot.state.lock().is_loaded(clock)? {
             return Ok(());
         }
         let _loading = slot.loading.lock().await;
-        if slot.state.lock().is_some() {
+        if slot.state.lock().is_loaded(clock)? {
             return Ok(());
         }
         let (for_load, config) = (Arc::clone(broker), self.config.clone());
         let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config))
             .await
-            .map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)??;
+            .unwrap_or(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
         // Under one lock, so that no request meets a shard whose sessions have not begun.
         let mut state = slot.state.lock();
-        *state = Some(loaded);
+        *state = SlotState::Loaded(loaded.inspect_err(|_| state.fail(clock))?);
         self.step_on(broker, index, &mut state, Shard::on_loaded)?;
         // A crash may have come between a topic's deletion and that of its offsets.
         let image = broker.metadata.image();
         self.step_on(broker, index, &mut state, |shard, _| load::forget_missing_topics(shard, &image))
     }
 
-    /// Loads every shard, so that offsets expire and lag is shown whether or not anybody asks for a group.
-    pub(crate) async fn load_all(&self, broker: &Arc<Broker>) -> Result<(), ErrorCode> {
-        if broker.metadata.image().topic(OFFSETS_TOPIC).is_none() {
-            return Ok(());
+    /// Loads every shard, so that offsets expire and lag is shown whether or not anybody asks for a group. What
+    /// cannot be loaded has been logged, and is tried again when somebody asks for it.
+    pub(crate) async fn load_all(&self, broker: &Arc<Broker>) {
+        for index in 0..self.all_slots(broker).len() {
+            let _ = self.load(broker, index).await;
         }
-        for index in 0..self.open_slots(broker)?.len() {
-            self.load(broker, index).await?;
-        }
-        Ok(())
     }
 
     /// One step of a shard: state changes, records go to the log, replies go out, and the timer learns of the next
@@ -253,15 +311,14 @@ impl Groups {
         &self,
         broker: &Broker,
         index: usize,
-        state: &mut Option<Loaded>,
+        state: &mut SlotState,
         run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
     ) -> Result<(), ErrorCode> {
-        let now = broker.env.clock.wall();
-        let loaded = state.as_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
-        let step = run(&mut loaded.shard, now);
-        if let Err(error) = batches::append(broker, &loaded.partition, &step.records, now) {
+        let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
+        let step = run(&mut loaded.shard, self.clock.now());
+        if let Err(error) = batches::append(broker, &loaded.partition, &step.records) {
             tracing::error!(shard = index, %error, "group records cannot be appended; the shard is loaded again");
-            *state = None;
+            state.fail(&*broker.env.clock);
             self.waiting.lock().retain(|_, waiting| waiting.shard != index);
             return Err(crate::error::group_append_error(&error));
         }
@@ -318,3 +375,6 @@ fn group_config(config: &BrokerConfig) -> GroupConfig {
 pub(crate) fn topics(image: &Arc<Image>) -> ImageTopics {
     ImageTopics::new(Arc::clone(image))
 }
+
+#[cfg(test)]
+mod tests;

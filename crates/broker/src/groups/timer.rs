@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::broker::Broker;
 use crate::shutdown::{StopSignal, stopped};
 
-/// The longest sleep: wall time may jump, and a deadline must not be missed by more than this.
+/// The longest sleep: the system may have slept, and a deadline must not be missed by more than this.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The nearest deadline that the timer knows.
@@ -36,7 +36,7 @@ impl Alarm {
 
     async fn rings(&self, broker: &Broker) {
         loop {
-            let wait_ms = self.at_ms.load(Ordering::Acquire).saturating_sub(broker.env.clock.wall().0);
+            let wait_ms = self.at_ms.load(Ordering::Acquire).saturating_sub(broker.groups.clock.now().0);
             let Ok(wait_ms @ 1..) = u64::try_from(wait_ms) else { return };
             let sleep = tokio::time::sleep(Duration::from_millis(wait_ms).min(SLEEP_MAX));
             tokio::select! {
@@ -51,8 +51,7 @@ impl Alarm {
 pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
     tokio::select! {
         () = stopped(&mut stop) => return,
-        // What cannot be loaded has been logged, and is tried again when somebody asks for it.
-        _ = broker.groups.load_all(&broker) => {}
+        () = broker.groups.load_all(&broker) => {}
     }
     loop {
         tokio::select! {
@@ -61,9 +60,9 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
         }
         // Steps that follow set it again; one that runs meanwhile is seen by the loop below or sets it itself.
         broker.groups.timer.at_ms.store(i64::MAX, Ordering::Release);
-        let now = broker.env.clock.wall();
+        let now = broker.groups.clock.now();
         for (index, slot) in broker.groups.slots.get().into_iter().flatten().enumerate() {
-            let deadline = slot.state.lock().as_ref().and_then(|loaded| loaded.shard.next_deadline());
+            let deadline = slot.state.lock().loaded().and_then(|loaded| loaded.shard.next_deadline());
             match deadline {
                 Some(deadline) if deadline <= now => {
                     // A failed append is logged where it happens, and the shard is loaded at the next request.

@@ -1,4 +1,6 @@
 //! `ListGroups` (key 16), versions 0 to 5: all groups, filtered by state (KIP-518) and type (KIP-848).
+//!
+//! Where some groups cannot be loaded, the answer has the error and the groups that can.
 
 use std::sync::Arc;
 
@@ -13,13 +15,15 @@ pub(crate) async fn handle(
     request: ListGroupsRequest<'_>,
     _version: i16,
 ) -> ListGroupsResponse<'static> {
-    let listed = broker.groups.read_all(broker, |shard| shard.list_groups(&request)).await;
-    match listed {
-        Ok(shards) => {
-            let mut groups: Vec<_> = shards.into_iter().flatten().collect();
-            groups.retain(|group| context.authorize(Operation::Describe, Resource::Group(&group.group_id)));
-            ListGroupsResponse { groups, ..Default::default() }
+    let shards = broker.groups.read_all(broker, |shard| shard.list_groups(&request)).await;
+    let mut response = ListGroupsResponse::default();
+    for shard in shards {
+        match shard {
+            Ok(groups) => response.groups.extend(groups),
+            Err(code) => response.error_code = code.0,
         }
-        Err(code) => ListGroupsResponse { error_code: code.0, ..Default::default() },
     }
+    let allowed = |group: &str| context.authorize(Operation::Describe, Resource::Group(group));
+    response.groups.retain(|group| allowed(&group.group_id));
+    response
 }

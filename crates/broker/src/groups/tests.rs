@@ -1,0 +1,157 @@
+//! The shell's promises when the disk fails: nobody is told of what is not in the log.
+
+use std::net::SocketAddr;
+
+use std::time::Duration;
+
+use riverrun_env::sim::SimEnv;
+use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
+use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use riverrun_protocol::{JoinGroupRequest, OffsetCommitRequest};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::*;
+use crate::context::{ConnectionInfo, Principal};
+use crate::handlers;
+use crate::start::open_broker;
+
+/// Long enough for everything that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server without sockets, and what keeps its timer going. Its time passes about as fast as ours.
+async fn start(sim: &SimEnv) -> (Arc<Broker>, watch::Sender<bool>) {
+    let config = BrokerConfig::from_pairs([
+        ("data.dir", "/data"),
+        ("offsets.topic.num.partitions", "1"),
+        ("group.initial.rebalance.delay.ms", "0"),
+    ]);
+    let broker = open_broker(sim.env(), config.expect("valid")).expect("opens");
+    broker.offsets_topic().await.expect("made");
+    let (stop, stopping) = watch::channel(false);
+    tokio::spawn(run_timer(Arc::clone(&broker), stopping));
+    let clock = Arc::clone(&sim.clock);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            clock.advance(Duration::from_millis(1));
+        }
+    });
+    (broker, stop)
+}
+
+async fn create_topic(broker: &Arc<Broker>) {
+    let refused = broker.create_missing_topics(vec!["t".to_owned()]).await.expect("durable");
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+fn context() -> RequestContext {
+    let connection = ConnectionInfo {
+        id: 1,
+        peer: SocketAddr::from(([127, 0, 0, 1], 1)),
+        listener: Arc::from("PLAINTEXT"),
+        principal: Principal::anonymous(),
+    };
+    RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") }
+}
+
+async fn commit(broker: &Arc<Broker>, committed_offset: i64) -> ErrorCode {
+    let partition = OffsetCommitRequestPartition { committed_offset, ..Default::default() };
+    let topics = vec![OffsetCommitRequestTopic {
+        name: "t".into(),
+        partitions: vec![partition],
+        ..Default::default()
+    }];
+    let request = OffsetCommitRequest { group_id: "simple".into(), topics, ..Default::default() };
+    let response = handlers::offset_commit::handle(broker, &context(), request, 9).await;
+    ErrorCode(response.topics[0].partitions[0].error_code)
+}
+
+async fn join(broker: &Arc<Broker>) -> ErrorCode {
+    let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: b"m"[..].into() };
+    let request = JoinGroupRequest {
+        group_id: "g".into(),
+        session_timeout_ms: 30_000,
+        rebalance_timeout_ms: 30_000,
+        protocol_type: "consumer".into(),
+        protocols: vec![protocol],
+        ..Default::default()
+    };
+    ErrorCode(handlers::join_group::handle(broker, &context(), request, 3).await.error_code)
+}
+
+async fn committed(broker: &Arc<Broker>) -> Vec<i64> {
+    let offsets = broker.groups.read_all(broker, |shard| {
+        shard.committed_offsets().map(|(.., committed)| committed.offset.0).collect::<Vec<_>>()
+    });
+    offsets.await.into_iter().flat_map(|shard| shard.expect("loads")).collect()
+}
+
+/// Waits until a request waits for its reply.
+async fn until_one_waits(broker: &Arc<Broker>) {
+    let waits = async {
+        while broker.groups.waiting.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, waits).await.expect("it waits");
+}
+
+#[tokio::test]
+async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_log() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE));
+    // A second member waits for the first to come back.
+    let other = Arc::clone(&broker);
+    let waiting = tokio::spawn(async move { join(&other).await });
+    until_one_waits(&broker).await;
+    sim.fs.set_space(Some(0));
+    assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
+    let answered = timeout(PATIENCE, waiting).await.expect("answered").expect("ends");
+    assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
+    assert!(broker.groups.waiting.lock().is_empty());
+    // Nobody reads the log again and again while it is in trouble.
+    assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    sim.fs.set_space(None);
+    sim.clock.advance(RETRY_AFTER);
+    assert_eq!(committed(&broker).await, [7], "what was acked, and nothing else");
+    assert_eq!(commit(&broker, 10).await, ErrorCode::NONE);
+    assert_eq!(committed(&broker).await, [10]);
+}
+
+#[tokio::test]
+async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    let id = broker.metadata.image().topic("t").expect("made").id;
+    // The topic is deleted, and the server killed before the groups have heard of it.
+    let deleted = broker.change_metadata(move |draft| draft.delete_topic(id).map(|_| ())).await;
+    deleted.expect("durable").expect("deleted");
+    drop(broker);
+    sim.fs.kill();
+    let (broker, _stop) = start(&sim).await;
+    assert_eq!(committed(&broker).await, Vec::<i64>::new());
+    // They are out of the log, too: a topic that is made again under the name does not inherit them.
+    drop(broker);
+    sim.fs.kill();
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(committed(&broker).await, Vec::<i64>::new());
+}
+
+#[tokio::test]
+async fn a_request_that_its_client_gives_up_leaves_nothing_behind() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE));
+    for _ in 0..10 {
+        let given_up = timeout(Duration::from_millis(5), join(&broker)).await;
+        assert!(given_up.is_err(), "it waits for the first member");
+    }
+    assert!(broker.groups.waiting.lock().is_empty());
+}
