@@ -1,6 +1,7 @@
-//! What is read from live partitions and groups at each scrape.
+//! What is read of partitions and groups at each scrape.
 //!
-//! Only partitions in use are shown: one that nobody touches costs nothing, here either.
+//! All partitions that have data are shown, in use or not. A scrape opens none of them: of one that is not in use it
+//! tells what the log store remembers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,11 +12,11 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
-use riverrun_types::{Offset, TopicId};
+use riverrun_log::KnownPartition;
+use riverrun_types::{DurabilityLevel, Offset, PartitionId, TopicId};
 
 use crate::broker::Broker;
 use crate::metadata::Image;
-use crate::partitions::Partition;
 
 /// Reads the server that it belongs to; shows nothing once that is gone.
 pub(super) struct PartitionCollector {
@@ -37,42 +38,23 @@ impl fmt::Debug for PartitionCollector {
 /// A gauge's values by their labels.
 type Series = Vec<(Vec<(&'static str, String)>, i64)>;
 
+/// A partition as it is shown.
+struct Shown {
+    topic: Arc<str>,
+    id: PartitionId,
+    size_bytes: u64,
+    log_start: Offset,
+    high_watermark: Offset,
+    level: DurabilityLevel,
+}
+
 impl Collector for PartitionCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(broker) = self.broker.upgrade() else { return Ok(()) };
         let image = broker.metadata.image();
-        let named: Vec<_> = broker
-            .partitions
-            .all()
-            .into_iter()
-            .filter_map(|partition| {
-                Some((Arc::clone(&image.topic_by_id(partition.id.topic)?.name), partition))
-            })
-            .collect();
-        let series = |value: fn(&Partition) -> i64| -> Series {
-            named.iter().map(|(topic, partition)| (labels(topic, partition), value(partition))).collect()
-        };
-        let sizes = series(|partition| i64::try_from(partition.log.size_bytes()).unwrap_or(i64::MAX));
-        put(&mut encoder, "log_size", "Bytes of a partition's segments", Some(&Unit::Bytes), &sizes)?;
-        let ends = series(|partition| partition.high_watermark().0);
-        put(
-            &mut encoder,
-            "high_watermark",
-            "End offset of what readers of a partition may see",
-            None,
-            &ends,
-        )?;
-        let starts = series(|partition| partition.log.known_range().0.0);
-        put(&mut encoder, "log_start_offset", "First offset of a partition that can be read", None, &starts)?;
-        let levels = series(|partition| i64::from(partition.level().number()));
-        put(
-            &mut encoder,
-            "durability_level",
-            "What acked records of a partition survive, from 1 (replicated and synced) to 4 (in the page cache)",
-            None,
-            &levels,
-        )?;
-        let lag = group_lag(&broker, &image);
+        let shown = shown(&broker, &image);
+        put_partitions(&mut encoder, &shown)?;
+        let lag = group_lag(&broker, &image, &shown);
         put(&mut encoder, "group_lag", "Records that a group has not committed yet", None, &lag)?;
         let held = |bytes: usize| vec![(Vec::new(), i64::try_from(bytes).unwrap_or(i64::MAX))];
         let requests = held(broker.budgets.requests.used_bytes());
@@ -82,8 +64,46 @@ impl Collector for PartitionCollector {
     }
 }
 
-fn labels(topic: &str, partition: &Partition) -> Vec<(&'static str, String)> {
-    vec![("topic", topic.to_owned()), ("partition", partition.id.index.to_string())]
+/// The partitions that have data, or had some, in the order of their log dirs and ids.
+fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
+    let mut levels: HashMap<TopicId, DurabilityLevel> = HashMap::new();
+    let mut show = |known: KnownPartition| {
+        let topic = image.topic_by_id(known.id.topic)?;
+        let level =
+            *levels.entry(topic.id).or_insert_with(|| broker.config.topic_options(&topic.configs).durability);
+        let live = broker.partitions.get(known.id);
+        Some(Shown {
+            topic: Arc::clone(&topic.name),
+            id: known.id,
+            size_bytes: known.size_bytes,
+            log_start: known.log_start,
+            high_watermark: live.as_ref().map_or(known.log_end, |live| live.high_watermark()),
+            level: live.map_or(level, |live| live.level()),
+        })
+    };
+    let dirs = 0..broker.logs.dir_count();
+    let known = dirs.flat_map(|dir| broker.logs.known(dir));
+    known.filter(|known| known.log_end > Offset::ZERO).filter_map(&mut show).collect()
+}
+
+fn put_partitions(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Result {
+    let series = |value: fn(&Shown) -> i64| -> Series {
+        shown.iter().map(|partition| (labels(partition), value(partition))).collect()
+    };
+    let sizes = series(|partition| i64::try_from(partition.size_bytes).unwrap_or(i64::MAX));
+    put(encoder, "log_size", "Bytes of a partition's segments", Some(&Unit::Bytes), &sizes)?;
+    let ends = series(|partition| partition.high_watermark.0);
+    put(encoder, "high_watermark", "End offset of what readers of a partition may see", None, &ends)?;
+    let starts = series(|partition| partition.log_start.0);
+    put(encoder, "log_start_offset", "First offset of a partition that can be read", None, &starts)?;
+    let levels = series(|partition| i64::from(partition.level.number()));
+    let help =
+        "What acked records of a partition survive, from 1 (replicated and synced) to 4 (in the page cache)";
+    put(encoder, "durability_level", help, None, &levels)
+}
+
+fn labels(partition: &Shown) -> Vec<(&'static str, String)> {
+    vec![("topic", partition.topic.to_string()), ("partition", partition.id.index.to_string())]
 }
 
 fn put(
@@ -100,28 +120,26 @@ fn put(
     Ok(())
 }
 
-/// Group, topic and the offset that was committed.
-type Commit = (String, String, Offset);
+/// Group, partition and the offset that was committed.
+type Commit = (String, PartitionId, Offset);
 
-/// High watermark less committed offset, for the groups whose shards are loaded.
-fn group_lag(broker: &Broker, image: &Image) -> Series {
-    let mut committed: HashMap<(TopicId, i32), Vec<Commit>> = HashMap::new();
+/// High watermark less committed offset, for the groups whose shards are loaded. A partition that is not shown has
+/// nothing to lag behind.
+fn group_lag(broker: &Broker, image: &Image, shown: &[Shown]) -> Series {
+    let mut commits: Vec<Commit> = Vec::new();
     broker.groups.peek_loaded(|shard| {
         for (group, topic, index, offset) in shard.committed_offsets() {
-            let Some(found) = image.topic(topic) else { continue };
-            let entry = (group.to_owned(), topic.to_owned(), offset.offset);
-            committed.entry((found.id, index)).or_default().push(entry);
+            let Some(topic) = image.topic(topic) else { continue };
+            commits.push((group.to_owned(), PartitionId { topic: topic.id, index }, offset.offset));
         }
     });
-    let mut series = Series::new();
-    for ((id, index), entries) in committed {
-        let Some(end) = image.topic_by_id(id).and_then(|topic| broker.end_offset(topic, index)) else {
-            continue;
-        };
-        for (group, topic, offset) in entries {
-            let labels = vec![("group", group), ("topic", topic), ("partition", index.to_string())];
-            series.push((labels, (end.0 - offset.0).max(0)));
-        }
-    }
-    series
+    let by_id: HashMap<PartitionId, &Shown> =
+        shown.iter().map(|partition| (partition.id, partition)).collect();
+    let lag = |(group, id, committed): Commit| {
+        let partition = by_id.get(&id)?;
+        let mut all = vec![("group", group)];
+        all.extend(labels(partition));
+        Some((all, partition.high_watermark.0.saturating_sub(committed.0).max(0)))
+    };
+    commits.into_iter().filter_map(lag).collect()
 }
