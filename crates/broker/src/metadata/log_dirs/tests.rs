@@ -111,7 +111,8 @@ fn an_emptied_log_dir_is_refused_until_its_owner_accepts_the_loss() {
 #[test]
 fn the_directories_of_the_log_are_recognised() {
     let env = SimEnv::new(1).env();
-    let logs = riverrun_log::LogStore::open(&env, &["/a".into()], riverrun_log::StoreOptions::default()).expect("opens");
+    let logs = riverrun_log::LogStore::open(&env, &["/a".into()], riverrun_log::StoreOptions::default())
+        .expect("opens");
     assert!(!holds_topic_directories(&env, "/a".as_ref()).expect("readable"));
     let id = riverrun_types::PartitionId { topic: random_id(&*env.random), index: 0 };
     let log = logs.partition(id, 0, Arc::default(), riverrun_types::LeaderEpoch(1)).expect("a handle");
