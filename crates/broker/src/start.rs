@@ -52,6 +52,13 @@ pub enum StartError {
     Died,
 }
 
+/// Half of the descriptors that the process may have are for logs: connections and listeners need the others.
+fn log_store_options() -> riverrun_log::StoreOptions {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // `None`: there is no limit.
+    riverrun_log::StoreOptions::for_descriptors(limit.current.unwrap_or(u64::MAX))
+}
+
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     let metadata = Store::open(
@@ -66,7 +73,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     let image = metadata.image();
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
-    let logs = Arc::new(LogStore::open(&env, &dirs)?);
+    let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options())?);
     let config = Arc::new(config);
     let network = &config.network;
     let budgets = Budgets {
