@@ -16,8 +16,9 @@ options! {
     advertised_listeners: Vec<Listener> = "advertised.listeners", List("listeners NAME://host:port, separated by commas"), None;
     /// Bytes of one request at most. A longer one ends its connection before anything is allocated.
     socket_request_max_bytes: usize = "socket.request.max.bytes", Int(1024, i32::MAX), Some("104857600");
-    /// Bytes of a socket's send buffer; -1 leaves it to the system.
-    socket_send_buffer_bytes: i32 = "socket.send.buffer.bytes", Int(-1, i32::MAX), Some("102400");
+    /// Bytes of a socket's send buffer; -1 leaves it to the system, which lets it grow with the connection's need.
+    /// Kafka's default is 102400, which wakes the server about ten times for each megabyte that a consumer reads.
+    socket_send_buffer_bytes: i32 = "socket.send.buffer.bytes", Int(-1, i32::MAX), Some("-1");
     /// Bytes of a socket's receive buffer; -1 leaves it to the system.
     socket_receive_buffer_bytes: i32 = "socket.receive.buffer.bytes", Int(-1, i32::MAX), Some("102400");
     /// Connections that wait to be accepted at most.
