@@ -28,6 +28,7 @@ use crate::net::listener::{ConnectionCounts, Listener, ListenerLimits, bind};
 use crate::router::Router;
 use crate::shutdown::{StopSignal, stopped};
 use crate::start::{StartError, open_broker};
+use crate::topics;
 use crate::upkeep;
 
 /// Time that tasks get to end at a stop before they are cut off.
@@ -256,6 +257,8 @@ fn listen(broker: &Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartE
     let bootstrap =
         advertised.first().map(|first| format!("{}:{}", first.host, first.port)).unwrap_or_default();
     broker.advertised.get_or_init(|| advertised);
+    // Before the first request: what a request deletes it removes itself.
+    tasks.spawn(topics::resume_removals(broker, stopping));
     for listener in listeners {
         tasks.spawn(listener.run(stopping.clone()));
     }

@@ -80,7 +80,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
         requests: MemoryBudget::new(network.queued_max_request_bytes),
         responses: MemoryBudget::new(network.queued_max_response_bytes),
     };
-    let broker = Arc::new_cyclic(|broker| {
+    Ok(Arc::new_cyclic(|broker| {
         let mut metrics = Metrics::new();
         metrics.register_collectors(broker);
         Broker {
@@ -97,8 +97,5 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             logs,
             config: Arc::clone(&config),
         }
-    });
-    // A crash may have come between a topic's deletion and that of its files.
-    broker.discard_deleted_topics();
-    Ok(broker)
+    }))
 }

@@ -11,6 +11,7 @@ use riverrun_types::{PartitionId, TopicId};
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
+use crate::shutdown::StopSignal;
 
 impl Broker {
     /// Makes a change to the metadata; it is durable and visible when this returns.
@@ -67,12 +68,13 @@ impl Broker {
         made.await?.map_err(|error| MetadataError::OffsetsTopic(error.to_string()))
     }
 
-    /// Takes deleted topics out of use and removes their files: those of a request just now, and at a start those
-    /// whose removal was cut short. Blocks for the disk. What cannot be removed is tried again at the next start.
-    pub(crate) fn discard_deleted_topics(&self) {
+    /// Takes deleted topics out of use and removes their files. Blocks for the disk. What cannot be removed is tried
+    /// again after the next start.
+    pub(crate) fn discard_topics(&self, deleted: &[TopicId]) {
         let image = self.metadata.image();
-        let gone = image.doomed().iter().filter(|(id, dirs)| self.discard_partitions(**id, dirs));
-        let gone: Vec<TopicId> = gone.map(|(id, _)| *id).collect();
+        let is_gone =
+            |id: &&TopicId| image.doomed().get(*id).is_some_and(|dirs| self.discard_partitions(**id, dirs));
+        let gone: Vec<TopicId> = deleted.iter().filter(is_gone).copied().collect();
         if let Err(error) = self.metadata.change(|draft| draft.forget_topics(&gone)) {
             tracing::warn!(%error, "that files of deleted topics are gone cannot be written down");
         }
@@ -109,6 +111,28 @@ impl Broker {
     }
 }
 
+/// Goes on with removals that the end of the process has cut short. Which ones is settled by the call; the disk's time
+/// is spent when the future runs, on the blocking pool, so that a start does not wait for it. Ends between two topics
+/// when `stop` turns true.
+pub(crate) fn resume_removals(
+    broker: &Arc<Broker>,
+    stop: &StopSignal,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (broker, stop) = (Arc::clone(broker), stop.clone());
+    let doomed: Vec<TopicId> = broker.metadata.image().doomed().keys().copied().collect();
+    async move {
+        for id in doomed {
+            if *stop.borrow() {
+                return;
+            }
+            let broker = Arc::clone(&broker);
+            if let Err(error) = tokio::task::spawn_blocking(move || broker.discard_topics(&[id])).await {
+                tracing::error!(topic = %id, %error, "removing a deleted topic failed");
+            }
+        }
+    }
+}
+
 /// A topic that is made because someone needs it: the server's own with the options that it needs, any other with the
 /// defaults.
 fn default_topic(config: &BrokerConfig, name: &str) -> NewTopic {
@@ -134,8 +158,40 @@ pub(crate) fn required_configs(config: &BrokerConfig, name: &str) -> TopicOverri
 
 #[cfg(test)]
 mod tests {
+    use riverrun_env::FileSystem as _;
+    use riverrun_env::sim::SimEnv;
+    use tokio::sync::watch;
+
     use super::*;
     use crate::config::check_topic_configs;
+    use crate::start::open_broker;
+
+    fn start(sim: &SimEnv) -> Arc<Broker> {
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        open_broker(sim.env(), config).expect("starts")
+    }
+
+    #[test]
+    fn a_removal_that_was_cut_short_goes_on_after_the_start_and_stops_with_the_server() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let new = default_topic(&broker.config, "doomed");
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let path = broker.partition(&topic, 0).expect("there").log.path();
+        sim.fs.create_dir_all(&path).expect("made");
+        broker.metadata.change(|draft| draft.delete_topic(topic.id).is_ok()).expect("deleted");
+        drop(broker);
+
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let broker = start(&sim);
+        let (stop, stopping) = watch::channel(true);
+        runtime.block_on(resume_removals(&broker, &stopping));
+        assert!(sim.fs.exists(&path).expect("known"), "neither the start nor a stopping server removes it");
+        stop.send_replace(false);
+        runtime.block_on(resume_removals(&broker, &stopping));
+        assert!(!sim.fs.exists(&path).expect("known"));
+        assert!(broker.metadata.image().doomed().is_empty());
+    }
 
     #[test]
     fn the_offsets_topic_is_compacted_and_its_configs_are_valid() {

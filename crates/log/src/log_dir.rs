@@ -330,6 +330,8 @@ impl LogDir {
 
     /// Removes a partition. Its directory is renamed first, so that it is gone at once under its name.
     pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
+        // A dir that was let go of may be another server's by now.
+        self.check_open()?;
         if let Some(log) = self.partitions.lock().remove(&id) {
             log.mark_deleted();
         }
@@ -400,6 +402,7 @@ impl Memory {
         let mut checkpoint = captured.clone();
         if let Some(known) = self.checkpoint.partitions.get(&id) {
             checkpoint.log_start = checkpoint.log_start.max(known.log_start);
+            checkpoint.log_end = checkpoint.log_end.max(checkpoint.log_start);
         }
         self.checkpoint.partitions.insert(id, checkpoint);
     }
@@ -415,6 +418,8 @@ impl Memory {
             epochs: EpochCache::new(),
         });
         known.log_start = known.log_start.max(log_start);
+        // A log never ends below its start, also where its end was lost with the power.
+        known.log_end = known.log_end.max(known.log_start);
     }
 }
 

@@ -47,7 +47,8 @@ pub(crate) async fn handle(
         .collect();
     let deleted = broker.blocking(move |broker| {
         let outcomes = broker.metadata.change(|draft| delete(draft, found))?;
-        broker.discard_deleted_topics();
+        let deleted: Vec<TopicId> = outcomes.iter().flatten().map(|topic| topic.id).collect();
+        broker.discard_topics(&deleted);
         Ok(outcomes)
     });
     let outcomes = deleted.await.unwrap_or_else(|failed| {
