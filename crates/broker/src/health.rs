@@ -13,7 +13,7 @@ use riverrun_types::PartitionId;
 use crate::broker::Broker;
 use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
-use crate::metadata::Topic;
+use crate::metadata::{OFFSETS_TOPIC, Topic};
 
 /// Partitions that are remembered at most: whoever looks needs one of them, and roughly how many there are.
 const FAILURES_MAX: usize = 1_000;
@@ -63,7 +63,8 @@ impl Broker {
         code
     }
 
-    /// What keeps the server from its work, if anything does. Waits for a change to the metadata that is under way.
+    /// What keeps the server from its work, if anything does. Waits for changes to metadata and groups that
+    /// are under way.
     pub(crate) fn trouble(&self) -> Option<String> {
         let metadata = || self.metadata.failure().map(|reason| format!("metadata cannot change: {reason}"));
         let dirs = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_failure(dir));
@@ -72,7 +73,12 @@ impl Broker {
             .or_else(|| dirs().map(|error| error.to_string()))
             .or_else(|| open().map(|error| error.to_string()))
             .or_else(|| self.open_failures.describe())
+            .or_else(|| self.groups.failed_shard().map(groups_failed))
     }
+}
+
+fn groups_failed(shard: usize) -> String {
+    format!("the groups of partition {shard} of {OFFSETS_TOPIC} cannot be loaded or changed")
 }
 
 #[cfg(test)]

@@ -225,6 +225,12 @@ impl Groups {
         }
     }
 
+    /// A shard that could not be loaded or not append, and has not been since.
+    pub(crate) fn failed_shard(&self) -> Option<usize> {
+        let slots = self.slots.get()?;
+        slots.iter().position(|slot| matches!(*slot.state.lock(), SlotState::Failed { .. }))
+    }
+
     /// Drops the offsets of topics that were deleted. Answers the trouble of the last shard that had any; it drops
     /// them when it is loaded again.
     pub(crate) async fn topics_deleted(&self, broker: &Arc<Broker>, names: &[&str]) -> Result<(), ErrorCode> {

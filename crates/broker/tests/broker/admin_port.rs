@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 /// Status line and body of a GET.
-fn get(address: SocketAddr, path: &str) -> (String, String) {
+pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("the port is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("sent");

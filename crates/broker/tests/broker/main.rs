@@ -12,5 +12,7 @@ mod framing;
 mod groups;
 mod lifecycle;
 mod names;
+mod repeats;
 mod topic_admin;
+mod trouble;
 mod versions;
