@@ -10,6 +10,7 @@ use super::session::{TopicRef, Wanted};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Image;
 use crate::net::response::Part;
 use crate::partitions::{Partition, Waiter};
@@ -116,7 +117,9 @@ fn read_one(partition: &Partition, wanted: &Wanted, bytes_left: usize, first: bo
         Err(error) => {
             let code = error::read_error(&error);
             if error::is_our_trouble(code) {
-                tracing::error!(partition = %partition.id, %error, "read failed");
+                STORAGE_TROUBLE.warn(|suppressed| {
+                    tracing::error!(partition = %partition.id, suppressed, %error, "read failed");
+                });
             }
             // A client that is out of range learns the range with the error.
             let log_start =

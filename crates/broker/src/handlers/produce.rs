@@ -21,6 +21,7 @@ use riverrun_types::{Acks, TopicId};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
+use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::{Image, is_internal};
 use crate::net::response::Outcome;
 use crate::partitions::Partition;
@@ -188,7 +189,9 @@ fn append(
         Err(error) => {
             let code = error::append_error(&error);
             if error::is_our_trouble(code) {
-                tracing::error!(topic, partition = target.index, %error, "append failed");
+                STORAGE_TROUBLE.warn(|suppressed| {
+                    tracing::error!(topic, partition = target.index, suppressed, %error, "append failed");
+                });
             }
             let mut response = refused(target.index, code, Some(error.to_string()));
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {

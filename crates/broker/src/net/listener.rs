@@ -101,7 +101,9 @@ impl<D: Dispatch + 'static> Listener<D> {
                 accepted = self.socket.accept() => match accepted {
                     Ok((stream, peer)) => self.admit(stream, peer, &mut connections),
                     Err(error) => {
-                        tracing::warn!(listener = %self.name, %error, "cannot accept a connection");
+                        log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
+                            tracing::warn!(listener = %self.name, suppressed, %error, "cannot accept a connection");
+                        });
                         tokio::time::sleep(ACCEPT_RETRY).await;
                     }
                 },
