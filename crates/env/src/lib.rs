@@ -31,7 +31,7 @@ pub use fs::{
     is_shortage, read_whole,
 };
 pub use random::Random;
-pub use real::{RealClock, RealFileSystem, RealRandom};
+pub use real::{RealClock, RealFileSystem, RealRandom, raise_descriptor_limit};
 
 /// Everything a part of the server may ask of the world outside.
 #[derive(Clone)]

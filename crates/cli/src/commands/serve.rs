@@ -29,6 +29,10 @@ A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms
 the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
 Ctrl-C or SIGTERM stop the server cleanly; a second one stops it at once.";
 
+/// With fewer descriptors than this a server of many partitions and connections opens and closes files all the time,
+/// and lets connections wait.
+const DESCRIPTORS_ENOUGH: u64 = 65_536;
+
 /// Flags of `serve`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -67,11 +71,26 @@ struct Ready {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let output = args.output;
     let config = load(args)?;
+    // Before the server starts, which takes its measure from the limit.
+    raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::io("cannot start", &error))?;
     runtime.block_on(serve(config, output))
+}
+
+/// Takes all descriptors that the system lets this process have, and says if they are few.
+fn raise_descriptors() {
+    match riverrun_env::raise_descriptor_limit() {
+        Ok(Some(limit)) if limit < DESCRIPTORS_ENOUGH => tracing::warn!(
+            limit,
+            enough = DESCRIPTORS_ENOUGH,
+            "the limit of open descriptors is low; raise the hard limit (ulimit -Hn, systemd's LimitNOFILE)"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the limit of open descriptors stays as it is"),
+    }
 }
 
 async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
-//! The real half: the operating system's files, clocks and randomness.
+//! The real half: the operating system's files, clocks and randomness, and its limits for the process.
 
+mod descriptors;
 mod file;
 mod file_system;
 
@@ -9,6 +10,7 @@ use riverrun_types::TimestampMs;
 
 use crate::{Clock, Random};
 
+pub use descriptors::raise_descriptor_limit;
 pub use file_system::RealFileSystem;
 
 /// The operating system's clocks.
