@@ -61,16 +61,18 @@ impl Cleanable {
 /// Measures what there is to clean.
 pub fn assess(input: CompactionInput<'_>, config: &LogConfig) -> Cleanable {
     let first_dirty = first_dirty(&input);
-    let first_uncleanable = first_uncleanable(&input, first_dirty, config.min_compaction_lag_ms);
+    let untouchable = first_untouchable(&input, first_dirty, config.min_compaction_lag_ms);
     let bytes = |goes: &dyn Fn(&SegmentFacts) -> bool| -> u64 {
         input.segments.iter().filter(|segment| goes(segment)).map(|segment| segment.size_bytes).sum()
     };
     Cleanable {
         first_dirty,
-        first_uncleanable,
+        first_uncleanable: untouchable.max(first_dirty),
         clean_bytes: bytes(&|segment| segment.end_offset <= first_dirty),
+        // Nothing where the dirty part begins beyond the first untouchable segment, as after a deletion of records
+        // up to beyond the last checkpoint: what lies between may not be touched either.
         cleanable_bytes: bytes(&|segment| {
-            segment.end_offset > first_dirty && segment.base_offset < first_uncleanable
+            segment.end_offset > first_dirty && segment.base_offset < untouchable
         }),
         is_overdue: is_overdue(&input, first_dirty, config.max_compaction_lag_ms),
     }
@@ -90,8 +92,8 @@ fn first_dirty(input: &CompactionInput<'_>) -> Offset {
     }
 }
 
-/// Base offset of the first segment at or after `first_dirty` that may not be touched, or the end of the last one.
-fn first_uncleanable(input: &CompactionInput<'_>, first_dirty: Offset, min_lag_ms: u64) -> Offset {
+/// Base offset of the first segment that may not be touched, or the end of the last one.
+fn first_untouchable(input: &CompactionInput<'_>, first_dirty: Offset, min_lag_ms: u64) -> Offset {
     let min_lag_ms = i64::try_from(min_lag_ms).unwrap_or(i64::MAX);
     let youngest_cleanable = input.now.0.saturating_sub(min_lag_ms);
     let untouchable = |segment: &&SegmentFacts| {
@@ -100,8 +102,7 @@ fn first_uncleanable(input: &CompactionInput<'_>, first_dirty: Offset, min_lag_m
         segment.is_active || segment.end_offset > input.high_watermark || (is_dirty && is_young)
     };
     let log_end = input.segments.last().map_or(first_dirty, |segment| segment.end_offset);
-    let bound = input.segments.iter().find(untouchable).map_or(log_end, |segment| segment.base_offset);
-    bound.max(first_dirty)
+    input.segments.iter().find(untouchable).map_or(log_end, |segment| segment.base_offset)
 }
 
 /// Whether the oldest dirty segment that is not active has waited longer than allowed.

@@ -52,6 +52,8 @@ fn bytes_below_the_dirty_point_are_clean_and_the_active_segment_counts_nowhere()
         // The high watermark stops it at the segment that it lies in.
         ((Some(10), 0, 35), (10, 30, 100, 500)),
         ((Some(20), 0, 5), (20, 20, 300, 0)),
+        // A log start beyond what may be touched: what lies between may not be touched either.
+        ((None, 25, 15), (25, 25, 300, 0)),
         // A point that lies outside the log is not believed.
         ((Some(3), 20, 50), (20, 40, 300, 700)),
         ((Some(99), 0, 50), (0, 40, 0, 1000)),
