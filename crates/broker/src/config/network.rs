@@ -22,7 +22,7 @@ options! {
     /// Bytes of a socket's receive buffer; -1 leaves it to the system.
     socket_receive_buffer_bytes: i32 = "socket.receive.buffer.bytes", Int(-1, i32::MAX), Some("102400");
     /// Connections that wait to be accepted at most.
-    socket_listen_backlog_size: u32 = "socket.listen.backlog.size", Int(1, i32::MAX), Some("50");
+    socket_listen_backlog_size: u32 = "socket.listen.backlog.size", Int(1, i32::MAX), Some("1024");
     /// Milliseconds from the first byte of a request to its last at most. A client that sends slower is disconnected.
     socket_frame_timeout_ms: u64 = "socket.frame.timeout.ms", Int(1, i32::MAX), Some("60000");
     /// Open connections at most; further ones are closed at once.
