@@ -115,7 +115,7 @@ fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
     }
 }
 
-/// A log that has not grown is looked at again after this time at the latest: its delete horizons may have passed.
+/// A log in which nothing has changed is looked at again after this time at the latest.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// A log that is due, and how filthy it is.
@@ -145,7 +145,7 @@ fn is_compacted(broker: &Broker, kept: &Kept) -> bool {
 fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> {
     let (now, monotonic) = (broker.env.clock.wall(), broker.env.clock.monotonic());
     let period = look_again(broker, kept);
-    if state.busy.contains(&kept.known.id) || !state.looks.is_due(&kept.known, monotonic, period) {
+    if state.busy.contains(&kept.known.id) || !state.looks.is_due(kept, monotonic, period) {
         return None;
     }
     let partition = kept.open(broker)?;
@@ -153,7 +153,7 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
     partition.log.roll_if_due(now).ok()?;
     let cleanable = partition.log.cleanable(now, partition.high_watermark()).ok()?;
     if !cleanable.is_due(&partition.log.config()) {
-        state.looks.note(&kept.known, monotonic);
+        state.looks.note(kept, &partition.log, monotonic);
         return None;
     }
     Some(((Arc::clone(&kept.topic.name), partition), cleanable))

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_log::KnownPartition;
+use riverrun_log::{KnownPartition, PartitionLog};
 use riverrun_types::{Offset, PartitionId};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::broker::Broker;
+use crate::config::TopicOverrides;
 use crate::metadata::Topic;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
@@ -108,25 +109,45 @@ fn remove_orphan(broker: &Broker, id: PartitionId, dir: usize) {
     }
 }
 
+/// What a partition looked like when a job looked at it.
+#[derive(Debug)]
+struct Seen {
+    range: (Offset, Offset),
+    size_bytes: u64,
+    configs: Arc<TopicOverrides>,
+    at: Duration,
+}
+
 /// Which partitions a job has looked at, so that it does not keep idle ones open by looking at them again and again.
 ///
-/// Invariants: an entry for each partition that was looked at and still had records at the last look over all.
+/// Invariants: an entry for each partition that was looked at when a checkpoint covered all of it (before that,
+/// neither retention nor compaction can do all they will) and that still had records at the last look over all.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
-    seen: HashMap<PartitionId, (Offset, Duration)>,
+    seen: HashMap<PartitionId, Seen>,
 }
 
 impl Looks {
-    /// Whether to look at a partition: it has grown since the last look, or that is `period` ago.
-    pub(crate) fn is_due(&self, known: &KnownPartition, now: Duration, period: Duration) -> bool {
-        self.seen
-            .get(&known.id)
-            .is_none_or(|(end, at)| *end != known.log_end || now.saturating_sub(*at) >= period)
+    /// Whether to look at a partition: something about it has changed since the last look, or that is `period` ago.
+    pub(crate) fn is_due(&self, kept: &Kept, now: Duration, period: Duration) -> bool {
+        let known = &kept.known;
+        self.seen.get(&known.id).is_none_or(|seen| {
+            seen.range != (known.log_start, known.log_end)
+                || seen.size_bytes != known.size_bytes
+                || !Arc::ptr_eq(&seen.configs, &kept.topic.configs)
+                || now.saturating_sub(seen.at) >= period
+        })
     }
 
-    /// Notes a look.
-    pub(crate) fn note(&mut self, known: &KnownPartition, now: Duration) {
-        self.seen.insert(known.id, (known.log_end, now));
+    /// Notes that a look found nothing more to do, if a checkpoint covers the log up to its end.
+    pub(crate) fn note(&mut self, kept: &Kept, log: &PartitionLog, now: Duration) {
+        let Ok(marks) = log.watermarks() else { return };
+        if marks.synced < marks.appended {
+            return;
+        }
+        let configs = Arc::clone(&kept.topic.configs);
+        let seen = Seen { range: log.known_range(), size_bytes: log.size_bytes(), configs, at: now };
+        self.seen.insert(kept.known.id, seen);
     }
 
     /// Forgets partitions that are gone.
@@ -151,15 +172,20 @@ fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
         let options = broker.config.topic_options(&kept.topic.configs);
         let retention_ms = u64::try_from(options.retention_ms).unwrap_or(u64::MAX);
         let period = Duration::from_millis(retention_ms.min(options.segment_ms) / LOOKS_PER_RETENTION);
-        if !looks.is_due(&kept.known, monotonic, period) {
+        if !looks.is_due(&kept, monotonic, period) {
             continue;
         }
-        looks.note(&kept.known, monotonic);
         let Some(partition) = kept.open(broker) else { continue };
         let log = &partition.log;
         let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, partition.high_watermark()));
-        if let Err(error) = applied {
-            tracing::error!(topic = %kept.topic.name, partition = partition.id.index, %error, "retention failed");
+        match applied {
+            // Once more after segments went: what is left may be due as well, and then the next look finds nothing.
+            Ok(0) => looks.note(&kept, log, monotonic),
+            Ok(_) => {}
+            Err(error) => {
+                let topic = &kept.topic.name;
+                tracing::error!(%topic, partition = partition.id.index, %error, "retention failed");
+            }
         }
     }
 }

@@ -15,4 +15,5 @@ mod names;
 mod repeats;
 mod topic_admin;
 mod trouble;
+mod upkeep;
 mod versions;

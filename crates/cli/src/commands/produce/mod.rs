@@ -122,10 +122,14 @@ impl ShapeArgs {
     }
 }
 
+/// Bytes of one request at most, and so of one record: what a server takes by default (`socket.request.max.bytes`),
+/// less room for what stands around the records.
+const REQUEST_BYTES_MAX: usize = 100 * 1024 * 1024 - 64 * 1024;
+
 /// How records are sent.
 #[derive(Args, Debug)]
 struct SendingArgs {
-    /// Who must have a record before it counts: 0, 1 or all
+    /// Who must have a record before it counts: all, or with --no-idempotence 0 or 1
     #[arg(long, value_name = "WHO", default_value = "all")]
     acks: AcksArg,
     /// Do without the sequence numbers that keep retries from repeating or reordering records
@@ -176,6 +180,8 @@ impl SendingArgs {
             linger,
             delivery_timeout: linger + client.timeout(),
             batch_bytes: self.batch_bytes as usize,
+            // How large a record may be is the topic's to say, with max.message.bytes.
+            request_bytes_max: REQUEST_BYTES_MAX,
             ..defaults
         })
     }
