@@ -17,6 +17,17 @@ fn lines_come_out_as_they_went_in() {
 }
 
 #[test]
+fn how_large_a_record_may_be_is_the_topics_to_say() {
+    let server = Server::start();
+    server.run(&["topic", "create", "large", "--config", "max.message.bytes=5000000"]).ended(0);
+    let record = vec![b'x'; 3_000_000];
+    server.feed(&["produce", "large"], &record).ended(0);
+    assert_eq!(server.run(&["consume", "large"]).ended(0).stdout.len(), record.len() + 1);
+    let refused = server.feed(&["produce", "others"], &record).ended(2);
+    assert!(refused.stderr.contains("max.message.bytes"), "{}", refused.stderr);
+}
+
+#[test]
 fn keys_headers_and_deletions_are_kept() {
     let server = Server::start();
     let flags = ["produce", "users", "--key-separator", "=>", "--null-value", "", "--header", "source=test"];

@@ -122,10 +122,6 @@ impl ShapeArgs {
     }
 }
 
-/// Bytes of one request at most, and so of one record: what a server takes by default (`socket.request.max.bytes`),
-/// less room for what stands around the records.
-const REQUEST_BYTES_MAX: usize = 100 * 1024 * 1024 - 64 * 1024;
-
 /// How records are sent.
 #[derive(Args, Debug)]
 struct SendingArgs {
@@ -181,7 +177,7 @@ impl SendingArgs {
             delivery_timeout: linger + client.timeout(),
             batch_bytes: self.batch_bytes as usize,
             // How large a record may be is the topic's to say, with max.message.bytes.
-            request_bytes_max: REQUEST_BYTES_MAX,
+            request_bytes_max: defaults.buffer_bytes,
             ..defaults
         })
     }
