@@ -1,8 +1,9 @@
 //! `riverrun produce` and `riverrun consume`: what goes in comes out, in every shape and from every place.
 
 use std::io::Read as _;
+use std::time::Instant;
 
-use crate::common::{Server, finish, run, signal, wait};
+use crate::common::{Server, WAIT, finish, run, signal, wait};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -132,5 +133,9 @@ fn less_acks_without_idempotence_are_possible() {
         let flags = ["produce", "lax", "--acks", acks, "--no-idempotence", "--linger-ms", "0"];
         server.feed(&flags, b"x\n").ended(0);
     }
-    assert_eq!(server.run(&["consume", "lax"]).ended(0).text(), "x\nx\n");
+    // With acks=0 nobody says when the record has arrived.
+    let deadline = Instant::now() + WAIT;
+    while server.run(&["consume", "lax"]).ended(0).text() != "x\nx\n" {
+        assert!(Instant::now() < deadline, "the record without an ack never came");
+    }
 }
