@@ -175,11 +175,6 @@ impl LogDir {
         self.memory.lock().checkpoint.partitions.get(&id).cloned()
     }
 
-    /// The partitions that the checkpoint knows.
-    pub(crate) fn known_partitions(&self) -> Vec<PartitionId> {
-        self.memory.lock().checkpoint.partitions.keys().copied().collect()
-    }
-
     /// What memory says of every partition that the checkpoint knows or that has a handle.
     pub(crate) fn known(&self) -> Vec<KnownPartition> {
         let mut known: BTreeMap<PartitionId, KnownPartition> = {

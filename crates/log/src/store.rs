@@ -140,11 +140,6 @@ impl LogStore {
         self.dirs[dir_index].delete(id)
     }
 
-    /// Partitions that log dir `dir_index` remembers from checkpoints, for finding those that no topic has any more.
-    pub fn known_partitions(&self, dir_index: usize) -> Vec<PartitionId> {
-        self.dirs[dir_index].known_partitions()
-    }
-
     /// All partitions of a log dir that a checkpoint remembers or that have a handle, in the order of their ids. From
     /// memory only: opens nothing, makes no handle, and does not wait for a partition that is being recovered.
     pub fn known(&self, dir_index: usize) -> Vec<KnownPartition> {

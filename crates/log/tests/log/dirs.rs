@@ -105,7 +105,7 @@ fn a_deleted_partition_is_gone_at_once_and_its_handle_says_so() {
     assert_eq!(machine.store().find(ID).unwrap(), None);
     machine.store().delete(ID, 0).unwrap();
     machine.restart();
-    assert_eq!(machine.store().known_partitions(0), []);
+    assert_eq!(machine.store().known(0), []);
     assert_eq!(machine.log().log_end_offset().unwrap(), Offset(0));
 }
 
