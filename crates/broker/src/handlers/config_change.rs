@@ -1,10 +1,10 @@
-//! Changing configuration, shared by the two requests that do: whose configs, whether they can change, and carrying
-//! the changes of all topics of a request out together.
+//! Changing configuration, shared by the two requests that do: whose configs, whether they can change, carrying the
+//! changes of all topics of a request out together, and what the response says of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use riverrun_protocol::ErrorCode;
+use riverrun_protocol::{ErrorCode, Str};
 use riverrun_types::TopicId;
 
 use super::config_resource::{ConfigResource, Refusal, find};
@@ -30,10 +30,28 @@ pub(crate) enum Wish {
     Nothing,
 }
 
-/// The resources that a request names more than once.
-pub(crate) fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(i8, &'n str)> {
-    let mut seen = BTreeSet::new();
-    resources.filter(|resource| !seen.insert(*resource)).collect()
+/// One resource of a request, and what it comes to by itself.
+pub(crate) struct Ask<'r> {
+    pub resource_type: i8,
+    pub resource_name: &'r str,
+    pub wish: Result<Wish, Refusal>,
+}
+
+/// What a response says of one resource.
+pub(crate) struct Answer {
+    pub error_code: i16,
+    pub error_message: Option<Str<'static>>,
+    pub resource_type: i8,
+    pub resource_name: Str<'static>,
+}
+
+impl Answer {
+    fn new(resource_type: i8, resource_name: &str, outcome: Result<(), Refusal>) -> Answer {
+        let (code, error_message) =
+            outcome.map_or_else(|(code, text)| (code, Some(text.into())), |()| (ErrorCode::NONE, None));
+        let resource_name = resource_name.to_owned().into();
+        Answer { error_code: code.0, error_message, resource_type, resource_name }
+    }
 }
 
 /// Finds the resource and asks for leave.
@@ -72,8 +90,29 @@ pub(crate) fn nothing_changes_here<'n>(names: impl Iterator<Item = &'n str>) -> 
     Err((ErrorCode::INVALID_REQUEST, message))
 }
 
-/// Carries out what can be; the changes of all topics become durable together.
-pub(crate) async fn carry_out(
+/// Carries out what can be, and answers each ask in turn. A resource asked for more than once is refused each time.
+pub(crate) async fn change_all(broker: &Arc<Broker>, asks: Vec<Ask<'_>>, only_validate: bool) -> Vec<Answer> {
+    let twice = named_twice(asks.iter().map(|ask| (ask.resource_type, ask.resource_name)));
+    let (resources, wishes): (Vec<_>, Vec<_>) =
+        asks.into_iter().map(|ask| ((ask.resource_type, ask.resource_name), ask.wish)).unzip();
+    let once = |(resource, wish)| {
+        let repeated = || (ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned());
+        if twice.contains(resource) { Err(repeated()) } else { wish }
+    };
+    let wishes = resources.iter().zip(wishes).map(once).collect();
+    let outcomes = carry_out(broker, wishes, only_validate).await;
+    let answered = resources.into_iter().zip(outcomes);
+    answered.map(|((resource_type, name), outcome)| Answer::new(resource_type, name, outcome)).collect()
+}
+
+/// The resources that are named more than once.
+fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(i8, &'n str)> {
+    let mut seen = BTreeSet::new();
+    resources.filter(|resource| !seen.insert(*resource)).collect()
+}
+
+/// The changes of all topics become durable together.
+async fn carry_out(
     broker: &Arc<Broker>,
     wishes: Vec<Result<Wish, Refusal>>,
     only_validate: bool,

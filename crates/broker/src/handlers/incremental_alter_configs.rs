@@ -10,7 +10,7 @@ use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource,
 use riverrun_protocol::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
 
-use super::config_change::{Subject, Wish, carry_out, named_twice, nothing_changes_here, subject};
+use super::config_change::{Ask, Subject, Wish, change_all, nothing_changes_here, subject};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigChange, alter_topic_configs, shown};
@@ -24,25 +24,17 @@ pub(crate) async fn handle(
     _version: i16,
 ) -> IncrementalAlterConfigsResponse<'static> {
     let image = broker.metadata.image();
-    let twice = named_twice(
-        request.resources.iter().map(|resource| (resource.resource_type, &*resource.resource_name)),
-    );
-    let wishes = request.resources.iter().map(|resource| {
-        if twice.contains(&(resource.resource_type, &*resource.resource_name)) {
-            return Err((ErrorCode::INVALID_REQUEST, "Each resource must appear at most once.".to_owned()));
-        }
-        wish(&broker.config, &image, context, resource)
+    let asks = request.resources.iter().map(|resource| Ask {
+        resource_type: resource.resource_type,
+        resource_name: &resource.resource_name,
+        wish: wish(&broker.config, &image, context, resource),
     });
-    let outcomes = carry_out(broker, wishes.collect(), request.validate_only).await;
-    let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
-        let (code, message) =
-            outcome.map_or_else(|(code, text)| (code, Some(text.into())), |()| (ErrorCode::NONE, None));
-        AlterConfigsResourceResponse {
-            error_code: code.0,
-            error_message: message,
-            resource_type: resource.resource_type,
-            resource_name: resource.resource_name.to_string().into(),
-        }
+    let answers = change_all(broker, asks.collect(), request.validate_only).await;
+    let responses = answers.into_iter().map(|answer| AlterConfigsResourceResponse {
+        error_code: answer.error_code,
+        error_message: answer.error_message,
+        resource_type: answer.resource_type,
+        resource_name: answer.resource_name,
     });
     IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
 }
