@@ -56,5 +56,5 @@ mod verify;
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
 pub use partition_log::{AppendOptions, Appended, Chunk, CompactOptions, PartitionLog, ReadSlice};
-pub use store::{KnownPartition, LogStore, PartitionSize, StoreOptions};
+pub use store::{KnownPartition, LogStore, StoreOptions};
 pub use verify::{Finding, VerifyReport, verify_partition};

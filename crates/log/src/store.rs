@@ -43,15 +43,6 @@ impl Default for StoreOptions {
     }
 }
 
-/// The size of one partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartitionSize {
-    /// The partition.
-    pub id: PartitionId,
-    /// Bytes of its segments.
-    pub size_bytes: u64,
-}
-
 /// What is known of a partition without touching its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownPartition {
@@ -156,12 +147,6 @@ impl LogStore {
     /// returns how many partitions were closed. Handles stay valid.
     pub fn close_idle(&self, older_than: Duration) -> usize {
         self.dirs.iter().map(|dir| dir.close_idle(older_than)).sum()
-    }
-
-    /// Sizes of all partitions of a log dir that have a handle. Opens none of them.
-    pub fn partition_sizes(&self, dir_index: usize) -> Vec<PartitionSize> {
-        let handles = self.dirs[dir_index].handles();
-        handles.iter().map(|log| PartitionSize { id: log.id(), size_bytes: log.size_bytes() }).collect()
     }
 
     /// Checkpoints everything, closes all files and lets go of the log dirs: the next start finds nothing to

@@ -266,8 +266,8 @@ fn several_dirs_hold_partitions_of_their_own() {
     let mut batch = crate::machine::batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
     log.append(&mut batch, machine.append_options()).unwrap();
     assert_eq!((store.find(ID).unwrap(), store.find(other).unwrap()), (Some(0), Some(1)));
-    let sizes = store.partition_sizes(1);
-    assert_eq!((sizes.len(), sizes[0].id, sizes[0].size_bytes), (1, other, batch.len() as u64));
+    let known = store.known(1);
+    assert_eq!((known.len(), known[0].id, known[0].size_bytes), (1, other, batch.len() as u64));
 }
 
 #[test]
@@ -283,7 +283,6 @@ fn what_is_known_of_partitions_comes_from_memory_and_opens_none() {
     machine.restart();
     let closed = KnownPartition { is_open: false, ..open };
     assert_eq!(machine.store().known(0), [closed], "without any handle");
-    assert_eq!(machine.store().partition_sizes(0), [], "and none was made");
     let other = PartitionId { index: 1, ..ID };
     machine.partition(other);
     let empty =
