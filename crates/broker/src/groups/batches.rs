@@ -11,9 +11,13 @@ use crate::partitions::Partition;
 
 /// A batch is closed when it has this many bytes: well below `max.message.bytes`.
 const BATCH_BYTES: usize = 512 * 1024;
+/// An append takes this many bytes, unless one batch has more: what the smallest `segment.bytes` has room for.
+const APPEND_BYTES: usize = 1024 * 1024;
 
-/// Appends the records in their order, in one append, so that a step is in the log as a whole or not at all. Batches
-/// are stamped with the wall clock, as all that a log ages by.
+/// Appends the records in their order. A step of an ordinary size is one append, and in the log as a whole or not at
+/// all. A larger one, such as a million offsets that go with their topic, is several, because none may be larger than
+/// a segment; if one fails, what is in the log is a prefix of the step, as after a crash. Batches are stamped with the
+/// wall clock, as all that a log ages by.
 pub(super) fn append(
     broker: &Broker,
     partition: &Partition,
@@ -23,8 +27,10 @@ pub(super) fn append(
         return Ok(());
     }
     let now = broker.env.clock.wall();
-    let mut bytes = encode(records, codec(broker), now)?;
-    partition.append(&mut bytes, AppendOptions { origin: AppendOrigin::Coordinator, now }).map(|_| ())
+    for mut bytes in encode(records, codec(broker), now)? {
+        partition.append(&mut bytes, AppendOptions { origin: AppendOrigin::Coordinator, now })?;
+    }
+    Ok(())
 }
 
 fn codec(broker: &Broker) -> Compression {
@@ -37,22 +43,32 @@ fn codec(broker: &Broker) -> Compression {
     }
 }
 
+/// The batches of each append.
 fn encode(
     records: &[OffsetsRecord],
     compression: Compression,
     now: TimestampMs,
-) -> Result<Vec<u8>, BatchError> {
+) -> Result<Vec<Vec<u8>>, BatchError> {
     let options = BatchOptions { compression, ..BatchOptions::default() };
-    let mut bytes = Vec::new();
+    let mut appends = vec![Vec::new()];
     let mut builder = BatchBuilder::new(options);
     for record in records {
         if !builder.is_empty() && builder.size_bytes() + record.key.len() >= BATCH_BYTES {
-            bytes.extend(std::mem::replace(&mut builder, BatchBuilder::new(options)).build()?);
+            let full = std::mem::replace(&mut builder, BatchBuilder::new(options));
+            add(&mut appends, &full.build()?);
         }
         builder.append(now, Some(&record.key), record.value.as_deref(), &[])?;
     }
-    bytes.extend(builder.build()?);
-    Ok(bytes)
+    add(&mut appends, &builder.build()?);
+    Ok(appends)
+}
+
+/// Puts a batch into the last append, or begins another one.
+fn add(appends: &mut Vec<Vec<u8>>, batch: &[u8]) {
+    match appends.last_mut() {
+        Some(last) if last.is_empty() || last.len() + batch.len() <= APPEND_BYTES => last.extend(batch),
+        _ => appends.push(batch.to_vec()),
+    }
 }
 
 #[cfg(test)]
@@ -61,22 +77,33 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_large_step_becomes_several_batches_in_order() {
-        let record =
-            |index: u32| OffsetsRecord { key: index.to_be_bytes().to_vec(), value: Some(vec![0; 100_000]) };
-        let records: Vec<_> = (0..20).map(record).collect();
-        let bytes = encode(&records, Compression::None, TimestampMs(5)).unwrap();
-        let mut keys = Vec::new();
-        let mut batches = 0;
-        for batch in Batches::new(&bytes) {
+    fn record(index: u32, value_bytes: usize) -> OffsetsRecord {
+        OffsetsRecord { key: index.to_be_bytes().to_vec(), value: Some(vec![0; value_bytes]) }
+    }
+
+    /// The keys of the records in an append, batch by batch.
+    fn keys(append: &[u8]) -> Vec<Vec<Vec<u8>>> {
+        let keys = |batch: Result<riverrun_records::UnverifiedBatch<'_>, _>| {
             let batch = batch.unwrap().verify().unwrap();
-            batches += 1;
-            for record in &batch.records().unwrap() {
-                keys.push(record.unwrap().key.map(<[u8]>::to_vec));
-            }
-        }
-        assert!(batches > 2);
-        assert_eq!(keys, records.iter().map(|record| Some(record.key.clone())).collect::<Vec<_>>());
+            let records = batch.records().unwrap();
+            records.into_iter().map(|record| record.unwrap().key.unwrap().to_vec()).collect()
+        };
+        Batches::new(append).map(keys).collect()
+    }
+
+    #[test]
+    fn a_step_of_several_batches_is_one_append_while_every_segment_has_room_for_it() {
+        let records: Vec<_> = (0..9).map(|index| record(index, 100_000)).collect();
+        let appends = encode(&records, Compression::None, TimestampMs(5)).unwrap();
+        assert_eq!((appends.len(), keys(&appends[0]).len()), (1, 2));
+    }
+
+    #[test]
+    fn a_large_step_becomes_several_appends_in_order_that_fit_into_any_segment() {
+        let records: Vec<_> = (0..100).map(|index| record(index, 100_000)).collect();
+        let appends = encode(&records, Compression::None, TimestampMs(5)).unwrap();
+        assert!(appends.len() >= 10 && appends.iter().all(|append| append.len() <= APPEND_BYTES));
+        let keys: Vec<_> = appends.iter().flat_map(|append| keys(append)).flatten().collect();
+        assert_eq!(keys, records.iter().map(|record| record.key.clone()).collect::<Vec<_>>());
     }
 }
