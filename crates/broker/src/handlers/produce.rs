@@ -3,8 +3,9 @@
 //!
 //! Appends each partition's batch and answers with its offset. Exactly one batch of format 2 for each partition.
 //! acks=0 gets no response. Topics are named up to version 12 and identified from 13 on (KIP-516). A duplicate of
-//! one of the producer's last five batches answers with the first one's offset. Leaves out: transactional batches,
-//! which are refused with `INVALID_TXN_STATE`, because no producer can have begun a transaction here.
+//! one of the producer's last five batches answers with the first one's offset. zstd is refused before version 7, in
+//! which clients say that they know it (KIP-110). Leaves out: transactional batches, which are refused with
+//! `INVALID_TXN_STATE`, because no producer can have begun a transaction here.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use riverrun_protocol::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
 };
 use riverrun_protocol::{ErrorCode, ProduceRequest, ProduceResponse, Records};
+use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::{Acks, TopicId};
 
 use crate::broker::{Broker, TopicKey};
@@ -29,6 +31,8 @@ use crate::router::{Call, decode, respond};
 
 /// First version that identifies topics instead of naming them.
 const TOPIC_IDS_SINCE: i16 = 13;
+/// First version that may carry zstd (KIP-110).
+const ZSTD_SINCE: i16 = 7;
 /// First version that says who leads (KIP-951).
 const LEADER_SINCE: i16 = 10;
 
@@ -184,7 +188,11 @@ fn append(
         Ok(partition) => partition,
         Err(code) => return refused(target.index, code, None),
     };
-    match partition.append(&mut frame[target.records], options) {
+    let batch = &mut frame[target.records];
+    if version < ZSTD_SINCE && is_zstd(batch) {
+        return refused(target.index, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, None);
+    }
+    match partition.append(batch, options) {
         Ok(appended) => accepted(target.index, &appended),
         Err(error) => {
             let code = error::append_error(&error);
@@ -201,6 +209,12 @@ fn append(
             response
         }
     }
+}
+
+/// Whether the bytes begin with a batch that says it is compressed with zstd. Anything that is no batch is not, and
+/// is refused where it is checked.
+fn is_zstd(batch: &[u8]) -> bool {
+    BatchHeader::parse(batch).and_then(|header| header.try_compression()) == Ok(Compression::Zstd)
 }
 
 fn accepted(index: i32, appended: &Appended) -> PartitionProduceResponse<'static> {

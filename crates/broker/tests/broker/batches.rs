@@ -166,6 +166,24 @@ const CODECS: [Compression; 4] =
     [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
 
 #[test]
+fn zstd_is_taken_from_version_7_on() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    for codec in CODECS {
+        let batch = batch_with(BatchOptions { compression: codec, ..Default::default() }, &["x"]);
+        for version in 3..=8 {
+            let response = client.call(&produce_request("t", 0, &batch, -1), version);
+            let answer = &response.responses[0].partition_responses[0];
+            let is_refused = codec == Compression::Zstd && version < 7;
+            let expected = if is_refused { ErrorCode::UNSUPPORTED_COMPRESSION_TYPE } else { ErrorCode::NONE };
+            assert_eq!(ErrorCode(answer.error_code), expected, "{codec} in version {version}");
+        }
+    }
+    assert_eq!(read_all(&mut client, "t", 0, 0).len(), 3 * 6 + 2);
+}
+
+#[test]
 fn cut_and_garbled_streams_are_corrupt_in_every_codec() {
     let server = server();
     let mut client = Client::new(&server);
