@@ -310,6 +310,47 @@ fn topic_configs_change_and_survive_a_restart() {
 }
 
 #[test]
+fn a_resource_named_twice_is_refused_both_times_and_others_are_not() {
+    let (_server, mut wire) = server();
+    for name in ["a", "b"] {
+        create_one(&mut wire, name, 1);
+    }
+    let names = ["a", "b", "a"];
+    let expected = ["a", "b", "a"].map(|name| {
+        let code = if name == "a" { ErrorCode::INVALID_REQUEST } else { ErrorCode::NONE };
+        (name.to_owned(), code)
+    });
+    let single = |name: &'static str| {
+        let config =
+            AlterableConfig { name: "segment.ms".into(), value: Some("5000".into()), ..Default::default() };
+        AlterConfigsResource { resource_type: TOPIC, resource_name: name.into(), configs: vec![config] }
+    };
+    let request =
+        IncrementalAlterConfigsRequest { resources: names.map(single).into(), validate_only: false };
+    let answers = wire.look(&request, 1, |response| {
+        let answers = response.responses.iter();
+        answers
+            .map(|answer| (answer.resource_name.to_string(), ErrorCode(answer.error_code)))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(answers, expected);
+    let all = |name: &'static str| {
+        let config = ReplacedConfig { name: "segment.ms".into(), value: Some("6000".into()) };
+        ReplacedResource { resource_type: TOPIC, resource_name: name.into(), configs: vec![config] }
+    };
+    let request = AlterConfigsRequest { resources: names.map(all).into(), validate_only: false };
+    let answers = wire.look(&request, 2, |response| {
+        let answers = response.responses.iter();
+        answers
+            .map(|answer| (answer.resource_name.to_string(), ErrorCode(answer.error_code)))
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(answers, expected);
+    assert_eq!(config(&mut wire, "a", "segment.ms").1, 5, "untouched");
+    assert_eq!(config(&mut wire, "b", "segment.ms"), ("6000".into(), 1));
+}
+
+#[test]
 fn configs_given_at_creation_are_checked_and_kept() {
     let (_server, mut wire) = server();
     let with = |name: &'static str, value: &'static str| CreatableTopic {
