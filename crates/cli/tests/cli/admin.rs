@@ -101,7 +101,8 @@ fn configuration_is_read_set_and_refused() {
 fn a_group_goes_on_from_what_it_has_printed() {
     let server = Server::start();
     server.feed(&["produce", "ten"], b"0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n").ended(0);
-    for protocol in ["classic", "consumer"] {
+    let types = [("classic", "Classic"), ("consumer", "Consumer")];
+    for (protocol, kind) in types {
         let group = format!("readers-{protocol}");
         let consume = ["consume", "ten", "--group", &group, "--group-protocol", protocol];
         let first = server.run(&[&consume[..], &["--max", "4"]].concat()).ended(0);
@@ -112,16 +113,22 @@ fn a_group_goes_on_from_what_it_has_printed() {
             (&partition["committed"], &partition["end"], &partition["lag"]),
             (&json!(4), &json!(10), &json!(6))
         );
-        assert_eq!((&described[0]["lag"], &described[0]["type"]), (&json!(6), &json!(protocol)));
+        assert_eq!((&described[0]["lag"], &described[0]["type"]), (&json!(6), &json!(kind)));
         let rest = server.run(&consume).ended(0);
         assert_eq!(rest.text(), "4\n5\n6\n7\n8\n9\n", "{protocol}");
         let text = server.run(&["group", "describe", &group]).ended(0).text();
         assert!(text.contains("lag         0"), "{text}");
     }
     let listed = server.run(&["group", "list", "--json"]).ended(0).json();
-    let names: Vec<_> =
-        listed.as_array().expect("groups").iter().map(|group| group["group"].clone()).collect();
-    assert_eq!(names, ["readers-classic", "readers-consumer"]);
+    let groups = types.map(|(protocol, kind)| {
+        let group = format!("readers-{protocol}");
+        json!({"group": group, "type": kind, "state": "Empty", "protocol": "consumer"})
+    });
+    assert_eq!(listed, json!(groups));
+    let text = server.run(&["group", "list"]).ended(0).text();
+    let lines: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["GROUP", "TYPE", "STATE", "PROTOCOL"]);
+    assert_eq!(lines[1], ["readers-classic", "Classic", "Empty", "consumer"]);
 }
 
 #[test]

@@ -18,20 +18,21 @@ pub(crate) struct ListArgs {
     output: OutputArgs,
 }
 
-/// A group in the list.
+/// A group in the list; fields and columns have the names that Kafka's own tool prints.
 #[derive(Serialize)]
 struct Group {
     #[serde(rename = "group")]
     name: String,
     r#type: Option<String>,
     state: Option<String>,
-    protocol_type: String,
+    /// What it is for: `consumer`, `connect`, or empty.
+    protocol: String,
 }
 
 impl From<GroupListing> for Group {
     fn from(listing: GroupListing) -> Self {
         let GroupListing { group, protocol_type, state, group_type } = listing;
-        Self { name: group, r#type: group_type, state, protocol_type }
+        Self { name: group, r#type: group_type, state, protocol: protocol_type }
     }
 }
 
@@ -47,12 +48,7 @@ fn text(groups: &[Group]) -> String {
     let mut table = Table::new(&columns);
     for group in groups {
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        table.row(&[
-            group.name.clone(),
-            known(&group.r#type),
-            known(&group.state),
-            group.protocol_type.clone(),
-        ]);
+        table.row(&[group.name.clone(), known(&group.r#type), known(&group.state), group.protocol.clone()]);
     }
     table.render(0)
 }
