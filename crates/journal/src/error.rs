@@ -1,0 +1,126 @@
+//! What can go wrong in a journal, by what the caller has to do about it.
+//!
+//! Every error that is about a file names it. A failed write or sync is [`JournalError::Write`] and stays: the
+//! journal answers it to everybody until a restart has read past the page cache.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use riverrun_env::is_shortage;
+use riverrun_types::{ErrorKind, Position};
+use thiserror::Error;
+
+/// Why a journal refused or failed.
+#[derive(Clone, Debug, Error)]
+pub enum JournalError {
+    /// The operating system refused something that leaves what was acked untouched.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// A write or a sync failed: the journal is poisoned, and nothing is acked any more. Nobody knows what the disk
+    /// holds of what was not synced before, and no later sync would tell.
+    #[error(
+        "{}: writing failed, and the journal takes nothing more until a restart has looked at the disk: {source}",
+        path.display()
+    )]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// Bytes that were once synced are not what was written.
+    #[error("{} is corrupt at byte {position}: {what}", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, in bytes from its start.
+        position: u64,
+        /// What is wrong there, and the way out.
+        what: String,
+    },
+    /// A file cannot be read by this program: another kind, a newer version, another journal's.
+    #[error("{}: {what}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        what: String,
+    },
+    /// Another process holds the journal.
+    #[error("{} is in use by another server; stop it or choose another directory", path.display())]
+    Locked {
+        /// The journal's directory.
+        path: PathBuf,
+    },
+    /// The journal was closed.
+    #[error("the journal is closed")]
+    Closed,
+    /// The entry does not fit into a journal file.
+    #[error("an entry of {bytes} bytes is larger than the journal takes, {bytes_max}")]
+    TooLarge {
+        /// Its payload's size.
+        bytes: usize,
+        /// What [`crate::Journal::entry_bytes_max`] says.
+        bytes_max: usize,
+    },
+    /// An option or a name that cannot be used.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl JournalError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_path_buf(), source: Arc::new(source) }
+    }
+
+    pub(crate) fn write(path: &Path, source: io::Error) -> Self {
+        Self::Write { path: path.to_path_buf(), source: Arc::new(source) }
+    }
+
+    pub(crate) fn corrupt(path: &Path, position: u64, what: impl Into<String>) -> Self {
+        Self::Corrupt { path: path.to_path_buf(), position, what: what.into() }
+    }
+
+    pub(crate) fn format(path: &Path, what: impl Into<String>) -> Self {
+        Self::Format { path: path.to_path_buf(), what: what.into() }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into() }
+    }
+
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
+            Self::Closed => ErrorKind::Retry,
+            Self::Locked { .. } | Self::TooLarge { .. } | Self::Invalid { .. } => ErrorKind::FixRequest,
+            Self::Io { .. } | Self::Write { .. } | Self::Corrupt { .. } | Self::Format { .. } => {
+                ErrorKind::GiveUp
+            }
+        }
+    }
+}
+
+/// An entry that was synced once and whose payload is damaged. Its frame is intact, so that the entries around it can
+/// be told apart from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedEntry {
+    /// Whose entry it was.
+    pub stream: crate::StreamId,
+    /// The file that it is in.
+    pub path: PathBuf,
+    /// Its position in the journal.
+    pub position: Position,
+    /// What is wrong.
+    pub what: String,
+}

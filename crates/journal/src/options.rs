@@ -1,0 +1,94 @@
+//! What a journal can be told: its size, when it syncs, and how.
+
+use std::time::Duration;
+
+use crate::JournalError;
+
+/// Smallest size of a journal file.
+pub const FILE_BYTES_MIN: u64 = 1024 * 1024;
+/// Largest size of a journal file: what a frame's length can say, with room to spare.
+pub const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+/// Files that a journal of the default file size is divided into.
+const FILES: u64 = 8;
+/// Alignments that can be asked for: from a sector to 64 KiB.
+const ALIGNMENTS: std::ops::RangeInclusive<usize> = 512..=64 * 1024;
+
+/// How what is written becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMethod {
+    /// `O_DIRECT` and a write that is durable by itself (`RWF_DSYNC`): one system call for each group.
+    DirectDsync,
+    /// A write to the page cache and `fdatasync`.
+    BufferedFdatasync,
+}
+
+/// Options of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// Size of all files together; two files at least.
+    pub bytes: u64,
+    /// Size of one file.
+    pub file_bytes: u64,
+    /// A sync starts when this many bytes have gathered.
+    pub group_bytes: usize,
+    /// A sync starts this long after the first entry of its group was taken, even if more keep coming.
+    pub group_wait: Duration,
+    /// Frames begin and end at multiples of this, so that no block is written twice.
+    pub alignment: usize,
+    /// What was written without a sync is synced within this time.
+    pub sync_interval: Duration,
+    /// How to sync.
+    pub sync_method: SyncMethod,
+}
+
+impl JournalOptions {
+    /// The defaults for a journal of `bytes`.
+    pub fn with_bytes(bytes: u64) -> Self {
+        Self {
+            bytes,
+            file_bytes: (bytes / FILES).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX),
+            group_bytes: 512 * 1024,
+            group_wait: Duration::from_micros(500),
+            alignment: 4096,
+            sync_interval: Duration::from_secs(1),
+            sync_method: SyncMethod::DirectDsync,
+        }
+    }
+
+    /// How many files there may be.
+    pub(crate) fn files_max(&self) -> usize {
+        usize::try_from(self.bytes / self.file_bytes).unwrap_or(usize::MAX).max(2)
+    }
+
+    /// Refuses what cannot work.
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        if !(FILE_BYTES_MIN..=FILE_BYTES_MAX).contains(&self.file_bytes) {
+            return Err(JournalError::invalid(format!(
+                "journal files of {} bytes: {FILE_BYTES_MIN} to {FILE_BYTES_MAX} are possible",
+                self.file_bytes
+            )));
+        }
+        if !self.alignment.is_power_of_two() || !ALIGNMENTS.contains(&self.alignment) {
+            return Err(JournalError::invalid(format!(
+                "a journal alignment of {} bytes: powers of two from {} to {} are possible",
+                self.alignment,
+                ALIGNMENTS.start(),
+                ALIGNMENTS.end()
+            )));
+        }
+        if !self.file_bytes.is_multiple_of(self.alignment as u64) {
+            return Err(JournalError::invalid(format!(
+                "journal files of {} bytes are no multiple of the alignment, {}",
+                self.file_bytes, self.alignment
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Default for JournalOptions {
+    /// 512 MiB.
+    fn default() -> Self {
+        Self::with_bytes(512 * 1024 * 1024)
+    }
+}
