@@ -57,4 +57,4 @@ pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
 pub use partition_log::{AppendOptions, Appended, Chunk, CompactOptions, PartitionLog, ReadSlice};
 pub use store::{KnownPartition, LogStore, StoreOptions};
-pub use verify::{Finding, VerifyReport, verify_partition};
+pub use verify::{Finding, LogDirFiles, VerifyReport, Weight, verify_partition, verify_partition_of};

@@ -11,8 +11,9 @@
 //! ```
 //! All big-endian. A record counts if its generation is not older than the checkpoint's. Once a checkpoint contains
 //! all of them, writing begins again at the front, over blocks that the file has already: a full disk does not keep
-//! retention from making space. Reading stops at the first record that is not intact, which is the torn one of a
-//! move that was never answered.
+//! retention from making space. A record that is not intact is the torn one of a move that was never answered, or
+//! damage, which is told of: a disk writes a sector of 512 bytes whole or not at all, so only a record that lies in
+//! two of them can be torn, and only if it is the last one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +31,11 @@ const MAGIC: &[u8; 8] = b"RRstarts";
 const VERSION: u16 = 1;
 const NAME: &str = "the log starts of a log dir";
 const HEADER_BYTES: usize = 12;
+/// Two bytes of the header that are zero.
+const HEADER_ZERO_AT: usize = HEADER_BYTES - 2;
 const RECORD_BYTES: usize = 40;
+/// What a disk writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
 /// Bytes that are written when the file is made.
 const PREALLOCATED_BYTES: usize = 64 * 1024;
 /// Bytes of the file at most: four hundred thousand moves between two checkpoints.
@@ -62,15 +67,19 @@ impl LogStarts {
             riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(|error| io(error.into()))?;
         }
         let bytes = riverrun_env::read_whole(fs, &path, FILE_BYTES_MAX).map_err(io)?;
-        let records = decode(&bytes).map_err(|source| LogError::Format { path: path.clone(), source })?;
-        let counting = records.iter().filter(|record| record.generation >= generation);
-        let moves = counting.clone().map(|record| (record.partition, record.log_start)).collect();
-        let end =
-            records.iter().rposition(|record| record.generation >= generation).map_or(0, |last| last + 1);
-        let newest = counting.map(|record| record.generation).max().unwrap_or(0);
+        let content = decode(&bytes).map_err(|source| LogError::Format { path: path.clone(), source })?;
+        for Flaw { position, what, .. } in content.flaws(generation) {
+            tracing::error!(
+                path = %path.display(), position, what,
+                "the log starts are not intact: deleted records may show again"
+            );
+        }
+        let moves = content.moves(generation).collect();
+        let last = content.counting(generation).last();
+        let end = last.map_or(0, |(slot, _)| slot + 1);
+        let newest = content.counting(generation).map(|(_, record)| record.generation).max().unwrap_or(0);
         let file = fs.open(&path, OpenMode::ReadWrite).map_err(io)?;
-        let position = (HEADER_BYTES + end * RECORD_BYTES) as u64;
-        Ok((Self { path, file, position, newest }, moves))
+        Ok((Self { path, file, position: slot_position(end), newest }, moves))
     }
 
     /// The file.
@@ -137,13 +146,80 @@ impl Record {
             partition: PartitionId { topic: TopicId(reader.array(NAME)?), index: reader.i32(NAME)? },
             log_start: Offset(reader.i64(NAME)?),
         };
+        let stored = reader.u32(NAME)?;
         let checksum = crc32c::crc32c(&bytes[..RECORD_BYTES - size_of::<u32>()]);
-        if reader.u32(NAME)? == checksum { Ok(record) } else { Err(DecodeError::Checksum(NAME)) }
+        if stored == checksum { Ok(record) } else { Err(DecodeError::Checksum(NAME)) }
     }
 }
 
-/// The intact records at the front of the file.
-fn decode(bytes: &[u8]) -> Result<Vec<Record>, DecodeError> {
+/// Where slot `number` begins.
+fn slot_position(number: usize) -> u64 {
+    (HEADER_BYTES + number * RECORD_BYTES) as u64
+}
+
+/// What the file holds.
+#[derive(Debug)]
+pub(crate) struct Content {
+    len: usize,
+    /// Intact records and their slots, in order.
+    records: Vec<(usize, Record)>,
+    /// Slots that hold something else.
+    broken: Vec<usize>,
+    has_clean_header: bool,
+}
+
+/// Something that is wrong with the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) position: u64,
+    pub(crate) what: &'static str,
+    /// A power cut while a move was written can have left it, and that move was never answered.
+    pub(crate) may_be_torn: bool,
+}
+
+impl Content {
+    /// The records that are not older than `generation`, with their slots, in the order in which they were written.
+    fn counting(&self, generation: u64) -> impl Iterator<Item = (usize, Record)> {
+        self.records.iter().copied().filter(move |(_, record)| record.generation >= generation)
+    }
+
+    /// What those records say.
+    pub(crate) fn moves(&self, generation: u64) -> impl Iterator<Item = (PartitionId, Offset)> {
+        self.counting(generation).map(|(_, record)| (record.partition, record.log_start))
+    }
+
+    /// What is wrong, in the order of the file.
+    pub(crate) fn flaws(&self, generation: u64) -> Vec<Flaw> {
+        let last = self.counting(generation).last().map(|(slot, _)| slot);
+        let mut flaws = Vec::new();
+        if !self.has_clean_header {
+            let what = "bytes of the header that are always zero are not";
+            flaws.push(Flaw { position: HEADER_ZERO_AT as u64, what, may_be_torn: false });
+        }
+        for slot in &self.broken {
+            let may_be_torn = lies_in_two_sectors(*slot) && last.is_none_or(|last| *slot == last + 1);
+            let what = if may_be_torn {
+                "a record that is torn or damaged; a power cut may have left it"
+            } else {
+                "a record is damaged: the log start that it moved may be lost"
+            };
+            flaws.push(Flaw { position: slot_position(*slot), what, may_be_torn });
+        }
+        if self.len < PREALLOCATED_BYTES {
+            let what = "the file is shorter than it was made";
+            flaws.push(Flaw { position: self.len as u64, what, may_be_torn: false });
+        }
+        flaws
+    }
+}
+
+fn lies_in_two_sectors(slot: usize) -> bool {
+    let first = HEADER_BYTES + slot * RECORD_BYTES;
+    first / SECTOR_BYTES != (first + RECORD_BYTES - 1) / SECTOR_BYTES
+}
+
+/// Reads the whole file.
+pub(crate) fn decode(bytes: &[u8]) -> Result<Content, DecodeError> {
     let mut reader = FieldReader::new(bytes);
     if reader.array::<8>(NAME)? != *MAGIC {
         return Err(DecodeError::WrongMagic(NAME));
@@ -152,8 +228,21 @@ fn decode(bytes: &[u8]) -> Result<Vec<Record>, DecodeError> {
     if found > VERSION {
         return Err(DecodeError::NewerVersion { name: NAME, found, supported: VERSION });
     }
-    let records = bytes.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
-    Ok(records.map_while(|record| Record::decode(record).ok()).collect())
+    if found == 0 {
+        return Err(DecodeError::Invalid(NAME));
+    }
+    let has_clean_header = reader.u16(NAME)? == 0;
+    let mut content = Content { len: bytes.len(), records: Vec::new(), broken: Vec::new(), has_clean_header };
+    for (slot, chunk) in bytes[HEADER_BYTES..].chunks(RECORD_BYTES).enumerate() {
+        if chunk.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        match Record::decode(chunk) {
+            Ok(record) => content.records.push((slot, record)),
+            Err(_) => content.broken.push(slot),
+        }
+    }
+    Ok(content)
 }
 
 #[cfg(test)]
@@ -214,5 +303,61 @@ mod tests {
         sim.fs.set_space(Some(0));
         starts.put(1, partition(0), Offset(5)).unwrap();
         assert_eq!(open(&sim, 1).1.len(), 1);
+    }
+
+    /// A file with thirteen moves of generation 5, of which the last one lies in two sectors.
+    fn file_of_moves() -> Vec<u8> {
+        let sim = SimEnv::new(1);
+        let (mut starts, _) = open(&sim, 1);
+        for number in 0..13 {
+            starts.put(5, partition(number), Offset(10 + i64::from(number))).unwrap();
+        }
+        riverrun_env::read_whole(&*sim.fs, starts.path(), 1 << 20).unwrap()
+    }
+
+    #[test]
+    fn every_flipped_byte_is_found_and_hides_at_most_its_own_record() {
+        let bytes = file_of_moves();
+        let whole: Vec<_> = decode(&bytes).unwrap().moves(5).collect();
+        assert_eq!(whole.len(), 13);
+        // The rest is zeros like the last of these, and its absence is one more flaw.
+        for position in 0..1024 {
+            let mut flipped = bytes[..1024].to_vec();
+            flipped[position] ^= 1 << (position % 8);
+            let Ok(content) = decode(&flipped) else {
+                assert!(position < HEADER_ZERO_AT, "byte {position}");
+                continue;
+            };
+            let flaws = content.flaws(5);
+            let slot = position.checked_sub(HEADER_BYTES).map(|at| at / RECORD_BYTES);
+            let expected = slot.map_or(HEADER_ZERO_AT as u64, slot_position);
+            assert_eq!(flaws.len(), 2, "byte {position}");
+            assert_eq!(flaws[0].position, expected, "byte {position}");
+            let kept = whole.iter().enumerate().filter(|(number, _)| Some(*number) != slot);
+            assert!(content.moves(5).eq(kept.map(|(_, kept)| *kept)), "byte {position}");
+        }
+    }
+
+    #[test]
+    fn every_cut_is_found() {
+        let bytes = file_of_moves();
+        for len in (0..1024).chain(bytes.len() - 100..bytes.len()) {
+            let found = decode(&bytes[..len]).map(|content| content.flaws(5));
+            assert!(found.is_err() || found.is_ok_and(|flaws| !flaws.is_empty()), "cut at {len}");
+        }
+        assert_eq!(decode(&bytes).unwrap().flaws(5), []);
+    }
+
+    #[test]
+    fn only_the_last_record_can_be_torn_and_only_between_two_sectors() {
+        let bytes = file_of_moves();
+        for slot in 0..13 {
+            let mut torn = bytes.clone();
+            let from = usize::try_from(slot_position(slot)).unwrap();
+            torn[from + 20..from + RECORD_BYTES].fill(0);
+            let flaws = decode(&torn).unwrap().flaws(5);
+            let may_be_torn: Vec<_> = flaws.iter().map(|flaw| flaw.may_be_torn).collect();
+            assert_eq!(may_be_torn, [slot == 12], "slot {slot}");
+        }
     }
 }

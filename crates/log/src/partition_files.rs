@@ -17,7 +17,7 @@ pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 /// Ending of a file that is being written in order to replace another.
 const NEW_SUFFIX: &str = ".new";
 /// Ending of a producer snapshot.
-const PRODUCERS_SUFFIX: &str = ".producers";
+pub(crate) const PRODUCERS_SUFFIX: &str = ".producers";
 /// Endings of the files of an interrupted compaction.
 const COMPACTION_SUFFIXES: [&str; 2] = [".cleaned", ".swap"];
 

@@ -1,21 +1,53 @@
-//! `riverrun log verify`: reads all files of one partition, changes nothing, and lists what is wrong.
+//! `riverrun log verify`: reads all files of a partition or of a log dir, changes nothing, and lists what is wrong.
 //!
 //! Goes further than recovery does: every batch of every segment, its records, and the running checksums of the
 //! index, which find a flipped bit in what a batch's own CRC leaves out and a batch that was replaced by another
-//! valid one. Needs no server; with one running, the active segment's tail may show as damage that is none.
+//! valid one. What the log dir's checkpoint says of the partition tells damage from a torn tail, which the next start
+//! cuts off, and from what lies below the log start, which nobody reads. Needs no server; with one running, the
+//! active segment's tail may show as damage that is none.
 
-use std::io;
+mod files;
+pub(crate) mod segment;
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use riverrun_env::{Env, File, OpenMode};
-use riverrun_records::{BatchError, UnverifiedBatch};
+use riverrun_env::{Env, OpenMode};
 use riverrun_types::{Offset, PartitionId};
 
+pub use files::LogDirFiles;
+use segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
+
+use crate::checkpoint::PartitionCheckpoint;
 use crate::error::LogError;
-use crate::index::{ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, entry_position};
-use crate::scan::{BatchScan, ScanStop, ScannedBatch};
-use crate::segment::{FilePool, Home, LOG_SUFFIX, parse_name};
+use crate::index::IndexHeader;
+use crate::partition_files::PRODUCERS_SUFFIX;
+use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, parse_name};
+
+/// Ending of the files of a compaction that takes its place.
+const SWAP_SUFFIX: &str = ".swap";
+
+/// How bad something that is wrong is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// It lies below the log start, where nobody reads any more.
+    BelowLogStart,
+    /// It lies above what the last checkpoint has synced, where a crash leaves such things. The next start cuts it
+    /// off, and writes anew what the journal has of it.
+    TornTail,
+    /// Bytes that were once durable are not what was written.
+    Damage,
+}
+
+impl Weight {
+    /// The word for it in programs' output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BelowLogStart => "below-log-start",
+            Self::TornTail => "torn-tail",
+            Self::Damage => "damage",
+        }
+    }
+}
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +56,8 @@ pub struct Finding {
     pub path: PathBuf,
     /// Where in it.
     pub position: u64,
+    /// How bad it is.
+    pub weight: Weight,
     /// What is wrong there.
     pub what: String,
 }
@@ -43,180 +77,164 @@ pub struct VerifyReport {
     pub findings: Vec<Finding>,
 }
 
-/// Verifies the partition whose files lie in `dir`. Fails only if the system cannot read; damage is a finding.
+/// Verifies the partition whose files lie in `dir`. What the checkpoint of its log dir says is used if there is one
+/// two levels above. Fails only if the system cannot list or open files; damage is a finding.
 pub fn verify_partition(env: &Env, dir: &Path, partition: PartitionId) -> Result<VerifyReport, LogError> {
-    let pool = Arc::new(FilePool::new(1));
-    let home = Arc::new(Home { fs: env.fs.clone(), dir: dir.to_path_buf(), partition, pool });
-    let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
-    let mut segments: Vec<(Offset, u64)> = entries
-        .iter()
-        .filter_map(|entry| Some((parse_name(entry.name.to_str()?, LOG_SUFFIX)?, entry.len)))
-        .collect();
-    segments.sort_unstable();
-    let mut report = VerifyReport { segments: segments.len(), ..VerifyReport::default() };
-    for (index, (base, size_bytes)) in segments.iter().enumerate() {
-        let next_base = segments.get(index + 1).map(|(base, _)| *base);
-        let mut check = SegmentCheck { home: &home, base: *base, next_base, report: &mut report };
-        check.run(*size_bytes)?;
+    let log_dir = dir.parent().and_then(Path::parent);
+    let files = log_dir.map(|path| LogDirFiles::read(env, path)).transpose()?;
+    verify_partition_of(env, dir, partition, files.as_ref())
+}
+
+/// As [`verify_partition`], by what the files of its log dir say, which were read before.
+pub fn verify_partition_of(
+    env: &Env,
+    dir: &Path,
+    partition: PartitionId,
+    log_dir: Option<&LogDirFiles>,
+) -> Result<VerifyReport, LogError> {
+    let known = log_dir.and_then(|files| files.partition(partition));
+    let listing = Listing::read(env, dir)?;
+    let mut verification = Verification { dir, known, report: VerifyReport::default() };
+    verification.check_listing(&listing);
+    for (facts, path) in listing.segments(dir, known) {
+        verification.segment(env, facts, &path, partition)?;
     }
-    Ok(report)
+    let current = known.and_then(|known| known.producers_at);
+    let snapshots = files::check_snapshots(env, dir, partition, &listing.snapshots, current)?;
+    verification.report.findings.extend(snapshots);
+    Ok(verification.report)
 }
 
-/// The verification of one segment.
-struct SegmentCheck<'a> {
-    home: &'a Home,
-    base: Offset,
-    next_base: Option<Offset>,
-    report: &'a mut VerifyReport,
+/// The files of a partition, untouched.
+pub(crate) struct Listing {
+    /// Base offset and bytes of each `.log`, in order.
+    pub(crate) logs: Vec<(Offset, u64)>,
+    snapshots: Vec<Offset>,
+    /// A compaction was interrupted while it put its segment into place.
+    is_swapping: bool,
 }
 
-impl SegmentCheck<'_> {
-    fn run(&mut self, size_bytes: u64) -> Result<(), LogError> {
-        let path = self.home.log_path(self.base);
-        let file = self.home.fs.open(&path, OpenMode::Read).map_err(|error| LogError::io(&path, error))?;
-        let entries = self.read_index()?;
-        let mut expected_entries = entries.iter().peekable();
-        let mut cursor = IndexCursor::at(self.base, IndexEntry::START, u32::MAX);
-        let mut scan = BatchScan::new(&*file, self.base, self.base, 0, size_bytes);
-        let end = loop {
-            while let Some(entry) =
-                expected_entries.next_if(|entry| u64::from(entry.position) <= cursor.position)
-            {
-                self.compare(entry, &cursor, scan.expected());
+impl Listing {
+    /// Fails if the directory is not there.
+    pub(crate) fn read(env: &Env, dir: &Path) -> Result<Self, LogError> {
+        let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
+        let mut listing = Self { logs: Vec::new(), snapshots: Vec::new(), is_swapping: false };
+        for entry in entries.iter().filter(|entry| !entry.is_dir) {
+            let Some(name) = entry.name.to_str() else { continue };
+            listing.logs.extend(parse_name(name, LOG_SUFFIX).map(|base| (base, entry.len)));
+            listing.snapshots.extend(parse_name(name, PRODUCERS_SUFFIX));
+            listing.is_swapping |= name.ends_with(SWAP_SUFFIX);
+        }
+        listing.logs.sort_unstable();
+        listing.snapshots.sort_unstable();
+        Ok(listing)
+    }
+
+    /// What is known of each segment, and the path of its `.log`.
+    pub(crate) fn segments<'a>(
+        &'a self,
+        dir: &'a Path,
+        known: Option<&'a PartitionCheckpoint>,
+    ) -> impl Iterator<Item = (Facts, PathBuf)> + 'a {
+        self.logs.iter().enumerate().map(move |(index, (base, size_bytes))| {
+            let facts = Facts {
+                base: *base,
+                size_bytes: *size_bytes,
+                next_base: self.logs.get(index + 1).map(|(base, _)| *base),
+                gapless_from: known.map(|known| known.recovery_point),
+                walks_records: true,
+            };
+            (facts, dir.join(format!("{:020}{LOG_SUFFIX}", base.0)))
+        })
+    }
+}
+
+/// The verification of one partition.
+struct Verification<'a> {
+    dir: &'a Path,
+    known: Option<&'a PartitionCheckpoint>,
+    report: VerifyReport,
+}
+
+impl Verification<'_> {
+    /// Compares the segments that are there with what the checkpoint says.
+    fn check_listing(&mut self, listing: &Listing) {
+        self.report.segments = listing.logs.len();
+        if listing.is_swapping {
+            let what = "a compaction was interrupted; the next start brings it to its end".to_owned();
+            self.find(self.dir.to_path_buf(), 0, Weight::TornTail, what);
+        }
+        let Some(known) = self.known.filter(|known| known.log_start < known.recovery_point) else { return };
+        let what = match listing.logs.first() {
+            None => format!("no segments, where offsets up to {} were synced", known.recovery_point),
+            Some((base, _)) if *base > known.log_start => {
+                format!("the first segment begins at {base}, the log at {}", known.log_start)
             }
-            match scan.next_batch() {
-                Ok(None) => break scan.expected(),
-                Ok(Some(batch)) => {
-                    self.count(&scan, &batch).map_err(|error| LogError::io(&path, error))?;
-                    cursor.pass(&batch.header, &batch.stamp);
-                }
-                Err(ScanStop::Io(error)) => return Err(LogError::io(&path, error)),
-                Err(ScanStop::Damage { position, what }) => {
-                    self.find(path.clone(), position, what);
-                    if !resume(&mut scan, &path)? {
-                        return Ok(());
-                    }
-                    // Running checksums say nothing any more.
-                    expected_entries = [].iter().peekable();
-                }
-            }
+            Some(_) => return,
         };
-        self.check_end(entries.last(), &cursor, end);
+        self.find(self.dir.to_path_buf(), 0, Weight::Damage, what);
+    }
+
+    fn find(&mut self, path: PathBuf, position: u64, weight: Weight, what: String) {
+        self.report.findings.push(Finding { path, position, weight, what });
+    }
+
+    fn segment(
+        &mut self,
+        env: &Env,
+        facts: Facts,
+        log_path: &Path,
+        partition: PartitionId,
+    ) -> Result<(), LogError> {
+        let index_path = log_path.with_extension(&INDEX_SUFFIX[1..]);
+        let header = IndexHeader { partition, base_offset: facts.base };
+        let index = IndexContent::read(env, &index_path, header)?;
+        let file = env.fs.open(log_path, OpenMode::Read).map_err(|error| LogError::io(log_path, error))?;
+        let mut check = SegmentCheck::new(facts, index);
+        let checked = check.run(&*file, u64::MAX);
+        for flaw in &check.flaws {
+            let path = if flaw.half == Half::Log { log_path } else { &index_path };
+            self.find(path.to_path_buf(), flaw.position, weight(flaw, self.known), flaw.what.clone());
+        }
+        self.report.batches += check.counts.batches;
+        self.report.records += check.counts.records;
+        self.report.bytes += check.counts.bytes;
+        match checked {
+            // A disk that cannot give back its bytes has lost them.
+            Err(error) => {
+                let what = format!("it cannot be read: {error}");
+                self.find(log_path.to_path_buf(), check.position(), Weight::Damage, what);
+            }
+            Ok(_) if facts.next_base.is_none() => self.check_reaches(log_path, &check, &file.len()),
+            Ok(_) => {}
+        }
         Ok(())
     }
 
-    fn find(&mut self, path: PathBuf, position: u64, what: impl Into<String>) {
-        self.report.findings.push(Finding { path, position, what: what.into() });
-    }
-
-    fn compare(&mut self, entry: &IndexEntry, cursor: &IndexCursor, next_offset: Offset) {
-        let path = self.home.index_path(self.base);
-        let offset = self.base.plus(i64::from(entry.relative_offset));
-        if u64::from(entry.position) != cursor.position {
-            self.find(path, u64::from(entry.position), "an entry that points into a batch");
-        } else if entry.running_checksum != cursor.running_checksum {
-            let what = "the batches before are not those that were written (running checksum)";
-            self.find(self.home.log_path(self.base), cursor.position, what);
-        } else if offset < next_offset || entry.max_timestamp < cursor.max_timestamp {
-            self.find(path, u64::from(entry.position), "an entry that contradicts the batches before it");
-        }
-    }
-
-    fn check_end(&mut self, last: Option<&IndexEntry>, cursor: &IndexCursor, end: Offset) {
-        let log_path = self.home.log_path(self.base);
-        let indexed = last.map_or(0, |entry| u64::from(entry.position));
-        if indexed > cursor.position {
-            let what = format!("ends here, where the index goes on to {indexed}");
-            self.find(log_path, cursor.position, what);
-            return;
-        }
-        let Some(next_base) = self.next_base else { return };
-        if indexed < cursor.position {
-            self.find(
-                self.home.index_path(self.base),
-                indexed,
-                "the index of a complete segment lacks its end",
+    /// Whether the last segment ends above all that was synced.
+    fn check_reaches(&mut self, path: &Path, check: &SegmentCheck, len: &std::io::Result<u64>) {
+        let Some(known) = self.known else { return };
+        let is_short = check.end() < known.recovery_point && known.log_start < known.recovery_point;
+        if is_short && check.flaws.is_empty() {
+            let what = format!(
+                "ends at offset {}, where offsets up to {} were synced",
+                check.end(),
+                known.recovery_point
             );
+            let position = len.as_ref().map_or(check.position(), |len| *len);
+            self.find(path.to_path_buf(), position, Weight::Damage, what);
         }
-        let indexed_end = last.map_or(end, |entry| self.base.plus(i64::from(entry.relative_offset)));
-        if end > next_base || indexed_end != next_base {
-            let what = format!("ends at offset {indexed_end}, and the next segment begins at {next_base}");
-            self.find(log_path, cursor.position, what);
-        }
-    }
-
-    /// Counts a batch and walks its records.
-    fn count(&mut self, scan: &BatchScan<'_>, batch: &ScannedBatch) -> io::Result<()> {
-        let bytes = scan.bytes_of(batch)?;
-        match count_records(&bytes) {
-            Ok(records) => {
-                self.report.batches += 1;
-                self.report.records += records;
-                self.report.bytes += bytes.len() as u64;
-            }
-            Err(error) => self.find(self.home.log_path(self.base), batch.position, error.to_string()),
-        }
-        Ok(())
-    }
-
-    /// The index's entries, as far as they are intact.
-    fn read_index(&mut self) -> Result<Vec<IndexEntry>, LogError> {
-        let path = self.home.index_path(self.base);
-        let file = match self.home.fs.open(&path, OpenMode::Read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.find(path, 0, "the index is missing");
-                return Ok(Vec::new());
-            }
-            file => file.map_err(|error| LogError::io(&path, error))?,
-        };
-        let bytes = read_all(&*file).map_err(|error| LogError::io(&path, error))?;
-        let header = self.home.index_header(self.base);
-        let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-            self.find(path, 0, "the index has no header");
-            return Ok(Vec::new());
-        };
-        if let Err(error) = header.check(head) {
-            self.find(path, 0, error.to_string());
-            return Ok(Vec::new());
-        }
-        let codec = header.codec();
-        let mut entries = Vec::new();
-        for (number, chunk) in (0_u32..).zip(body.chunks(ENTRY_BYTES)) {
-            match codec.decode(number, chunk) {
-                Ok(entry) => entries.push(entry),
-                Err(error) => {
-                    self.find(path, entry_position(number), error.to_string());
-                    break;
-                }
-            }
-        }
-        Ok(entries)
     }
 }
 
-fn read_all(file: &dyn File) -> io::Result<Vec<u8>> {
-    let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
-    let mut bytes = vec![0; len];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
-}
-
-fn count_records(bytes: &[u8]) -> Result<u64, BatchError> {
-    let batch = UnverifiedBatch::only(bytes)?.verify()?;
-    let records = batch.records()?;
-    let mut count = 0;
-    for record in &records {
-        record?;
-        count += 1;
-    }
-    Ok(count)
-}
-
-/// Goes on behind damage, where a batch is intact again.
-fn resume(scan: &mut BatchScan<'_>, path: &Path) -> Result<bool, LogError> {
-    match scan.skip_damage() {
-        Ok(found) => Ok(found),
-        Err(ScanStop::Io(error)) => Err(LogError::io(path, error)),
-        Err(ScanStop::Damage { .. }) => Ok(false),
+/// How bad a flaw is, by what the checkpoint says of the partition.
+pub(crate) fn weight(flaw: &Flaw, known: Option<&PartitionCheckpoint>) -> Weight {
+    let Some(known) = known else { return Weight::Damage };
+    if flaw.until.is_some_and(|until| until <= known.log_start) {
+        Weight::BelowLogStart
+    } else if flaw.half == Half::Log && flaw.from >= known.recovery_point {
+        Weight::TornTail
+    } else {
+        Weight::Damage
     }
 }

@@ -1,0 +1,152 @@
+//! The check of what a log dir holds besides segments: its checkpoint, its log starts, producer snapshots.
+//!
+//! Reads, and changes nothing. What the checkpoint says of a partition decides what damage in it means.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use riverrun_env::{Env, read_whole};
+use riverrun_types::{Offset, PartitionId};
+
+use super::{Finding, Weight};
+use crate::checkpoint::{
+    CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint, decode_snapshot, snapshot_file,
+};
+use crate::error::LogError;
+use crate::log_starts::{self, LOG_STARTS_FILE};
+
+/// A file of a log dir in bytes at most.
+const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// What a log dir's own files say of its partitions, and what is wrong with them.
+#[derive(Clone, Debug, Default)]
+pub struct LogDirFiles {
+    path: PathBuf,
+    findings: Vec<Finding>,
+    /// None: there is no checkpoint that can be believed.
+    partitions: Option<BTreeMap<PartitionId, PartitionCheckpoint>>,
+}
+
+impl LogDirFiles {
+    /// Reads the files of the log dir at `path`. Fails only if the system cannot read.
+    pub fn read(env: &Env, path: &Path) -> Result<Self, LogError> {
+        let mut files = Self { path: path.to_path_buf(), ..Self::default() };
+        let checkpoint = files.read_checkpoint(env)?;
+        let generation = checkpoint.as_ref().map(|checkpoint| checkpoint.generation);
+        let mut partitions = checkpoint.map(|checkpoint| checkpoint.partitions);
+        for (partition, log_start) in files.read_log_starts(env, generation.unwrap_or(0))? {
+            if let Some(known) = partitions.as_mut().and_then(|known| known.get_mut(&partition)) {
+                known.log_start = known.log_start.max(log_start);
+            }
+        }
+        files.partitions = partitions;
+        Ok(files)
+    }
+
+    /// What is wrong with the files.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// What the checkpoint says of a partition.
+    pub fn partition(&self, id: PartitionId) -> Option<&PartitionCheckpoint> {
+        self.partitions.as_ref()?.get(&id)
+    }
+
+    /// Whether there is a checkpoint that can be believed.
+    pub fn has_checkpoint(&self) -> bool {
+        self.partitions.is_some()
+    }
+
+    /// The partitions of which the checkpoint says that they hold synced records.
+    pub fn with_records(&self) -> impl Iterator<Item = PartitionId> {
+        let known = self.partitions.iter().flatten();
+        known.filter(|(_, known)| known.log_start < known.recovery_point).map(|(id, _)| *id)
+    }
+
+    /// Where the log dir is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn find(&mut self, file: &str, position: u64, weight: Weight, what: impl Into<String>) {
+        let path = self.path.join(file);
+        self.findings.push(Finding { path, position, weight, what: what.into() });
+    }
+
+    fn read_checkpoint(&mut self, env: &Env) -> Result<Option<DirCheckpoint>, LogError> {
+        let Some(bytes) = read_if_there(env, &self.path.join(CHECKPOINT_FILE))? else {
+            self.find(CHECKPOINT_FILE, 0, Weight::Damage, "the checkpoint is missing");
+            return Ok(None);
+        };
+        match DirCheckpoint::decode(&bytes) {
+            Ok(checkpoint) => Ok(Some(checkpoint)),
+            Err(error) => {
+                self.find(CHECKPOINT_FILE, 0, Weight::Damage, error.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    fn read_log_starts(
+        &mut self,
+        env: &Env,
+        generation: u64,
+    ) -> Result<Vec<(PartitionId, Offset)>, LogError> {
+        let Some(bytes) = read_if_there(env, &self.path.join(LOG_STARTS_FILE))? else {
+            self.find(LOG_STARTS_FILE, 0, Weight::Damage, "the log starts are missing");
+            return Ok(Vec::new());
+        };
+        match log_starts::decode(&bytes) {
+            Err(error) => {
+                self.find(LOG_STARTS_FILE, 0, Weight::Damage, error.to_string());
+                Ok(Vec::new())
+            }
+            Ok(content) => {
+                for flaw in content.flaws(generation) {
+                    let weight = if flaw.may_be_torn { Weight::TornTail } else { Weight::Damage };
+                    self.find(LOG_STARTS_FILE, flaw.position, weight, flaw.what);
+                }
+                Ok(content.moves(generation).collect())
+            }
+        }
+    }
+}
+
+/// The bytes of a file; none if it is not there.
+fn read_if_there(env: &Env, path: &Path) -> Result<Option<Vec<u8>>, LogError> {
+    match read_whole(&*env.fs, path, FILE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(|error| LogError::io(path, error)),
+    }
+}
+
+/// Checks the producer snapshots in a partition's directory. The one at `current` is the one that counts.
+pub(super) fn check_snapshots(
+    env: &Env,
+    dir: &Path,
+    partition: PartitionId,
+    there: &[Offset],
+    current: Option<Offset>,
+) -> Result<Vec<Finding>, LogError> {
+    let mut findings = Vec::new();
+    for offset in there {
+        let path = dir.join(snapshot_file(*offset));
+        let Some(bytes) = read_if_there(env, &path)? else { continue };
+        if let Err(error) = decode_snapshot(&bytes, partition, *offset) {
+            findings.push(snapshot_finding(path, &error));
+        }
+    }
+    if let Some(missing) = current.filter(|current| !there.contains(current)) {
+        let what = "the producer snapshot is missing; the next start makes the producers anew from the log";
+        let path = dir.join(snapshot_file(missing));
+        findings.push(Finding { path, position: 0, weight: Weight::Damage, what: what.to_owned() });
+    }
+    Ok(findings)
+}
+
+fn snapshot_finding(path: PathBuf, error: &DecodeError) -> Finding {
+    let what = format!("{error}; the next start makes the producers anew from the log");
+    Finding { path, position: 0, weight: Weight::Damage, what }
+}

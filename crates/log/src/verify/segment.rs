@@ -1,0 +1,343 @@
+//! The check of one segment, batch by batch, which can be left and gone on with later: for `riverrun log verify`,
+//! for planning a repair and for the scrub.
+//!
+//! Goes over every batch's CRC and over the running checksums of the index, which find a flipped bit in what a
+//! batch's own CRC leaves out and a batch that was replaced by another valid one. Behind damage it looks for the next
+//! intact batch and goes on there; the checksums count again from the next entry on. An index that is damaged itself
+//! is a flaw and proves nothing.
+
+use std::io;
+
+use riverrun_env::{Env, File, OpenMode};
+use riverrun_records::{BatchError, UnverifiedBatch};
+use riverrun_types::Offset;
+
+use crate::error::LogError;
+use crate::index::{ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position};
+use crate::scan::{BatchScan, ScanStop, ScannedBatch};
+
+/// Which of a segment's two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    Log,
+    Index,
+}
+
+/// Something that is wrong with a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Flaw {
+    pub(crate) half: Half,
+    /// Where in the file.
+    pub(crate) position: u64,
+    pub(crate) what: String,
+    /// The first offset that may be hit by it.
+    pub(crate) from: Offset,
+    /// No offset from here on is hit, if it is known to end.
+    pub(crate) until: Option<Offset>,
+}
+
+/// The entries of an index, as far as they are intact.
+#[derive(Debug, Default)]
+pub(crate) struct IndexContent {
+    pub(crate) entries: Vec<IndexEntry>,
+    /// What is wrong with the file, and where: after that nothing was read.
+    pub(crate) flaw: Option<(u64, String)>,
+}
+
+impl IndexContent {
+    /// Reads the file at `path`, which must have this header. Fails only if the system cannot read.
+    pub(crate) fn read(env: &Env, path: &std::path::Path, header: IndexHeader) -> Result<Self, LogError> {
+        match env.fs.open(path, OpenMode::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self::broken(0, "the index is missing"))
+            }
+            Err(error) => Err(LogError::io(path, error)),
+            Ok(file) => Self::read_file(&*file, header).map_err(|error| LogError::io(path, error)),
+        }
+    }
+
+    /// As [`Self::read`], of a file that is open.
+    pub(crate) fn read_file(file: &dyn File, header: IndexHeader) -> io::Result<Self> {
+        Ok(Self::parse(&read_all(file)?, header))
+    }
+
+    fn broken(position: u64, what: impl Into<String>) -> Self {
+        Self { entries: Vec::new(), flaw: Some((position, what.into())) }
+    }
+
+    fn parse(bytes: &[u8], header: IndexHeader) -> Self {
+        let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Self::broken(0, "the index has no header");
+        };
+        if let Err(error) = header.check(head) {
+            return Self::broken(0, error.to_string());
+        }
+        let codec = header.codec();
+        let mut content = Self::default();
+        for (number, chunk) in (0_u32..).zip(body.chunks(ENTRY_BYTES)) {
+            match codec.decode(number, chunk) {
+                Ok(entry) => content.entries.push(entry),
+                Err(error) => {
+                    content.flaw = Some((entry_position(number), error.to_string()));
+                    break;
+                }
+            }
+        }
+        content
+    }
+}
+
+fn read_all(file: &dyn File) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// What is known of a segment before it is checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) base: Offset,
+    /// Bytes of batches that must be there.
+    pub(crate) size_bytes: u64,
+    /// Where the next segment begins; none for the last one.
+    pub(crate) next_base: Option<Offset>,
+    /// From here on every offset must be there: compaction stays below, and leaves gaps.
+    pub(crate) gapless_from: Option<Offset>,
+    /// Whether records are walked, too: the slow part.
+    pub(crate) walks_records: bool,
+}
+
+/// What was counted of intact batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) batches: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A boundary up to which an entry of the index has proved the batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proven {
+    pub(crate) position: u64,
+    pub(crate) offset: Offset,
+}
+
+/// A check that is under way.
+///
+/// Invariants: `cursor` stands at a boundary; what it says of the batches before is right as long as `is_summed`;
+/// entries below `next_entry` lie at or before it.
+#[derive(Debug)]
+pub(crate) struct SegmentCheck {
+    facts: Facts,
+    index: IndexContent,
+    next_entry: usize,
+    cursor: IndexCursor,
+    expected: Offset,
+    is_summed: bool,
+    proven: Proven,
+    pub(crate) counts: Counts,
+    pub(crate) flaws: Vec<Flaw>,
+}
+
+impl SegmentCheck {
+    pub(crate) fn new(facts: Facts, index: IndexContent) -> Self {
+        let mut check = Self {
+            facts,
+            next_entry: 0,
+            cursor: IndexCursor::at(facts.base, IndexEntry::START, u32::MAX),
+            expected: facts.base,
+            is_summed: true,
+            proven: Proven { position: 0, offset: facts.base },
+            counts: Counts::default(),
+            flaws: Vec::new(),
+            index,
+        };
+        if let Some((position, what)) = check.index.flaw.clone() {
+            check.find(Half::Index, position, what, facts.base, None);
+        }
+        check
+    }
+
+    /// Where the check stands in the `.log`.
+    pub(crate) fn position(&self) -> u64 {
+        self.cursor.position
+    }
+
+    /// The offset after the last intact batch so far.
+    pub(crate) fn end(&self) -> Offset {
+        self.expected
+    }
+
+    /// Goes on over about `bytes_max` bytes; `true` at the end. Fails if the system cannot read.
+    pub(crate) fn run(&mut self, file: &dyn File, bytes_max: u64) -> io::Result<bool> {
+        let len = file.len()?;
+        let size_bytes = self.facts.size_bytes.min(len);
+        let stop = self.cursor.position.saturating_add(bytes_max);
+        let mut scan = BatchScan::new(file, self.facts.base, self.expected, self.cursor.position, size_bytes);
+        loop {
+            self.expected = scan.expected();
+            self.pass_entries();
+            if self.cursor.position >= stop {
+                return Ok(false);
+            }
+            match scan.next_batch() {
+                Ok(None) => break,
+                Ok(Some(batch)) => {
+                    self.check_gap(&batch);
+                    self.take(&scan, &batch)?;
+                }
+                Err(ScanStop::Io(error)) => return Err(error),
+                Err(ScanStop::Damage { position, what }) => {
+                    if !self.skip(&mut scan, position, what)? {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        if len < self.facts.size_bytes {
+            let what = format!("the file ends here, where {} bytes were", self.facts.size_bytes);
+            self.find(Half::Log, len, what, self.expected, self.facts.next_base);
+        } else {
+            self.check_end();
+        }
+        Ok(true)
+    }
+
+    fn find(
+        &mut self,
+        half: Half,
+        position: u64,
+        what: impl Into<String>,
+        from: Offset,
+        until: Option<Offset>,
+    ) {
+        self.flaws.push(Flaw { half, position, what: what.into(), from, until });
+    }
+
+    /// Steps over damage to the next intact batch; `false` if there is none.
+    fn skip(&mut self, scan: &mut BatchScan<'_>, position: u64, what: String) -> io::Result<bool> {
+        let from = scan.expected();
+        let is_found = match scan.skip_damage() {
+            Ok(is_found) => is_found,
+            Err(ScanStop::Io(error)) => return Err(error),
+            Err(ScanStop::Damage { .. }) => false,
+        };
+        let until = if is_found { Some(scan.expected()) } else { self.facts.next_base };
+        self.find(Half::Log, position, what, from, until);
+        self.cursor.position = scan.position();
+        self.is_summed = false;
+        Ok(is_found)
+    }
+
+    /// Compares with the entries up to the cursor.
+    fn pass_entries(&mut self) {
+        while let Some(entry) = self.index.entries.get(self.next_entry).copied()
+            && u64::from(entry.position) <= self.cursor.position
+        {
+            self.next_entry += 1;
+            if self.is_summed {
+                self.compare(&entry);
+            } else if u64::from(entry.position) == self.cursor.position {
+                self.adopt(&entry);
+            }
+        }
+    }
+
+    fn compare(&mut self, entry: &IndexEntry) {
+        let offset = self.facts.base.plus(i64::from(entry.relative_offset));
+        let position = u64::from(entry.position);
+        if position != self.cursor.position {
+            let what = "an entry that points into a batch";
+            self.find(Half::Index, position, what, self.proven.offset, Some(offset));
+        } else if entry.running_checksum != self.cursor.running_checksum {
+            let what = format!(
+                "the batches from here to byte {position} are not those that were written (running checksum)"
+            );
+            self.find(Half::Log, self.proven.position, what, self.proven.offset, Some(offset));
+            self.adopt(entry);
+        } else if offset < self.expected || entry.max_timestamp < self.cursor.max_timestamp {
+            let what = "an entry that contradicts the batches before it";
+            self.find(Half::Index, position, what, self.proven.offset, Some(offset));
+        } else {
+            self.proven = Proven { position, offset: self.expected };
+        }
+    }
+
+    /// Believes an entry, because what was before it is damaged.
+    fn adopt(&mut self, entry: &IndexEntry) {
+        self.cursor.running_checksum = entry.running_checksum;
+        self.cursor.max_timestamp = entry.max_timestamp;
+        self.is_summed = true;
+        self.proven = Proven { position: self.cursor.position, offset: self.expected };
+    }
+
+    fn check_end(&mut self) {
+        let (end, position) = (self.expected, self.cursor.position);
+        let last = self.index.entries.last().copied();
+        let indexed = last.map_or(0, |entry| u64::from(entry.position));
+        if indexed > position {
+            let what = format!("ends here, where the index goes on to {indexed}");
+            return self.find(Half::Log, position, what, end, self.facts.next_base);
+        }
+        let Some(next_base) = self.facts.next_base else { return };
+        let is_whole = self.index.flaw.is_none();
+        if is_whole && indexed < position {
+            let what = "the index of a complete segment lacks its end";
+            self.find(Half::Index, indexed, what, end, Some(next_base));
+        }
+        // Compaction may have removed the last batches. Then the index says where they ended; an empty segment has
+        // no entry that could.
+        let indexed_end = match last {
+            Some(entry) if is_whole => self.facts.base.plus(i64::from(entry.relative_offset)),
+            _ if position == 0 || !is_whole => next_base,
+            _ => end,
+        };
+        if end > next_base || indexed_end != next_base {
+            let end = if end > next_base { end } else { indexed_end };
+            let what = format!("ends at offset {end}, and the next segment begins at {next_base}");
+            self.find(Half::Log, position, what, end.min(next_base), Some(next_base.max(end)));
+        }
+    }
+
+    fn check_gap(&mut self, batch: &ScannedBatch) {
+        let (expected, found) = (self.expected, batch.header.base_offset());
+        let is_gapless = self.facts.gapless_from.is_some_and(|from| expected >= from);
+        // Behind damage there is a gap, which was told of.
+        if is_gapless && self.is_summed && found != expected {
+            let what = format!("offset {found} where {expected} must come");
+            self.find(Half::Log, batch.position, what, expected, Some(found));
+        }
+    }
+
+    /// Counts a batch, and walks its records if that is wanted.
+    fn take(&mut self, scan: &BatchScan<'_>, batch: &ScannedBatch) -> io::Result<()> {
+        self.cursor.pass(&batch.header, &batch.stamp);
+        let mut records = u64::from(batch.header.record_count().unsigned_abs());
+        if self.facts.walks_records {
+            match count_records(&scan.bytes_of(batch)?) {
+                Ok(count) => records = count,
+                Err(error) => {
+                    let (from, until) = (batch.header.base_offset(), batch.header.next_offset());
+                    self.find(Half::Log, batch.position, error.to_string(), from, Some(until));
+                    return Ok(());
+                }
+            }
+        }
+        self.counts.batches += 1;
+        self.counts.records += records;
+        self.counts.bytes += batch.header.size_bytes() as u64;
+        Ok(())
+    }
+}
+
+fn count_records(bytes: &[u8]) -> Result<u64, BatchError> {
+    let batch = UnverifiedBatch::only(bytes)?.verify()?;
+    let records = batch.records()?;
+    let mut count = 0;
+    for record in &records {
+        record?;
+        count += 1;
+    }
+    Ok(count)
+}
