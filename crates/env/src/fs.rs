@@ -55,6 +55,11 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Writes all slices, one after the other, from `position` on; otherwise as [`Self::write_all_at`].
     fn write_vectored_all_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()>;
 
+    /// Writes all of `bytes` at `position` and makes them durable, with what a reader needs to find them. After an
+    /// error any prefix may have been written, and what is durable of it is unknown; it must not be repeated, as with
+    /// [`Self::sync_data`].
+    fn write_durable_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
+
     /// Size in bytes.
     fn len(&self) -> io::Result<u64>;
 
@@ -73,7 +78,8 @@ pub trait File: Send + Sync + fmt::Debug {
     /// As [`Self::sync_data`], with all metadata.
     fn sync_all(&self) -> io::Result<()>;
 
-    /// Tells the page cache that this range will not be read again soon.
+    /// Tells the page cache that this range will not be read again soon. Whole pages of it that are not waiting to be
+    /// written are dropped, so that the next read asks the disk.
     fn advise_dont_need(&self, position: u64, len: u64) -> io::Result<()>;
 
     /// The descriptor, for `sendfile`; none in simulation.
@@ -98,6 +104,11 @@ pub trait Directory: Send + Sync + fmt::Debug {
 pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Opens a file. A file that this call made is durable after a sync of the file and one of its directory.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
+
+    /// Opens a file that exists for reading and writing past the page cache: what is read is what the disk has. The
+    /// addresses of buffers, positions and lengths have to be multiples of the device's block, at most 4096 bytes;
+    /// others are refused. Nothing is more durable by it. `Unsupported` if the file system has no such way.
+    fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
     /// Opens the file system that holds the directory `path`.
     fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>>;

@@ -16,6 +16,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod aligned;
 mod clock;
 mod fs;
 mod random;
@@ -25,6 +26,7 @@ pub mod sim;
 use std::fmt;
 use std::sync::Arc;
 
+pub use aligned::AlignedBuffer;
 pub use clock::Clock;
 pub use fs::{
     ChangeError, DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume, atomic_replace,

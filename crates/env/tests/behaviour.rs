@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 
 use riverrun_env::sim::SimFileSystem;
-use riverrun_env::{FileSystem, OpenMode, RealFileSystem, atomic_replace, read_whole};
+use riverrun_env::{AlignedBuffer, FileSystem, OpenMode, RealFileSystem, atomic_replace, read_whole};
 
 type Check = fn(&dyn FileSystem, &Path) -> io::Result<()>;
 
@@ -25,6 +25,8 @@ const BEHAVIOURS: &[(&str, Check)] = &[
     ("a lock has one holder and ends with it", locking),
     ("an atomic replacement leaves no other file", replacement),
     ("a file above its bound is not read", bounded_read),
+    ("a durable write is read like any other", durable_write),
+    ("a file past the page cache takes aligned blocks only", direct),
     ("syncs of files, directories and volumes succeed", syncs),
 ];
 
@@ -187,6 +189,43 @@ fn replacement(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
 fn bounded_read(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     fs.open(&dir.join("f"), OpenMode::CreateNew)?.write_all_at(b"abc", 0)?;
     assert_eq!(kind(read_whole(fs, &dir.join("f"), 2)), Some(ErrorKind::InvalidData));
+    Ok(())
+}
+
+fn durable_write(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
+    file.write_durable_at(b"hello world", 0)?;
+    file.write_durable_at(b"W", 6)?;
+    file.write_durable_at(b"", 100)?;
+    assert_eq!(read_whole(fs, &dir.join("f"), 100)?, b"hello World");
+    let read_only = fs.open(&dir.join("f"), OpenMode::Read)?;
+    assert!(read_only.write_durable_at(b"x", 0).is_err());
+    Ok(())
+}
+
+/// Blocks of 4096 bytes suit every device.
+fn direct(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    const BLOCK: usize = 4096;
+    let path = dir.join("f");
+    assert_eq!(kind(fs.open_direct(&path)), Some(ErrorKind::NotFound));
+    fs.open(&path, OpenMode::CreateNew)?.write_all_at(&[1; 2 * BLOCK], 0)?;
+    let file = match fs.open_direct(&path) {
+        // The directory for temporary files may be one without it.
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
+        result => result?,
+    };
+    let mut block = AlignedBuffer::zeroed(BLOCK, BLOCK);
+    file.read_exact_at(&mut block, BLOCK as u64)?;
+    assert_eq!(*block, [1; BLOCK]);
+    block.fill(2);
+    file.write_durable_at(&block, 2 * BLOCK as u64)?;
+    file.write_all_at(&block, 0)?;
+    file.sync_data()?;
+    assert_eq!(kind(file.write_durable_at(&block, 100)), Some(ErrorKind::InvalidInput));
+    assert_eq!(kind(file.write_durable_at(&block[..100], 0)), Some(ErrorKind::InvalidInput));
+    let expected = [[2; BLOCK], [1; BLOCK], [2; BLOCK]].concat();
+    assert_eq!(read_whole(fs, &path, 4 * BLOCK as u64)?, expected);
+    assert_eq!(file.read_at(&mut block, 3 * BLOCK as u64)?, 0);
     Ok(())
 }
 

@@ -161,3 +161,52 @@ fn a_replacement_says_whether_the_disk_is_known() {
     replace(b"new").unwrap();
     assert_eq!(content(&fs, "/f").unwrap(), b"new");
 }
+
+#[test]
+fn a_durable_write_survives_a_power_cut_and_nothing_else_does() {
+    let mut others_lost = 0;
+    for seed in 0..40 {
+        let fs = SimFileSystem::new(seed);
+        let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+        fs.sync_dir("/".as_ref()).unwrap();
+        file.write_all_at(&[1; 512], 0).unwrap();
+        file.write_durable_at(&[2; 512], 512).unwrap();
+        fs.crash();
+        let found = content(&fs, "/f").unwrap();
+        assert_eq!(found[512..], [2; 512], "seed {seed}");
+        others_lost += usize::from(found[..512] != [1; 512]);
+    }
+    assert!((1..40).contains(&others_lost), "{others_lost} of 40");
+}
+
+#[test]
+fn a_durable_write_fails_as_a_write_and_as_a_sync() {
+    let fs = SimFileSystem::new(1);
+    let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+    fs.sync_dir("/".as_ref()).unwrap();
+    let before = (fs.operations(), fs.syncs());
+    file.write_durable_at(&[1; 1024], 0).unwrap();
+    assert_eq!((fs.operations(), fs.syncs()), (before.0 + 2, before.1 + 1));
+    fs.fail_sync_after(0);
+    assert!(file.write_durable_at(&[2; 512], 0).is_err());
+    file.sync_data().expect("the repeated sync lies");
+    assert_eq!(content(&fs, "/f").unwrap()[..512], [2; 512]);
+    fs.crash();
+    assert_eq!(content(&fs, "/f").unwrap(), [1; 1024]);
+    let file = fs.open("/f".as_ref(), OpenMode::ReadWrite).unwrap();
+    fs.fail_write_after(0);
+    assert!(file.write_durable_at(&[3; 512], 0).is_err());
+    fs.set_space(Some(512));
+    let error = file.write_durable_at(&[4; 1024], 1024).unwrap_err();
+    assert_eq!((error.kind(), file.len().unwrap()), (ErrorKind::StorageFull, 1536));
+}
+
+#[test]
+fn a_file_past_the_page_cache_can_be_refused() {
+    let fs = SimFileSystem::new(1);
+    fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+    fs.refuse_direct(true);
+    assert_eq!(fs.open_direct("/f".as_ref()).unwrap_err().kind(), ErrorKind::Unsupported);
+    fs.refuse_direct(false);
+    fs.open_direct("/f".as_ref()).unwrap();
+}

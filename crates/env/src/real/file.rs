@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::Advice;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::File;
 
@@ -41,7 +42,22 @@ impl File for RealFile {
                     IoSlice::advance_slices(&mut slices, written);
                     position += written as u64;
                 }
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_durable_at(&self, mut bytes: &[u8], mut position: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match rustix::io::pwritev2(&self.0, &[IoSlice::new(bytes)], position, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    position += written as u64;
+                }
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::file::RealFile;
 use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
@@ -55,6 +56,18 @@ impl FileSystem for RealFileSystem {
             }
         }
         Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(file) => Ok(Arc::new(RealFile(file.into()))),
+            Err(Errno::INVAL) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{}: the file system has no O_DIRECT", path.display()),
+            )),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>> {

@@ -80,6 +80,8 @@ pub(super) struct Disk {
     pub(super) fail_write_at: Option<u64>,
     /// Nothing can be opened.
     pub(super) are_descriptors_exhausted: bool,
+    /// Files cannot be opened past the page cache.
+    pub(super) is_direct_refused: bool,
     /// Bytes by which files may still grow.
     pub(super) space: Option<u64>,
 }
@@ -104,6 +106,7 @@ impl Disk {
             writes: 0,
             fail_write_at: None,
             are_descriptors_exhausted: false,
+            is_direct_refused: false,
             space: None,
         }
     }
@@ -327,6 +330,19 @@ impl Disk {
             return Err(io_error());
         }
         image.sync();
+        Ok(())
+    }
+
+    /// Syncs what a durable write has just written: `len` bytes from `position` on.
+    pub(super) fn sync_range(&mut self, inode: Inode, position: u64, len: usize) -> io::Result<()> {
+        let start = usize::try_from(position).map_err(io::Error::other)?;
+        let fails = self.pass_sync()?;
+        let image = self.file_mut(inode)?;
+        if fails {
+            image.fail_sync_range(start..start + len);
+            return Err(io_error());
+        }
+        image.sync_range(start..start + len);
         Ok(())
     }
 

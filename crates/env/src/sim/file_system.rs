@@ -11,6 +11,9 @@ use parking_lot::Mutex;
 use super::disk::{Disk, Inode};
 use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
 
+/// A file opened past the page cache takes multiples of this.
+const DIRECT_BLOCK_BYTES: usize = 512;
+
 /// A file system in memory that can lose power.
 ///
 /// A *process kill* ([`Self::kill`]) keeps every byte that was written; a *power cut* ([`Self::crash`]) keeps what
@@ -62,7 +65,7 @@ impl SimFileSystem {
         disk.fail_sync_at = Some(disk.syncs + count);
     }
 
-    /// Runs `action` while the next sync of a file is waited for, on the thread that waits: whatever else the action
+    /// Runs `action` while the next sync of a file or of a durable write is waited for, on the thread that waits: whatever else the action
     /// waits for must not be held by the caller of the sync.
     pub fn during_next_sync(&self, action: impl FnOnce() + Send + 'static) {
         self.meanwhile.lock().0 = Some(Box::new(action));
@@ -78,6 +81,11 @@ impl SimFileSystem {
     /// Makes every opening of a file or directory fail for want of descriptors, or no longer.
     pub fn exhaust_descriptors(&self, are_exhausted: bool) {
         self.disk.lock().are_descriptors_exhausted = are_exhausted;
+    }
+
+    /// Makes every opening of a file past the page cache be refused as unsupported, or no longer.
+    pub fn refuse_direct(&self, is_refused: bool) {
+        self.disk.lock().is_direct_refused = is_refused;
     }
 
     /// Sets by how many bytes files may still grow; `None` means without end. A write that does not fit is carried
@@ -111,7 +119,19 @@ impl FileSystem for SimFileSystem {
         self.with(|disk| {
             let inode = disk.open(path, create, mode == OpenMode::CreateNew)?;
             let writable = mode != OpenMode::Read;
-            let file = SimFile { fs: self.clone(), inode, life: disk.life, writable };
+            let file = SimFile { fs: self.clone(), inode, life: disk.life, writable, is_direct: false };
+            Ok(Arc::new(file) as Arc<dyn File>)
+        })
+    }
+
+    fn open_direct(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.with(|disk| {
+            let inode = disk.open(path, false, false)?;
+            if disk.is_direct_refused {
+                let message = format!("{}: the file system has no O_DIRECT", path.display());
+                return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+            }
+            let file = SimFile { fs: self.clone(), inode, life: disk.life, writable: true, is_direct: true };
             Ok(Arc::new(file) as Arc<dyn File>)
         })
     }
@@ -241,10 +261,28 @@ struct SimFile {
     inode: Inode,
     life: u64,
     writable: bool,
+    is_direct: bool,
 }
 
 impl SimFile {
+    /// Refuses what a file opened past the page cache refuses.
+    fn check_aligned(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        let is_aligned = position.is_multiple_of(DIRECT_BLOCK_BYTES as u64)
+            && bytes.len().is_multiple_of(DIRECT_BLOCK_BYTES)
+            && bytes.as_ptr().addr().is_multiple_of(DIRECT_BLOCK_BYTES);
+        if self.is_direct && !is_aligned { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
+    }
+
+    /// What a test wants to happen while a sync is waited for.
+    fn wait_for_sync(&self) {
+        let meanwhile = self.fs.meanwhile.lock().0.take();
+        if let Some(action) = meanwhile {
+            action();
+        }
+    }
+
     fn write(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.check_aligned(bytes, position)?;
         let mut disk = self.fs.disk.lock();
         // The disk itself notices the stop, so that the write at which it comes can leave a prefix.
         if disk.life != self.life {
@@ -259,10 +297,17 @@ impl SimFile {
 
 impl File for SimFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        self.check_aligned(buffer, position)?;
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         let position = usize::try_from(position).map_err(io::Error::other)?;
-        let bytes = disk.file_mut(self.inode)?.read(position, buffer.len());
+        let image = disk.file_mut(self.inode)?;
+        if self.is_direct {
+            let bytes = image.read_direct(position, buffer.len());
+            buffer[..bytes.len()].copy_from_slice(&bytes);
+            return Ok(bytes.len());
+        }
+        let bytes = image.read(position, buffer.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
         Ok(bytes.len())
     }
@@ -283,6 +328,14 @@ impl File for SimFile {
         self.write(&bytes, position)
     }
 
+    fn write_durable_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.write(bytes, position)?;
+        self.wait_for_sync();
+        let mut disk = self.fs.disk.lock();
+        disk.check_alive(self.life)?;
+        disk.sync_range(self.inode, position, bytes.len())
+    }
+
     fn len(&self) -> io::Result<u64> {
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
@@ -299,10 +352,7 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let meanwhile = self.fs.meanwhile.lock().0.take();
-        if let Some(action) = meanwhile {
-            action();
-        }
+        self.wait_for_sync();
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         disk.sync_file(self.inode)
@@ -312,8 +362,13 @@ impl File for SimFile {
         self.sync_data()
     }
 
-    fn advise_dont_need(&self, _position: u64, _len: u64) -> io::Result<()> {
-        self.fs.disk.lock().check_alive(self.life)
+    fn advise_dont_need(&self, position: u64, len: u64) -> io::Result<()> {
+        let mut disk = self.fs.disk.lock();
+        disk.check_alive(self.life)?;
+        let start = usize::try_from(position).map_err(io::Error::other)?;
+        let end = start.saturating_add(usize::try_from(len).map_err(io::Error::other)?);
+        disk.file_mut(self.inode)?.drop_clean(start..end);
+        Ok(())
     }
 
     fn raw_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,6 +1,7 @@
 //! One simulated file: what processes see, and what the disk would hold after a power cut.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::random::SplitMix;
 
@@ -32,6 +33,39 @@ impl FileImage {
         let start = position.min(self.live.len());
         let end = position.saturating_add(len).min(self.live.len());
         &self.live[start..end]
+    }
+
+    /// What the disk has of those bytes, past the page cache: sectors that wait for a sync are written out first, as
+    /// Linux does it, which makes none of them durable.
+    pub(super) fn read_direct(&self, position: usize, len: usize) -> Vec<u8> {
+        let mut bytes = self.read(position, len).to_vec();
+        let mut at = position;
+        while at < position + bytes.len() {
+            let sector = at / SECTOR_BYTES;
+            let end = self.sector_end(sector).min(position + bytes.len());
+            if !self.dirty.contains_key(&sector) {
+                let known = self.durable.len().clamp(at, end);
+                bytes[at - position..known - position]
+                    .copy_from_slice(self.durable.get(at..known).unwrap_or_default());
+                bytes[known - position..end - position].fill(0);
+            }
+            at = end;
+        }
+        bytes
+    }
+
+    /// Drops what the page cache has of whole sectors in `range` and no write waits for: the next read asks the disk.
+    pub(super) fn drop_clean(&mut self, range: Range<usize>) {
+        let sectors =
+            range.start.div_ceil(SECTOR_BYTES)..range.end.min(self.live.len()).div_ceil(SECTOR_BYTES);
+        for sector in sectors.filter(|sector| !self.dirty.contains_key(sector)) {
+            let (start, end) = (sector * SECTOR_BYTES, self.sector_end(sector));
+            self.live[start..end].fill(0);
+            let durable_end = end.min(self.durable.len());
+            if start < durable_end {
+                self.live[start..durable_end].copy_from_slice(&self.durable[start..durable_end]);
+            }
+        }
     }
 
     pub(super) fn write(&mut self, position: usize, bytes: &[u8]) {
@@ -80,6 +114,28 @@ impl FileImage {
             }
         }
         self.lens.clear();
+    }
+
+    /// A sync of `range` alone that succeeds: its bytes are on the disk, and the file is at least as long as to show
+    /// them.
+    pub(super) fn sync_range(&mut self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        self.lens.retain(|len| *len >= range.end);
+        self.durable.resize(self.durable.len().max(range.end), 0);
+        for sector in range.start / SECTOR_BYTES..=(range.end - 1) / SECTOR_BYTES {
+            self.dirty.remove(&sector);
+            let (start, end) = (sector * SECTOR_BYTES, self.sector_end(sector).min(self.durable.len()));
+            self.durable[start..end].copy_from_slice(&self.live[start..end]);
+        }
+    }
+
+    /// A sync of `range` alone that fails; see [`Self::fail_sync`].
+    pub(super) fn fail_sync_range(&mut self, range: Range<usize>) {
+        self.dirty.retain(|sector, _| {
+            (sector + 1) * SECTOR_BYTES <= range.start || sector * SECTOR_BYTES >= range.end
+        });
     }
 
     /// A sync that fails the way Linux does it: the pages are marked clean although the disk has the old bytes, so
@@ -137,6 +193,35 @@ mod tests {
         let halves = |first: u8, second: u8| [[first; 512], [second; 512]].concat();
         let expected = [vec![], halves(0, 0), halves(0, 1), halves(1, 0), halves(1, 1)];
         assert_eq!(states, expected.into_iter().collect());
+    }
+
+    #[test]
+    fn a_sync_of_a_range_makes_that_range_durable_and_no_other() {
+        let mut lost_the_rest = 0;
+        for seed in 0..60 {
+            let mut image = FileImage::default();
+            image.write(0, &[1; 512]);
+            image.write(2048, &[2; 512]);
+            image.write(1024, &[3; 512]);
+            image.sync_range(1024..1536);
+            image.crash(&mut SplitMix::new(seed));
+            assert_eq!(image.read(1024, 512), [3; 512], "seed {seed}");
+            lost_the_rest += usize::from(image.read(0, 512) == [0; 512] && image.read(2048, 512) != [2; 512]);
+        }
+        assert!((1..60).contains(&lost_the_rest), "{lost_the_rest} of 60");
+    }
+
+    #[test]
+    fn a_read_past_the_cache_shows_what_a_failed_sync_has_lost() {
+        let mut image = FileImage::default();
+        image.write(0, &[1; 1024]);
+        image.sync();
+        image.write(0, &[2; 1024]);
+        image.fail_sync_range(0..512);
+        assert_eq!(image.read(0, 1024), [2; 1024]);
+        assert_eq!(image.read_direct(0, 1024), [[1; 512], [2; 512]].concat());
+        image.drop_clean(0..1024);
+        assert_eq!(image.read(0, 1024), [[1; 512], [2; 512]].concat(), "the second half waits for its sync");
     }
 
     #[test]
