@@ -92,12 +92,12 @@ impl Broker {
         if let Some(partition) = self.partitions.get(id) {
             return Ok(partition);
         }
-        let options = self.config.topic_options(&topic.configs);
+        let options = self.config.topic_options(&topic.name, &topic.configs);
         let placement = Placement {
             id,
             dir,
             config: Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)),
-            level: options.durability,
+            level: options.level(),
         };
         let opened = self
             .partitions

@@ -137,7 +137,7 @@ fn claim(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partiti
 }
 
 fn is_compacted(broker: &Broker, kept: &Kept) -> bool {
-    let options = broker.config.topic_options(&kept.topic.configs);
+    let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
     options.cleanup_policy.iter().any(|policy| policy == "compact")
 }
 
@@ -161,7 +161,7 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
 
 /// When time alone may have made a log due: its records have come of age, or its active segment has.
 fn look_again(broker: &Broker, kept: &Kept) -> Duration {
-    let options = broker.config.topic_options(&kept.topic.configs);
+    let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
     let ages = [options.min_compaction_lag_ms, options.max_compaction_lag_ms, options.segment_ms];
     let soonest = ages.into_iter().filter(|&ms| ms > 0).min().map_or(LOOK_AGAIN, Duration::from_millis);
     soonest.min(LOOK_AGAIN)

@@ -77,6 +77,8 @@ pub(crate) fn topic_error(error: &TopicError) -> ErrorCode {
         TopicError::Unknown => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
         TopicError::InvalidPartitions(_) => ErrorCode::INVALID_PARTITIONS,
         TopicError::TooManyPartitions(_) => ErrorCode::POLICY_VIOLATION,
+        // Kafka's words for a server without a place for a replica (KIP-1066).
+        TopicError::NoLogDir => ErrorCode::INVALID_REPLICATION_FACTOR,
     }
 }
 

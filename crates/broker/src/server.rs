@@ -113,7 +113,7 @@ impl Server {
 
     /// Starts a server with this configuration.
     pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
-        let durability = config.topic_defaults.durability;
+        let durability = config.topic_defaults.level();
         let (stop, stopping) = watch::channel(false);
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new()

@@ -71,6 +71,11 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
         },
     )?;
     let image = metadata.image();
+    for (index, dir) in image.log_dirs().iter().enumerate() {
+        if config.is_cordoned(&dir.path) {
+            metadata.close_dir(index);
+        }
+    }
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options())?);

@@ -169,7 +169,7 @@ fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
     let kept = kept_partitions(broker);
     looks.keep_only(&kept);
     for kept in kept {
-        let options = broker.config.topic_options(&kept.topic.configs);
+        let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
         let retention_ms = u64::try_from(options.retention_ms).unwrap_or(u64::MAX);
         let period = Duration::from_millis(retention_ms.min(options.segment_ms) / LOOKS_PER_RETENTION);
         if !looks.is_due(&kept, monotonic, period) {

@@ -5,10 +5,11 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use super::definition::{BadField, OptionDef, shown};
+use super::durability::{self, DurabilityOptions};
 use super::error::{ConfigError, Origin, nearest};
 use super::groups::GroupOptions;
 use super::listener::Listener;
@@ -17,6 +18,7 @@ use super::refused;
 use super::server::ServerOptions;
 use super::topic::{self, TopicOptions, TopicOverrides};
 use super::upkeep::UpkeepOptions;
+use crate::metadata::OFFSETS_TOPIC;
 
 /// A part of the documentation: a heading and its options.
 pub(crate) struct Section {
@@ -30,6 +32,7 @@ pub(crate) static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
     vec![
         section("Server", ServerOptions::DEFINITIONS),
         section("Network", NetworkOptions::DEFINITIONS),
+        section("Durability", DurabilityOptions::DEFINITIONS),
         section("Upkeep of logs", UpkeepOptions::DEFINITIONS),
         Section { heading: "Defaults of topics", options: topic::broker_definitions().collect() },
         section("Groups", GroupOptions::DEFINITIONS),
@@ -109,6 +112,8 @@ pub struct BrokerConfig {
     pub server: ServerOptions,
     /// Connections.
     pub network: NetworkOptions,
+    /// The journal, and what waits in memory for the segments.
+    pub durability: DurabilityOptions,
     /// Upkeep of logs.
     pub upkeep: UpkeepOptions,
     /// Groups and offsets.
@@ -132,6 +137,7 @@ impl BrokerConfig {
         let config = Self {
             server: ServerOptions::read(&value_of).map_err(bad)?,
             network: NetworkOptions::read(&value_of).map_err(bad)?,
+            durability: DurabilityOptions::read(&value_of).map_err(bad)?,
             upkeep: UpkeepOptions::read(&value_of).map_err(bad)?,
             groups: GroupOptions::read(&value_of).map_err(bad)?,
             topic_defaults: Arc::new(read_topic(&settings, &TopicOverrides::new()).map_err(bad)?),
@@ -139,6 +145,7 @@ impl BrokerConfig {
         };
         config.check_listeners()?;
         config.check_limits()?;
+        config.check_dirs()?;
         Ok(config)
     }
 
@@ -158,16 +165,21 @@ impl BrokerConfig {
         &self.settings
     }
 
-    /// What holds for a topic with these configs of its own, which were checked when they were set. A value that
+    /// What holds for the topic of this name with these configs of its own, which were checked when they were set. A value that
     /// an older version took and this one does not is replaced by the default.
-    pub fn topic_options(&self, overrides: &TopicOverrides) -> Arc<TopicOptions> {
-        if overrides.is_empty() {
+    pub fn topic_options(&self, name: &str, overrides: &TopicOverrides) -> Arc<TopicOptions> {
+        let is_offsets = name == OFFSETS_TOPIC;
+        if overrides.is_empty() && !is_offsets {
             return Arc::clone(&self.topic_defaults);
         }
         let valid =
             |name: &str, text: &str| topic::definition(name).is_some_and(|def| def.check(text).is_ok());
         let kept = overrides.iter().filter(|(name, text)| valid(name, text));
-        let kept = kept.map(|(name, text)| (name.clone(), text.clone())).collect();
+        let mut kept: TopicOverrides = kept.map(|(name, text)| (name.clone(), text.clone())).collect();
+        if is_offsets {
+            let level = self.groups.offsets_topic_durability.to_string();
+            kept.entry(topic::DURABILITY.to_owned()).or_insert(level);
+        }
         read_topic(&self.settings, &kept).map_or_else(|_| Arc::clone(&self.topic_defaults), Arc::new)
     }
 
@@ -178,6 +190,21 @@ impl BrokerConfig {
         } else {
             self.server.log_dirs.clone()
         }
+    }
+
+    /// The directories of the journals: `journal.dirs`, else `journal` in the data directory.
+    pub fn journal_dirs(&self) -> Vec<PathBuf> {
+        if self.durability.journal_dirs.is_empty() {
+            vec![self.server.data_dir.join("journal")]
+        } else {
+            self.durability.journal_dirs.clone()
+        }
+    }
+
+    /// Whether a log dir takes no new partitions.
+    pub fn is_cordoned(&self, log_dir: &Path) -> bool {
+        let mut cordoned = self.server.cordoned_log_dirs.iter();
+        cordoned.any(|name| name == ALL_DIRS || Path::new(name) == log_dir)
     }
 
     /// The address that clients of a listener are told.
@@ -227,15 +254,35 @@ impl BrokerConfig {
                 "group.consumer.assignors is empty: no group could be assigned".into(),
             ));
         }
-        let dirs = self.log_dirs();
-        let distinct: BTreeSet<_> = dirs.iter().collect();
-        if distinct.len() < dirs.len() {
-            return Err(ConfigError::Conflict("log.dirs names the same directory twice".into()));
-        }
         let topics = &self.topic_defaults;
         check_lags(topics.min_compaction_lag_ms, topics.max_compaction_lag_ms).map_err(ConfigError::Conflict)
     }
+
+    fn check_dirs(&self) -> Result<(), ConfigError> {
+        let (logs, journals) = (self.log_dirs(), self.journal_dirs());
+        for (option, dirs) in [("log.dirs", &logs), ("journal.dirs", &journals)] {
+            let distinct: BTreeSet<_> = dirs.iter().collect();
+            if distinct.len() < dirs.len() {
+                return Err(ConfigError::Conflict(format!("{option} names the same directory twice")));
+            }
+        }
+        if let Some(both) = journals.iter().find(|dir| logs.contains(dir)) {
+            let message = format!("log.dirs and journal.dirs both name {}", both.display());
+            return Err(ConfigError::Conflict(message));
+        }
+        let unknown = |name: &&String| *name != ALL_DIRS && !logs.contains(&PathBuf::from(name.as_str()));
+        match self.server.cordoned_log_dirs.iter().find(unknown) {
+            Some(name) => Err(ConfigError::Conflict(format!(
+                "cordoned.log.dirs names {name}, which is not in log.dirs ({})",
+                logs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(",")
+            ))),
+            None => Ok(()),
+        }
+    }
 }
+
+/// In `cordoned.log.dirs`: all log dirs.
+const ALL_DIRS: &str = "*";
 
 /// A record may not have to be compacted before it may be.
 pub(crate) fn check_lags(min_ms: u64, max_ms: u64) -> Result<(), String> {
@@ -293,7 +340,9 @@ pub fn check_topic_configs(config: &BrokerConfig, overrides: &TopicOverrides) ->
     }
     let options = read_topic(&config.settings, overrides)
         .map_err(|bad| format!("Invalid value for configuration {}: {}", bad.name, bad.reason))?;
-    check_lags(options.min_compaction_lag_ms, options.max_compaction_lag_ms)
+    check_lags(options.min_compaction_lag_ms, options.max_compaction_lag_ms)?;
+    let own = overrides.contains_key(topic::DURABILITY).then_some(options.durability);
+    durability::check_level(own, options.flush_messages, options.flush_ms)
 }
 
 #[cfg(test)]

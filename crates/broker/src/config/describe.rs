@@ -4,9 +4,10 @@
 
 use std::borrow::Cow;
 
-use super::broker::{BrokerConfig, definitions};
+use super::broker::{BrokerConfig, definition, definitions};
 use super::definition::{Kind, OptionDef};
 use super::topic::{self, TopicOptions, TopicOverrides};
+use crate::metadata::OFFSETS_TOPIC;
 
 /// Where a value comes from, with Kafka's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +64,26 @@ impl Kind {
     }
 }
 
-/// The configs of a topic, in the order of their names.
-pub fn describe_topic(config: &BrokerConfig, overrides: &TopicOverrides) -> Vec<ConfigEntry> {
-    TopicOptions::DEFINITIONS.iter().map(|def| topic_entry(config, overrides, def)).collect()
+/// The configs of the topic of this name, in the order of their names.
+pub fn describe_topic(config: &BrokerConfig, name: &str, overrides: &TopicOverrides) -> Vec<ConfigEntry> {
+    let entry = |def: &'static OptionDef| match def.name {
+        topic::DURABILITY if name == OFFSETS_TOPIC => offsets_level(config, overrides, def),
+        _ => topic_entry(config, overrides, def),
+    };
+    TopicOptions::DEFINITIONS.iter().map(entry).collect()
+}
+
+/// The level of the topic of group offsets, which falls back to an option of its own.
+fn offsets_level(config: &BrokerConfig, overrides: &TopicOverrides, def: &'static OptionDef) -> ConfigEntry {
+    let servers = definition("offsets.topic.durability").expect("a row of the table of groups");
+    let own = overrides.get(def.name).map(|own| ConfigSynonym {
+        name: def.name,
+        value: own.clone(),
+        source: ConfigSource::Topic,
+    });
+    let synonyms: Vec<_> = own.into_iter().chain(broker_entry(config, servers).synonyms).collect();
+    let value = synonyms.first().map(|first| first.value.clone());
+    entry(def, value, synonyms, false)
 }
 
 fn topic_entry(config: &BrokerConfig, overrides: &TopicOverrides, def: &'static OptionDef) -> ConfigEntry {
@@ -134,7 +152,7 @@ mod tests {
 
     fn topic_entry_of(config: &BrokerConfig, own: &[(&str, &str)], name: &str) -> ConfigEntry {
         let overrides = own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let entries = describe_topic(config, &overrides);
+        let entries = describe_topic(config, "t", &overrides);
         entries.into_iter().find(|entry| entry.name == name).expect("a topic config")
     }
 
@@ -158,6 +176,24 @@ mod tests {
         assert_eq!((inherited.value.as_deref(), inherited.source), (Some("300000"), ConfigSource::Server));
         let default = topic_entry_of(&BrokerConfig::default(), &[], "retention.ms");
         assert_eq!((default.value.as_deref(), default.source), (Some("604800000"), ConfigSource::Default));
+    }
+
+    #[test]
+    fn the_level_of_group_offsets_falls_back_to_an_option_of_its_own() {
+        let level = |pairs: &[(&str, &str)], own: &[(&str, &str)]| {
+            let config = BrokerConfig::from_pairs(pairs.iter().copied()).expect("valid");
+            let overrides = own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let entries = describe_topic(&config, OFFSETS_TOPIC, &overrides);
+            let entry = entries.into_iter().find(|entry| entry.name == "durability").expect("a topic config");
+            let holds = config.topic_options(OFFSETS_TOPIC, &overrides).level().to_string();
+            assert_eq!(entry.value.as_ref(), Some(&holds));
+            (holds, entry.source, shown(&entry))
+        };
+        let default = "offsets.topic.durability=4 Default".to_owned();
+        assert_eq!(level(&[], &[]), ("4".into(), ConfigSource::Default, vec![default.clone()]));
+        let (holds, source, synonyms) = level(&[("offsets.topic.durability", "4")], &[("durability", "4")]);
+        assert_eq!((holds.as_str(), source), ("4", ConfigSource::Topic));
+        assert_eq!(synonyms, ["durability=4 Topic", "offsets.topic.durability=4 Server", &default]);
     }
 
     #[test]

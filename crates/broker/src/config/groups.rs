@@ -1,9 +1,10 @@
 //! Options of consumer groups and of the topic that holds their offsets.
 
-use riverrun_types::limits;
+use riverrun_types::{DurabilityLevel, limits};
 
 use super::definition::Kind::{Choices, Int, Long};
 use super::definition::options;
+use super::server::ONLY_LEVEL_4;
 
 options! {
     /// Consumer groups and committed offsets.
@@ -36,6 +37,9 @@ options! {
     offsets_topic_segment_bytes: i32 = "offsets.topic.segment.bytes", Int(1_048_576, i32::MAX), Some("104857600");
     /// Codec of the batches in the topic of group offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
     offsets_topic_compression_codec: u32 = "offsets.topic.compression.codec", Int(0, 4), Some("0");
+    /// What an acked commit and an acked change of a group survive, as the topic config `durability`, whatever the default
+    /// of other topics is. A `durability` that the topic of group offsets sets for itself goes before it.
+    offsets_topic_durability: DurabilityLevel = "offsets.topic.durability", Int(1, 4), Some("4"), ONLY_LEVEL_4;
     /// Minutes for which a group's offsets are kept after its last member left.
     offsets_retention_minutes: i64 = "offsets.retention.minutes", Int(1, i32::MAX), Some("10080");
     /// Milliseconds between two searches for offsets to forget.

@@ -68,7 +68,7 @@ mod tests {
         let overrides: TopicOverrides =
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let config = BrokerConfig::default();
-        config.topic_options(&overrides).log_config(config.server.producer_id_expiration_ms)
+        config.topic_options("t", &overrides).log_config(config.server.producer_id_expiration_ms)
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use riverrun_types::limits;
 
-use super::definition::Kind::{Bool, Int, List, Text};
+use super::definition::Kind::{Bool, Int, List, Long, Text};
 use super::definition::{Accept, options};
 
 options! {
@@ -21,6 +21,12 @@ options! {
     /// Directories of the partitions' records, separated by commas. A new partition goes to the one that holds the
     /// fewest. Not set: `logs` in `data.dir`.
     log_dirs: Vec<PathBuf> = "log.dirs", List("paths separated by commas"), None;
+    /// Log dirs that take no new partitions (KIP-1066), as `log.dirs` names them, separated by commas; `*` is all of them.
+    /// Partitions that are there go on.
+    cordoned_log_dirs: Vec<String> = "cordoned.log.dirs", List("paths of log.dirs separated by commas, or *"), Some("");
+    /// Bytes of each log dir's volume that producers leave free, so that when it fills up, readers, group offsets and
+    /// deletions go on. It is never more than a twentieth of the volume.
+    log_dir_reserve_bytes: u64 = "log.dir.reserve.bytes", Long(0, i64::MAX), Some("134217728");
     /// Threads that serve connections and requests. Not set: one for each processor core.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a

@@ -11,6 +11,7 @@ use riverrun_types::DurabilityLevel;
 
 use super::definition::Kind::{Bool, Choice, Choices, Double, Int, List, Long};
 use super::definition::{Accept, OptionDef, options};
+use super::durability;
 use super::server::ONLY_LEVEL_4;
 
 /// Texts of the configs that a topic sets for itself, by name.
@@ -42,14 +43,17 @@ options! {
     /// Milliseconds for which compaction keeps a tombstone, so that readers see the deletion.
     delete_retention_ms: u64 = "delete.retention.ms", Long(0, i64::MAX), Some("86400000");
     /// What an acked record survives. 1: loss of power on every node; 2: loss of a minority of nodes; 3: loss of power
-    /// on one node; 4: a crash of the process. Riverrun's own config.
+    /// on one node; 4: a crash of the process. On a server of one node 1 is as 3, and 2 as 4. It may change while the
+    /// topic is in use. Riverrun's own config.
     durability: DurabilityLevel = "durability", Int(1, 4), Some("4"), ONLY_LEVEL_4;
     /// Milliseconds between a segment's removal from the log and that of its file.
     file_delete_delay_ms: u64 = "file.delete.delay.ms", Long(0, i64::MAX), Some("60000");
-    /// Records between two syncs in Kafka.
+    /// Records between two syncs in Kafka. Any value but the default makes the topic's level its sync counterpart (1 for
+    /// 2, 3 for 4): each acked record is synced then, which is more than a count could ask for.
     flush_messages: u64 = "flush.messages", Long(1, i64::MAX), Some("9223372036854775807"),
         Accept::Only(&["9223372036854775807"], NOT_FLUSHED);
-    /// Milliseconds between two syncs in Kafka.
+    /// Milliseconds between two syncs in Kafka. Any value but the default makes the topic's level its sync counterpart, as
+    /// `flush.messages` does.
     flush_ms: u64 = "flush.ms", Long(0, i64::MAX), Some("9223372036854775807"),
         Accept::Only(&["9223372036854775807"], NOT_FLUSHED);
     /// Followers whose replication is throttled.
@@ -106,6 +110,16 @@ options! {
     unclean_leader_election_enable: bool = "unclean.leader.election.enable", Bool, Some("false"),
         Accept::Only(&["false"], "there are no other replicas to elect on a server of one node; only false is accepted");
 }
+
+impl TopicOptions {
+    /// What an acked record of the topic survives.
+    pub fn level(&self) -> DurabilityLevel {
+        durability::level(self.durability, self.flush_messages, self.flush_ms)
+    }
+}
+
+/// The topic config that says what an acked record survives.
+pub(crate) const DURABILITY: &str = "durability";
 
 /// An option of the server that is the default of a topic config.
 #[derive(Clone, Copy, Debug)]

@@ -181,13 +181,14 @@ fn answer(
 }
 
 fn shown_configs(config: &BrokerConfig, topic: &Topic) -> Vec<CreatableTopicConfigs<'static>> {
-    let shown = describe_topic(config, &topic.configs).into_iter().map(|entry| CreatableTopicConfigs {
-        name: entry.name.into(),
-        value: entry.value.map(Into::into),
-        read_only: entry.is_read_only,
-        config_source: entry.source as i8,
-        is_sensitive: false,
-    });
+    let shown =
+        describe_topic(config, &topic.name, &topic.configs).into_iter().map(|entry| CreatableTopicConfigs {
+            name: entry.name.into(),
+            value: entry.value.map(Into::into),
+            read_only: entry.is_read_only,
+            config_source: entry.source as i8,
+            is_sensitive: false,
+        });
     shown.collect()
 }
 

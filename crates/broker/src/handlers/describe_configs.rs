@@ -65,7 +65,7 @@ fn entries(
         return Err((denied, "Authorization failed.".to_owned()));
     }
     let mut entries = match found {
-        ConfigResource::Topic(topic) => describe_topic(config, &topic.configs),
+        ConfigResource::Topic(topic) => describe_topic(config, &topic.name, &topic.configs),
         ConfigResource::Broker => describe_broker(config),
         ConfigResource::AllBrokers => Vec::new(),
     };

@@ -1,9 +1,9 @@
 //! `DescribeLogDirs` (key 35), versions 1 to 5.
 //!
 //! Tells each log dir with the partitions in it and their sizes, of all topics or of the partitions that are named,
-//! and the size of each dir's volume with the room that is left (KIP-827). The size of a partition that is not in
-//! use is what the last checkpoint says.
-//! Leaves out: cordoned dirs (KIP-1066), of which there are none.
+//! the size of each dir's volume with the room that is left (KIP-827), and whether it takes new partitions (KIP-1066).
+//! A dir that has failed answers `KAFKA_STORAGE_ERROR`. The size of a partition that is not in use is what the last
+//! checkpoint says.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -68,7 +68,7 @@ fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResu
             topics,
             total_bytes: or_unknown(broker.env.fs.total_bytes(&dir.path)),
             usable_bytes: or_unknown(broker.env.fs.available_bytes(&dir.path)),
-            ..Default::default()
+            is_cordoned: broker.config.is_cordoned(&dir.path),
         }
     })
     .collect()

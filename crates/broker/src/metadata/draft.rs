@@ -4,6 +4,7 @@
 //! Pure besides the random topic ids. Dropping a draft undoes it, which is how a request that only asks for
 //! validation is served.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use riverrun_env::Random;
@@ -39,6 +40,8 @@ pub(crate) struct Draft<'a> {
     image: Image,
     records: Vec<Record>,
     random: RandomSource<'a>,
+    /// Log dirs that take no new partitions.
+    closed_dirs: BTreeSet<usize>,
 }
 
 struct RandomSource<'a>(&'a dyn Random);
@@ -52,7 +55,13 @@ impl std::fmt::Debug for RandomSource<'_> {
 impl<'a> Draft<'a> {
     /// Begins with an image.
     pub(crate) fn new(image: &Image, random: &'a dyn Random) -> Self {
-        Self { image: image.clone(), records: Vec::new(), random: RandomSource(random) }
+        let closed_dirs = BTreeSet::new();
+        Self { image: image.clone(), records: Vec::new(), random: RandomSource(random), closed_dirs }
+    }
+
+    /// Puts no new partition into these log dirs.
+    pub(crate) fn avoiding(self, closed_dirs: BTreeSet<usize>) -> Self {
+        Self { closed_dirs, ..self }
     }
 
     /// The image as it would be now.
@@ -157,12 +166,15 @@ impl<'a> Draft<'a> {
             let message = format!("A topic has at most {TOPIC_PARTITIONS_MAX} partitions.");
             return Err(TopicError::InvalidPartitions(message));
         }
-        let held: Vec<u64> = self.image.log_dirs().iter().map(|dir| dir.partition_count).collect();
         if self.image.partition_count() + u64::from(count.unsigned_abs()) > PARTITIONS_MAX {
             let message = format!("The server takes at most {PARTITIONS_MAX} partitions over all topics.");
             return Err(TopicError::TooManyPartitions(message));
         }
-        Ok(place(&held, usize::try_from(count).expect("checked to be positive")))
+        let dirs = self.image.log_dirs().iter().enumerate();
+        let held =
+            dirs.map(|(index, dir)| (!self.closed_dirs.contains(&index)).then_some(dir.partition_count));
+        let count = usize::try_from(count).expect("checked to be positive");
+        place(&held.collect::<Vec<_>>(), count).ok_or(TopicError::NoLogDir)
     }
 
     fn topic_of(&self, id: TopicId) -> Arc<Topic> {

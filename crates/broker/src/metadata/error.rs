@@ -36,6 +36,9 @@ pub(crate) enum TopicError {
     /// The server has all the partitions that it takes.
     #[error("{0}")]
     TooManyPartitions(String),
+    /// No log dir takes new partitions.
+    #[error("No log directory takes new partitions: each is cordoned (cordoned.log.dirs) or has failed.")]
+    NoLogDir,
 }
 
 /// Why the metadata could not be read or changed.

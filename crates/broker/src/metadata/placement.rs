@@ -1,25 +1,27 @@
-//! Which log dir a new partition goes to: the one that holds the fewest, the first of several such.
+//! Which log dir a new partition goes to: the one that holds the fewest, the first of several such. Dirs that take no
+//! new partitions are passed over.
 //!
 //! Pure: counts in, indexes out.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Index of the log dir of each of `count` new partitions, given how many each dir holds.
+/// Index of the log dir of each of `count` new partitions, given how many each dir holds, or that it takes none. `None`:
+/// no dir takes any.
 ///
-/// Panics if there is no dir or if there are more than 65,536, both of which the store refuses.
-pub(crate) fn place(held: &[u64], count: usize) -> Vec<u16> {
-    let entry = |(index, held): (usize, &u64)| {
-        Reverse((*held, u16::try_from(index).expect("the store refuses more log dirs")))
+/// Panics if there are more than 65,536 dirs, which the store refuses.
+pub(crate) fn place(held: &[Option<u64>], count: usize) -> Option<Vec<u16>> {
+    let entry = |(index, held): (usize, &Option<u64>)| {
+        Some(Reverse(((*held)?, u16::try_from(index).expect("the store refuses more log dirs"))))
     };
-    let mut fewest: BinaryHeap<_> = held.iter().enumerate().map(entry).collect();
+    let mut fewest: BinaryHeap<_> = held.iter().enumerate().filter_map(entry).collect();
     let mut placed = Vec::with_capacity(count);
     for _ in 0..count {
-        let mut top = fewest.peek_mut().expect("the store has one log dir at least");
+        let mut top = fewest.peek_mut()?;
         placed.push(top.0.1);
         top.0.0 += 1;
     }
-    placed
+    Some(placed)
 }
 
 #[cfg(test)]
@@ -28,16 +30,23 @@ mod tests {
 
     #[test]
     fn a_partition_goes_where_the_fewest_are() {
-        assert_eq!(place(&[0], 3), [0, 0, 0]);
-        assert_eq!(place(&[0, 0, 0], 5), [0, 1, 2, 0, 1]);
-        assert_eq!(place(&[5, 2, 4], 4), [1, 1, 1, 2]);
-        assert_eq!(place(&[1, 0], 0), [0_u16; 0]);
+        assert_eq!(place(&[Some(0)], 3), Some(vec![0, 0, 0]));
+        assert_eq!(place(&[Some(0), Some(0), Some(0)], 5), Some(vec![0, 1, 2, 0, 1]));
+        assert_eq!(place(&[Some(5), Some(2), Some(4)], 4), Some(vec![1, 1, 1, 2]));
+        assert_eq!(place(&[Some(1), Some(0)], 0), Some(vec![]));
+    }
+
+    #[test]
+    fn a_dir_that_takes_none_gets_none() {
+        assert_eq!(place(&[None, Some(7), None, Some(6)], 3), Some(vec![3, 1, 3]));
+        assert_eq!(place(&[None, None], 1), None);
     }
 
     #[test]
     fn dirs_end_up_even() {
         let mut held = vec![17, 0, 3];
-        for dir in place(&held, 1000) {
+        let dirs = place(&held.iter().copied().map(Some).collect::<Vec<_>>(), 1000);
+        for dir in dirs.expect("all take partitions") {
             held[usize::from(dir)] += 1;
         }
         assert!(

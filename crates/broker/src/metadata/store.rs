@@ -13,6 +13,7 @@
 
 mod files;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,6 +60,7 @@ pub(crate) struct Store {
     image: ArcSwap<Image>,
     writer: Mutex<Writer>,
     producer_ids: Mutex<std::ops::Range<i64>>,
+    closed_dirs: Mutex<BTreeSet<usize>>,
     _lock: Box<dyn LockGuard>,
 }
 
@@ -93,6 +95,7 @@ impl Store {
             image: ArcSwap::from_pointee(image),
             writer: Mutex::new(Writer { head, log, snapshot_at_bytes, poison: None }),
             producer_ids: Mutex::new(0..0),
+            closed_dirs: Mutex::default(),
             _lock: lock,
         };
         let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs)?;
@@ -117,7 +120,7 @@ impl Store {
         if let Some(reason) = &writer.poison {
             return Err(MetadataError::Poisoned(reason.clone()));
         }
-        let mut draft = Draft::new(&self.image.load(), &*self.env.random);
+        let mut draft = self.draft();
         let outcome = plan(&mut draft);
         let (image, records) = draft.into_parts();
         if records.is_empty() {
@@ -139,7 +142,16 @@ impl Store {
 
     /// Drafts a change and drops it: what would come of it.
     pub(crate) fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
-        plan(&mut Draft::new(&self.image.load(), &*self.env.random))
+        plan(&mut self.draft())
+    }
+
+    fn draft(&self) -> Draft<'_> {
+        Draft::new(&self.image.load(), &*self.env.random).avoiding(self.closed_dirs.lock().clone())
+    }
+
+    /// Puts no new partition into this log dir while the server runs.
+    pub(crate) fn close_dir(&self, index: usize) {
+        self.closed_dirs.lock().insert(index);
     }
 
     /// A producer id that was never given out before. Blocks for the disk once in a thousand calls.

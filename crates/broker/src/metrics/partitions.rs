@@ -69,8 +69,9 @@ fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
     let mut levels: HashMap<TopicId, DurabilityLevel> = HashMap::new();
     let mut show = |known: KnownPartition| {
         let topic = image.topic_by_id(known.id.topic)?;
-        let level =
-            *levels.entry(topic.id).or_insert_with(|| broker.config.topic_options(&topic.configs).durability);
+        let level = *levels
+            .entry(topic.id)
+            .or_insert_with(|| broker.config.topic_options(&topic.name, &topic.configs).level());
         let live = broker.partitions.get(known.id);
         Some(Shown {
             topic: Arc::clone(&topic.name),

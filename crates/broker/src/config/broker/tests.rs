@@ -87,6 +87,9 @@ fn contradictions_are_refused() {
         &[("advertised.listeners", "OTHER://example.org:1")],
         &[("advertised.listeners", "PLAINTEXT://0.0.0.0:1")],
         &[("log.dirs", "/a,/a")],
+        &[("journal.dirs", "/a,/a")],
+        &[("log.dirs", "/a,/b"), ("journal.dirs", "/b")],
+        &[("log.dirs", "/a,/b"), ("cordoned.log.dirs", "/c")],
         &[("group.min.session.timeout.ms", "9000"), ("group.max.session.timeout.ms", "8000")],
         &[("group.consumer.session.timeout.ms", "5000")],
         &[("group.consumer.assignors", "")],
@@ -129,6 +132,30 @@ fn a_stored_topic_config_that_is_no_longer_known_does_not_hide_the_others() {
     let config = BrokerConfig::default();
     let stored = [("retention.ms", "5"), ("gone.with.the.wind", "1"), ("segment.ms", "0")];
     let overrides = stored.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let options = config.topic_options(&overrides);
+    let options = config.topic_options("t", &overrides);
     assert_eq!((options.retention_ms, options.segment_ms), (5, 604_800_000));
+}
+
+#[test]
+fn log_dirs_are_cordoned_by_name_or_all_at_once() {
+    let cordoned = |names: &str| {
+        let pairs = [("log.dirs", "/a,/b"), ("cordoned.log.dirs", names)];
+        let config = BrokerConfig::from_pairs(pairs).expect("valid");
+        ["/a", "/b"].map(|dir| config.is_cordoned(dir.as_ref()))
+    };
+    assert_eq!(cordoned(""), [false, false]);
+    assert_eq!(cordoned("/b"), [false, true]);
+    assert_eq!(cordoned("*"), [true, true]);
+}
+
+#[test]
+fn the_journal_lies_in_the_data_directory_unless_it_is_told_otherwise() {
+    let dirs = |pairs: &[(&str, &str)]| {
+        BrokerConfig::from_pairs(pairs.iter().copied()).expect("valid").journal_dirs()
+    };
+    assert_eq!(dirs(&[("data.dir", "/d")]), [PathBuf::from("/d/journal")]);
+    assert_eq!(
+        dirs(&[("data.dir", "/d"), ("journal.dirs", "/x,/y")]),
+        [PathBuf::from("/x"), PathBuf::from("/y")]
+    );
 }
