@@ -17,7 +17,7 @@ pub struct SimClock {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
     wall_ms: i64,
     monotonic: Duration,
@@ -27,6 +27,11 @@ impl SimClock {
     /// A clock at the start of a simulated world.
     pub fn new() -> Self {
         Self { state: Mutex::new(State { wall_ms: START_MS, monotonic: Duration::ZERO }) }
+    }
+
+    /// Another clock that shows the same.
+    pub(super) fn fork(&self) -> Self {
+        Self { state: Mutex::new(self.state.lock().clone()) }
     }
 
     /// Moves both clocks forward.

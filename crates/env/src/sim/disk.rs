@@ -1,16 +1,19 @@
 //! The simulated disk: a tree of directories and files in two images, and the faults that a test has asked for.
 //!
 //! Directories are as volatile as files: an entry that was made, renamed or removed is durable once its directory
-//! was synced. Until then a power cut keeps any subset of the changes, in their order, which is harsher than what
-//! file systems with an ordered metadata log do.
+//! was synced. Until then a power cut keeps any subset of the changes that agrees with their order: one that builds
+//! on another is there only with it. That is harsher than what file systems with an ordered metadata log do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Component, Path};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::crash_states::Choose;
 use super::image::FileImage;
 use super::random::SplitMix;
 
@@ -22,20 +25,32 @@ const ROOT: Inode = 0;
 /// A name in a directory.
 type Entry = (Inode, OsString);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Node {
     Directory(Directory),
-    File(FileImage),
+    /// Shared by the disks that come from one power cut, until one of them changes it.
+    File(Arc<FileImage>),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Directory {
     live: BTreeMap<OsString, Inode>,
     durable: BTreeMap<OsString, Inode>,
 }
 
+/// A bug that the code under test behaves as if it had, so that a check can show that it would find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlantedBug {
+    /// It leaves out each sync of a directory.
+    SkippedDirectorySync,
+    /// It takes a write that was carried out in part for a whole one.
+    IgnoredShortWrite,
+    /// It repeats a sync that has failed: the second one writes nothing and succeeds.
+    RepeatedSync,
+}
+
 /// A change of a directory that no sync has covered yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Change {
     Link(Entry, Inode),
     Unlink(Entry),
@@ -56,7 +71,7 @@ impl Change {
 ///
 /// Invariants: `changes` leads from the durable directories to the live ones. An operation that fails because the
 /// machine has stopped has changed nothing, except for a write, which may have left a prefix.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Disk {
     nodes: BTreeMap<Inode, Node>,
     next_inode: Inode,
@@ -78,6 +93,8 @@ pub(super) struct Disk {
     pub(super) writes: u64,
     /// The count of writes at which one write fails.
     pub(super) fail_write_at: Option<u64>,
+    /// What the code under test does wrong.
+    pub(super) planted: Option<PlantedBug>,
     /// Nothing can be opened.
     pub(super) are_descriptors_exhausted: bool,
     /// Files cannot be opened past the page cache.
@@ -105,6 +122,7 @@ impl Disk {
             fail_sync_at: None,
             writes: 0,
             fail_write_at: None,
+            planted: None,
             are_descriptors_exhausted: false,
             is_direct_refused: false,
             space: None,
@@ -135,6 +153,17 @@ impl Disk {
         Ok(false)
     }
 
+    /// What the code under test believes of a write that was carried out in part.
+    fn report_short_write(&self, error: io::Error) -> io::Result<()> {
+        if self.planted == Some(PlantedBug::IgnoredShortWrite) { Ok(()) } else { Err(error) }
+    }
+
+    /// What the code under test believes of a sync that has failed.
+    fn report_failed_sync(&self) -> io::Result<()> {
+        let error = io::Error::other("simulated input/output error on a sync");
+        if self.planted == Some(PlantedBug::RepeatedSync) { Ok(()) } else { Err(error) }
+    }
+
     fn directory(&self, inode: Inode) -> io::Result<&Directory> {
         match self.nodes.get(&inode) {
             Some(Node::Directory(directory)) => Ok(directory),
@@ -151,7 +180,7 @@ impl Disk {
 
     pub(super) fn file_mut(&mut self, inode: Inode) -> io::Result<&mut FileImage> {
         match self.nodes.get_mut(&inode) {
-            Some(Node::File(image)) => Ok(image),
+            Some(Node::File(image)) => Ok(Arc::make_mut(image)),
             _ => Err(io::ErrorKind::IsADirectory.into()),
         }
     }
@@ -202,7 +231,7 @@ impl Disk {
         match found {
             Some(_) if exclusive => Err(io::ErrorKind::AlreadyExists.into()),
             Some(inode) => self.file_mut(inode).map(|_| inode),
-            None if create => self.link(entry, Node::File(FileImage::default())),
+            None if create => self.link(entry, Node::File(Arc::default())),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -288,7 +317,7 @@ impl Disk {
             self.fail_write_at = None;
             let written = self.random.below(bytes.len() + 1);
             self.file_mut(inode)?.write(position, &bytes[..written]);
-            return Err(Errno::IO.into());
+            return self.report_short_write(Errno::IO.into());
         }
         let len = self.file_mut(inode)?.len();
         let growth = (position + bytes.len()).saturating_sub(len) as u64;
@@ -296,7 +325,7 @@ impl Disk {
             let missing = usize::try_from(growth - space).map_err(io::Error::other)?;
             self.space = Some(0);
             self.file_mut(inode)?.write(position, &bytes[..bytes.len().saturating_sub(missing)]);
-            return Err(io::ErrorKind::StorageFull.into());
+            return self.report_short_write(io::ErrorKind::StorageFull.into());
         }
         self.space = self.space.map(|space| space - growth);
         self.file_mut(inode)?.write(position, bytes);
@@ -327,7 +356,7 @@ impl Disk {
         let image = self.file_mut(inode)?;
         if fails {
             image.fail_sync();
-            return Err(io_error());
+            return self.report_failed_sync();
         }
         image.sync();
         Ok(())
@@ -340,7 +369,7 @@ impl Disk {
         let image = self.file_mut(inode)?;
         if fails {
             image.fail_sync_range(start..start + len);
-            return Err(io_error());
+            return self.report_failed_sync();
         }
         image.sync_range(start..start + len);
         Ok(())
@@ -348,8 +377,11 @@ impl Disk {
 
     pub(super) fn sync_dir(&mut self, inode: Inode) -> io::Result<()> {
         self.directory(inode)?;
+        if self.planted == Some(PlantedBug::SkippedDirectorySync) {
+            return Ok(());
+        }
         if self.pass_sync()? {
-            return Err(io_error());
+            return self.report_failed_sync();
         }
         let wanted = self.changes_of(inode);
         let changes = std::mem::take(&mut self.changes);
@@ -381,13 +413,14 @@ impl Disk {
         let fails = self.pass_sync()?;
         for node in self.nodes.values_mut() {
             match node {
-                Node::File(image) if fails => image.fail_sync(),
-                Node::File(image) => image.sync(),
+                Node::File(image) if image.is_settled() => {}
+                Node::File(image) if fails => Arc::make_mut(image).fail_sync(),
+                Node::File(image) => Arc::make_mut(image).sync(),
                 Node::Directory(_) => {}
             }
         }
         if fails {
-            return Err(io_error());
+            return self.report_failed_sync();
         }
         for change in std::mem::take(&mut self.changes) {
             self.make_durable(change);
@@ -421,28 +454,91 @@ impl Disk {
         self.stop_at = None;
         self.fail_sync_at = None;
         self.fail_write_at = None;
+        self.planted = None;
         self.are_descriptors_exhausted = false;
     }
 
-    /// The power fails: what was synced is there, what was not may be there in part.
+    /// The power fails: what was synced is there, what was not may be there in part. The disk's own randomness says
+    /// what is.
     pub(super) fn crash(&mut self) {
-        for change in std::mem::take(&mut self.changes) {
-            if self.random.below(2) == 0 {
-                self.make_durable(change);
-            }
-        }
+        let mut random = self.random.clone();
+        self.lose_power(&mut random);
+        self.random = random;
+    }
+
+    /// A copy of the disk after a power cut with these choices.
+    pub(super) fn crashed(&self, choose: &mut dyn Choose) -> Self {
+        let mut disk = self.clone();
+        disk.lose_power(choose);
+        disk
+    }
+
+    fn lose_power(&mut self, choose: &mut dyn Choose) {
+        self.crash_directories(choose);
+        let reachable = self.durably_reachable(ROOT);
+        self.nodes.retain(|inode, _| reachable.contains(inode));
         for node in self.nodes.values_mut() {
             match node {
-                Node::File(image) => image.crash(&mut self.random),
+                Node::File(image) if image.is_settled() => {}
+                Node::File(image) => Arc::make_mut(image).crash(choose),
                 Node::Directory(directory) => directory.live.clone_from(&directory.durable),
             }
         }
         self.restart();
     }
-}
 
-fn io_error() -> io::Error {
-    io::Error::other("simulated input/output error on a sync")
+    /// Chooses which of the pending changes are there. Nothing is to choose about a change of a name of which an
+    /// earlier change was lost, or in a directory that was lost: it is lost with it.
+    fn crash_directories(&mut self, choose: &mut dyn Choose) {
+        let mut reachable = self.durably_reachable(ROOT);
+        let mut lost: BTreeSet<Entry> = BTreeSet::new();
+        for change in std::mem::take(&mut self.changes) {
+            let is_possible =
+                change.entries().all(|entry| reachable.contains(&entry.0) && !lost.contains(entry));
+            if is_possible && choose.choose(2) == 1 {
+                if let Change::Link(_, inode) = &change {
+                    reachable.append(&mut self.durably_reachable(*inode));
+                }
+                self.make_durable(change);
+            } else {
+                lost.extend(change.entries().cloned());
+            }
+        }
+    }
+
+    /// What a walk from `start` finds on the disk.
+    fn durably_reachable(&self, start: Inode) -> BTreeSet<Inode> {
+        let mut reachable = BTreeSet::new();
+        let mut open = vec![start];
+        while let Some(inode) = open.pop() {
+            if let Some(Node::Directory(directory)) = self.nodes.get(&inode)
+                && !reachable.contains(&inode)
+            {
+                open.extend(directory.durable.values());
+            }
+            reachable.insert(inode);
+        }
+        reachable
+    }
+
+    /// Tells apart the states that a power cut may leave of `before`: the same for two of them if, and but for a
+    /// collision only if, the same is found in both.
+    pub(super) fn fingerprint(&self, before: &Self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (inode, node) in &self.nodes {
+            inode.hash(&mut hasher);
+            match node {
+                Node::Directory(directory) => directory.live.hash(&mut hasher),
+                Node::File(image) if !before.is_settled(*inode) => image.hash_content(&mut hasher),
+                Node::File(_) => {}
+            }
+        }
+        hasher.finish()
+    }
+
+    fn is_settled(&self, inode: Inode) -> bool {
+        matches!(self.nodes.get(&inode), Some(Node::File(image)) if image.is_settled())
+    }
 }
 
 /// The names on the way to `path`; relative paths begin at the root, which is all there is.

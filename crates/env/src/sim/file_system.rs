@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::disk::{Disk, Inode};
+use super::crash_states::CrashStates;
+use super::disk::{Disk, Inode, PlantedBug};
 use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
 
 /// A file opened past the page cache takes multiples of this.
@@ -38,7 +39,11 @@ impl fmt::Debug for Meanwhile {
 impl SimFileSystem {
     /// An empty disk without faults; `seed` decides what a power cut keeps.
     pub fn new(seed: u64) -> Self {
-        Self { disk: Arc::new(Mutex::new(Disk::new(seed))), meanwhile: Arc::default() }
+        Self::with_disk(Disk::new(seed))
+    }
+
+    pub(super) fn with_disk(disk: Disk) -> Self {
+        Self { disk: Arc::new(Mutex::new(disk)), meanwhile: Arc::default() }
     }
 
     /// Writes, syncs and directory changes carried out so far.
@@ -88,6 +93,11 @@ impl SimFileSystem {
         self.disk.lock().is_direct_refused = is_refused;
     }
 
+    /// From now on and until the process dies the code under test behaves as if it had this bug.
+    pub fn plant(&self, bug: PlantedBug) {
+        self.disk.lock().planted = Some(bug);
+    }
+
     /// Sets by how many bytes files may still grow; `None` means without end. A write that does not fit is carried
     /// out as far as it does.
     pub fn set_space(&self, bytes: Option<u64>) {
@@ -102,6 +112,12 @@ impl SimFileSystem {
     /// The power fails.
     pub fn crash(&self) {
         self.disk.lock().crash();
+    }
+
+    /// The states in which a power cut at this moment may leave the disk, `bound` of them at most: each a disk of its
+    /// own, while this one goes on.
+    pub fn crash_states(&self, bound: usize) -> CrashStates {
+        CrashStates::new(&self.disk.lock(), bound)
     }
 
     /// Runs `action` on the disk on behalf of the process that lives now.

@@ -1,9 +1,10 @@
 //! One simulated file: what processes see, and what the disk would hold after a power cut.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash as _, Hasher};
 use std::ops::Range;
 
-use super::random::SplitMix;
+use super::crash_states::Choose;
 
 /// A disk writes this many bytes in one piece: after a power cut a sector is old or new, never a mixture.
 const SECTOR_BYTES: usize = 512;
@@ -14,8 +15,9 @@ const SECTOR_BYTES: usize = 512;
 /// - A sector of `live` that is not in `dirty` equals that sector of `durable`, unless a sync of it failed.
 /// - `dirty` holds, for each sector written since the last sync, what it held after each of those writes: any of
 ///   these may be what the disk has.
-/// - `lens` holds the sizes that the file had since the last sync; the disk may have any of them.
-#[derive(Debug, Default)]
+/// - `lens` holds the sizes that the file had since the last sync, those in the middle of a write as well; the disk
+///   may have any of them.
+#[derive(Clone, Debug, Default)]
 pub(super) struct FileImage {
     live: Vec<u8>,
     durable: Vec<u8>,
@@ -73,8 +75,12 @@ impl FileImage {
             return;
         }
         let end = position + bytes.len();
-        if end > self.live.len() {
+        let grown_from = self.live.len();
+        if end > grown_from {
             self.live.resize(end, 0);
+            // The size may have been written out while the write was under way.
+            let sectors = grown_from / SECTOR_BYTES + 1..end.div_ceil(SECTOR_BYTES);
+            self.lens.extend(sectors.map(|sector| sector * SECTOR_BYTES));
             self.lens.push(end);
         }
         self.live[position..end].copy_from_slice(bytes);
@@ -145,28 +151,61 @@ impl FileImage {
         self.lens.clear();
     }
 
+    /// Whether a power cut leaves nothing to choose: the disk has what processes see.
+    pub(super) fn is_settled(&self) -> bool {
+        self.dirty.is_empty() && self.lens.is_empty() && self.live == self.durable
+    }
+
+    pub(super) fn hash_content(&self, hasher: &mut impl Hasher) {
+        self.live.hash(hasher);
+    }
+
     /// A power cut: each sector written since the last sync is there in any of its states, or not at all, and the
     /// size is any that the file had since.
-    pub(super) fn crash(&mut self, random: &mut SplitMix) {
-        let choice = random.below(self.lens.len() + 1);
-        let len = self.lens.get(choice).copied().unwrap_or(self.durable.len());
+    pub(super) fn crash(&mut self, choose: &mut dyn Choose) {
+        let lens = options(self.durable.len(), std::mem::take(&mut self.lens));
+        let len = lens[choose.choose(lens.len())];
         self.durable.resize(len, 0);
         for (sector, versions) in std::mem::take(&mut self.dirty) {
-            let choice = random.below(versions.len() + 1);
-            let Some(content) = versions.get(choice) else { continue };
             let start = sector * SECTOR_BYTES;
-            let end = (start + content.len()).min(len);
-            if start < end {
-                self.durable[start..end].copy_from_slice(&content[..end - start]);
+            if start >= len {
+                break;
             }
+            let old = &mut self.durable[start..len.min(start + SECTOR_BYTES)];
+            let overlaid = versions.iter().map(|version| overlay(old, version)).collect();
+            let contents = options(old.to_vec(), overlaid);
+            old.copy_from_slice(&contents[choose.choose(contents.len())]);
         }
-        self.lens.clear();
         self.live.clone_from(&self.durable);
     }
 }
 
+/// `old` with the bytes of `new` over it, as far as both go.
+fn overlay(old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut bytes = old.to_vec();
+    let len = old.len().min(new.len());
+    bytes[..len].copy_from_slice(&new[..len]);
+    bytes
+}
+
+/// What there is to choose from: each value once, but for the durable one, which is first, and the newest, which is
+/// last also where it equals another.
+fn options<T: PartialEq>(durable: T, mut versions: Vec<T>) -> Vec<T> {
+    let newest = versions.pop();
+    let mut options = vec![durable];
+    for version in versions {
+        if !options.contains(&version) {
+            options.push(version);
+        }
+    }
+    let is_last = newest.as_ref().is_none_or(|newest| options.last() == Some(newest));
+    options.extend(newest.filter(|_| !is_last));
+    options
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::random::SplitMix;
     use super::*;
 
     #[test]
@@ -191,8 +230,10 @@ mod tests {
             states.insert(image.read(0, 1024).to_vec());
         }
         let halves = |first: u8, second: u8| [[first; 512], [second; 512]].concat();
-        let expected = [vec![], halves(0, 0), halves(0, 1), halves(1, 0), halves(1, 1)];
-        assert_eq!(states, expected.into_iter().collect());
+        let half = |byte: u8| vec![byte; 512];
+        let whole = [halves(0, 0), halves(0, 1), halves(1, 0), halves(1, 1)];
+        let expected = [vec![], half(0), half(1)].into_iter().chain(whole);
+        assert_eq!(states, expected.collect());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Everything follows from one seed, so a failing run is repeated by its seed.
 
 mod clock;
+mod crash_states;
 mod disk;
 mod file_system;
 mod image;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use crate::Env;
 
 pub use clock::SimClock;
+pub use crash_states::CrashStates;
+pub use disk::PlantedBug;
 pub use file_system::SimFileSystem;
 pub use random::SimRandom;
 
@@ -36,6 +39,16 @@ impl SimEnv {
             clock: Arc::new(SimClock::new()),
             random: Arc::new(SimRandom::new(seed ^ 0x5eed)),
         }
+    }
+
+    /// The worlds in which a power cut at this moment may leave this one; see [`SimFileSystem::crash_states`]. Time and
+    /// randomness go on in each as they would here.
+    pub fn crash_states(&self, bound: usize) -> impl Iterator<Item = Self> + '_ {
+        self.fs.crash_states(bound).map(|fs| Self {
+            fs: Arc::new(fs),
+            clock: Arc::new(self.clock.fork()),
+            random: Arc::new(self.random.fork()),
+        })
     }
 
     /// The world as code under test sees it.

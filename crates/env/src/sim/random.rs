@@ -39,6 +39,11 @@ impl SimRandom {
     pub fn new(seed: u64) -> Self {
         Self { state: Mutex::new(SplitMix::new(seed)) }
     }
+
+    /// Another source that goes on with the same sequence.
+    pub(super) fn fork(&self) -> Self {
+        Self { state: Mutex::new(self.state.lock().clone()) }
+    }
 }
 
 impl Random for SimRandom {
