@@ -26,7 +26,7 @@ use crate::partition_log::PartitionLog;
 use crate::store::KnownPartition;
 
 /// Name of the lock file in a log dir.
-const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 /// What a partition's or topic's directory is called from its deletion until it is gone.
 const DELETED_PREFIX: &str = "deleted-";
 /// The checkpoint in bytes at most: millions of partitions.

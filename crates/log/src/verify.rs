@@ -111,7 +111,7 @@ pub(crate) struct Listing {
     pub(crate) logs: Vec<(Offset, u64)>,
     snapshots: Vec<Offset>,
     /// A compaction was interrupted while it put its segment into place.
-    is_swapping: bool,
+    pub(crate) is_swapping: bool,
 }
 
 impl Listing {

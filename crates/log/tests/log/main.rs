@@ -11,4 +11,5 @@ mod front;
 mod machine;
 mod reads;
 mod real;
+mod repair;
 mod waits;

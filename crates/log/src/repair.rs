@@ -1,0 +1,414 @@
+//! `riverrun log repair`: cuts off the end of a partition's log at its first damage, when someone asks for it.
+//!
+//! The server never does that by itself: behind damage there may be records that can still be saved. So planning
+//! changes nothing, and cutting takes the count of intact records that go with the damage from whoever asks. What is
+//! cut is copied and synced first. Refuses a log dir that a server holds, one that was not stopped in order (the
+//! journal may hold what follows), and a log whose beginning is missing, where there is nothing to keep.
+//!
+//! Order of the steps: backup, cut, later segments, index, directory, checkpoint; each is durable before the next. A
+//! repair that is cut short leaves the partition offline, and the next one goes on from there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use riverrun_env::{Env, File, LockGuard, OpenMode, atomic_replace, read_whole};
+use riverrun_types::{ErrorKind, Offset, PartitionId};
+use thiserror::Error;
+
+use crate::checkpoint::{CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint};
+use crate::error::LogError;
+use crate::index::{IndexCursor, IndexHeader};
+use crate::log_dir::LOCK_FILE;
+use crate::scan::{BatchScan, ScanStop};
+use crate::segment::{FilePool, Home, INDEX_SUFFIX, Segment};
+use crate::verify::segment::{Facts, Half, IndexContent, SegmentCheck};
+use crate::verify::{Listing, LogDirFiles, Weight, weight};
+
+/// `index.interval.bytes` of an index that is made anew: Kafka's default.
+const INDEX_INTERVAL_BYTES: u32 = 4096;
+/// Bytes that are copied at once.
+const COPY_BYTES: usize = 1024 * 1024;
+/// The checkpoint in bytes at most.
+const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+
+/// Why nothing was cut.
+#[derive(Clone, Debug, Error)]
+pub enum RepairError {
+    /// The storage failed, or a server holds the log dir.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// Intact records follow the damage, and the caller did not say that they may go.
+    #[error("{records} intact records follow the damage and would go with it")]
+    IntactFollow {
+        /// How many.
+        records: u64,
+    },
+    /// The caller counted other records than there are.
+    #[error("{records} intact records follow the damage, not {said}")]
+    OtherCount {
+        /// How many there are.
+        records: u64,
+        /// How many the caller said.
+        said: u64,
+    },
+    /// The front of the log is missing, so cutting its end saves nothing.
+    #[error("{}: the beginning of the log is missing: {what}", dir.display())]
+    NoBeginning {
+        /// The partition's directory.
+        dir: PathBuf,
+        /// What is there instead.
+        what: String,
+    },
+    /// The server that used the log dir last was killed: its journal may hold what follows.
+    #[error("{}: the server was not stopped in order", path.display())]
+    NotStopped {
+        /// The log dir.
+        path: PathBuf,
+    },
+    /// Only the next start can bring a compaction to its end that was interrupted.
+    #[error("{}: a compaction was interrupted", dir.display())]
+    Compacting {
+        /// The partition's directory.
+        dir: PathBuf,
+    },
+    /// The backup would overwrite something.
+    #[error("{} exists already", path.display())]
+    BackupExists {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl RepairError {
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Log(error) => error.kind(),
+            Self::NoBeginning { .. } => ErrorKind::GiveUp,
+            _ => ErrorKind::FixRequest,
+        }
+    }
+}
+
+/// What would be cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The `.log` file with the first damage.
+    pub path: PathBuf,
+    /// Where it is cut.
+    pub position: u64,
+    /// What is wrong there.
+    pub what: String,
+    /// Where the log ends after the cut.
+    pub log_end: Offset,
+    /// Bytes that go, of this file and of those that follow it.
+    pub bytes: u64,
+    /// Intact records among them.
+    pub intact_records: u64,
+    /// The `.log` files of the segments that follow, which go as a whole.
+    pub later: Vec<PathBuf>,
+    base: Offset,
+}
+
+/// How to cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CutOptions {
+    /// Where copies of what is cut are put; none: beside the segments, where the server leaves them alone.
+    pub backup: Option<PathBuf>,
+    /// How many intact records may go with the damage.
+    pub discard_intact: Option<u64>,
+}
+
+/// A partition that nobody else uses, to be looked at and repaired.
+#[derive(Debug)]
+pub struct Repair {
+    env: Env,
+    id: PartitionId,
+    dir: PathBuf,
+    log_dir: PathBuf,
+    files: LogDirFiles,
+    _lock: Option<Box<dyn LockGuard>>,
+}
+
+impl Repair {
+    /// Locks the log dir, if it was ever used, and reads what it says of the partition whose files lie in `dir`.
+    pub fn open(env: &Env, dir: &Path, id: PartitionId) -> Result<Self, RepairError> {
+        let log_dir = dir.parent().and_then(Path::parent).unwrap_or(dir).to_path_buf();
+        let lock = lock(env, &log_dir)?;
+        let files = LogDirFiles::read(env, &log_dir)?;
+        Ok(Self { env: env.clone(), id, dir: dir.to_path_buf(), log_dir, files, _lock: lock })
+    }
+
+    fn known(&self) -> Option<&PartitionCheckpoint> {
+        self.files.partition(self.id)
+    }
+
+    /// Looks for the first damage that the next start would not put right by itself; none if there is no such.
+    /// Changes nothing.
+    pub fn plan(&self) -> Result<Option<Cut>, RepairError> {
+        let listing = Listing::read(&self.env, &self.dir)?;
+        if listing.is_swapping {
+            return Err(RepairError::Compacting { dir: self.dir.clone() });
+        }
+        self.check_beginning(&listing)?;
+        let segments: Vec<_> = listing.segments(&self.dir, self.known()).collect();
+        for (index, (facts, path)) in segments.iter().enumerate() {
+            if let Some(damage) = self.first_damage(*facts, path)? {
+                return self.cut_at(damage, &segments[index..]).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn check_beginning(&self, listing: &Listing) -> Result<(), RepairError> {
+        let Some(known) = self.known().filter(|known| known.log_start < known.recovery_point) else {
+            return Ok(());
+        };
+        let what = match listing.logs.first() {
+            None => format!("no segments, where offsets up to {} were synced", known.recovery_point),
+            Some((base, _)) if *base > known.log_start => {
+                format!("the first segment begins at {base}, the log at {}", known.log_start)
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(RepairError::NoBeginning { dir: self.dir.clone(), what })
+    }
+
+    fn first_damage(&self, facts: Facts, path: &Path) -> Result<Option<Damage>, LogError> {
+        let header = IndexHeader { partition: self.id, base_offset: facts.base };
+        let index = IndexContent::read(&self.env, &path.with_extension(&INDEX_SUFFIX[1..]), header)?;
+        let file = open(&self.env, path, OpenMode::Read)?;
+        let mut check = SegmentCheck::new(facts, index);
+        check.run(&*file, u64::MAX).map_err(|error| LogError::io(path, error))?;
+        let is_bad = |weight: Weight| weight == Weight::Damage;
+        let flaw =
+            check.flaws.iter().find(|flaw| flaw.half == Half::Log && is_bad(weight(flaw, self.known())));
+        if let Some(flaw) = flaw {
+            let (position, log_end, what) = (flaw.position, flaw.from, flaw.what.clone());
+            return Ok(Some(Damage { position, log_end, what }));
+        }
+        let synced = self.known().map_or(Offset::ZERO, |known| known.recovery_point);
+        let log_start = self.known().map_or(Offset::ZERO, |known| known.log_start);
+        let is_short = facts.next_base.is_none() && check.end() < synced && log_start < synced;
+        let what = format!("ends at offset {}, where offsets up to {synced} were synced", check.end());
+        Ok(is_short.then(|| Damage { position: check.position(), log_end: check.end(), what }))
+    }
+
+    /// What goes with the damage in the first of `segments`.
+    fn cut_at(&self, damage: Damage, segments: &[(Facts, PathBuf)]) -> Result<Cut, RepairError> {
+        let Damage { position, log_end, what } = damage;
+        let ((facts, path), later) = segments.split_first().expect("the segment with the damage is one");
+        let mut cut = Cut {
+            path: path.clone(),
+            position,
+            what,
+            log_end,
+            bytes: facts.size_bytes.saturating_sub(position),
+            intact_records: self.count_intact(*facts, path, position, log_end)?,
+            later: Vec::new(),
+            base: facts.base,
+        };
+        for (facts, path) in later {
+            cut.bytes += facts.size_bytes;
+            cut.intact_records += self.count_intact(*facts, path, 0, facts.base)?;
+            cut.later.push(path.clone());
+        }
+        Ok(cut)
+    }
+
+    /// Records of the intact batches from `position` on, wherever they begin.
+    fn count_intact(
+        &self,
+        facts: Facts,
+        path: &Path,
+        position: u64,
+        expected: Offset,
+    ) -> Result<u64, LogError> {
+        let file = open(&self.env, path, OpenMode::Read)?;
+        let mut scan = BatchScan::new(&*file, facts.base, expected, position, facts.size_bytes);
+        let mut records = 0;
+        loop {
+            match scan.next_batch() {
+                Ok(None) => return Ok(records),
+                Ok(Some(batch)) => records += u64::from(batch.header.record_count().unsigned_abs()),
+                Err(ScanStop::Io(error)) => return Err(LogError::io(path, error)),
+                Err(ScanStop::Damage { .. }) => match scan.skip_damage() {
+                    Err(ScanStop::Io(error)) => return Err(LogError::io(path, error)),
+                    Ok(true) => {}
+                    Ok(false) | Err(ScanStop::Damage { .. }) => return Ok(records),
+                },
+            }
+        }
+    }
+
+    /// Cuts as planned. Durable when it returns; answers the files that hold what was cut.
+    pub fn cut(&self, cut: &Cut, options: &CutOptions) -> Result<Vec<PathBuf>, RepairError> {
+        match options.discard_intact {
+            None if cut.intact_records > 0 => {
+                return Err(RepairError::IntactFollow { records: cut.intact_records });
+            }
+            Some(said) if said != cut.intact_records => {
+                return Err(RepairError::OtherCount { records: cut.intact_records, said });
+            }
+            _ => {}
+        }
+        let checkpoint = self.read_checkpoint()?;
+        if checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.is_clean) {
+            return Err(RepairError::NotStopped { path: self.log_dir.clone() });
+        }
+        let backups = self.back_up(cut, options.backup.as_deref().unwrap_or(&self.dir))?;
+        self.shorten(cut)?;
+        self.rebuild_index(cut)?;
+        self.env.fs.sync_dir(&self.dir).map_err(|error| LogError::io(&self.dir, error))?;
+        if let Some(checkpoint) = checkpoint {
+            self.forget_synced(checkpoint, cut)?;
+        }
+        Ok(backups)
+    }
+
+    /// Copies what goes into `backup`, synced.
+    fn back_up(&self, cut: &Cut, backup: &Path) -> Result<Vec<PathBuf>, RepairError> {
+        let io = |error| LogError::io(backup, error);
+        self.env.fs.create_dir_all(backup).map_err(io)?;
+        let indexes = cut.later.iter().map(|path| path.with_extension(&INDEX_SUFFIX[1..]));
+        let whole = cut.later.iter().cloned().chain(indexes).map(|path| (path, 0));
+        let mut backups = Vec::new();
+        for (path, from) in std::iter::once((cut.path.clone(), cut.position)).chain(whole) {
+            backups.extend(self.copy(&path, from, backup)?);
+        }
+        self.env.fs.sync_dir(backup).map_err(io)?;
+        Ok(backups)
+    }
+
+    /// Copies a file from `from` on; none if there is nothing.
+    fn copy(&self, path: &Path, from: u64, backup: &Path) -> Result<Option<PathBuf>, RepairError> {
+        let source = match self.env.fs.open(path, OpenMode::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            source => source.map_err(|error| LogError::io(path, error))?,
+        };
+        if source.len().map_err(|error| LogError::io(path, error))? <= from {
+            return Ok(None);
+        }
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".cut-{from}"));
+        let copy = backup.join(name);
+        let target = self.env.fs.open(&copy, OpenMode::CreateNew).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => RepairError::BackupExists { path: copy.clone() },
+            _ => LogError::io(&copy, error).into(),
+        })?;
+        copy_bytes(&*source, from, &*target).map_err(|error| LogError::io(&copy, error))?;
+        Ok(Some(copy))
+    }
+
+    /// Cuts the file and removes those that follow it, the last one first: what a crash leaves is a log without gaps.
+    fn shorten(&self, cut: &Cut) -> Result<(), LogError> {
+        for path in cut.later.iter().rev() {
+            for path in [path.with_extension(&INDEX_SUFFIX[1..]), path.clone()] {
+                match self.env.fs.remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(LogError::io(&path, error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let file = open(&self.env, &cut.path, OpenMode::ReadWrite)?;
+        let shortened = file.set_len(cut.position).and_then(|()| file.sync_all());
+        shortened.map_err(|error| LogError::io(&cut.path, error))
+    }
+
+    /// Makes the index say what the file holds now.
+    fn rebuild_index(&self, cut: &Cut) -> Result<(), LogError> {
+        let (fs, pool) = (self.env.fs.clone(), Arc::new(FilePool::new(1)));
+        let home = Arc::new(Home { fs, pool, dir: self.dir.clone(), partition: self.id });
+        let segment = Segment::open(home, cut.base);
+        // Every entry is made anew: those of a damaged segment may speak of what it held before.
+        segment.load_trusted(|_| false)?;
+        segment.cut_index_file()?;
+        let file = segment.log_file()?;
+        let mut cursor = IndexCursor::at(cut.base, crate::index::IndexEntry::START, INDEX_INTERVAL_BYTES);
+        let mut scan = BatchScan::new(&*file, cut.base, cut.base, 0, cut.position);
+        while let Some(batch) = scan.next_batch().map_err(|stop| segment.scan_failed(stop))? {
+            if let Some(entry) = cursor.entry_due(batch.header.base_offset()) {
+                segment.push_entry(entry);
+            }
+            cursor.pass(&batch.header, &batch.stamp);
+        }
+        if let Some(entry) = cursor.end_entry(scan.expected()) {
+            segment.push_entry(entry);
+        }
+        segment.store_tail()?;
+        let path = segment.index_path();
+        let index = open(&self.env, &path, OpenMode::ReadWrite)?;
+        index.sync_all().map_err(|error| LogError::io(&path, error))
+    }
+
+    /// The checkpoint, if there is one that can be believed.
+    fn read_checkpoint(&self) -> Result<Option<DirCheckpoint>, LogError> {
+        if !self.files.has_checkpoint() {
+            return Ok(None);
+        }
+        let path = self.log_dir.join(CHECKPOINT_FILE);
+        let bytes = read_whole(&*self.env.fs, &path, CHECKPOINT_BYTES_MAX)
+            .map_err(|error| LogError::io(&path, error))?;
+        let decoded = DirCheckpoint::decode(&bytes);
+        decoded.map(Some).map_err(|source| LogError::Format { path, source })
+    }
+
+    /// Makes the checkpoint say no more of the partition than is left. Its generation stays, so that the log starts
+    /// that moved since count as before.
+    fn forget_synced(&self, mut checkpoint: DirCheckpoint, cut: &Cut) -> Result<(), LogError> {
+        let Some(known) = checkpoint.partitions.get_mut(&self.id) else { return Ok(()) };
+        let end = cut.log_end;
+        known.recovery_point = known.recovery_point.min(end);
+        known.log_end = end.max(known.log_start);
+        known.first_dirty = known.first_dirty.map(|first| first.min(end));
+        known.epochs.truncate_end(end);
+        known.size_bytes = Listing::read(&self.env, &self.dir)?.logs.iter().map(|(_, size)| size).sum();
+        // If there is no snapshot of that offset, the next start makes the producers anew from the log.
+        known.producers_at = known.producers_at.map(|at| at.min(end));
+        let path = self.log_dir.join(CHECKPOINT_FILE);
+        atomic_replace(&*self.env.fs, &path, &checkpoint.encode())
+            .map_err(|error| LogError::io(&path, error.into()))
+    }
+}
+
+/// The first damage of a segment.
+struct Damage {
+    position: u64,
+    log_end: Offset,
+    what: String,
+}
+
+/// Takes the lock of a log dir that a server has used. One that was never used has none to take.
+fn lock(env: &Env, log_dir: &Path) -> Result<Option<Box<dyn LockGuard>>, LogError> {
+    let path = log_dir.join(LOCK_FILE);
+    if !env.fs.exists(&path).map_err(|error| LogError::io(&path, error))? {
+        return Ok(None);
+    }
+    match env.fs.lock(&path) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(LogError::Locked { path: log_dir.to_path_buf() })
+        }
+        locked => locked.map(Some).map_err(|error| LogError::io(&path, error)),
+    }
+}
+
+fn open(env: &Env, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
+    env.fs.open(path, mode).map_err(|error| LogError::io(path, error))
+}
+
+/// Copies all bytes from `from` on to the beginning of `target`, and syncs it.
+fn copy_bytes(source: &dyn File, from: u64, target: &dyn File) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut done = 0;
+    loop {
+        let read = source.read_at(&mut buffer, from + done)?;
+        if read == 0 {
+            return target.sync_all();
+        }
+        target.write_all_at(&buffer[..read], done)?;
+        done += read as u64;
+    }
+}
