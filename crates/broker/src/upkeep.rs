@@ -141,8 +141,7 @@ impl Looks {
 
     /// Notes that a look found nothing more to do, if a checkpoint covers the log up to its end.
     pub(crate) fn note(&mut self, kept: &Kept, log: &PartitionLog, now: Duration) {
-        let Ok(marks) = log.watermarks() else { return };
-        if marks.synced < marks.appended {
+        if log.recovery_point() < log.known_range().1 {
             return;
         }
         let configs = Arc::clone(&kept.topic.configs);

@@ -1,9 +1,11 @@
-//! Options of one log as plain typed values, with Kafka 4.3's defaults.
+//! Options of one log as plain typed values, with Kafka 4.3's defaults. Durability has none there: the default is the
+//! level that a store without a journal can keep, and the server sets its own.
 //!
 //! The broker owns their names, ranges and texts; here is only what the log acts on. A limit that Kafka spells -1
 //! is `None`.
 
 use riverrun_records::{Compression, TimestampType};
+use riverrun_types::DurabilityLevel;
 
 /// One day in milliseconds.
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -83,6 +85,8 @@ pub struct LogConfig {
     pub file_delete_delay_ms: u64,
     /// `producer.id.expiration.ms` of the server: how long a silent idempotent producer is remembered.
     pub producer_id_expiration_ms: u64,
+    /// `durability`: what an acked record survives.
+    pub durability: DurabilityLevel,
 }
 
 /// Kafka's largest `long`: what it takes for "no limit" where -1 is not allowed.
@@ -111,6 +115,7 @@ impl Default for LogConfig {
             compression_levels: CompressionLevels { gzip: -1, lz4: 9, zstd: 3 },
             file_delete_delay_ms: 60_000,
             producer_id_expiration_ms: DAY_MS,
+            durability: DurabilityLevel::AsyncAsync,
         }
     }
 }

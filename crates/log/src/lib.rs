@@ -9,6 +9,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
+//! use bytes::BytesMut;
 //! use riverrun_env::sim::SimEnv;
 //! use riverrun_log::config::LogConfig;
 //! use riverrun_log::producer_state::AppendOrigin;
@@ -25,7 +26,8 @@
 //! let mut batch = BatchBuilder::new(BatchOptions::default());
 //! batch.append(now, Some(b"key"), Some(b"value"), &[])?;
 //! let options = AppendOptions { origin: AppendOrigin::Client, now };
-//! let appended = log.append(&mut batch.build()?, options)?;
+//! let appended = log.append(BytesMut::from(&batch.build()?[..]), options)?;
+//! log.write_staged()?;
 //! assert_eq!(appended.base_offset, Offset(0));
 //!
 //! let slice = log.read(Offset(0), 1 << 20, log.log_end_offset()?, true)?;
@@ -56,7 +58,9 @@ mod verify;
 
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
-pub use partition_log::{AppendOptions, Appended, Chunk, CompactOptions, PartitionLog, ReadSlice};
+pub use partition_log::{
+    AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ReadSlice,
+};
 pub use repair::{Cut, CutOptions, Repair, RepairError};
 pub use store::{KnownPartition, LogStore, StoreOptions};
 pub use verify::{Finding, LogDirFiles, VerifyReport, Weight, verify_partition, verify_partition_of};

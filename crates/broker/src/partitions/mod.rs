@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use bytes::BytesMut;
 use parking_lot::RwLock;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog};
@@ -32,13 +33,15 @@ pub(crate) struct Partition {
 
 impl Partition {
     fn new(id: PartitionId, log: Arc<PartitionLog>, level: DurabilityLevel) -> Result<Self, LogError> {
-        let high_watermark = AtomicI64::new(visible_offset(level, log.watermarks()?).0);
+        log.ensure_open()?;
+        let high_watermark = AtomicI64::new(visible_offset(level, log.watermarks()).0);
         Ok(Self { id, log, level, high_watermark, waiters: Waiters::default() })
     }
 
     /// Appends whole batches, which are patched in place, and makes visible what the level allows.
     pub(crate) fn append(&self, batches: &mut [u8], options: AppendOptions) -> Result<Appended, AppendError> {
-        let appended = self.log.append(batches, options)?;
+        let appended = self.log.append(BytesMut::from(&*batches), options)?;
+        self.log.write_staged()?;
         self.advance(appended.last_offset.next());
         Ok(appended)
     }

@@ -1,20 +1,23 @@
-//! The append path: judge the sequence, assign offsets, roll if need be, one write, publish.
+//! The append path: judge the sequence, assign offsets, stage.
 //!
-//! The steps are apart because a sync level will put the journal between assigning and writing: what is assigned
-//! then goes to the journal first and to the segment later.
+//! What is staged has its offsets and is never changed again; where it goes from there is the level's business. At a
+//! level that does not sync it is written to the segment by [`PartitionLog::write_staged`], whoever calls it, with one
+//! write for all that is staged. If that fails, all of it is lost as if it had never come, and its offsets are given
+//! again: see [`PartitionLog::is_lost`].
 
-use std::sync::Arc;
+use bytes::BytesMut;
+use riverrun_types::{Offset, TimestampMs};
 
-use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
-
-use super::PartitionLog;
-use super::open::{ActiveSegment, Appender, OpenLog};
+use super::open::{Appender, Mode, OpenLog};
 use super::prepare::{Prepared, prepare};
-use crate::config::LogConfig;
+use super::tail::Piece;
+use super::writer::SegmentWriter;
+use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
-use crate::index::{ENTRY_BYTES, IndexCursor, IndexEntry, OFFSET_SPAN_MAX, stamp_of};
 use crate::producer_state::{AppendOrigin, BatchPlace, SequenceVerdict, SequencedBatch};
-use crate::segment::{Extent, Segment};
+
+/// A list of staged pieces that grew beyond this is not kept for the next ones.
+const STAGED_KEPT: usize = 64;
 
 /// Who appends, and when.
 #[derive(Clone, Copy, Debug)]
@@ -36,148 +39,151 @@ pub struct Appended {
     pub log_append_time: Option<TimestampMs>,
     /// First offset that can be read.
     pub log_start_offset: Offset,
-    /// Bytes written; 0 for a duplicate.
+    /// Bytes that were added; 0 for a duplicate.
     pub bytes: usize,
-    /// These batches were in the log already; nothing was written. The answer may be given once
-    /// `last_offset` is as durable as the topic asks.
+    /// These batches had come before; nothing was added. The answer may be given once `last_offset` is as durable as
+    /// the topic asks.
     pub duplicate: bool,
+    /// How many losses the log had had: see [`PartitionLog::is_lost`].
+    pub loss_count: u64,
 }
 
 impl PartitionLog {
     /// Appends whole batches, which are patched in place, and assigns their offsets. Exactly one from a client; one
-    /// or more from the coordinator. When it returns the bytes are in the page cache and visible to readers of the
-    /// log; nothing is durable.
-    pub fn append(&self, batches: &mut [u8], options: AppendOptions) -> Result<Appended, AppendError> {
-        let config = self.config.read().clone();
-        let mut prepared = prepare(batches, &config, options)?;
+    /// or more from the coordinator. When it returns nothing is readable or durable yet: at a sync level the journal
+    /// has the batches and takes care of both; otherwise the caller goes on with [`Self::write_staged`]. Whoever
+    /// acknowledges them waits until [`Self::watermarks`] have passed `last_offset`.
+    pub fn append(&self, batches: BytesMut, options: AppendOptions) -> Result<Appended, AppendError> {
+        let config = self.config();
+        let prepared = prepare(batches, &config, options)?;
         loop {
             self.dir.check_usable()?;
             let log = self.open()?;
             let mut appender = log.appender.lock();
             // The store closed the log between the two lines above: open it again.
-            if appender.is_retired {
-                continue;
+            if !appender.is_retired {
+                return self.stage(&log, &mut appender, prepared, options);
             }
-            let outcome = self.append_locked(&log, &mut appender, &mut prepared, &config, options);
-            return outcome.map_err(|error| match error {
-                AppendError::Storage(error) => self.dir.judge(error).into(),
-                refused => refused,
-            });
         }
     }
 
-    fn append_locked(
+    fn stage(
         &self,
         log: &OpenLog,
         appender: &mut Appender,
-        prepared: &mut Prepared<'_>,
-        config: &LogConfig,
+        mut prepared: Prepared,
         options: AppendOptions,
     ) -> Result<Appended, AppendError> {
-        if let Some(place) = log.find_duplicate(prepared, options.origin)? {
-            return Ok(duplicate_of(place, prepared, log.view().log_start));
+        if let Some(place) = log.find_duplicate(&prepared, options.origin)? {
+            return Ok(self.duplicate_of(log, place, &prepared));
         }
         // Epochs never fall within a log, whatever the caller counts.
         let epoch =
-            log.view().latest_epoch.map_or(self.leader_epoch(), |latest| latest.max(self.leader_epoch()));
+            appender.latest_epoch.map_or(self.leader_epoch(), |latest| latest.max(self.leader_epoch()));
         let base_offset = appender.next_offset;
         prepared.assign(base_offset, epoch);
-        self.roll_if_needed(log, appender, prepared, config, options.now)?;
-        self.mark_dirty(appender);
-        let active = appender.active.as_mut().expect("rolling leaves an active segment");
-        active.write(prepared)?;
-        appender.next_offset = base_offset.plus(prepared.offset_count());
-        log.remember_producers(prepared, options.now);
-        let log_start_offset = log.publish(appender, epoch, base_offset);
-        self.store_index(appender);
-        Ok(Appended {
+        log.remember_producers(&prepared, options.now);
+        let log_append_time = prepared.log_append_time;
+        let piece = prepared.into_piece(base_offset, epoch, options.now);
+        let appended = Appended {
             base_offset,
-            last_offset: appender.next_offset.plus(-1),
-            log_append_time: prepared.log_append_time,
-            log_start_offset,
-            bytes: prepared.bytes().len(),
+            last_offset: piece.next_offset.plus(-1),
+            log_append_time,
+            log_start_offset: log.log_start(),
+            bytes: piece.bytes.len(),
             duplicate: false,
-        })
+            loss_count: self.marks.loss_count(),
+        };
+        appender.next_offset = piece.next_offset;
+        appender.latest_epoch = Some(epoch);
+        appender.staged.push(piece);
+        Ok(appended)
     }
 
-    /// Tells the store that the checkpoint no longer says all there is.
-    pub(super) fn mark_dirty(&self, appender: &mut Appender) {
-        if !appender.is_dirty {
-            appender.is_dirty = true;
-            self.dir.mark_dirty(self.id);
+    fn duplicate_of(&self, log: &OpenLog, place: BatchPlace, prepared: &Prepared) -> Appended {
+        Appended {
+            base_offset: place.base_offset,
+            last_offset: place.last_offset,
+            log_append_time: prepared.log_append_time.map(|_| place.timestamp),
+            log_start_offset: log.log_start(),
+            bytes: 0,
+            duplicate: true,
+            loss_count: self.marks.loss_count(),
         }
     }
 
-    /// Makes sure that there is an active segment with room for the batches.
-    fn roll_if_needed(
-        &self,
-        log: &OpenLog,
-        appender: &mut Appender,
-        prepared: &Prepared<'_>,
-        config: &LogConfig,
-        now: TimestampMs,
-    ) -> Result<(), LogError> {
-        if let Some(active) = &appender.active {
-            let incoming = Incoming {
-                bytes: prepared.bytes().len() as u64,
-                last_offset: appender.next_offset.plus(prepared.offset_count() - 1),
-                max_timestamp: prepared.max_timestamp(),
-            };
-            if !active.must_roll(incoming, config, now) {
+    /// Writes what is staged to the segments, by whomever it was appended, and moves the watermark `appended`: the
+    /// bytes are in the page cache then and survive the end of the process. At a level that syncs there is nothing to
+    /// do. After an error everything staged is lost, this caller's appends and all others'.
+    pub fn write_staged(&self) -> Result<(), LogError> {
+        let log = match &*self.state.read() {
+            State::Open(log) => log.clone(),
+            _ => return Ok(()),
+        };
+        let mut writer = log.writer.lock();
+        let end = writer.end;
+        let result = self.write_staged_in(&log, &mut writer);
+        let has_advanced = writer.end > end;
+        drop(writer);
+        if has_advanced {
+            self.marks.tell_advanced();
+        }
+        if result.is_err() {
+            self.marks.tell_failed();
+        }
+        result
+    }
+
+    /// The caller tells the observer.
+    fn write_staged_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
+        let mut pieces = {
+            let mut appender = log.appender.lock();
+            if appender.mode != Mode::Segment || appender.staged.is_empty() {
                 return Ok(());
             }
-            appender.seal_active()?;
+            std::mem::take(&mut appender.staged)
+        };
+        let written = self.dir.check_usable().and_then(|()| self.write_pieces(log, writer, &pieces));
+        self.marks.append_to(writer.end);
+        if let Err(error) = written {
+            self.lose_staged(log, writer);
+            return Err(self.dir.judge(error));
         }
-        self.start_segment(log, appender, config, now)
-    }
-
-    /// Makes the segment that the next batch goes to.
-    pub(super) fn start_segment(
-        &self,
-        log: &OpenLog,
-        appender: &mut Appender,
-        config: &LogConfig,
-        now: TimestampMs,
-    ) -> Result<(), LogError> {
-        let home = &log.home;
-        if log.view().segments.is_empty() {
-            home.fs.create_dir_all(&home.dir).map_err(|error| LogError::write(&home.dir, error))?;
-        }
-        let base_offset = appender.next_offset;
-        let segment = Arc::new(Segment::create(home.clone(), base_offset)?);
-        appender.active = Some(ActiveSegment {
-            file: segment.hold_log_file()?,
-            cursor: IndexCursor::at(base_offset, IndexEntry::START, config.index_interval_bytes),
-            segment: segment.clone(),
-            first_timestamp: None,
-            opened_at: now,
-            jitter_ms: self.dir.jitter_ms(config.segment_jitter_ms),
-        });
-        log.update_view(|view| {
-            let mut segments = view.segments.to_vec();
-            segments.push(segment);
-            view.set_segments(segments);
-            view.last_bytes = 0;
-            view.last_max_timestamp = TimestampMs::NONE;
-        });
+        pieces.clear();
+        log.give_back(pieces);
         Ok(())
     }
 
-    /// Writes index entries once a page of them has gathered. For want of space they stay in memory, and the next
-    /// append tries again; what was appended is as good as it was.
-    fn store_index(&self, appender: &Appender) {
-        let Some(active) = &appender.active else { return };
-        if let Err(error) = active.segment.store_full_tail() {
-            let error = self.dir.judge(error);
-            tracing::warn!(partition = %self.id, %error, "index entries stay in memory");
-        }
+    /// Forgets everything that is not in the segments: it had offsets, and will never be in the log.
+    fn lose_staged(&self, log: &OpenLog, writer: &SegmentWriter) {
+        let mut appender = log.appender.lock();
+        appender.staged.clear();
+        appender.next_offset = writer.end;
+        appender.latest_epoch = log.view().latest_epoch;
+        log.producers().clone_from(&writer.producers);
+        self.marks.lose_from(writer.end);
+    }
+
+    /// Whether the append will never be in the log: it had got its offsets, and then the disk or the journal refused
+    /// it. Other records may have these offsets by now, so whoever waits for the watermarks asks this too, before
+    /// believing them.
+    pub fn is_lost(&self, appended: &Appended) -> bool {
+        self.marks.is_lost(appended.loss_count, appended.last_offset.next())
     }
 }
 
 impl OpenLog {
+    /// Keeps the memory of an emptied list for what is staged next.
+    fn give_back(&self, pieces: Vec<Piece>) {
+        let mut appender = self.appender.lock();
+        if appender.staged.capacity() == 0 && pieces.capacity() <= STAGED_KEPT {
+            appender.staged = pieces;
+        }
+    }
+
     fn find_duplicate(
         &self,
-        prepared: &Prepared<'_>,
+        prepared: &Prepared,
         origin: AppendOrigin,
     ) -> Result<Option<BatchPlace>, AppendError> {
         if prepared.batches().all(|batch| !batch.header.has_producer_id()) {
@@ -200,7 +206,7 @@ impl OpenLog {
         }
     }
 
-    fn remember_producers(&self, prepared: &Prepared<'_>, now: TimestampMs) {
+    fn remember_producers(&self, prepared: &Prepared, now: TimestampMs) {
         for batch in prepared.batches().filter(|batch| batch.header.has_producer_id()) {
             let place = BatchPlace {
                 base_offset: batch.base_offset,
@@ -209,107 +215,5 @@ impl OpenLog {
             };
             self.producers().record(batch.sequenced(), place, now);
         }
-    }
-
-    /// Shows the new end to readers; returns the log start.
-    fn publish(&self, appender: &Appender, epoch: LeaderEpoch, base_offset: Offset) -> Offset {
-        let mut log_start = Offset::ZERO;
-        let mut is_new_epoch = false;
-        self.update_view(|view| {
-            if let Some(active) = &appender.active {
-                view.last_bytes = active.cursor.position;
-                view.last_max_timestamp = active.cursor.max_timestamp;
-            }
-            view.end = appender.next_offset;
-            is_new_epoch = view.latest_epoch != Some(epoch);
-            view.latest_epoch = Some(epoch);
-            log_start = view.log_start;
-        });
-        if is_new_epoch {
-            self.epochs().assign(epoch, base_offset);
-        }
-        log_start
-    }
-}
-
-impl Appender {
-    /// Completes the active segment, so that the next append begins another. Its index is whole when it returns.
-    pub(super) fn seal_active(&mut self) -> Result<(), LogError> {
-        let Some(active) = &mut self.active else { return Ok(()) };
-        if let Some(entry) = active.cursor.end_entry(self.next_offset) {
-            active.segment.push_entry(entry);
-        }
-        active.segment.store_tail()?;
-        let extent = Extent { size_bytes: active.cursor.position, next_offset: self.next_offset };
-        active.segment.seal(extent);
-        self.active = None;
-        Ok(())
-    }
-}
-
-/// What an append would add to the active segment.
-#[derive(Clone, Copy, Debug)]
-struct Incoming {
-    bytes: u64,
-    last_offset: Offset,
-    max_timestamp: TimestampMs,
-}
-
-impl ActiveSegment {
-    /// Kafka's conditions: no room by size, time, index or offsets.
-    fn must_roll(&self, incoming: Incoming, config: &LogConfig, now: TimestampMs) -> bool {
-        let size = self.cursor.position;
-        if size == 0 {
-            return false;
-        }
-        let index_bytes = u64::from(self.segment.entry_count() + 1) * ENTRY_BYTES as u64;
-        size + incoming.bytes > u64::from(config.segment_bytes)
-            || index_bytes > u64::from(config.segment_index_bytes)
-            || incoming.last_offset.0 - self.segment.base_offset.0 >= OFFSET_SPAN_MAX
-            || self.is_too_old(incoming.max_timestamp, config, now)
-    }
-
-    /// Whether a record of `timestamp` would make the segment span more than `segment.ms`. Where the first batch has
-    /// no timestamp, the segment's own age counts.
-    pub(super) fn is_too_old(&self, timestamp: TimestampMs, config: &LogConfig, now: TimestampMs) -> bool {
-        let limit_ms = i64::try_from(config.segment_ms.saturating_sub(self.jitter_ms)).unwrap_or(i64::MAX);
-        let span_ms = match self.first_timestamp {
-            Some(first) if first.0 >= 0 => timestamp.0.saturating_sub(first.0),
-            _ => now.0.saturating_sub(self.opened_at.0),
-        };
-        span_ms > limit_ms
-    }
-
-    /// Writes the batches after the last one, with one write, and takes them into the index. After an error the
-    /// segment is as before: what may have reached the file lies beyond its end and is cut off. Unless the log dir
-    /// fails with the error, the next append may write to the same place.
-    fn write(&mut self, prepared: &Prepared<'_>) -> Result<(), LogError> {
-        let size = self.cursor.position;
-        if let Err(error) = self.file.write_all_at(prepared.bytes(), size) {
-            // If this fails too, the next append writes over it, or recovery cuts it.
-            let _ = self.file.set_len(size);
-            return Err(LogError::write(&self.segment.log_path(), error));
-        }
-        for batch in prepared.batches() {
-            if let Some(entry) = self.cursor.entry_due(batch.base_offset) {
-                self.segment.push_entry(entry);
-            }
-            self.cursor.pass(&batch.header, &stamp_of(&prepared.bytes()[batch.start..]));
-        }
-        if self.first_timestamp.is_none() {
-            self.first_timestamp = prepared.batches().next().map(|batch| batch.header.max_timestamp());
-        }
-        Ok(())
-    }
-}
-
-fn duplicate_of(place: BatchPlace, prepared: &Prepared<'_>, log_start_offset: Offset) -> Appended {
-    Appended {
-        base_offset: place.base_offset,
-        last_offset: place.last_offset,
-        log_append_time: prepared.log_append_time.map(|_| place.timestamp),
-        log_start_offset,
-        bytes: 0,
-        duplicate: true,
     }
 }

@@ -2,7 +2,8 @@
 
 use riverrun_types::Offset;
 
-use super::open::{Appender, OpenLog};
+use super::open::OpenLog;
+use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::checkpoint::{PartitionCheckpoint, encode_snapshot, snapshot_file};
 use crate::error::LogError;
@@ -13,42 +14,49 @@ impl PartitionLog {
     /// What the checkpoint should say, if anything has changed since the last one. Index and producer snapshot are
     /// written, so that a sync of the log dir makes true what is returned. Nothing is durable before that sync.
     pub(crate) fn capture(&self) -> Result<Option<PartitionCheckpoint>, LogError> {
-        let state = self.state.read();
-        let State::Open(log) = &*state else { return Ok(None) };
-        let mut appender = log.appender.lock();
-        if !appender.is_dirty || appender.is_retired {
+        let log = match &*self.state.read() {
+            State::Open(log) => log.clone(),
+            _ => return Ok(None),
+        };
+        let mut writer = log.writer.lock();
+        if !writer.is_dirty || log.appender.lock().is_retired {
             return Ok(None);
         }
-        appender.complete_index()?;
-        let producers_at = log.write_snapshot(&mut appender)?;
+        writer.complete_index()?;
+        let producers_at = log.write_snapshot(&mut writer)?;
         let view = log.view();
-        appender.is_dirty = false;
+        let mut epochs = log.epochs().clone();
+        epochs.truncate_end(writer.end);
+        writer.is_dirty = false;
         Ok(Some(PartitionCheckpoint {
-            recovery_point: appender.next_offset,
+            recovery_point: writer.end,
             log_start: view.log_start,
-            log_end: appender.next_offset,
+            log_end: writer.end.max(view.log_start),
             first_dirty: *log.first_dirty.lock(),
             producers_at,
             size_bytes: view.size_bytes(),
-            epochs: log.epochs().clone(),
+            epochs,
         }))
     }
 
     /// The checkpoint with `captured` in it is durable.
     pub(crate) fn confirm_capture(&self, captured: &PartitionCheckpoint) {
-        let state = self.state.read();
-        let State::Open(log) = &*state else { return };
-        let mut appender = log.appender.lock();
-        appender.recovery_point = appender.recovery_point.max(captured.recovery_point);
-        log.remove_old_snapshots(&mut appender, captured.producers_at);
+        let log = match &*self.state.read() {
+            State::Open(log) => log.clone(),
+            _ => return,
+        };
+        let mut writer = log.writer.lock();
+        writer.recovery_point = writer.recovery_point.max(captured.recovery_point);
+        log.remove_old_snapshots(&mut writer, captured.producers_at);
+        self.marks.sync_to(captured.recovery_point);
     }
 }
 
-impl Appender {
-    /// Writes the index up to the log end, so that the next start finds it complete.
+impl SegmentWriter {
+    /// Writes the index up to the segments' end, so that the next start finds it complete.
     fn complete_index(&mut self) -> Result<(), LogError> {
         let Some(active) = &mut self.active else { return Ok(()) };
-        if let Some(entry) = active.cursor.end_entry(self.next_offset) {
+        if let Some(entry) = active.cursor.end_entry(self.end) {
             active.segment.push_entry(entry);
         }
         active.segment.store_tail()
@@ -56,16 +64,13 @@ impl Appender {
 }
 
 impl OpenLog {
-    /// Writes the producers as of the log end; none if there are no producers.
-    fn write_snapshot(&self, appender: &mut Appender) -> Result<Option<Offset>, LogError> {
-        let offset = appender.next_offset;
-        let bytes = {
-            let producers = self.producers();
-            if producers.is_empty() {
-                return Ok(None);
-            }
-            encode_snapshot(self.home.partition, offset, &producers)
-        };
+    /// Writes the producers as of the segments' end; none if there are no producers.
+    fn write_snapshot(&self, writer: &mut SegmentWriter) -> Result<Option<Offset>, LogError> {
+        let offset = writer.end;
+        if writer.producers.is_empty() {
+            return Ok(None);
+        }
+        let bytes = encode_snapshot(self.home.partition, offset, &writer.producers);
         let path = self.home.dir.join(snapshot_file(offset));
         let write = || {
             let file = self.home.fs.open(&path, OpenMode::CreateOrOpen)?;
@@ -73,17 +78,17 @@ impl OpenLog {
             file.write_all_at(&bytes, 0)
         };
         write().map_err(|error| LogError::write(&path, error))?;
-        if appender.snapshots.last() != Some(&offset) {
-            appender.snapshots.push(offset);
+        if writer.snapshots.last() != Some(&offset) {
+            writer.snapshots.push(offset);
         }
         Ok(Some(offset))
     }
 
     /// Removes the snapshots that no checkpoint names any more. One that stays by accident costs only its space.
-    fn remove_old_snapshots(&self, appender: &mut Appender, current: Option<Offset>) {
+    fn remove_old_snapshots(&self, writer: &mut SegmentWriter, current: Option<Offset>) {
         let (current, old) =
-            appender.snapshots.iter().partition(|offset| Some(**offset) >= current && current.is_some());
-        appender.snapshots = current;
+            writer.snapshots.iter().partition(|offset| Some(**offset) >= current && current.is_some());
+        writer.snapshots = current;
         let old: Vec<Offset> = old;
         for offset in old {
             if let Err(error) =

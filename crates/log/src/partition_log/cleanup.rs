@@ -65,14 +65,14 @@ impl PartitionLog {
     pub fn roll_if_due(&self, now: TimestampMs) -> Result<bool, LogError> {
         let config = self.config();
         let log = self.open()?;
-        let mut appender = log.appender.lock();
-        let is_due = appender
+        let mut writer = log.writer.lock();
+        let is_due = writer
             .active
             .as_ref()
             .is_some_and(|active| active.cursor.position > 0 && active.is_too_old(now, &config, now));
-        if is_due && !appender.is_retired {
+        if is_due && !log.appender.lock().is_retired {
             self.dir.check_usable()?;
-            appender.seal_active().map_err(|error| self.dir.judge(error))?;
+            writer.seal_active().map_err(|error| self.dir.judge(error))?;
         }
         Ok(is_due)
     }
@@ -93,9 +93,9 @@ impl PartitionLog {
                 return Ok(view.log_start);
             }
             self.dir.persist_log_start(self.id, before)?;
-            let mut appender = log.appender.lock();
+            let mut writer = log.writer.lock();
             log.move_log_start(before);
-            self.mark_dirty(&mut appender);
+            self.mark_dirty(&mut writer);
             Ok(before)
         })
     }
@@ -114,10 +114,10 @@ impl PartitionLog {
             return Ok(Vec::new());
         }
         self.dir.persist_log_start(self.id, decision.log_start)?;
-        let mut appender = log.appender.lock();
+        let mut writer = log.writer.lock();
         log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
         log.move_log_start(decision.log_start);
-        self.mark_dirty(&mut appender);
+        self.mark_dirty(&mut writer);
         Ok(seen.segments[..decision.delete_count].to_vec())
     }
 
@@ -125,13 +125,13 @@ impl PartitionLog {
     /// segment, if need be an empty one. `false` if something was appended since, which keeps its segment until the
     /// next time.
     fn begin_successor(&self, log: &OpenLog, seen: &View, now: TimestampMs) -> Result<bool, LogError> {
-        let mut appender = log.appender.lock();
-        if log.view().end > seen.end {
+        let mut writer = log.writer.lock();
+        if log.end() > seen.end || writer.end < seen.end {
             return Ok(false);
         }
-        appender.seal_active()?;
-        self.start_segment(log, &mut appender, &self.config(), now)?;
-        drop(appender);
+        writer.seal_active()?;
+        self.start_segment(log, &mut writer, &self.config(), now)?;
+        drop(writer);
         partition_files::sync_dir(&log.home)?;
         Ok(true)
     }

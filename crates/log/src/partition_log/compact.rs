@@ -56,7 +56,7 @@ impl PartitionLog {
             return Ok(None);
         }
         let random = &self.dir.env().random;
-        let last_offsets = log.producers().last_offsets();
+        let last_offsets = log.writer.lock().producers.last_offsets();
         let config = self.config();
         let job = CleanJob {
             fs: &*log.home.fs,
@@ -74,7 +74,7 @@ impl PartitionLog {
         if outcome.first_dirty.is_some() {
             *log.first_dirty.lock() = outcome.first_dirty;
         }
-        self.mark_dirty(&mut log.appender.lock());
+        self.mark_dirty(&mut log.writer.lock());
         Ok(Some(outcome))
     }
 
@@ -123,8 +123,6 @@ impl CompactionTarget for Installer<'_> {
             .map_err(|error| LogError::write(&home.dir, error))?;
         let extent = Extent { size_bytes: replacement.size_bytes, next_offset: replacement.offsets.end };
         let new = Segment::sealed(home.clone(), replacement.offsets.start, extent);
-        // Appends wait for the new view only, not for the syncs before it.
-        let _appender = self.log.appender.lock();
         self.log.update_view(|view| replace(view, replacement, new));
         Ok(())
     }

@@ -11,11 +11,14 @@ mod append;
 mod capture;
 mod cleanup;
 mod compact;
+mod marks;
 mod open;
 mod prepare;
 mod read;
 mod recovery;
+mod tail;
 mod times;
+mod writer;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -23,10 +26,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
 
 pub use append::{AppendOptions, Appended};
 pub use compact::CompactOptions;
+pub use marks::LogObserver;
+use marks::Marks;
 pub(crate) use open::OpenLog;
 pub use read::{Chunk, ReadSlice};
 
@@ -58,6 +63,7 @@ pub struct PartitionLog {
     dir: Arc<LogDir>,
     epoch: AtomicI32,
     config: RwLock<Arc<LogConfig>>,
+    marks: Marks,
     state: RwLock<State>,
     was_used: AtomicBool,
     /// In the time of the store's open logs.
@@ -78,6 +84,7 @@ impl PartitionLog {
             dir,
             epoch: AtomicI32::new(epoch.0),
             config: RwLock::new(config),
+            marks: Marks::new(),
             state: RwLock::new(State::Closed),
             was_used: AtomicBool::new(false),
             last_use: AtomicU64::new(0),
@@ -125,24 +132,45 @@ impl PartitionLog {
 
     /// First offset that can be read.
     pub fn log_start_offset(&self) -> Result<Offset, LogError> {
-        Ok(self.open()?.view().log_start)
+        Ok(self.open()?.log_start())
     }
 
-    /// The offset that the next record will get.
+    /// The offset after the last record that the log holds. What was appended and is not stored yet lies beyond it.
     pub fn log_end_offset(&self) -> Result<Offset, LogError> {
-        Ok(self.open()?.view().end)
+        Ok(self.open()?.end())
     }
 
-    /// How far the log is appended, and how far it was synced by the last checkpoint.
-    pub fn watermarks(&self) -> Result<Watermarks, LogError> {
-        let log = self.open()?;
-        Ok(Watermarks { synced: log.recovery_point(), appended: log.view().end })
+    /// Opens the log, and recovers it, if it is not open.
+    pub fn ensure_open(&self) -> Result<(), LogError> {
+        self.open().map(|_| ())
     }
 
-    /// Bytes of all segments. Does not open a closed partition: then it answers what the last checkpoint says.
+    /// How far the log reaches and how far it is synced. Takes no lock and waits for nothing; of a log that was never
+    /// opened since the start it knows nothing.
+    pub fn watermarks(&self) -> Watermarks {
+        self.marks.read()
+    }
+
+    /// Up to where the last checkpoint has covered the segments; retention and compaction go no further. Opens nothing.
+    pub fn recovery_point(&self) -> Offset {
+        self.dir.checkpointed(self.id).map_or(Offset::ZERO, |checkpoint| checkpoint.recovery_point)
+    }
+
+    /// What an append of now survives once it is acked. It differs from the level that the options ask for while a
+    /// change is under way.
+    pub fn level_reached(&self) -> DurabilityLevel {
+        self.marks.level().unwrap_or_else(|| self.config().durability)
+    }
+
+    /// Has `observer` told of every advance and every loss from now on; there is one observer.
+    pub fn observe(&self, observer: Weak<dyn LogObserver>) {
+        self.marks.observe(observer);
+    }
+
+    /// Bytes of the whole log. Does not open a closed partition: then it answers what the last checkpoint says.
     pub fn size_bytes(&self) -> u64 {
         match &*self.state.read() {
-            State::Open(log) => log.view().size_bytes(),
+            State::Open(log) => log.shown.lock().size_bytes(),
             _ => self.dir.checkpointed(self.id).map_or(0, |checkpoint| checkpoint.size_bytes),
         }
     }
@@ -151,8 +179,8 @@ impl PartitionLog {
     /// what the last checkpoint says, which may lag behind.
     pub fn known_range(&self) -> (Offset, Offset) {
         if let State::Open(log) = &*self.state.read() {
-            let view = log.view();
-            return (view.log_start, view.end);
+            let shown = log.shown.lock();
+            return (shown.view.log_start, shown.view.end);
         }
         let checkpoint = self.dir.checkpointed(self.id);
         checkpoint.map_or((Offset::ZERO, Offset::ZERO), |found| (found.log_start, found.log_end))
@@ -163,12 +191,12 @@ impl PartitionLog {
     pub(crate) fn known_if_open(&self) -> Option<KnownPartition> {
         let state = self.state.try_read()?;
         let State::Open(log) = &*state else { return None };
-        let view = log.view();
+        let shown = log.shown.lock();
         Some(KnownPartition {
             id: self.id,
-            size_bytes: view.size_bytes(),
-            log_start: view.log_start,
-            log_end: view.end,
+            size_bytes: shown.size_bytes(),
+            log_start: shown.view.log_start,
+            log_end: shown.view.end,
             is_open: true,
         })
     }
@@ -186,13 +214,13 @@ impl PartitionLog {
 
     /// The epoch of the newest record.
     pub fn latest_epoch(&self) -> Result<Option<LeaderEpoch>, LogError> {
-        Ok(self.open()?.view().latest_epoch)
+        Ok(self.open()?.shown.lock().view.latest_epoch)
     }
 
     /// Where `epoch` ended: see [`EpochCache::end_offset_for`](crate::epochs::EpochCache::end_offset_for).
     pub fn epoch_end_offset(&self, epoch: LeaderEpoch) -> Result<(LeaderEpoch, Offset), LogError> {
         let log = self.open()?;
-        let end = log.view().end;
+        let end = log.end();
         Ok(log.epochs().end_offset_for(epoch, end))
     }
 
@@ -210,10 +238,12 @@ impl PartitionLog {
     /// producers are looked at when it is opened.
     pub fn expire_producers(&self, now: TimestampMs) -> usize {
         let expiration_ms = self.config().producer_id_expiration_ms;
-        match &*self.state.read() {
-            State::Open(log) => log.producers().expire(now, expiration_ms),
-            _ => 0,
-        }
+        let log = match &*self.state.read() {
+            State::Open(log) => log.clone(),
+            _ => return 0,
+        };
+        log.writer.lock().producers.expire(now, expiration_ms);
+        log.producers().expire(now, expiration_ms)
     }
 
     /// The open log behind the handle, opened and recovered now if it was not.
@@ -230,7 +260,6 @@ impl PartitionLog {
         self.dir.check_open()?;
         match recovery::recover(self) {
             Ok(log) => {
-                let log = Arc::new(log);
                 *state = State::Open(log.clone());
                 self.last_use.store(self.dir.open_logs().insert(&self.this), Ordering::Relaxed);
                 Ok(log)

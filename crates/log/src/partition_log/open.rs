@@ -1,26 +1,33 @@
-//! The state of a partition whose files are open: what the appender owns, and what readers see.
+//! The state of a partition whose files are open: what appends change, what the segments' writer owns, and what
+//! readers see.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
-use riverrun_env::File;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
+use super::PartitionLog;
 use super::read::RecentReads;
+use super::tail::{Piece, Tail};
+use super::writer::SegmentWriter;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
-use crate::index::IndexCursor;
+use crate::log_dir::LogDir;
 use crate::producer_state::ProducerStates;
 use crate::segment::{Extent, Home, Segment};
 
 /// What readers see of the log: a snapshot that costs one reference count.
 ///
-/// Invariants: segments are in the order of their offsets; all but the last are sealed; everything below `end` lies
-/// in the first `last_bytes` bytes of the last segment or in the others.
+/// Invariants: segments are in the order of their offsets; all but the last are sealed; everything below
+/// `settled_end` lies in the first `last_bytes` bytes of the last segment or in the others; what lies between
+/// `settled_end` and `end` is in the tail.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) segments: Arc<Vec<Arc<Segment>>>,
     pub(crate) log_start: Offset,
+    /// Where the segments end.
+    pub(crate) settled_end: Offset,
+    /// The log end.
     pub(crate) end: Offset,
     pub(crate) last_bytes: u64,
     pub(crate) last_max_timestamp: TimestampMs,
@@ -31,6 +38,7 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Bytes of all segments.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.sealed_bytes + self.last_bytes
     }
@@ -38,7 +46,7 @@ impl View {
     /// How far segment `index` reaches for readers of this view.
     pub(crate) fn extent(&self, index: usize) -> Extent {
         if index + 1 == self.segments.len() {
-            return Extent { size_bytes: self.last_bytes, next_offset: self.end };
+            return Extent { size_bytes: self.last_bytes, next_offset: self.settled_end };
         }
         self.segments[index].extent().expect("all but the last segment are sealed")
     }
@@ -65,44 +73,60 @@ impl View {
     }
 }
 
-/// The segment that appends go to.
-///
-/// Invariants: `cursor` describes the batches that are published; bytes of the file beyond it are worth nothing.
+/// What readers see, and the bytes of it that lie in memory: both change together.
 #[derive(Debug)]
-pub(crate) struct ActiveSegment {
-    pub(crate) segment: Arc<Segment>,
-    pub(crate) file: Arc<dyn File>,
-    pub(crate) cursor: IndexCursor,
-    /// Largest timestamp of the first batch, from which `segment.ms` counts.
-    pub(crate) first_timestamp: Option<TimestampMs>,
-    /// When the segment was made or opened, for batches without timestamps.
-    pub(crate) opened_at: TimestampMs,
-    /// Taken off `segment.ms`.
-    pub(crate) jitter_ms: u64,
+pub(crate) struct Shown {
+    pub(crate) view: View,
+    pub(crate) tail: Tail,
 }
 
-/// What only the appender touches.
+impl Shown {
+    /// Bytes of the whole log.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.view.size_bytes() + self.tail.bytes()
+    }
+}
+
+/// Where what is appended goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// To the segments, when [`PartitionLog::write_staged`] is called.
+    Segment,
+    /// To the journal, at once.
+    Journal,
+    /// Nowhere yet: the level is being changed.
+    Switching,
+}
+
+/// What assigns offsets.
+///
+/// Invariants: `next_offset` is the end of `staged`, if that is not empty.
 #[derive(Debug)]
 pub(crate) struct Appender {
-    pub(crate) active: Option<ActiveSegment>,
     pub(crate) next_offset: Offset,
-    /// Everything below was synced by a checkpoint.
-    pub(crate) recovery_point: Offset,
-    /// Something has changed that the checkpoint does not know.
-    pub(crate) is_dirty: bool,
+    /// Of the newest record, staged ones included.
+    pub(crate) latest_epoch: Option<LeaderEpoch>,
+    pub(crate) mode: Mode,
+    /// What has its offsets and lies nowhere else yet, in order.
+    pub(crate) staged: Vec<Piece>,
     /// This log is no longer the partition's current one.
     pub(crate) is_retired: bool,
-    /// Offsets of the producer snapshots that exist, oldest first.
-    pub(crate) snapshots: Vec<Offset>,
 }
 
-/// An open partition. Locks are taken in the order `appender`, then any one of the others.
+/// An open partition. Locks are taken in the order `reshaping`, `writer`, `appender`, then any one of the others. Only
+/// `reshaping` and `writer` are held while the disk is waited for.
 #[derive(Debug)]
 pub(crate) struct OpenLog {
+    pub(crate) this: Weak<Self>,
+    /// The handle in front of it.
+    pub(crate) handle: Weak<PartitionLog>,
+    pub(crate) dir: Arc<LogDir>,
     pub(crate) home: Arc<Home>,
+    pub(crate) writer: Mutex<SegmentWriter>,
     pub(crate) appender: Mutex<Appender>,
-    view: Mutex<View>,
+    pub(super) shown: Mutex<Shown>,
     epochs: Mutex<EpochCache>,
+    /// As of the appender's next offset.
     producers: Mutex<ProducerStates>,
     /// First offset that compaction has not covered.
     pub(crate) first_dirty: Mutex<Option<Offset>>,
@@ -116,36 +140,56 @@ pub(crate) struct OpenLog {
 #[derive(Debug)]
 pub(crate) struct OpenParts {
     pub(crate) home: Arc<Home>,
-    pub(crate) appender: Appender,
+    pub(crate) writer: SegmentWriter,
     pub(crate) view: View,
     pub(crate) epochs: EpochCache,
-    pub(crate) producers: ProducerStates,
     pub(crate) first_dirty: Option<Offset>,
 }
 
 impl OpenLog {
-    pub(crate) fn new(parts: OpenParts) -> Self {
-        Self {
+    pub(crate) fn new(handle: &PartitionLog, mode: Mode, parts: OpenParts) -> Arc<Self> {
+        let appender = Appender {
+            next_offset: parts.view.end,
+            latest_epoch: parts.view.latest_epoch,
+            mode,
+            staged: Vec::new(),
+            is_retired: false,
+        };
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            handle: handle.this.clone(),
+            dir: handle.dir.clone(),
             home: parts.home,
-            appender: Mutex::new(parts.appender),
-            view: Mutex::new(parts.view),
+            producers: Mutex::new(parts.writer.producers.clone()),
+            writer: Mutex::new(parts.writer),
+            appender: Mutex::new(appender),
+            shown: Mutex::new(Shown { view: parts.view, tail: Tail::default() }),
             epochs: Mutex::new(parts.epochs),
-            producers: Mutex::new(parts.producers),
             first_dirty: Mutex::new(parts.first_dirty),
             recent_reads: Mutex::default(),
             doomed: Mutex::default(),
             reshaping: Mutex::default(),
-        }
+        })
     }
 
     /// What readers see now.
     pub(crate) fn view(&self) -> View {
-        self.view.lock().clone()
+        self.shown.lock().view.clone()
     }
 
-    /// Changes what readers see. Only under the appender's lock.
+    /// First offset that can be read.
+    pub(crate) fn log_start(&self) -> Offset {
+        self.shown.lock().view.log_start
+    }
+
+    /// The log end.
+    pub(crate) fn end(&self) -> Offset {
+        self.shown.lock().view.end
+    }
+
+    /// Changes what readers see of the segments.
     pub(crate) fn update_view(&self, change: impl FnOnce(&mut View)) {
-        change(&mut self.view.lock());
+        change(&mut self.shown.lock().view);
     }
 
     pub(crate) fn epochs(&self) -> MutexGuard<'_, EpochCache> {
@@ -157,7 +201,7 @@ impl OpenLog {
     }
 
     pub(crate) fn recovery_point(&self) -> Offset {
-        self.appender.lock().recovery_point
+        self.writer.lock().recovery_point
     }
 
     pub(crate) fn close_unused_segments(&self) {
@@ -166,22 +210,26 @@ impl OpenLog {
         }
     }
 
-    /// Refuses appends from now on, unless there is something that the checkpoint does not know, or retention or
-    /// compaction are at work.
+    /// Refuses appends from now on, unless there is something that the checkpoint does not know, or somebody is
+    /// writing, or retention or compaction are at work.
     pub(crate) fn retire(&self) -> bool {
         let Some(_reshaping) = self.reshaping.try_lock() else { return false };
+        let Some(writer) = self.writer.try_lock() else { return false };
         let mut appender = self.appender.lock();
-        if appender.is_dirty {
+        // Offsets that are neither staged nor in a segment are on their way through the journal.
+        if writer.is_dirty || appender.next_offset != writer.end || appender.mode == Mode::Switching {
             return false;
         }
         appender.is_retired = true;
-        drop(appender);
+        drop((appender, writer));
         self.remove_doomed();
         true
     }
 
     /// Refuses appends from now on, whatever is lost by it.
     pub(crate) fn abandon(&self) {
-        self.appender.lock().is_retired = true;
+        let mut appender = self.appender.lock();
+        appender.is_retired = true;
+        appender.staged = Vec::new();
     }
 }

@@ -2,6 +2,7 @@
 //! options ask for. One pass for the CRC and one over the records, and no allocation for a single batch that stays
 //! as it came.
 
+use bytes::{Bytes, BytesMut};
 use riverrun_records::{
     Batch, BatchHeader, Compression, ProduceRules, ProducedInfo, TimestampBounds, TimestampType,
     UnverifiedBatch, patch_base_offset, patch_leader_epoch, patch_log_append_time, patch_max_timestamp,
@@ -10,6 +11,7 @@ use riverrun_records::{
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::append::AppendOptions;
+use super::tail::Piece;
 use crate::config::LogConfig;
 use crate::error::AppendError;
 use crate::producer_state::{AppendOrigin, SequencedBatch};
@@ -46,45 +48,40 @@ impl BatchFacts {
     }
 }
 
-#[derive(Debug)]
-enum Buffer<'a> {
-    InPlace(&'a mut [u8]),
-    Rebuilt(Vec<u8>),
-}
-
 /// Batches that may be appended.
 ///
-/// Invariants: `first` and `rest` are all batches of the buffer, in order and without gaps.
+/// Invariants: `first` and `rest` are all batches of the bytes, in order and without gaps.
 #[derive(Debug)]
-pub(super) struct Prepared<'a> {
-    buffer: Buffer<'a>,
+pub(super) struct Prepared {
+    bytes: BytesMut,
     first: BatchFacts,
     rest: Vec<BatchFacts>,
     /// The time that was stamped on the records, if the topic asks for it.
     pub(super) log_append_time: Option<TimestampMs>,
 }
 
-impl Prepared<'_> {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match &self.buffer {
-            Buffer::InPlace(bytes) => bytes,
-            Buffer::Rebuilt(bytes) => bytes,
-        }
-    }
-
+impl Prepared {
     /// Gives the batches their offsets and their leader epoch, in place: both lie outside the batch's CRC.
     pub(super) fn assign(&mut self, base_offset: Offset, epoch: LeaderEpoch) {
-        let bytes = match &mut self.buffer {
-            Buffer::InPlace(bytes) => &mut **bytes,
-            Buffer::Rebuilt(bytes) => bytes,
-        };
         let mut next = base_offset;
         for batch in std::iter::once(&mut self.first).chain(&mut self.rest) {
-            let bytes = &mut bytes[batch.start..];
+            let bytes = &mut self.bytes[batch.start..];
             patch_base_offset(bytes, next);
             patch_leader_epoch(bytes, epoch);
             batch.base_offset = next;
             next = batch.next_offset();
+        }
+    }
+
+    /// The finished bytes, which nothing changes any more.
+    pub(super) fn into_piece(self, base_offset: Offset, epoch: LeaderEpoch, now: TimestampMs) -> Piece {
+        Piece {
+            base_offset,
+            next_offset: base_offset.plus(self.offset_count()),
+            epoch,
+            max_timestamp: self.max_timestamp(),
+            now,
+            bytes: self.bytes.freeze(),
         }
     }
 
@@ -104,16 +101,16 @@ impl Prepared<'_> {
 }
 
 /// Checks the bytes and brings them into the form that the topic wants.
-pub(super) fn prepare<'a>(
-    bytes: &'a mut [u8],
+pub(super) fn prepare(
+    bytes: BytesMut,
     config: &LogConfig,
     options: AppendOptions,
-) -> Result<Prepared<'a>, AppendError> {
+) -> Result<Prepared, AppendError> {
     let prepared = match options.origin {
         AppendOrigin::Client => prepare_produced(bytes, config, options.now)?,
         AppendOrigin::Coordinator => prepare_own(bytes)?,
     };
-    let total = prepared.bytes().len();
+    let total = prepared.bytes.len();
     if total > config.segment_bytes as usize {
         let segment_bytes = config.segment_bytes as usize;
         return Err(AppendError::LargerThanSegment { bytes: total, segment_bytes });
@@ -122,36 +119,29 @@ pub(super) fn prepare<'a>(
 }
 
 /// Exactly one batch, from outside.
-fn prepare_produced<'a>(
-    bytes: &'a mut [u8],
+fn prepare_produced(
+    mut bytes: BytesMut,
     config: &LogConfig,
     now: TimestampMs,
-) -> Result<Prepared<'a>, AppendError> {
+) -> Result<Prepared, AppendError> {
     let (info, rebuilt) = {
-        let batch = UnverifiedBatch::only(bytes)?.verify()?;
+        let batch = UnverifiedBatch::only(&bytes)?.verify()?;
         check_size(bytes.len(), config)?;
         let info = validate_produced(&batch, &rules(config, now))?;
         (info, recompressed(&batch, config)?)
     };
-    let mut buffer = match rebuilt {
-        Some(rebuilt) => {
-            check_size(rebuilt.len(), config)?;
-            Buffer::Rebuilt(rebuilt)
-        }
-        None => Buffer::InPlace(bytes),
-    };
-    let target = match &mut buffer {
-        Buffer::InPlace(bytes) => &mut **bytes,
-        Buffer::Rebuilt(bytes) => bytes,
-    };
-    let log_append_time = set_timestamps(target, &info, config, now)?;
-    let first = BatchFacts::new(0, target)?;
-    Ok(Prepared { buffer, first, rest: Vec::new(), log_append_time })
+    if let Some(rebuilt) = rebuilt {
+        check_size(rebuilt.len(), config)?;
+        bytes = BytesMut::from(Bytes::from(rebuilt));
+    }
+    let log_append_time = set_timestamps(&mut bytes, &info, config, now)?;
+    let first = BatchFacts::new(0, &bytes)?;
+    Ok(Prepared { bytes, first, rest: Vec::new(), log_append_time })
 }
 
 /// One or several batches that this server has built a moment ago.
-fn prepare_own(bytes: &mut [u8]) -> Result<Prepared<'_>, AppendError> {
-    let (batch, mut left) = UnverifiedBatch::split_first(bytes)?;
+fn prepare_own(bytes: BytesMut) -> Result<Prepared, AppendError> {
+    let (batch, mut left) = UnverifiedBatch::split_first(&bytes)?;
     let first = BatchFacts::new(0, batch.bytes())?;
     let mut rest = Vec::new();
     while !left.is_empty() {
@@ -160,7 +150,7 @@ fn prepare_own(bytes: &mut [u8]) -> Result<Prepared<'_>, AppendError> {
         rest.push(BatchFacts::new(start, batch.bytes())?);
         left = after;
     }
-    Ok(Prepared { buffer: Buffer::InPlace(bytes), first, rest, log_append_time: None })
+    Ok(Prepared { bytes, first, rest, log_append_time: None })
 }
 
 fn check_size(bytes: usize, config: &LogConfig) -> Result<(), AppendError> {

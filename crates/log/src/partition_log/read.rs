@@ -1,5 +1,6 @@
-//! Reading: from an offset to a range of whole batches in one segment's file.
+//! Reading: from an offset to a range of whole batches, in one segment's file or in the tail.
 //!
+//! A read that begins in a segment ends with it, at the latest; the next one goes on in the tail.
 //! A read takes a snapshot of the log and works on it without any lock that a writer holds for long. What a
 //! sequential reader asks next is remembered, so that it pays neither an index search nor a look at batch headers;
 //! the end of a range comes from the index, whose entries are boundaries.
@@ -13,6 +14,7 @@ use riverrun_types::Offset;
 
 use super::PartitionLog;
 use super::open::{OpenLog, View};
+use super::tail::TailSlice;
 use crate::error::{LogError, ReadError};
 use crate::index::IndexEntry;
 use crate::segment::Segment;
@@ -83,6 +85,14 @@ pub struct ReadSlice {
     pub log_end: Offset,
 }
 
+impl ReadSlice {
+    fn take_tail(&mut self, found: TailSlice) {
+        self.len = found.len;
+        self.next_offset = found.next_offset.unwrap_or(self.next_offset);
+        self.chunks = found.chunks.into_iter().map(Chunk::Memory).collect();
+    }
+}
+
 /// Where the next read of a sequential reader begins.
 #[derive(Clone, Copy, Debug)]
 struct RecentRead {
@@ -131,7 +141,7 @@ struct Limits {
 
 impl PartitionLog {
     /// Reads whole batches from the one that holds `from` on: at most `max_bytes`, nothing at or above `upto` (the
-    /// high watermark), and from one segment only. If the first batch alone is larger than `max_bytes` it is
+    /// high watermark), and from one segment only, or from the tail. If the first batch alone is larger than `max_bytes` it is
     /// returned whole with `min_one`, and nothing without.
     pub fn read(
         &self,
@@ -143,34 +153,46 @@ impl PartitionLog {
         let log = self.open()?;
         let limits = Limits { from, bytes_max: max_bytes as u64, upto, min_one };
         for _ in 1..ATTEMPTS {
-            match log.read_view(&log.view(), limits) {
+            match log.read_once(limits) {
                 // Retention or compaction removed the file before it was opened: look again.
                 Err(ReadError::Storage(LogError::Io { source, .. }))
                     if source.kind() == io::ErrorKind::NotFound => {}
                 result => return result,
             }
         }
-        log.read_view(&log.view(), limits)
+        log.read_once(limits)
     }
 }
 
 impl OpenLog {
-    fn read_view(&self, view: &View, limits: Limits) -> Result<ReadSlice, ReadError> {
-        let Limits { from, upto, .. } = limits;
-        if from < view.log_start || from > view.end {
-            return Err(ReadError::OutOfRange { offset: from, log_start: view.log_start, log_end: view.end });
-        }
-        let mut slice = ReadSlice {
-            chunks: Vec::new(),
-            len: 0,
-            next_offset: from,
-            log_start: view.log_start,
-            log_end: view.end,
+    fn read_once(&self, limits: Limits) -> Result<ReadSlice, ReadError> {
+        let Limits { from, bytes_max, upto, min_one } = limits;
+        let (view, slice) = {
+            let shown = self.shown.lock();
+            let View { log_start, end: log_end, settled_end, .. } = shown.view;
+            if from < log_start || from > log_end {
+                return Err(ReadError::OutOfRange { offset: from, log_start, log_end });
+            }
+            let mut slice = ReadSlice { chunks: Vec::new(), len: 0, next_offset: from, log_start, log_end };
+            if from >= upto.min(log_end) {
+                return Ok(slice);
+            }
+            if from >= settled_end {
+                slice.take_tail(shown.tail.read(from, bytes_max, upto, min_one));
+                return Ok(slice);
+            }
+            (shown.view.clone(), slice)
         };
-        if from >= upto.min(view.end) {
-            return Ok(slice);
-        }
-        let Some((index, start)) = self.find_start(view, from)? else { return Ok(slice) };
+        self.read_segments(&view, limits, slice)
+    }
+
+    fn read_segments(
+        &self,
+        view: &View,
+        limits: Limits,
+        mut slice: ReadSlice,
+    ) -> Result<ReadSlice, ReadError> {
+        let Some((index, start)) = self.find_start(view, limits.from)? else { return Ok(slice) };
         let end = find_end(view, index, start, limits)?;
         if end.position > start {
             slice.next_offset = end.offset;

@@ -11,18 +11,18 @@
 
 use std::sync::Arc;
 
-use riverrun_records::BatchHeader;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
-use super::open::{ActiveSegment, Appender, OpenLog, OpenParts, View};
+use super::open::{Mode, OpenLog, OpenParts, View};
+use super::writer::{ActiveSegment, SegmentWriter, record_producer};
 use crate::checkpoint::{PartitionCheckpoint, decode_snapshot, snapshot_file};
 use crate::config::LogConfig;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexEntry};
 use crate::partition_files::{self, PartitionFiles};
-use crate::producer_state::{BatchPlace, ProducerStates, SequencedBatch};
+use crate::producer_state::ProducerStates;
 use crate::scan::{BatchScan, ScanStop, ScannedBatch};
 use crate::segment::{Extent, Home, Segment};
 
@@ -30,7 +30,7 @@ use crate::segment::{Extent, Home, Segment};
 const SNAPSHOT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Opens the partition's files and recovers what needs it.
-pub(super) fn recover(log: &PartitionLog) -> Result<OpenLog, LogError> {
+pub(super) fn recover(log: &PartitionLog) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
     let mut files = partition_files::list(&home)?;
     let checkpoint = log.dir.checkpointed(log.id).unwrap_or_else(fresh);
@@ -361,7 +361,7 @@ impl Opening<'_> {
     }
 
     /// Ends the index of the last segment and puts everything together.
-    fn finish(mut self, snapshots: Vec<Offset>) -> Result<OpenLog, LogError> {
+    fn finish(mut self, snapshots: Vec<Offset>) -> Result<Arc<OpenLog>, LogError> {
         let end = self.close_index()?;
         let log_start = self
             .checkpoint
@@ -375,25 +375,22 @@ impl Opening<'_> {
         self.epochs.truncate_end(end);
         self.epochs.truncate_start(log_start);
         let view = self.view(log_start, end, active.as_ref());
-        let appender = Appender {
+        let writer = SegmentWriter {
             active,
-            next_offset: end,
+            end,
+            producers: self.producers,
             recovery_point: self.recovery_point.min(end),
             is_dirty: self.is_dirty,
-            is_retired: false,
             snapshots,
         };
         if self.is_dirty {
             self.log.dir.mark_dirty(self.log.id);
         }
-        Ok(OpenLog::new(OpenParts {
-            home: self.home,
-            appender,
-            view,
-            epochs: self.epochs,
-            producers: self.producers,
-            first_dirty: self.checkpoint.first_dirty,
-        }))
+        let first_dirty = self.checkpoint.first_dirty;
+        self.log.marks.append_to(end);
+        self.log.marks.sync_to(writer.recovery_point);
+        let parts = OpenParts { home: self.home, writer, view, epochs: self.epochs, first_dirty };
+        Ok(OpenLog::new(self.log, Mode::Segment, parts))
     }
 
     /// Writes the last segment's index to its end; returns the log end.
@@ -453,6 +450,7 @@ impl Opening<'_> {
         View {
             segments: Arc::new(segments),
             log_start,
+            settled_end: end,
             end,
             last_bytes: active.map_or(0, |active| active.cursor.position),
             last_max_timestamp: active.map_or(TimestampMs::NONE, |active| active.cursor.max_timestamp),
@@ -470,23 +468,4 @@ fn cut(segment: &Segment, position: u64, what: &str) -> Result<(), LogError> {
     tracing::warn!(path = %path.display(), position, what, "cut a torn tail");
     let file = segment.log_file()?;
     file.set_len(position).and_then(|()| file.sync_data()).map_err(|error| LogError::sync(&path, error))
-}
-
-/// Remembers what a batch says about its producer.
-fn record_producer(producers: &mut ProducerStates, header: &BatchHeader, now: TimestampMs) {
-    if !header.has_producer_id() {
-        return;
-    }
-    let batch = SequencedBatch {
-        producer_id: header.producer_id(),
-        epoch: header.producer_epoch(),
-        first_sequence: header.base_sequence(),
-        last_sequence: header.last_sequence(),
-    };
-    let place = BatchPlace {
-        base_offset: header.base_offset(),
-        last_offset: header.last_offset(),
-        timestamp: header.max_timestamp(),
-    };
-    producers.record(batch, place, now);
 }

@@ -1,10 +1,11 @@
 //! Finding records by time: `ListOffsets` with a timestamp, and with "the largest timestamp".
 
-use riverrun_records::UnverifiedBatch;
+use riverrun_records::{Batches, UnverifiedBatch};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
-use super::open::View;
+use super::open::{OpenLog, View};
+use super::tail::Piece;
 use crate::error::LogError;
 use crate::segment::Segment;
 
@@ -15,22 +16,50 @@ impl PartitionLog {
     /// The first record, in the order of offsets, whose timestamp is `timestamp` or later; none if there is none.
     pub fn offset_for_timestamp(&self, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
         let log = self.open()?;
-        find_in_view(&log.view(), timestamp)
+        log.find_by_time(timestamp)
     }
 
     /// The first record with the largest timestamp of the log; none if the log is empty.
     pub fn max_timestamp(&self) -> Result<Option<Found>, LogError> {
         let log = self.open()?;
-        let view = log.view();
-        let mut largest = TimestampMs::NONE;
+        let (view, mut largest) = {
+            let shown = log.shown.lock();
+            (shown.view.clone(), shown.tail.max_timestamp())
+        };
         for index in 0..view.segments.len() {
             largest = largest.max(view.max_timestamp(index)?);
         }
         if largest == TimestampMs::NONE {
             return Ok(None);
         }
-        find_in_view(&view, largest)
+        log.find_by_time(largest)
     }
+}
+
+impl OpenLog {
+    /// Looks through the segments first, and through what was in the tail when they were.
+    fn find_by_time(&self, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
+        let (view, tail) = {
+            let shown = self.shown.lock();
+            let tail: Vec<Piece> = shown.tail.since(timestamp).cloned().collect();
+            (shown.view.clone(), tail)
+        };
+        if let Some(found) = find_in_view(&view, timestamp)? {
+            return Ok(Some(found));
+        }
+        for piece in &tail {
+            if let Some(found) = find_in_piece(piece, timestamp, view.log_start) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The journal's bytes were checked when they came.
+fn find_in_piece(piece: &Piece, timestamp: TimestampMs, log_start: Offset) -> Option<Found> {
+    let batches = Batches::new(&piece.bytes).map_while(Result::ok);
+    batches.filter_map(|batch| find_in_batch(batch.bytes(), timestamp, log_start).ok()?).next()
 }
 
 fn find_in_view(view: &View, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {

@@ -8,7 +8,7 @@ use riverrun_records::{
 };
 use riverrun_types::{ErrorKind, LeaderEpoch, Offset, TimestampMs};
 
-use crate::machine::{Machine, batch_at, numbers, stamp};
+use crate::machine::{Machine, batch_at, numbers, put, stamp};
 
 #[test]
 fn records_come_back_with_the_offsets_that_were_assigned() {
@@ -63,14 +63,14 @@ fn segments_roll_when_their_records_span_too_much_time_and_when_the_index_is_ful
 fn a_client_sends_exactly_one_batch_and_the_coordinator_as_many_as_it_likes() {
     let machine = Machine::new(1, LogConfig::default());
     let one = batch_at(&[(machine.now().0, "a"), (machine.now().0, "b")], BatchOptions::default());
-    let mut two = [one.clone(), one].concat();
-    let refused = machine.log().append(&mut two, machine.append_options()).unwrap_err();
+    let two = [one.clone(), one].concat();
+    let refused = put(&machine.log(), &two, machine.append_options()).unwrap_err();
     assert!(matches!(refused, AppendError::Batch(BatchError::Invalid(_))), "{refused}");
     assert_eq!(refused.kind(), ErrorKind::FixRequest);
-    assert!(machine.log().append(&mut [], machine.append_options()).is_err());
+    assert!(put(&machine.log(), &[], machine.append_options()).is_err());
 
     let options = AppendOptions { origin: AppendOrigin::Coordinator, now: machine.now() };
-    let appended = machine.log().append(&mut two, options).unwrap();
+    let appended = put(&machine.log(), &two, options).unwrap();
     assert_eq!((appended.base_offset, appended.last_offset), (Offset(0), Offset(3)));
     let values: Vec<_> = machine.records().unwrap().into_iter().collect();
     assert_eq!(values.iter().map(|(offset, _)| *offset).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -86,7 +86,7 @@ fn sizes_are_bounded_and_nothing_is_written_of_what_is_refused() {
     assert!(matches!(larger_than_segment, AppendError::LargerThanSegment { .. }), "{larger_than_segment}");
     let mut damaged = batch_at(&[(machine.now().0, "a")], BatchOptions::default());
     *damaged.last_mut().unwrap() ^= 1;
-    let corrupt = machine.log().append(&mut damaged, machine.append_options()).unwrap_err();
+    let corrupt = put(&machine.log(), &damaged, machine.append_options()).unwrap_err();
     assert!(matches!(corrupt, AppendError::Batch(BatchError::Corrupt(_))), "{corrupt}");
     assert_eq!(machine.log().log_end_offset().unwrap(), Offset(0));
 }
@@ -97,7 +97,7 @@ fn a_compacted_topic_takes_no_record_without_a_key() {
     let machine = Machine::new(1, LogConfig { cleanup, ..LogConfig::default() });
     let mut builder = riverrun_records::BatchBuilder::new(BatchOptions::default());
     builder.append(machine.now(), None, Some(b"value"), &[]).unwrap();
-    let refused = machine.log().append(&mut builder.build().unwrap(), machine.append_options()).unwrap_err();
+    let refused = put(&machine.log(), &builder.build().unwrap(), machine.append_options()).unwrap_err();
     assert!(matches!(refused, AppendError::Batch(BatchError::Invalid(_))), "{refused}");
 }
 
@@ -124,10 +124,12 @@ fn a_duplicate_is_answered_with_its_first_place_also_after_a_restart() {
 fn log_append_time_is_stamped_and_the_batch_stays_intact() {
     let config = LogConfig { timestamp_type: TimestampType::LogAppendTime, ..LogConfig::default() };
     let machine = Machine::new(1, config);
-    let mut batch = batch_at(&[(5, "old"), (6, "times")], BatchOptions::default());
-    let appended = machine.log().append(&mut batch, machine.append_options()).unwrap();
+    let batch = batch_at(&[(5, "old"), (6, "times")], BatchOptions::default());
+    let appended = put(&machine.log(), &batch, machine.append_options()).unwrap();
     assert_eq!(appended.log_append_time, Some(machine.now()));
-    let stored = UnverifiedBatch::only(&batch).unwrap().verify().unwrap();
+    let slice = machine.log().read(Offset(0), 1000, Offset(2), true).unwrap();
+    let bytes = slice.chunks[0].to_bytes().unwrap();
+    let stored = UnverifiedBatch::only(&bytes).unwrap().verify().unwrap();
     assert_eq!(stored.timestamp_type(), TimestampType::LogAppendTime);
     assert_eq!(stored.max_timestamp(), machine.now());
     let found = machine.log().offset_for_timestamp(machine.now()).unwrap();
@@ -140,8 +142,8 @@ fn a_timestamp_outside_the_allowed_range_is_refused() {
         LogConfig { timestamp_before_max_ms: 1000, timestamp_after_max_ms: 1000, ..LogConfig::default() };
     let machine = Machine::new(1, config);
     for (shift, fits) in [(-1001, false), (-1000, true), (1000, true), (1001, false)] {
-        let mut batch = batch_at(&[(machine.now().0 + shift, "a")], BatchOptions::default());
-        let result = machine.log().append(&mut batch, machine.append_options());
+        let batch = batch_at(&[(machine.now().0 + shift, "a")], BatchOptions::default());
+        let result = put(&machine.log(), &batch, machine.append_options());
         assert_eq!(result.is_ok(), fits, "{shift}: {result:?}");
     }
 }
@@ -152,8 +154,8 @@ fn another_codec_of_the_topic_recompresses_and_the_same_one_leaves_the_bytes() {
     let machine = Machine::new(1, config);
     for compression in Compression::ALL {
         let options = BatchOptions { compression, ..BatchOptions::default() };
-        let mut batch = batch_at(&[(machine.now().0, "a"), (machine.now().0, "b")], options);
-        machine.log().append(&mut batch, machine.append_options()).unwrap();
+        let batch = batch_at(&[(machine.now().0, "a"), (machine.now().0, "b")], options);
+        put(&machine.log(), &batch, machine.append_options()).unwrap();
     }
     let slice = machine.log().read(Offset(0), 1 << 20, Offset(10), true).unwrap();
     let bytes: Vec<u8> = slice.chunks.iter().flat_map(|chunk| chunk.to_bytes().unwrap()).collect();

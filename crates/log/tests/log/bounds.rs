@@ -11,7 +11,7 @@ use riverrun_log::{AppendOptions, LogStore, PartitionLog, StoreOptions};
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
-use crate::machine::{Machine, batch_at, numbers, stamp};
+use crate::machine::{Machine, batch_at, numbers, put, stamp};
 
 const PARTITIONS: i32 = 20;
 const OPEN_MAX: usize = 4;
@@ -159,9 +159,9 @@ fn half_of_the_descriptors_are_for_logs() {
 // On the real file system.
 
 fn append_real(log: &PartitionLog, value: &str) -> Offset {
-    let mut batch = batch_at(&[(NOW.0, value)], BatchOptions::default());
+    let batch = batch_at(&[(NOW.0, value)], BatchOptions::default());
     let options = AppendOptions { origin: AppendOrigin::Client, now: NOW };
-    log.append(&mut batch, options).unwrap().base_offset
+    put(&log, &batch, options).unwrap().base_offset
 }
 
 /// Descriptors of this process for files of segments below `dir`; other tests have theirs elsewhere.

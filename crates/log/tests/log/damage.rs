@@ -6,7 +6,7 @@ use riverrun_env::FileSystem;
 use riverrun_log::{LogError, VerifyReport, verify_partition};
 use riverrun_types::{ErrorKind, Offset, PartitionId};
 
-use crate::machine::{ID, Machine, batch_at, numbers};
+use crate::machine::{ID, Machine, batch_at, numbers, put};
 
 const OTHER: PartitionId = PartitionId { index: 1, ..ID };
 
@@ -148,8 +148,8 @@ fn a_corrupt_partition_is_offline_and_the_others_go_on() {
     assert!(machine.log().failure().is_some());
     machine.put_content(last, &intact);
     assert_eq!(machine.log().log_end_offset().unwrap_err().to_string(), first, "offline until a restart");
-    let mut batch = batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
-    machine.partition(OTHER).append(&mut batch, machine.append_options()).unwrap();
+    let batch = batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
+    put(&machine.partition(OTHER), &batch, machine.append_options()).unwrap();
     machine.restart();
     assert_eq!(machine.records().unwrap(), numbers(0, 30));
 }
@@ -160,8 +160,8 @@ fn files_of_another_partition_are_found() {
     machine.append_numbers(0, 8);
     for number in 0..8 {
         let value = format!("secret {number}");
-        let mut batch = batch_at(&[(machine.now().0, &value)], riverrun_records::BatchOptions::default());
-        machine.partition(OTHER).append(&mut batch, machine.append_options()).unwrap();
+        let batch = batch_at(&[(machine.now().0, &value)], riverrun_records::BatchOptions::default());
+        put(&machine.partition(OTHER), &batch, machine.append_options()).unwrap();
     }
     let (ours, theirs) = (machine.partition_dir(), machine.partition(OTHER).path());
     machine.store.take().unwrap().close().unwrap();

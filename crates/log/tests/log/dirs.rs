@@ -10,7 +10,7 @@ use riverrun_log::{KnownPartition, LogError, LogStore, StoreOptions};
 use riverrun_records::ProducerStamp;
 use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
-use crate::machine::{DIR, ID, Machine, numbers, stamp};
+use crate::machine::{DIR, ID, Machine, numbers, put, stamp};
 
 fn open(sim: &SimEnv) -> Result<LogStore, LogError> {
     LogStore::open(&sim.env(), &[PathBuf::from(DIR)], StoreOptions::default())
@@ -263,8 +263,8 @@ fn several_dirs_hold_partitions_of_their_own() {
     let other = PartitionId { topic: TopicId([9; 16]), index: 7 };
     machine.append("record 0");
     let log = store.partition(other, 1, machine.config.clone(), LeaderEpoch(1)).unwrap();
-    let mut batch = crate::machine::batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
-    log.append(&mut batch, machine.append_options()).unwrap();
+    let batch = crate::machine::batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
+    put(&log, &batch, machine.append_options()).unwrap();
     assert_eq!((store.find(ID).unwrap(), store.find(other).unwrap()), (Some(0), Some(1)));
     let known = store.known(1);
     assert_eq!((known.len(), known[0].id, known[0].size_bytes), (1, other, batch.len() as u64));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode, read_whole};
 use riverrun_log::config::LogConfig;
@@ -27,6 +28,18 @@ pub(crate) fn batch_at(records: &[(i64, &str)], options: BatchOptions) -> Vec<u8
 
 pub(crate) fn stamp(id: i64, base_sequence: i32) -> ProducerStamp {
     ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(0), base_sequence }
+}
+
+/// Appends whole batches and writes them, as a caller does who has nothing else to append.
+pub(crate) fn put(
+    log: &PartitionLog,
+    batches: &[u8],
+    options: AppendOptions,
+) -> Result<Appended, AppendError> {
+    let appended = log.append(BytesMut::from(batches), options)?;
+    log.write_staged()?;
+    assert!(!log.is_lost(&appended));
+    Ok(appended)
 }
 
 /// A simulated machine.
@@ -115,8 +128,8 @@ impl Machine {
         producer: ProducerStamp,
     ) -> Result<Appended, AppendError> {
         let options = BatchOptions { compression: Compression::None, producer, ..BatchOptions::default() };
-        let mut batch = batch_at(&[(self.now().0, value)], options);
-        self.partition(id).append(&mut batch, self.append_options())
+        let batch = batch_at(&[(self.now().0, value)], options);
+        put(&self.partition(id), &batch, self.append_options())
     }
 
     /// Appends one record in a batch of its own.

@@ -5,7 +5,7 @@ use riverrun_log::{Chunk, ReadError};
 use riverrun_records::BatchOptions;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
-use crate::machine::{Machine, batch_at, numbers};
+use crate::machine::{Machine, batch_at, numbers, put};
 
 #[test]
 fn offsets_outside_the_log_are_refused_and_its_end_is_empty() {
@@ -78,8 +78,8 @@ fn reads_in_any_order_and_from_any_offset_find_the_same_records() {
     let machine = Machine::new(1, Machine::small_segments());
     for number in 0..60 {
         let records: Vec<_> = (0..3).map(|_| (machine.now().0, "abc")).collect();
-        let mut batch = batch_at(&records, BatchOptions::default());
-        let appended = machine.log().append(&mut batch, machine.append_options()).unwrap();
+        let batch = batch_at(&records, BatchOptions::default());
+        let appended = put(&machine.log(), &batch, machine.append_options()).unwrap();
         assert_eq!(appended.base_offset, Offset(3 * number));
     }
     let log = machine.log();
@@ -98,8 +98,8 @@ fn a_time_finds_the_first_record_that_is_not_older() {
     for number in 0..50_i64 {
         // Not in order: each second batch is older than the one before.
         let timestamp = base + if number % 2 == 0 { number * 10 } else { number * 10 - 25 };
-        let mut batch = batch_at(&[(timestamp, "a"), (timestamp + 3, "b")], BatchOptions::default());
-        machine.log().append(&mut batch, machine.append_options()).unwrap();
+        let batch = batch_at(&[(timestamp, "a"), (timestamp + 3, "b")], BatchOptions::default());
+        put(&machine.log(), &batch, machine.append_options()).unwrap();
     }
     let timestamps: Vec<i64> = (0..50_i64)
         .flat_map(|number| {

@@ -12,7 +12,7 @@ use riverrun_log::{AppendOptions, LogStore, StoreOptions};
 use riverrun_records::BatchOptions;
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
-use crate::machine::batch_at;
+use crate::machine::{batch_at, put};
 
 fn partition(index: i32) -> PartitionId {
     PartitionId { topic: TopicId([3; 16]), index }
@@ -33,8 +33,8 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
         let epoch = LeaderEpoch(i32::try_from(start).unwrap());
         let log = store.partition(partition(0), 0, config.clone(), epoch).unwrap();
         for _ in 0..200 {
-            let mut batch = batch_at(&[(NOW.0, &value)], BatchOptions::default());
-            log.append(&mut batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+            let batch = batch_at(&[(NOW.0, &value)], BatchOptions::default());
+            put(&log, &batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
         }
         let end = Offset(200 * start);
         assert_eq!(log.log_end_offset().unwrap(), end);
@@ -76,8 +76,8 @@ fn readers_and_appenders_of_one_log_do_not_disturb_each_other() {
             });
         }
         for number in 0..RECORDS {
-            let mut batch = batch_at(&[(NOW.0, &number.to_string())], BatchOptions::default());
-            log.append(&mut batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+            let batch = batch_at(&[(NOW.0, &number.to_string())], BatchOptions::default());
+            put(&log, &batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
             if number % 500 == 0 {
                 store.checkpoint().unwrap();
             }
@@ -95,8 +95,8 @@ fn a_store_with_ten_thousand_partitions_opens_at_once_also_after_a_kill() {
     let store = LogStore::open(&sim.env(), &dirs, StoreOptions::default()).unwrap();
     let append = |store: &LogStore, index: i32| {
         let log = store.partition(partition(index), 0, config.clone(), LeaderEpoch(1)).unwrap();
-        let mut batch = batch_at(&[(NOW.0, "x")], BatchOptions::default());
-        log.append(&mut batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+        let batch = batch_at(&[(NOW.0, "x")], BatchOptions::default());
+        put(&log, &batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
     };
     for index in 0..10_000 {
         append(&store, index);

@@ -13,7 +13,7 @@ use riverrun_log::{AppendOptions, CompactOptions, LogError, PartitionLog};
 use riverrun_records::BatchOptions;
 use riverrun_types::{Offset, PartitionId, TimestampMs};
 
-use crate::machine::{ID, Machine, batch_at, numbers};
+use crate::machine::{ID, Machine, batch_at, numbers, put};
 
 /// Longer than any append takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -26,8 +26,8 @@ fn append_during_next_sync(machine: &Machine, log: Arc<PartitionLog>) {
     machine.sim.fs.during_next_sync(move || {
         let (done, appended) = sync_channel(1);
         let append = move || {
-            let mut batch = batch_at(&[(now.0, "meanwhile")], BatchOptions::default());
-            done.send(log.append(&mut batch, options).is_ok()).unwrap();
+            let batch = batch_at(&[(now.0, "meanwhile")], BatchOptions::default());
+            done.send(put(&log, &batch, options).is_ok()).unwrap();
         };
         thread::Builder::new().spawn(append).unwrap();
         assert_eq!(appended.recv_timeout(PATIENCE), Ok(true), "the append waits for the sync");

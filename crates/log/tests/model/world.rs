@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use riverrun_env::Random;
 use riverrun_env::sim::{SimEnv, SimRandom};
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
@@ -187,9 +188,9 @@ impl World {
     }
 
     fn append(&self, records: &[Written], producer: ProducerStamp) -> Result<Appended, AppendError> {
-        let mut bytes = self.build(records, producer);
+        let bytes = self.build(records, producer);
         let options = AppendOptions { origin: AppendOrigin::Client, now: self.now() };
-        self.log().append(&mut bytes, options)
+        put(&self.log(), &bytes, options)
     }
 
     /// Takes appended records into the oracle.
@@ -357,8 +358,8 @@ impl World {
         let end = self.log().log_end_offset().unwrap();
         let other = self.store().partition(OTHER, 0, self.config.clone(), LeaderEpoch(self.starts)).unwrap();
         let records = self.draw_records();
-        let mut bytes = self.build(&records, ProducerStamp::NONE);
-        other.append(&mut bytes, AppendOptions { origin: AppendOrigin::Client, now: self.now() }).unwrap();
+        let bytes = self.build(&records, ProducerStamp::NONE);
+        put(&other, &bytes, AppendOptions { origin: AppendOrigin::Client, now: self.now() }).unwrap();
         assert_eq!(self.store().open_log_count(), 1);
         assert_eq!(self.log().known_range().1, end, "closed in order");
         self.note("closed for another");
@@ -501,6 +502,14 @@ impl World {
         let future = TimestampMs(self.now().0 + 1);
         assert_eq!(log.offset_for_timestamp(future).unwrap(), None);
     }
+}
+
+/// Appends and writes.
+fn put(log: &PartitionLog, batches: &[u8], options: AppendOptions) -> Result<Appended, AppendError> {
+    let appended = log.append(BytesMut::from(batches), options)?;
+    log.write_staged()?;
+    assert!(!log.is_lost(&appended));
+    Ok(appended)
 }
 
 fn stamp(id: i64, epoch: i16, base_sequence: i32) -> ProducerStamp {

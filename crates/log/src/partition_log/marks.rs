@@ -1,0 +1,179 @@
+//! What a partition's users watch: how far the log has come, and what it has lost.
+//!
+//! Watermarks are read without a lock. A loss is an append that had got its offsets and will never be in the log;
+//! the offsets are given again. Whoever waits for a watermark to pass its records asks about losses too.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use riverrun_types::{DurabilityLevel, Offset, Watermarks};
+
+/// Losses that are remembered one by one. Who asks about an older one is told that it lost.
+const LOSSES_MAX: usize = 64;
+
+/// Who is told that a log has got on.
+pub trait LogObserver: Send + Sync {
+    /// Watermarks have moved. May be called by the journal's thread: it must neither block nor append.
+    fn advanced(&self);
+
+    /// What was appended and does not lie below the watermarks yet is lost: see [`super::PartitionLog::is_lost`]. The
+    /// same rules.
+    fn failed(&self);
+}
+
+/// Up to where the log was intact when something was lost.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    /// The count of losses before it.
+    number: u64,
+    end: Offset,
+}
+
+/// Shared by a partition's handle and its open log; it outlives both opening and closing.
+///
+/// Invariants: `synced` never passes `appended`; neither goes back while the process lives.
+pub(super) struct Marks {
+    appended: AtomicI64,
+    synced: AtomicI64,
+    /// The level reached, 1 to 4; 0 of a log that was never opened.
+    level: AtomicU8,
+    loss_count: AtomicU64,
+    losses: Mutex<VecDeque<Loss>>,
+    observer: Mutex<Option<Weak<dyn LogObserver>>>,
+}
+
+impl Marks {
+    pub(super) fn new() -> Self {
+        Self {
+            appended: AtomicI64::new(0),
+            synced: AtomicI64::new(0),
+            level: AtomicU8::new(0),
+            loss_count: AtomicU64::new(0),
+            losses: Mutex::default(),
+            observer: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn read(&self) -> Watermarks {
+        // MARKS: published. `synced` first: it never passes what `appended` is by then.
+        let synced = Offset(self.synced.load(Ordering::Acquire));
+        Watermarks { synced, appended: Offset(self.appended.load(Ordering::Acquire)) }
+    }
+
+    /// The log reaches up to `end`. Readers can read what lies below when this is called.
+    pub(super) fn append_to(&self, end: Offset) {
+        // MARKS: published.
+        self.appended.fetch_max(end.0, Ordering::Release);
+    }
+
+    /// Everything below `end` is synced, and appended.
+    pub(super) fn sync_to(&self, end: Offset) {
+        // MARKS: published.
+        self.synced.fetch_max(end.0, Ordering::Release);
+    }
+
+    /// The level that what is appended now reaches.
+    pub(super) fn level(&self) -> Option<DurabilityLevel> {
+        match self.level.load(Ordering::Acquire) {
+            1 => Some(DurabilityLevel::SyncSync),
+            2 => Some(DurabilityLevel::SyncAsync),
+            3 => Some(DurabilityLevel::AsyncSync),
+            4 => Some(DurabilityLevel::AsyncAsync),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_level(&self, level: DurabilityLevel) {
+        self.level.store(level.number(), Ordering::Release);
+    }
+
+    /// How many losses there were so far.
+    pub(super) fn loss_count(&self) -> u64 {
+        self.loss_count.load(Ordering::Acquire)
+    }
+
+    /// Everything that had got its offsets and lies at `end` or above is lost.
+    pub(super) fn lose_from(&self, end: Offset) {
+        let mut losses = self.losses.lock();
+        let number = self.loss_count.load(Ordering::Relaxed);
+        if losses.len() == LOSSES_MAX {
+            losses.pop_front();
+        }
+        losses.push_back(Loss { number, end });
+        self.loss_count.store(number + 1, Ordering::Release);
+    }
+
+    /// Whether records that ended at `next_offset`, and got their offsets after `loss_count` losses, are lost.
+    pub(super) fn is_lost(&self, loss_count: u64, next_offset: Offset) -> bool {
+        if self.loss_count() == loss_count {
+            return false;
+        }
+        let losses = self.losses.lock();
+        // The first loss after the append decides: below its end the append was in the log by then.
+        let first = losses.iter().find(|loss| loss.number >= loss_count);
+        first.is_none_or(|loss| loss.number > loss_count || next_offset > loss.end)
+    }
+
+    pub(super) fn observe(&self, observer: Weak<dyn LogObserver>) {
+        *self.observer.lock() = Some(observer);
+    }
+
+    /// Tells the observer that watermarks have moved. The caller holds none of the log's locks.
+    pub(super) fn tell_advanced(&self) {
+        if let Some(observer) = self.observer() {
+            observer.advanced();
+        }
+    }
+
+    /// Tells the observer of a loss. The caller holds none of the log's locks.
+    pub(super) fn tell_failed(&self) {
+        if let Some(observer) = self.observer() {
+            observer.failed();
+        }
+    }
+
+    fn observer(&self) -> Option<std::sync::Arc<dyn LogObserver>> {
+        self.observer.lock().as_ref().and_then(Weak::upgrade)
+    }
+}
+
+impl fmt::Debug for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Marks")
+            .field("marks", &self.read())
+            .field("level", &self.level())
+            .field("loss_count", &self.loss_count())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_the_log_before_a_loss_is_not_lost_and_what_came_again_is_not_either() {
+        let marks = Marks::new();
+        assert!(!marks.is_lost(0, Offset(100)));
+        marks.lose_from(Offset(10));
+        assert!(!marks.is_lost(0, Offset(10)), "it ends where the log was intact");
+        assert!(marks.is_lost(0, Offset(11)));
+        assert!(!marks.is_lost(1, Offset(11)), "the same offsets, given again");
+        marks.lose_from(Offset(20));
+        assert!(!marks.is_lost(1, Offset(15)));
+        assert!(marks.is_lost(0, Offset(11)) && !marks.is_lost(0, Offset(10)));
+    }
+
+    #[test]
+    fn losses_that_were_forgotten_count_as_losses() {
+        let marks = Marks::new();
+        for _ in 0..=LOSSES_MAX {
+            marks.lose_from(Offset(10));
+        }
+        assert!(marks.is_lost(0, Offset(5)));
+        assert!(!marks.is_lost(1, Offset(5)));
+    }
+}

@@ -1,0 +1,263 @@
+//! The end of a log that lies in memory: what the journal has stored and no segment holds yet.
+//!
+//! Pure: entries in, entries out. The tail goes on where the segments end, and what is settled leaves it at its
+//! front. Its bytes are slices of the journal's groups: there is one copy of them in the server.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use riverrun_records::{BatchHeader, Batches};
+use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
+
+/// What one append has added to the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// Whole batches, with their offsets and epoch.
+    pub(crate) bytes: Bytes,
+    pub(crate) base_offset: Offset,
+    pub(crate) next_offset: Offset,
+    pub(crate) epoch: LeaderEpoch,
+    /// Largest timestamp of its records.
+    pub(crate) max_timestamp: TimestampMs,
+    /// Wall clock when it was appended.
+    pub(crate) now: TimestampMs,
+}
+
+impl Piece {
+    /// The headers of its batches, each with the position in `bytes` where the batch begins.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (usize, BatchHeader)> + '_ {
+        let batches =
+            Batches::new(&self.bytes).map_while(Result::ok).map(riverrun_records::UnverifiedBatch::bytes);
+        batches.scan(0, |position, bytes| {
+            let start = *position;
+            *position += bytes.len();
+            Some((start, BatchHeader::parse(bytes).ok()?))
+        })
+    }
+}
+
+/// A piece, and where the journal has it.
+#[derive(Clone, Debug)]
+pub(crate) struct TailEntry {
+    pub(crate) piece: Piece,
+    pub(crate) position: Position,
+}
+
+/// Everything between the end of the segments and the log end.
+///
+/// Invariants: each entry begins where the one before it ends; positions rise; `bytes` is the sum of all entries'.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    entries: VecDeque<TailEntry>,
+    bytes: u64,
+}
+
+/// What a read of the tail has found.
+#[derive(Debug, Default)]
+pub(crate) struct TailSlice {
+    pub(crate) chunks: Vec<Bytes>,
+    pub(crate) len: usize,
+    pub(crate) next_offset: Option<Offset>,
+}
+
+impl Tail {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &TailEntry> {
+        self.entries.iter()
+    }
+
+    pub(crate) fn first(&self) -> Option<&TailEntry> {
+        self.entries.front()
+    }
+
+    pub(crate) fn push(&mut self, entry: TailEntry) {
+        self.bytes += entry.piece.bytes.len() as u64;
+        self.entries.push_back(entry);
+    }
+
+    /// The pieces at the front, up to about `bytes_max`, but at least one if there is one.
+    pub(crate) fn front(&self, bytes_max: usize) -> Vec<Piece> {
+        let mut left = bytes_max;
+        let fits = |entry: &&TailEntry| {
+            let is_within = left > 0;
+            left = left.saturating_sub(entry.piece.bytes.len());
+            is_within
+        };
+        self.entries.iter().take_while(fits).map(|entry| entry.piece.clone()).collect()
+    }
+
+    /// Forgets what ends at or below `end`; returns how many bytes went.
+    pub(crate) fn forget_below(&mut self, end: Offset) -> u64 {
+        let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
+        let gone: u64 = self.entries.drain(..count).map(|entry| entry.piece.bytes.len() as u64).sum();
+        self.bytes -= gone;
+        if self.entries.is_empty() {
+            // An idle partition keeps no memory for what it held in its busiest moment.
+            self.entries.shrink_to(4);
+        }
+        gone
+    }
+
+    /// Whole batches from the one that holds `from` on: nothing that ends above `upto`, at most `bytes_max`, but the
+    /// first one whatever its size if `min_one`.
+    pub(crate) fn read(&self, from: Offset, bytes_max: u64, upto: Offset, min_one: bool) -> TailSlice {
+        let mut slice = TailSlice::default();
+        let first = self.entries.partition_point(|entry| entry.piece.next_offset <= from);
+        for entry in self.entries.range(first..) {
+            let piece = &entry.piece;
+            let is_whole = piece.base_offset >= from && piece.next_offset <= upto;
+            let fits = (slice.len + piece.bytes.len()) as u64 <= bytes_max;
+            if is_whole && fits {
+                slice.push(piece.bytes.clone(), piece.next_offset);
+            } else {
+                slice.push_batches(piece, from, bytes_max, upto, min_one);
+                if slice.next_offset != Some(piece.next_offset) {
+                    break;
+                }
+            }
+        }
+        slice
+    }
+
+    /// The first entry that may hold a record of `timestamp` or later, and those after it.
+    pub(crate) fn since(&self, timestamp: TimestampMs) -> impl Iterator<Item = &Piece> {
+        self.entries.iter().map(|entry| &entry.piece).filter(move |piece| piece.max_timestamp >= timestamp)
+    }
+
+    /// Largest timestamp of all records.
+    pub(crate) fn max_timestamp(&self) -> TimestampMs {
+        self.entries.iter().map(|entry| entry.piece.max_timestamp).max().unwrap_or(TimestampMs::NONE)
+    }
+}
+
+impl TailSlice {
+    fn push(&mut self, bytes: Bytes, next_offset: Offset) {
+        self.len += bytes.len();
+        self.chunks.push(bytes);
+        self.next_offset = Some(next_offset);
+    }
+
+    /// Adds the batches of a piece that the limits allow, as one chunk.
+    fn push_batches(&mut self, piece: &Piece, from: Offset, bytes_max: u64, upto: Offset, min_one: bool) {
+        let (mut start, mut end, mut next_offset) = (0, 0, None);
+        for (position, header) in piece.headers() {
+            if header.last_offset() < from {
+                continue;
+            }
+            if next_offset.is_none() {
+                start = position;
+            }
+            let size = position + header.size_bytes() - start;
+            let is_first = self.len == 0 && position == start;
+            let fits = (self.len + size) as u64 <= bytes_max || (min_one && is_first);
+            if !fits || header.next_offset() > upto {
+                break;
+            }
+            end = position + header.size_bytes();
+            next_offset = Some(header.next_offset());
+        }
+        if let Some(next_offset) = next_offset {
+            self.push(piece.bytes.slice(start..end), next_offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_records::{BatchBuilder, BatchOptions, patch_base_offset};
+
+    use super::*;
+
+    /// A batch of so many records at `base`.
+    fn batch(base: i64, records: i64) -> Vec<u8> {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        for number in 0..records {
+            builder.append(TimestampMs(base + number), None, Some(b"value"), &[]).unwrap();
+        }
+        let mut bytes = builder.build().unwrap();
+        patch_base_offset(&mut bytes, Offset(base));
+        bytes
+    }
+
+    fn entry(base: i64, batches: &[i64]) -> TailEntry {
+        let mut bytes = Vec::new();
+        let mut next = base;
+        for records in batches {
+            bytes.extend(batch(next, *records));
+            next += records;
+        }
+        let piece = Piece {
+            bytes: bytes.into(),
+            base_offset: Offset(base),
+            next_offset: Offset(next),
+            epoch: LeaderEpoch(1),
+            max_timestamp: TimestampMs(next - 1),
+            now: TimestampMs(0),
+        };
+        TailEntry { piece, position: Position(base.unsigned_abs()) }
+    }
+
+    /// Offsets 10..12, 12..13 and 13..18, the last two in one entry of batches 13..15 and 15..18.
+    fn tail() -> Tail {
+        let mut tail = Tail::default();
+        tail.push(entry(10, &[2]));
+        tail.push(entry(12, &[1]));
+        tail.push(entry(13, &[2, 3]));
+        tail
+    }
+
+    fn next_of(slice: &TailSlice) -> Option<i64> {
+        slice.next_offset.map(|offset| offset.0)
+    }
+
+    #[test]
+    fn a_read_takes_whole_batches_up_to_its_limits() {
+        let tail = tail();
+        let all = u64::MAX;
+        let size = |base, records| batch(base, records).len();
+        for (from, upto, expected) in [
+            (10, 18, Some(18)),
+            (11, 18, Some(18)),
+            (10, 13, Some(13)),
+            (10, 15, Some(15)),
+            (14, 17, Some(15)),
+            (16, 17, None),
+        ] {
+            let slice = tail.read(Offset(from), all, Offset(upto), true);
+            assert_eq!(next_of(&slice), expected, "{from} up to {upto}");
+            assert_eq!(slice.len, slice.chunks.iter().map(Bytes::len).sum::<usize>());
+        }
+        let second = tail.read(Offset(15), all, Offset(18), true);
+        assert_eq!(second.chunks[0][..], batch(15, 3)[..], "what lies before the offset is left out");
+        let two = (size(10, 2) + size(12, 1)) as u64;
+        assert_eq!(next_of(&tail.read(Offset(10), two, Offset(18), true)), Some(13));
+        assert_eq!(next_of(&tail.read(Offset(10), two - 1, Offset(18), true)), Some(12));
+        assert_eq!(next_of(&tail.read(Offset(10), 1, Offset(18), true)), Some(12), "one whatever its size");
+        assert_eq!(next_of(&tail.read(Offset(10), 1, Offset(18), false)), None);
+        assert_eq!(
+            next_of(&tail.read(Offset(13), 1, Offset(18), true)),
+            Some(15),
+            "one batch, not one entry"
+        );
+    }
+
+    #[test]
+    fn what_is_settled_leaves_at_the_front_and_takes_its_bytes_along() {
+        let mut tail = tail();
+        let whole = tail.bytes();
+        assert_eq!(tail.front(1).len(), 1);
+        assert_eq!(tail.front(usize::MAX).len(), 3);
+        let gone = tail.forget_below(Offset(13));
+        assert_eq!(tail.bytes(), whole - gone);
+        assert_eq!(tail.first().unwrap().piece.base_offset, Offset(13));
+        assert_eq!(tail.forget_below(Offset(18)), whole - gone);
+        assert!(tail.is_empty() && tail.bytes() == 0);
+    }
+}

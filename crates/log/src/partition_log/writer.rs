@@ -1,0 +1,321 @@
+//! The writer of the segments: takes pieces of the log in order, in runs as large as one segment takes, each with one
+//! write, and shows readers what it has written.
+//!
+//! It works for appends that go straight to the segments as for the tail that is settled. After an error the segments
+//! are as they were after the last run that got through: what may have reached a file beyond lies beyond its end.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use riverrun_env::File;
+use riverrun_records::BatchHeader;
+use riverrun_types::{Offset, TimestampMs};
+
+use super::PartitionLog;
+use super::open::OpenLog;
+use super::tail::Piece;
+use crate::config::LogConfig;
+use crate::error::LogError;
+use crate::index::{ENTRY_BYTES, IndexCursor, IndexEntry, OFFSET_SPAN_MAX, stamp_of};
+use crate::producer_state::{BatchPlace, ProducerStates, SequencedBatch};
+use crate::segment::{Extent, Segment};
+
+/// The segment that is written to.
+///
+/// Invariants: `cursor` describes the batches that are shown; bytes of the file beyond it are worth nothing.
+#[derive(Debug)]
+pub(crate) struct ActiveSegment {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) cursor: IndexCursor,
+    /// Largest timestamp of the first batch, from which `segment.ms` counts.
+    pub(crate) first_timestamp: Option<TimestampMs>,
+    /// When the segment was made or opened, for batches without timestamps.
+    pub(crate) opened_at: TimestampMs,
+    /// Taken off `segment.ms`.
+    pub(crate) jitter_ms: u64,
+}
+
+/// What changes with the segments, and what a checkpoint says of them.
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    pub(crate) active: Option<ActiveSegment>,
+    /// Where the segments end.
+    pub(crate) end: Offset,
+    /// The producers as of `end`.
+    pub(crate) producers: ProducerStates,
+    /// Everything below was synced by a checkpoint.
+    pub(crate) recovery_point: Offset,
+    /// Something has changed that the checkpoint does not know.
+    pub(crate) is_dirty: bool,
+    /// Offsets of the producer snapshots that exist, oldest first.
+    pub(crate) snapshots: Vec<Offset>,
+}
+
+/// What one write adds to the active segment, and how it stands then.
+struct Run {
+    /// So many pieces.
+    count: usize,
+    cursor: IndexCursor,
+    entries: Vec<IndexEntry>,
+    first_timestamp: Option<TimestampMs>,
+}
+
+impl PartitionLog {
+    /// Writes the pieces after what the segments hold, and shows them to readers. After an error those before
+    /// `writer.end` are written, and none of the others.
+    pub(super) fn write_pieces(
+        &self,
+        log: &OpenLog,
+        writer: &mut SegmentWriter,
+        pieces: &[Piece],
+    ) -> Result<(), LogError> {
+        let config = self.config();
+        let mut left = pieces;
+        while let Some(first) = left.first() {
+            self.make_room(log, writer, first, &config)?;
+            self.mark_dirty(writer);
+            let active = writer.active.as_mut().expect("there is an active segment with room");
+            let run = active.plan(left, &config);
+            let (written, rest) = left.split_at(run.count);
+            active.write(written, run)?;
+            writer.pass(written);
+            log.show(writer, written);
+            self.store_index(writer);
+            left = rest;
+        }
+        Ok(())
+    }
+
+    /// Tells the store that the checkpoint no longer says all there is.
+    pub(super) fn mark_dirty(&self, writer: &mut SegmentWriter) {
+        if !writer.is_dirty {
+            writer.is_dirty = true;
+            self.dir.mark_dirty(self.id);
+        }
+    }
+
+    /// Makes sure that there is an active segment with room for the piece.
+    fn make_room(
+        &self,
+        log: &OpenLog,
+        writer: &mut SegmentWriter,
+        piece: &Piece,
+        config: &LogConfig,
+    ) -> Result<(), LogError> {
+        if let Some(active) = &writer.active {
+            if !active.must_roll(
+                &active.cursor,
+                active.segment.entry_count(),
+                active.first_timestamp,
+                piece,
+                config,
+            ) {
+                return Ok(());
+            }
+            writer.seal_active()?;
+        }
+        self.start_segment(log, writer, config, piece.now)
+    }
+
+    /// Makes the segment that the next batch goes to.
+    pub(super) fn start_segment(
+        &self,
+        log: &OpenLog,
+        writer: &mut SegmentWriter,
+        config: &LogConfig,
+        now: TimestampMs,
+    ) -> Result<(), LogError> {
+        let home = &log.home;
+        if log.view().segments.is_empty() {
+            home.fs.create_dir_all(&home.dir).map_err(|error| LogError::write(&home.dir, error))?;
+        }
+        let base_offset = writer.end;
+        let segment = Arc::new(Segment::create(home.clone(), base_offset)?);
+        writer.active = Some(ActiveSegment {
+            file: segment.hold_log_file()?,
+            cursor: IndexCursor::at(base_offset, IndexEntry::START, config.index_interval_bytes),
+            segment: segment.clone(),
+            first_timestamp: None,
+            opened_at: now,
+            jitter_ms: self.dir.jitter_ms(config.segment_jitter_ms),
+        });
+        log.update_view(|view| {
+            let mut segments = view.segments.to_vec();
+            segments.push(segment);
+            view.set_segments(segments);
+            view.last_bytes = 0;
+            view.last_max_timestamp = TimestampMs::NONE;
+        });
+        Ok(())
+    }
+
+    /// Writes index entries once a page of them has gathered. For want of space they stay in memory, and the next
+    /// write tries again; what was written is as good as it was.
+    fn store_index(&self, writer: &SegmentWriter) {
+        let Some(active) = &writer.active else { return };
+        if let Err(error) = active.segment.store_full_tail() {
+            let error = self.dir.judge(error);
+            tracing::warn!(partition = %self.id, %error, "index entries stay in memory");
+        }
+    }
+}
+
+impl OpenLog {
+    /// Shows readers what was just written: in the segments now, and no longer in the tail.
+    fn show(&self, writer: &SegmentWriter, written: &[Piece]) {
+        let mut shown = self.shown.lock();
+        let shown = &mut *shown;
+        if let Some(active) = &writer.active {
+            shown.view.last_bytes = active.cursor.position;
+            shown.view.last_max_timestamp = active.cursor.max_timestamp;
+        }
+        shown.view.settled_end = writer.end;
+        shown.view.end = shown.view.end.max(writer.end);
+        shown.tail.forget_below(writer.end);
+        for piece in written {
+            if shown.view.latest_epoch.is_none_or(|latest| latest < piece.epoch) {
+                shown.view.latest_epoch = Some(piece.epoch);
+                self.epochs().assign(piece.epoch, piece.base_offset);
+            }
+        }
+    }
+}
+
+impl SegmentWriter {
+    /// Completes the active segment, so that the next write begins another. Its index is whole when it returns.
+    pub(super) fn seal_active(&mut self) -> Result<(), LogError> {
+        let Some(active) = &mut self.active else { return Ok(()) };
+        if let Some(entry) = active.cursor.end_entry(self.end) {
+            active.segment.push_entry(entry);
+        }
+        active.segment.store_tail()?;
+        let extent = Extent { size_bytes: active.cursor.position, next_offset: self.end };
+        active.segment.seal(extent);
+        self.active = None;
+        Ok(())
+    }
+
+    /// Takes over what pieces say of their producers, now that they are written.
+    fn pass(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            for (_, header) in piece.headers().filter(|(_, header)| header.has_producer_id()) {
+                record_producer(&mut self.producers, &header, piece.now);
+            }
+            self.end = piece.next_offset;
+        }
+    }
+}
+
+impl ActiveSegment {
+    /// Kafka's conditions: no room by size, time, index or offsets. Asked of the segment as it is or as it will be.
+    fn must_roll(
+        &self,
+        cursor: &IndexCursor,
+        entry_count: u32,
+        first_timestamp: Option<TimestampMs>,
+        piece: &Piece,
+        config: &LogConfig,
+    ) -> bool {
+        if cursor.position == 0 {
+            return false;
+        }
+        let index_bytes = u64::from(entry_count + 1) * ENTRY_BYTES as u64;
+        let last_offset = piece.next_offset.plus(-1);
+        cursor.position + piece.bytes.len() as u64 > u64::from(config.segment_bytes)
+            || index_bytes > u64::from(config.segment_index_bytes)
+            || last_offset.0 - self.segment.base_offset.0 >= OFFSET_SPAN_MAX
+            || self.spans_too_much(first_timestamp, piece.max_timestamp, config, piece.now)
+    }
+
+    /// Whether a record of `timestamp` would make the segment span more than `segment.ms`.
+    pub(super) fn is_too_old(&self, timestamp: TimestampMs, config: &LogConfig, now: TimestampMs) -> bool {
+        self.spans_too_much(self.first_timestamp, timestamp, config, now)
+    }
+
+    /// Where the first batch has no timestamp, the segment's own age counts.
+    fn spans_too_much(
+        &self,
+        first_timestamp: Option<TimestampMs>,
+        timestamp: TimestampMs,
+        config: &LogConfig,
+        now: TimestampMs,
+    ) -> bool {
+        let limit_ms = i64::try_from(config.segment_ms.saturating_sub(self.jitter_ms)).unwrap_or(i64::MAX);
+        let span_ms = match first_timestamp {
+            Some(first) if first.0 >= 0 => timestamp.0.saturating_sub(first.0),
+            _ => now.0.saturating_sub(self.opened_at.0),
+        };
+        span_ms > limit_ms
+    }
+
+    /// As many of the pieces as fit, and at least the first; nothing changes yet.
+    fn plan(&self, pieces: &[Piece], config: &LogConfig) -> Run {
+        let mut run =
+            Run { count: 0, cursor: self.cursor, entries: Vec::new(), first_timestamp: self.first_timestamp };
+        let stored = self.segment.entry_count();
+        for piece in pieces {
+            let entry_count = stored + u32::try_from(run.entries.len()).unwrap_or(u32::MAX);
+            if run.count > 0 && self.must_roll(&run.cursor, entry_count, run.first_timestamp, piece, config) {
+                break;
+            }
+            run.take(piece);
+        }
+        run
+    }
+
+    /// Writes the pieces of a run after the last batch, with one write, and takes them into the index. After an error
+    /// the segment is as before: what may have reached the file lies beyond its end and is cut off. Unless the log dir
+    /// fails with the error, the next run may be written to the same place.
+    fn write(&mut self, pieces: &[Piece], run: Run) -> Result<(), LogError> {
+        let size = self.cursor.position;
+        let written = match pieces {
+            [piece] => self.file.write_all_at(&piece.bytes, size),
+            pieces => {
+                let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(&piece.bytes)).collect();
+                self.file.write_vectored_all_at(&mut slices, size)
+            }
+        };
+        if let Err(error) = written {
+            // If this fails too, the next run is written over it, or recovery cuts it.
+            let _ = self.file.set_len(size);
+            return Err(LogError::write(&self.segment.log_path(), error));
+        }
+        for entry in run.entries {
+            self.segment.push_entry(entry);
+        }
+        self.cursor = run.cursor;
+        self.first_timestamp = run.first_timestamp;
+        Ok(())
+    }
+}
+
+impl Run {
+    fn take(&mut self, piece: &Piece) {
+        for (start, header) in piece.headers() {
+            self.entries.extend(self.cursor.entry_due(header.base_offset()));
+            self.cursor.pass(&header, &stamp_of(&piece.bytes[start..]));
+            self.first_timestamp.get_or_insert(header.max_timestamp());
+        }
+        self.count += 1;
+    }
+}
+
+/// Remembers what a batch says about its producer.
+pub(super) fn record_producer(producers: &mut ProducerStates, header: &BatchHeader, now: TimestampMs) {
+    if !header.has_producer_id() {
+        return;
+    }
+    let batch = SequencedBatch {
+        producer_id: header.producer_id(),
+        epoch: header.producer_epoch(),
+        first_sequence: header.base_sequence(),
+        last_sequence: header.last_sequence(),
+    };
+    let place = BatchPlace {
+        base_offset: header.base_offset(),
+        last_offset: header.last_offset(),
+        timestamp: header.max_timestamp(),
+    };
+    producers.record(batch, place, now);
+}
