@@ -8,6 +8,8 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod clients;
+#[cfg(feature = "bench")]
+mod crash;
 mod crate_graph;
 mod formats;
 mod fuzz;
@@ -31,6 +33,13 @@ enum Task {
     Bench(bench::Options),
     /// Installs real Kafka clients and runs them against our server, or against Kafka itself
     Clients(clients::Options),
+    /// Crashes the server again and again under load, and holds it to what it acked
+    #[cfg(feature = "bench")]
+    Crash(crash::Options),
+    /// Writes down what `crash` tells it: started by `crash` alone
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    CrashRecorder(crash::RecorderOptions),
     /// Copies the drawings of our file formats to docs/format/
     Formats,
     /// Runs every fuzz target for a while
@@ -46,6 +55,10 @@ fn main() -> ExitCode {
         #[cfg(feature = "bench")]
         Task::Bench(options) => bench::run(&options),
         Task::Clients(options) => clients::run(&options),
+        #[cfg(feature = "bench")]
+        Task::Crash(options) => crash::run(&options),
+        #[cfg(feature = "bench")]
+        Task::CrashRecorder(options) => crash::record(&options),
         Task::Formats => formats::run(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::GenProtocol => gen_protocol::run(),

@@ -98,7 +98,7 @@ impl Bench {
     /// A server's empty directory, ready for its first start.
     fn launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
         let launch = Launch::prepare(kind, &self.toolbox, self.data.join(kind.name()))?;
-        Ok(launch.tuned(RIVERRUN_SETTINGS, KAFKA_JVM_OPTIONS))
+        Ok(launch.with_own_settings(RIVERRUN_SETTINGS.iter().copied()).with_jvm_options(KAFKA_JVM_OPTIONS))
     }
 
     /// Removes what a server left.

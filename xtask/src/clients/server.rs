@@ -3,6 +3,7 @@
 //! A [`Launch`] is what a server is started from, as often as wanted on the same data; a [`Server`] is one that
 //! runs. Guarantees that the process is gone when the value is dropped.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -61,6 +62,7 @@ impl ServerKind {
 ///
 /// Invariants: `dir` holds what the kind needs before its first start; the ports stay the same over restarts,
 /// because Kafka's are part of its properties.
+#[derive(Clone)]
 pub(crate) struct Launch<'a> {
     kind: ServerKind,
     toolbox: &'a Toolbox,
@@ -69,9 +71,15 @@ pub(crate) struct Launch<'a> {
     /// The admin port of ours, the controller's port of Kafka.
     other_port: u16,
     /// `name=value` settings that only ours gets.
-    own_settings: &'a [&'a str],
+    own_settings: Vec<String>,
     /// Options of Kafka's virtual machine; a later one overrides an earlier one.
     jvm_options: &'a [&'a str],
+    /// Another directory for the data of ours than the one beside its log.
+    data: Option<PathBuf>,
+    /// Another binary of ours than the one that was built.
+    binary: Option<PathBuf>,
+    /// A program with its arguments that runs ours, such as a tracer; the server has to stay our child.
+    wrapper: Vec<OsString>,
 }
 
 impl<'a> Launch<'a> {
@@ -85,13 +93,60 @@ impl<'a> Launch<'a> {
         if kind == ServerKind::Kafka {
             format_kafka(toolbox, &dir, port, other_port)?;
         }
-        Ok(Self { kind, toolbox, dir, port, other_port, own_settings: &[], jvm_options: &[] })
+        Ok(Self {
+            kind,
+            toolbox,
+            dir,
+            port,
+            other_port,
+            own_settings: Vec::new(),
+            jvm_options: &[],
+            data: None,
+            binary: None,
+            wrapper: Vec::new(),
+        })
     }
 
-    /// With settings for our server and options for Kafka's virtual machine.
-    pub(crate) fn tuned(mut self, own_settings: &'a [&'a str], jvm_options: &'a [&'a str]) -> Self {
-        (self.own_settings, self.jvm_options) = (own_settings, jvm_options);
+    /// With options for Kafka's virtual machine.
+    pub(crate) fn with_jvm_options(mut self, jvm_options: &'a [&'a str]) -> Self {
+        self.jvm_options = jvm_options;
         self
+    }
+
+    /// With `name=value` settings for our server.
+    pub(crate) fn with_own_settings(mut self, settings: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.own_settings.extend(settings.into_iter().map(Into::into));
+        self
+    }
+
+    /// With these ports instead of two that were free.
+    pub(crate) fn with_ports(mut self, [port, other_port]: [u16; 2]) -> Self {
+        (self.port, self.other_port) = (port, other_port);
+        self
+    }
+
+    /// With the data of our server elsewhere.
+    pub(crate) fn with_data(mut self, data: PathBuf) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    /// With another binary for our server.
+    pub(crate) fn with_binary(mut self, binary: PathBuf) -> Self {
+        self.binary = Some(binary);
+        self
+    }
+
+    /// With a program and its arguments in front of our server's command line. It has to become the server, or a
+    /// kill would not reach that.
+    pub(crate) fn wrapped_in(mut self, program: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.wrapper = program.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// `host:port` for clients.
+    pub(crate) fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     /// Starts the process and does not wait for it. What it prints is added to `server.log`.
@@ -107,11 +162,14 @@ impl<'a> Launch<'a> {
     }
 
     fn riverrun(&self) -> Command {
-        let mut command = Command::new(self.toolbox.server_binary());
-        command.arg("serve").arg("--data").arg(self.dir.join("data"));
+        let binary = self.binary.clone().unwrap_or_else(|| self.toolbox.server_binary());
+        let mut line = self.wrapper.iter().cloned().chain([binary.into_os_string()]);
+        let mut command = Command::new(line.next().unwrap_or_default());
+        let data = self.data.clone().unwrap_or_else(|| self.dir.join("data"));
+        command.args(line).arg("serve").arg("--data").arg(data);
         command.arg("--listen").arg(format!("127.0.0.1:{}", self.port));
         command.arg("--admin").arg(format!("127.0.0.1:{}", self.other_port));
-        for setting in COMMON_SETTINGS.iter().chain(self.own_settings) {
+        for setting in COMMON_SETTINGS.iter().copied().chain(self.own_settings.iter().map(String::as_str)) {
             command.arg("--set").arg(setting);
         }
         command

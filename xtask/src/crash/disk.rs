@@ -1,0 +1,160 @@
+//! A disk that can lose its power: a file system in an image, mounted through a loop device.
+//!
+//! Shutting the file system down drops everything that was not synced, directory entries too, as a loss of power
+//! does. The image lies in the run's directory and nothing else is ever touched; whatever way a run ends, the mount
+//! is given back. The loop device itself is a disk without a volatile cache: a write that reached it is kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+
+use crate::clients::exec;
+
+/// Making, mounting and unmounting take less.
+const TOOL_LIMIT: Duration = Duration::from_mins(1);
+
+/// A process that has just been killed may hold its files for an instant.
+const UNMOUNT_TRIES: u32 = 100;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
+
+/// An image for finding out whether mounts are allowed: the smallest that every file system takes.
+const TRIAL_BYTES: u64 = 320 << 20;
+
+/// What the image holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum FileSystem {
+    /// XFS
+    Xfs,
+    /// ext4
+    Ext4,
+}
+
+impl FileSystem {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Xfs => "xfs",
+            Self::Ext4 => "ext4",
+        }
+    }
+
+    fn make(self) -> Command {
+        let mut command = Command::new(format!("mkfs.{}", self.name()));
+        match self {
+            Self::Xfs => command.arg("-q"),
+            // No blocks kept for the super user, who we are: a full disk is to be full.
+            Self::Ext4 => command.args(["-q", "-m", "0"]),
+        };
+        command
+    }
+
+    /// What drops everything that was not synced. ext4 takes only the second form; it writes no more data in it.
+    fn shutdown(self) -> &'static str {
+        match self {
+            Self::Xfs => "shutdown",
+            Self::Ext4 => "shutdown -f",
+        }
+    }
+}
+
+/// A mounted image.
+///
+/// Invariants: `mounted` says whether the mount is there; when this is dropped it is not.
+#[derive(Debug)]
+pub(super) struct Disk {
+    fs: FileSystem,
+    image: PathBuf,
+    mount: PathBuf,
+    mounted: bool,
+}
+
+impl Disk {
+    /// Makes an image of so many bytes in `dir`, and mounts it there.
+    pub(super) fn make(fs: FileSystem, dir: &Path, bytes: u64) -> anyhow::Result<Self> {
+        let (image, mount) = (dir.join("disk.img"), dir.join("disk"));
+        fs::File::create_new(&image)?.set_len(bytes)?;
+        fs::create_dir(&mount)?;
+        tool(fs.make().arg(&image))?;
+        let mut disk = Self { fs, image, mount, mounted: false };
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    /// Where it is mounted.
+    pub(super) fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    fn mount(&mut self) -> anyhow::Result<()> {
+        tool(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.mount))?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    /// Cuts the power: from here on nothing is written, and every call on the mount fails.
+    pub(super) fn cut(&self) -> anyhow::Result<()> {
+        tool(Command::new("xfs_io").args(["-x", "-c", self.fs.shutdown()]).arg(&self.mount))
+    }
+
+    /// Mounts it again, with what is on the disk. Nobody may have files open in it.
+    pub(super) fn restore(&mut self) -> anyhow::Result<()> {
+        self.unmount()?;
+        self.mount()
+    }
+
+    fn unmount(&mut self) -> anyhow::Result<()> {
+        for _ in 1..UNMOUNT_TRIES {
+            if tool(Command::new("umount").arg(&self.mount)).is_ok() {
+                self.mounted = false;
+                return Ok(());
+            }
+            thread::sleep(UNMOUNT_PAUSE);
+        }
+        tool(Command::new("umount").arg(&self.mount))?;
+        self.mounted = false;
+        Ok(())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.mounted && self.unmount().is_err() {
+            // Whoever still has files there keeps the image until he ends; the mount goes now.
+            if let Err(error) = tool(Command::new("umount").arg("-l").arg(&self.mount)) {
+                eprintln!("{} is still mounted: {error:#}", self.mount.display());
+            }
+        }
+    }
+}
+
+fn tool(command: &mut Command) -> anyhow::Result<()> {
+    exec::run_ok(command, b"", TOOL_LIMIT).map(drop)
+}
+
+/// Whether this machine lets us mount images and shut them down; an error says what is missing.
+pub(super) fn allowed(fs: FileSystem) -> anyhow::Result<()> {
+    let dir = std::env::temp_dir().join(format!("riverrun-crash-trial-{}", std::process::id()));
+    fs::create_dir(&dir)?;
+    let result = Disk::make(fs, &dir, TRIAL_BYTES).and_then(|mut disk| {
+        fs::write(disk.path().join("trial"), "not synced")?;
+        disk.cut()?;
+        disk.restore()?;
+        if fs::read(disk.path().join("trial")).is_ok_and(|bytes| !bytes.is_empty()) {
+            bail!("a file that was not synced is there after the power was cut");
+        }
+        Ok(())
+    });
+    fs::remove_dir_all(&dir)?;
+    result.with_context(|| {
+        format!(
+            "images of {} cannot be mounted and shut down here; that takes a super user, loop devices, mkfs.{} and \
+             xfs_io (package xfsprogs)",
+            fs.name(),
+            fs.name()
+        )
+    })
+}

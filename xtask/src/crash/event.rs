@@ -1,0 +1,176 @@
+//! What the recorder writes down: one event in one line of text.
+//!
+//! ```text
+//! stream     STREAM TOPIC PARTITION once|again   who sends where, and whether the server must keep repeats out
+//! sent       STREAM FIRST COUNT                  about to be handed to the producer
+//! acked      STREAM FIRST COUNT OFFSET           acked at OFFSET and up; -1 if the server did not say where
+//! failed     STREAM FIRST COUNT                  the producer gave up: whether it was stored is not known
+//! seen       TOPIC PARTITION OFFSET STREAM SEQUENCE   a reader got it
+//! committing GROUP TOPIC PARTITION OFFSET        about to be committed
+//! committed  GROUP TOPIC PARTITION OFFSET        the commit was acked
+//! crash      NUMBER                              everything above it was written down before this crash
+//! ```
+//!
+//! Names of topics and groups are ours and hold no blanks.
+
+use std::fmt;
+use std::str::{FromStr, SplitWhitespace};
+
+use anyhow::{Context, bail};
+use riverrun_client::TopicPartition;
+
+/// Consecutive records of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) stream: u32,
+    pub(super) first: u64,
+    pub(super) count: u64,
+}
+
+/// A group's position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Commit {
+    pub(super) group: String,
+    pub(super) partition: TopicPartition,
+    pub(super) offset: i64,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Stream { stream: u32, partition: TopicPartition, exactly_once: bool },
+    Sent(Span),
+    Acked { span: Span, offset: Option<i64> },
+    Failed(Span),
+    Seen { partition: TopicPartition, offset: i64, stream: u32, sequence: u64 },
+    Committing(Commit),
+    Committed(Commit),
+    Crash(u64),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream { stream, partition: TopicPartition { topic, partition }, exactly_once } => {
+                let repeats = if *exactly_once { "once" } else { "again" };
+                write!(f, "stream {stream} {topic} {partition} {repeats}")
+            }
+            Self::Sent(Span { stream, first, count }) => write!(f, "sent {stream} {first} {count}"),
+            Self::Acked { span: Span { stream, first, count }, offset } => {
+                write!(f, "acked {stream} {first} {count} {}", offset.unwrap_or(-1))
+            }
+            Self::Failed(Span { stream, first, count }) => write!(f, "failed {stream} {first} {count}"),
+            Self::Seen { partition: TopicPartition { topic, partition }, offset, stream, sequence } => {
+                write!(f, "seen {topic} {partition} {offset} {stream} {sequence}")
+            }
+            Self::Committing(commit) => write!(f, "committing {commit}"),
+            Self::Committed(commit) => write!(f, "committed {commit}"),
+            Self::Crash(number) => write!(f, "crash {number}"),
+        }
+    }
+}
+
+impl fmt::Display for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TopicPartition { topic, partition } = &self.partition;
+        write!(f, "{} {topic} {partition} {}", self.group, self.offset)
+    }
+}
+
+impl FromStr for Event {
+    type Err = anyhow::Error;
+
+    fn from_str(line: &str) -> anyhow::Result<Self> {
+        let mut words = Words(line.split_whitespace());
+        let event = words.event().with_context(|| format!("`{line}` is no event"))?;
+        if words.0.next().is_some() {
+            bail!("`{line}` says more than an event");
+        }
+        Ok(event)
+    }
+}
+
+struct Words<'a>(SplitWhitespace<'a>);
+
+impl Words<'_> {
+    fn event(&mut self) -> anyhow::Result<Event> {
+        Ok(match self.word()? {
+            "stream" => Event::Stream {
+                stream: self.number()?,
+                partition: self.partition()?,
+                exactly_once: self.word()? == "once",
+            },
+            "sent" => Event::Sent(self.span()?),
+            "acked" => Event::Acked {
+                span: self.span()?,
+                offset: Some(self.number()?).filter(|offset: &i64| *offset >= 0),
+            },
+            "failed" => Event::Failed(self.span()?),
+            "seen" => Event::Seen {
+                partition: self.partition()?,
+                offset: self.number()?,
+                stream: self.number()?,
+                sequence: self.number()?,
+            },
+            "committing" => Event::Committing(self.commit()?),
+            "committed" => Event::Committed(self.commit()?),
+            "crash" => Event::Crash(self.number()?),
+            word => bail!("`{word}` happens nowhere"),
+        })
+    }
+
+    fn word(&mut self) -> anyhow::Result<&str> {
+        self.0.next().context("the line ends early")
+    }
+
+    fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(&mut self) -> anyhow::Result<T> {
+        Ok(self.word()?.parse()?)
+    }
+
+    fn span(&mut self) -> anyhow::Result<Span> {
+        Ok(Span { stream: self.number()?, first: self.number()?, count: self.number()? })
+    }
+
+    fn partition(&mut self) -> anyhow::Result<TopicPartition> {
+        let topic = self.word()?.to_owned();
+        Ok(TopicPartition::new(topic, self.number()?))
+    }
+
+    fn commit(&mut self) -> anyhow::Result<Commit> {
+        let group = self.word()?.to_owned();
+        Ok(Commit { group, partition: self.partition()?, offset: self.number()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_read_as_it_was_written() {
+        let partition = || TopicPartition::new("t", 3);
+        let span = Span { stream: 1, first: 2, count: 3 };
+        let commit = || Commit { group: "g".to_owned(), partition: partition(), offset: 9 };
+        for event in [
+            Event::Stream { stream: 1, partition: partition(), exactly_once: true },
+            Event::Stream { stream: 2, partition: partition(), exactly_once: false },
+            Event::Sent(span),
+            Event::Acked { span, offset: Some(0) },
+            Event::Acked { span, offset: None },
+            Event::Failed(span),
+            Event::Seen { partition: partition(), offset: 5, stream: 1, sequence: 6 },
+            Event::Committing(commit()),
+            Event::Committed(commit()),
+            Event::Crash(4),
+        ] {
+            assert_eq!(event.to_string().parse::<Event>().unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_short_long_or_unknown_is_refused() {
+        for line in ["", "sent 1 2", "sent 1 2 3 4", "sent 1 2 x", "forgot 1 2 3"] {
+            assert!(line.parse::<Event>().is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What the recorder has written down, put together: who sent what, what was acked where, what was seen and committed.
+//!
+//! It is made from the recorder's file alone, so that nothing the load believes can sway the verdict.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use riverrun_client::TopicPartition;
+
+use super::event::{Commit, Event, Span};
+use super::payload::Identity;
+
+/// One producer's records to one partition.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) partition: TopicPartition,
+    /// The server has to recognise repeats.
+    pub(super) exactly_once: bool,
+    /// Records below this were, or may have been, sent.
+    pub(super) sent: u64,
+}
+
+/// An acked record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ack {
+    pub(super) identity: Identity,
+    pub(super) offset: Option<i64>,
+    /// Crashes that had been when it was acked.
+    pub(super) crashes_before: u64,
+}
+
+/// A record that a reader got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sighting {
+    pub(super) partition: TopicPartition,
+    pub(super) offset: i64,
+    pub(super) identity: Identity,
+    pub(super) crashes_before: u64,
+}
+
+/// What is known of a group's position in a partition.
+#[derive(Debug, Default)]
+pub(super) struct Position {
+    /// The last commit that was acked.
+    pub(super) committed: Option<i64>,
+    /// Commits begun since: each may have taken effect.
+    pub(super) attempted_since: Vec<i64>,
+}
+
+/// Everything that was written down.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) streams: BTreeMap<u32, Stream>,
+    pub(super) acks: Vec<Ack>,
+    pub(super) sightings: Vec<Sighting>,
+    pub(super) positions: BTreeMap<(String, TopicPartition), Position>,
+    /// Records whose fate the producer did not learn.
+    pub(super) failed: u64,
+    pub(super) crashes: u64,
+}
+
+impl Ledger {
+    /// Reads the recorder's file.
+    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
+        let lines = BufReader::new(File::open(file).with_context(|| format!("{}", file.display()))?).lines();
+        let mut ledger = Self::default();
+        for line in lines {
+            ledger.add(line?.parse()?)?;
+        }
+        Ok(ledger)
+    }
+
+    /// Adds an event; an error if it contradicts what was written before.
+    pub(super) fn add(&mut self, event: Event) -> anyhow::Result<()> {
+        match event {
+            Event::Stream { stream, partition, exactly_once } => {
+                let known = self.streams.insert(stream, Stream { partition, exactly_once, sent: 0 });
+                if known.is_some() {
+                    bail!("stream {stream} was begun twice");
+                }
+            }
+            Event::Sent(span) => {
+                let stream = self.streams.get_mut(&span.stream).context("sent by nobody")?;
+                stream.sent = stream.sent.max(span.first + span.count);
+            }
+            Event::Acked { span, offset } => self.acked(span, offset)?,
+            Event::Failed(span) => self.failed += span.count,
+            Event::Seen { partition, offset, stream, sequence } => self.sightings.push(Sighting {
+                partition,
+                offset,
+                identity: Identity { stream, sequence },
+                crashes_before: self.crashes,
+            }),
+            Event::Committing(commit) => {
+                let offset = commit.offset;
+                self.position(commit).attempted_since.push(offset);
+            }
+            Event::Committed(commit) => {
+                let offset = commit.offset;
+                let position = self.position(commit);
+                position.committed = Some(offset);
+                position.attempted_since.clear();
+            }
+            Event::Crash(number) => self.crashes = number,
+        }
+        Ok(())
+    }
+
+    fn acked(&mut self, span: Span, offset: Option<i64>) -> anyhow::Result<()> {
+        let sent = self.streams.get(&span.stream).map_or(0, |stream| stream.sent);
+        if span.first + span.count > sent {
+            bail!("record {} of stream {} was acked before it was sent", span.first, span.stream);
+        }
+        let crashes_before = self.crashes;
+        self.acks.extend((0..span.count).map(|index| Ack {
+            identity: Identity { stream: span.stream, sequence: span.first + index },
+            offset: offset.map(|first| first + index as i64),
+            crashes_before,
+        }));
+        Ok(())
+    }
+
+    fn position(&mut self, commit: Commit) -> &mut Position {
+        self.positions.entry((commit.group, commit.partition)).or_default()
+    }
+
+    /// Every partition that somebody sends to.
+    pub(super) fn partitions(&self) -> Vec<TopicPartition> {
+        let mut partitions: Vec<_> = self.streams.values().map(|stream| stream.partition.clone()).collect();
+        partitions.sort();
+        partitions.dedup();
+        partitions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(lines: &[&str]) -> anyhow::Result<Ledger> {
+        let mut ledger = Ledger::default();
+        lines.iter().try_for_each(|line| ledger.add(line.parse()?))?;
+        Ok(ledger)
+    }
+
+    #[test]
+    fn acks_lie_one_after_another_from_the_first_offset() {
+        let ledger =
+            ledger(&["stream 1 t 0 once", "sent 1 0 3", "crash 1", "acked 1 0 2 7", "acked 1 2 1 -1"]);
+        let ack =
+            |sequence, offset| Ack { identity: Identity { stream: 1, sequence }, offset, crashes_before: 1 };
+        assert_eq!(ledger.unwrap().acks, [ack(0, Some(7)), ack(1, Some(8)), ack(2, None)]);
+    }
+
+    #[test]
+    fn a_commit_that_was_acked_settles_those_before_it() {
+        let ledger = ledger(&["committing g t 0 4", "committing g t 0 5", "committed g t 0 5"]).unwrap();
+        let position = &ledger.positions[&("g".to_owned(), TopicPartition::new("t", 0))];
+        assert_eq!((position.committed, position.attempted_since.as_slice()), (Some(5), [].as_slice()));
+    }
+
+    #[test]
+    fn what_cannot_have_happened_is_refused() {
+        assert!(ledger(&["stream 1 t 0 once", "acked 1 0 1 0"]).is_err());
+        assert!(ledger(&["sent 1 0 1"]).is_err());
+        assert!(ledger(&["stream 1 t 0 once", "stream 1 t 1 once"]).is_err());
+    }
+}

@@ -1,0 +1,409 @@
+//! The load: producers that live through all crashes, each sending bursts to every partition.
+//!
+//! Guarantees that a burst is written down by the recorder before any of it is sent, and what became of it before
+//! the next one: so at any instant at most one burst of a stream is not accounted for. A stream is one producer's
+//! records to one partition.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use riverrun_client::{
+    ClientError, ClusterOptions, Compression, Delivery, Producer, ProducerOptions, ProducerRecord,
+    RecordMetadata, TopicPartition,
+};
+use tokio::task::JoinSet;
+
+use super::event::{Event, Span};
+use super::payload::{HEADER_BYTES, Identity, value_of};
+use super::random::Rng;
+use super::recorder::Recorder;
+
+/// Small, so that a burst is several batches, which are under way at once.
+const BATCH_BYTES: usize = 2048;
+
+/// A server that is down comes back in less.
+const DELIVERY_LIMIT: Duration = Duration::from_mins(1);
+
+/// Streams have this long to learn of their last burst.
+const STOP_LIMIT: Duration = Duration::from_mins(2);
+
+/// One in so many values is large.
+const LARGE_ONE_IN: u64 = 60;
+
+/// Most bytes of a value that is not large.
+const SMALL_BYTES_MAX: usize = 900;
+
+/// Different errors that are remembered.
+const ERRORS_MAX: usize = 20;
+
+/// How the producers behave.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) topic: String,
+    pub(super) partitions: i32,
+    /// The first of them idempotent and compressing, the last neither; all kinds from three on.
+    pub(super) producers: u32,
+    pub(super) burst_records_max: u64,
+    pub(super) large_bytes_max: usize,
+    pub(super) pause_max: Duration,
+    /// After which a producer gives a record up.
+    pub(super) delivery_limit: Duration,
+}
+
+impl Shape {
+    pub(super) fn usual(topic: &str) -> Self {
+        Self {
+            topic: topic.to_owned(),
+            partitions: 6,
+            producers: 3,
+            burst_records_max: 12,
+            large_bytes_max: 60_000,
+            pause_max: Duration::from_millis(30),
+            delivery_limit: DELIVERY_LIMIT,
+        }
+    }
+
+    pub(super) fn partitions(&self) -> Vec<TopicPartition> {
+        let topic: Arc<str> = self.topic.as_str().into();
+        (0..self.partitions).map(|index| TopicPartition::new(Arc::clone(&topic), index)).collect()
+    }
+}
+
+/// Client options for a server that goes away all the time.
+pub(super) fn cluster_options(bootstrap: &str) -> ClusterOptions {
+    ClusterOptions {
+        client_id: "crash".to_owned(),
+        retry_backoff: Duration::from_millis(10),
+        connect_timeout: Duration::from_secs(2),
+        request_timeout: Duration::from_secs(20),
+        ..ClusterOptions::new(bootstrap)
+    }
+}
+
+/// An ack that no check has looked at yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecentAck {
+    pub(super) offset: i64,
+    pub(super) identity: Identity,
+}
+
+/// What the streams have come to so far, for progress and for the checks between crashes. The verdict does not
+/// depend on it.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    state: Mutex<ProgressState>,
+}
+
+#[derive(Debug, Default)]
+struct ProgressState {
+    acked: u64,
+    failed: u64,
+    errors: BTreeMap<String, u64>,
+    recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records acked so far.
+    pub(super) fn acked(&self) -> u64 {
+        self.lock().acked
+    }
+
+    /// Records given up so far.
+    pub(super) fn failed(&self) -> u64 {
+        self.lock().failed
+    }
+
+    /// Why records were given up, and how many.
+    pub(super) fn errors(&self) -> BTreeMap<String, u64> {
+        self.lock().errors.clone()
+    }
+
+    /// The acks since the last call.
+    pub(super) fn take_recent(&self) -> BTreeMap<TopicPartition, Vec<RecentAck>> {
+        std::mem::take(&mut self.lock().recent)
+    }
+
+    fn note_acked(&self, partition: &TopicPartition, identity: Identity, offset: i64) {
+        let mut state = self.lock();
+        state.acked += 1;
+        if offset >= 0 {
+            state.recent.entry(partition.clone()).or_default().push(RecentAck { offset, identity });
+        }
+    }
+
+    fn note_failed(&self, error: &ClientError) {
+        let mut state = self.lock();
+        state.failed += 1;
+        let text = match error {
+            ClientError::Undelivered { last: Some(last), .. } => format!("given up: {last}"),
+            ClientError::Undelivered { last: None, .. } => "given up without an attempt".to_owned(),
+            error => error.to_string(),
+        };
+        if state.errors.len() < ERRORS_MAX || state.errors.contains_key(&text) {
+            *state.errors.entry(text).or_default() += 1;
+        }
+    }
+}
+
+/// What all parts of a run share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    /// Marks this run's values.
+    pub(super) run: u64,
+    pub(super) bootstrap: String,
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) progress: Arc<Progress>,
+}
+
+/// All the streams.
+pub(super) struct Load {
+    stop: Arc<AtomicBool>,
+    streams: JoinSet<anyhow::Result<()>>,
+    producers: Vec<Arc<Producer>>,
+}
+
+impl Load {
+    /// Connects the producers and begins. The first stream is called `first_stream`.
+    pub(super) async fn start(
+        shared: &Shared,
+        shape: &Shape,
+        first_stream: u32,
+        rng: &mut Rng,
+    ) -> anyhow::Result<Self> {
+        let kinds: Vec<_> =
+            (0..shape.producers).map(|index| ProducerKind::of(index, shape.producers)).collect();
+        let mut producers = Vec::new();
+        for kind in &kinds {
+            producers.push(Arc::new(Producer::new(kind.options(shared, shape)).await?));
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut streams, mut number) = (JoinSet::new(), first_stream);
+        for (kind, producer) in kinds.iter().zip(&producers) {
+            for partition in shape.partitions() {
+                let stream = Stream {
+                    number,
+                    partition,
+                    exactly_once: *kind != ProducerKind::Plain,
+                    producer: Arc::clone(producer),
+                    shared: shared.clone(),
+                    shape: shape.clone(),
+                    rng: rng.fork(),
+                    next: 0,
+                };
+                streams.spawn(stream.run(Arc::clone(&stop)));
+                number += 1;
+            }
+        }
+        Ok(Self { stop, streams, producers })
+    }
+
+    /// Fails if a stream has ended, which none does by itself.
+    pub(super) fn must_run(&mut self) -> anyhow::Result<()> {
+        match self.streams.try_join_next() {
+            None => Ok(()),
+            Some(ended) => {
+                ended.context("a stream panicked")??;
+                bail!("a stream has ended")
+            }
+        }
+    }
+
+    /// Lets each stream end its burst, and closes the producers.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let all = async {
+            while let Some(ended) = self.streams.join_next().await {
+                ended.context("a stream panicked")??;
+            }
+            for producer in &self.producers {
+                producer.close().await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(STOP_LIMIT, all).await.context("the last bursts were never answered")?
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProducerKind {
+    Idempotent,
+    IdempotentCompressing,
+    /// With one request at a time, or repeats would change the order.
+    Plain,
+}
+
+impl ProducerKind {
+    fn of(index: u32, count: u32) -> Self {
+        match index {
+            0 if count > 2 => Self::IdempotentCompressing,
+            last if count > 1 && last == count - 1 => Self::Plain,
+            _ => Self::Idempotent,
+        }
+    }
+
+    fn options(self, shared: &Shared, shape: &Shape) -> ProducerOptions {
+        let mut cluster = cluster_options(&shared.bootstrap);
+        if self == Self::Plain {
+            cluster.in_flight_max = 1;
+        }
+        ProducerOptions {
+            idempotent: self != Self::Plain,
+            compression: if self == Self::IdempotentCompressing {
+                Compression::Lz4
+            } else {
+                Compression::None
+            },
+            linger: Duration::ZERO,
+            batch_bytes: BATCH_BYTES,
+            delivery_timeout: shape.delivery_limit,
+            ..ProducerOptions::new(cluster)
+        }
+    }
+}
+
+struct Stream {
+    number: u32,
+    partition: TopicPartition,
+    exactly_once: bool,
+    producer: Arc<Producer>,
+    shared: Shared,
+    shape: Shape,
+    rng: Rng,
+    /// Sequence of the next record.
+    next: u64,
+}
+
+type Outcome = Result<RecordMetadata, ClientError>;
+
+impl Stream {
+    async fn run(mut self, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
+        let (partition, exactly_once) = (self.partition.clone(), self.exactly_once);
+        self.shared
+            .recorder
+            .record(&[Event::Stream { stream: self.number, partition, exactly_once }])
+            .await?;
+        while !stop.load(Ordering::Relaxed) {
+            self.burst().await?;
+            tokio::time::sleep(self.rng.up_to(self.shape.pause_max)).await;
+        }
+        Ok(())
+    }
+
+    async fn burst(&mut self) -> anyhow::Result<()> {
+        let span = Span {
+            stream: self.number,
+            first: self.next,
+            count: 1 + self.rng.below(self.shape.burst_records_max),
+        };
+        self.next += span.count;
+        self.shared.recorder.record(&[Event::Sent(span)]).await?;
+        let mut deliveries = Vec::new();
+        for sequence in span.first..self.next {
+            deliveries.push(self.send(Identity { stream: self.number, sequence }).await);
+        }
+        let mut outcomes = Vec::new();
+        for delivery in deliveries {
+            outcomes.push(match delivery {
+                Ok(delivery) => delivery.await,
+                Err(error) => Err(error),
+            });
+        }
+        self.shared.recorder.record(&events(span, &outcomes)).await?;
+        self.note(span, &outcomes);
+        Ok(())
+    }
+
+    async fn send(&mut self, identity: Identity) -> Result<Delivery, ClientError> {
+        let size = if self.rng.one_in(LARGE_ONE_IN) {
+            self.rng.size_below(self.shape.large_bytes_max)
+        } else {
+            self.rng.size_below(SMALL_BYTES_MAX)
+        };
+        let value = value_of(self.shared.run, identity, HEADER_BYTES + size);
+        let record = ProducerRecord {
+            partition: Some(self.partition.partition),
+            ..ProducerRecord::new(&*self.partition.topic, value)
+        };
+        self.producer.send(record).await
+    }
+
+    fn note(&self, span: Span, outcomes: &[Outcome]) {
+        for (sequence, outcome) in (span.first..).zip(outcomes) {
+            match outcome {
+                Ok(placed) => {
+                    let identity = Identity { stream: self.number, sequence };
+                    self.shared.progress.note_acked(&self.partition, identity, placed.offset.0);
+                }
+                Err(error) => self.shared.progress.note_failed(error),
+            }
+        }
+    }
+}
+
+/// The outcomes of a burst, those that follow each other in one event.
+fn events(span: Span, outcomes: &[Outcome]) -> Vec<Event> {
+    let mut events: Vec<Event> = Vec::new();
+    for (sequence, outcome) in (span.first..).zip(outcomes) {
+        let one = Span { stream: span.stream, first: sequence, count: 1 };
+        match (events.last_mut(), outcome) {
+            (Some(Event::Failed(failed)), Err(_)) => failed.count += 1,
+            (Some(Event::Acked { span: acked, offset: Some(first) }), Ok(placed))
+                if *first + acked.count as i64 == placed.offset.0 =>
+            {
+                acked.count += 1;
+            }
+            (_, Ok(placed)) => {
+                let offset = Some(placed.offset.0).filter(|offset| *offset >= 0);
+                events.push(Event::Acked { span: one, offset });
+            }
+            (_, Err(_)) => events.push(Event::Failed(one)),
+        }
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use riverrun_types::{Offset, TimestampMs};
+
+    #[test]
+    fn outcomes_that_follow_each_other_are_one_event() {
+        let acked = |offset| {
+            Ok(RecordMetadata {
+                topic: "t".into(),
+                partition: 0,
+                offset: Offset(offset),
+                timestamp: TimestampMs(0),
+            })
+        };
+        let failed = || Err(ClientError::Closed);
+        let outcomes = [acked(5), acked(6), acked(9), failed(), failed(), acked(-1), acked(10)];
+        let span = |first, count| Span { stream: 1, first, count };
+        let expected = [
+            Event::Acked { span: span(3, 2), offset: Some(5) },
+            Event::Acked { span: span(5, 1), offset: Some(9) },
+            Event::Failed(span(6, 2)),
+            Event::Acked { span: span(8, 1), offset: None },
+            Event::Acked { span: span(9, 1), offset: Some(10) },
+        ];
+        assert_eq!(events(span(3, 7), &outcomes), expected);
+    }
+
+    #[test]
+    fn three_producers_are_of_all_kinds() {
+        use ProducerKind::{Idempotent, IdempotentCompressing, Plain};
+        assert_eq!(
+            [0, 1, 2].map(|index| ProducerKind::of(index, 3)),
+            [IdempotentCompressing, Idempotent, Plain]
+        );
+        assert_eq!(ProducerKind::of(0, 1), Idempotent);
+    }
+}

@@ -1,0 +1,199 @@
+//! `cargo xtask crash`: the real server, crashed again and again under load, and held to what it acked.
+//!
+//! Owns the options. The load sends unique records; another process writes down what was acked before the load goes
+//! on; after the crashes everything is read back and compared. A run in which nothing was acked fails: it proves
+//! nothing. How to run it and what it has found is in `docs/long-runs.md`.
+
+mod disk;
+mod event;
+mod kill;
+mod ledger;
+mod load;
+mod payload;
+mod power;
+mod random;
+mod readback;
+mod recorder;
+mod run;
+mod sync_errors;
+mod tail;
+mod verify;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use riverrun_client::NewTopic;
+
+use crate::clients::checkout;
+use crate::clients::install::{Kit, Toolbox};
+use disk::FileSystem;
+
+/// Segments of the load's topic: small, so that they roll often.
+const SEGMENT_BYTES: &str = "1048576";
+
+/// How the server is crashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// The process is killed, at any instant, also while it starts
+    Kill,
+    /// A file system in an image is shut down, which drops what was not synced
+    Power,
+    /// System calls that sync fail, each of the first in turn; needs strace
+    SyncErrors,
+}
+
+impl Mode {
+    fn needs_image(self) -> bool {
+        self != Self::Kill
+    }
+}
+
+/// Arguments of `cargo xtask crash`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How the server is crashed
+    #[arg(long, value_enum, default_value_t = Mode::Kill)]
+    mode: Mode,
+    /// Times that it is crashed
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    cycles: u64,
+    /// Durability level of the records, 1 to 4
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    level: u8,
+    /// File system of the image; `kill` works on the directory as it is
+    #[arg(long, value_enum, default_value_t = FileSystem::Xfs)]
+    fs: FileSystem,
+    /// Where this machine allows no loop mounts, say so and succeed
+    #[arg(long)]
+    where_allowed: bool,
+    /// Where the random choices begin; the time when absent, and printed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Any other setting of the server, as in `riverrun serve --set`; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// A server to crash instead of the one of this checkout, which is built first
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
+    /// Directory of the run, which must not exist; made in the system's directory for temporary files when absent
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Arguments of the recorder, which the harness starts itself.
+#[derive(Args)]
+pub(crate) struct RecorderOptions {
+    /// The file to write, which must not exist
+    file: PathBuf,
+}
+
+/// A durability level by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level(u8);
+
+impl Level {
+    /// Whether an acked record survives a loss of power.
+    fn syncs(self) -> bool {
+        matches!(self.0, 1 | 3)
+    }
+
+    fn server_settings(self) -> Vec<String> {
+        vec![format!("default.durability={}", self.0)]
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a mode needs to know.
+struct Settings {
+    cycles: u64,
+    fs: FileSystem,
+    level: Level,
+    seed: u64,
+    dir: PathBuf,
+    /// `name=value` for the server.
+    set: Vec<String>,
+    binary: Option<PathBuf>,
+}
+
+impl Settings {
+    fn new(options: &Options) -> anyhow::Result<Self> {
+        let now_us = SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros();
+        let name = format!("riverrun-crash-{}", std::process::id());
+        Ok(Self {
+            cycles: options.cycles,
+            fs: options.fs,
+            level: Level(options.level),
+            seed: options.seed.map_or_else(|| u64::try_from(now_us), Ok)?,
+            dir: options.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(name)),
+            set: options.set.clone(),
+            binary: options.server.clone(),
+        })
+    }
+}
+
+/// The load's topic, apart from the number of its partitions.
+fn topic_of(_settings: &Settings, name: &str) -> NewTopic {
+    let configs = [("segment.bytes", SEGMENT_BYTES)];
+    let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    NewTopic { configs: configs.into(), ..NewTopic::named(name) }
+}
+
+/// What the recorder's process does.
+pub(crate) fn record(options: &RecorderOptions) -> anyhow::Result<()> {
+    recorder::serve(&options.file)
+}
+
+/// Crashes the server as the options say; an error if it did not keep its word.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let settings = Settings::new(options)?;
+    let toolbox = Toolbox::new(checkout()?);
+    if settings.binary.is_none() {
+        toolbox.install(&BTreeSet::from([Kit::Server]))?;
+    }
+    if options.mode.needs_image()
+        && let Err(error) = disk::allowed(settings.fs)
+    {
+        if !options.where_allowed {
+            return Err(error);
+        }
+        println!("NOT RUN: {error:#}");
+        return Ok(());
+    }
+    fs::create_dir(&settings.dir).with_context(|| format!("{} cannot be made", settings.dir.display()))?;
+    println!("seed {}", settings.seed);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(interruptible(options.mode, &settings, &toolbox));
+    drop(runtime);
+    result.with_context(|| kept(&settings.dir))
+}
+
+fn kept(dir: &Path) -> String {
+    format!("what was found is kept in {}", dir.display())
+}
+
+/// A run that is interrupted is dropped, and so stops its server and gives back what it had mounted.
+async fn interruptible(mode: Mode, settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let crash = async {
+        match mode {
+            Mode::Kill => kill::run(settings, toolbox).await,
+            Mode::Power => power::run(settings, toolbox).await,
+            Mode::SyncErrors => sync_errors::run(settings, toolbox).await,
+        }
+    };
+    tokio::select! {
+        result = crash => result,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        _ = terminated.recv() => bail!("terminated"),
+    }
+}

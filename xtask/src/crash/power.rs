@@ -1,0 +1,72 @@
+//! Crash by loss of power: everything that was not synced is gone, and the process with it.
+
+use std::time::Duration;
+
+use riverrun_client::NewTopic;
+
+use super::disk::Disk;
+use super::load::Shape;
+use super::run::{Allowed, Run};
+use super::{Settings, topic_of};
+use crate::clients::install::Toolbox;
+use crate::clients::server::Server;
+
+/// Room for what a run of hundreds of cycles keeps. The image is sparse.
+const DISK_BYTES: u64 = 8 << 30;
+
+/// A server works for at most so long before the power is cut.
+const LIFE_MAX: Duration = Duration::from_millis(400);
+
+/// One in so many cuts happens while the server starts.
+const EARLY_ONE_IN: u64 = 6;
+
+/// A start takes about so long.
+const START_MAX: Duration = Duration::from_millis(40);
+
+/// Between the cut and the end of the process: whatever it acks in this time must have been synced before.
+const AGONY_MAX: Duration = Duration::from_millis(20);
+
+/// Cuts the power as often as asked.
+pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
+    let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
+    let allowed =
+        Allowed { losses: !settings.level.syncs(), failures: !settings.level.syncs(), ..Allowed::default() };
+    let data = disk.path().join("data");
+    let mut run = Run::prepare(settings, toolbox, &settings.dir, data, allowed)?;
+    let mut server = run.start()?;
+    let shape = Shape::usual("crash");
+    run.begin_load(&shape, NewTopic { partitions: Some(shape.partitions), ..topic_of(settings, "crash") })
+        .await?;
+    for _ in 0..settings.cycles {
+        tokio::time::sleep(run.rng.up_to(LIFE_MAX)).await;
+        server = crash(&mut run, &mut disk, server).await?;
+        run.check().await?;
+    }
+    run.judge().await?;
+    server.stop()?;
+    drop(disk);
+    run.clear()
+}
+
+/// Cuts the power, and now and then again while the next server starts.
+async fn crash(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow::Result<Server> {
+    server.must_run()?;
+    loop {
+        cut(run, disk, server).await?;
+        if !run.rng.one_in(EARLY_ONE_IN) {
+            return run.start();
+        }
+        server = run.launch.spawn()?;
+        run.counts.early_crashes += 1;
+        tokio::time::sleep(run.rng.up_to(START_MAX)).await;
+    }
+}
+
+/// The power goes, then the process, and the power comes back.
+pub(super) async fn cut(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow::Result<()> {
+    disk.cut()?;
+    tokio::time::sleep(run.rng.up_to(AGONY_MAX)).await;
+    server.kill()?;
+    disk.restore()?;
+    run.crashed().await
+}

@@ -1,0 +1,73 @@
+//! Random numbers from one seed, so that a run can be made again: `SplitMix64` (Steele, Lea and Flood, 2014).
+//!
+//! The server's own timing is not part of the seed: the same seed makes the same plan, not the same crash.
+
+use std::time::Duration;
+
+/// A generator.
+#[derive(Clone, Debug)]
+pub(super) struct Rng(u64);
+
+impl Rng {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`, or zero if that is zero.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// A length below `end`, or zero if that is zero.
+    pub(super) fn size_below(&mut self, end: usize) -> usize {
+        // What is below a `usize` is one.
+        usize::try_from(self.below(end as u64)).unwrap_or_default()
+    }
+
+    /// True once in so many times.
+    pub(super) fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// A time between none and `limit`, to the microsecond.
+    pub(super) fn up_to(&mut self, limit: Duration) -> Duration {
+        let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX - 1);
+        Duration::from_micros(self.below(limit_us + 1))
+    }
+
+    /// Another generator, so that one part's draws do not depend on how often another drew.
+    pub(super) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_gives_one_sequence_and_another_seed_another() {
+        let draw = |seed| {
+            let mut rng = Rng::new(seed);
+            [rng.next(), rng.below(7), rng.fork().next()]
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+
+    #[test]
+    fn draws_stay_below_their_end() {
+        let mut rng = Rng::new(3);
+        assert!((0..1000).all(|_| rng.below(5) < 5));
+        assert_eq!(rng.below(0), 0);
+        let limit = Duration::from_micros(9);
+        assert!((0..1000).all(|_| rng.up_to(limit) <= limit));
+    }
+}

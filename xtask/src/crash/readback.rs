@@ -1,0 +1,147 @@
+//! Reading back what the server has after a crash: whole partitions for the verdict, the newest acks between crashes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use riverrun_client::{Admin, Consumer, ConsumerOptions, StartAt, TopicPartition};
+use riverrun_types::Offset;
+
+use super::load::{RecentAck, Shared, cluster_options};
+use super::payload::{Identity, identify};
+use super::tail::GROUP;
+use super::verify::{Observed, ObservedLog};
+
+/// Nothing was read for so long: the partition cannot be read to its end.
+const SILENCE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Waiting for an answer of a fetch.
+const POLL_WAIT: Duration = Duration::from_millis(200);
+
+/// A server that was just started may take so long for its first answers.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+type Records = BTreeMap<TopicPartition, Vec<(i64, Result<Identity, String>)>>;
+
+/// Everything that is there.
+pub(super) async fn everything(shared: &Shared, partitions: &[TopicPartition]) -> anyhow::Result<Observed> {
+    let mut consumer = connect(shared).await?;
+    let starts = consumer.beginning_offsets(partitions).await.context("where the partitions begin")?;
+    let ends = consumer.end_offsets(partitions).await.context("where the partitions end")?;
+    let places = partitions.iter().map(|partition| (partition.clone(), starts[partition].0)).collect();
+    let mut records = read(shared, &mut consumer, places, &ends).await?;
+    let mut log = |partition: &TopicPartition| ObservedLog {
+        start: starts[partition].0,
+        end: ends[partition].0,
+        records: records.remove(partition).unwrap_or_default(),
+    };
+    let logs = partitions.iter().map(|partition| (partition.clone(), log(partition))).collect::<Vec<_>>();
+    Ok(Observed { logs: logs.into_iter().collect(), positions: positions(shared).await? })
+}
+
+/// What the group has committed.
+async fn positions(shared: &Shared) -> anyhow::Result<BTreeMap<(String, TopicPartition), i64>> {
+    let admin = Admin::new(cluster_options(&shared.bootstrap)).await?;
+    let found = admin.group_offsets(GROUP).await.context("what the group has committed")?;
+    let position = |(partition, committed): (TopicPartition, riverrun_client::CommittedOffset)| {
+        ((GROUP.to_owned(), partition), committed.offset.0)
+    };
+    Ok(found.into_iter().map(position).collect())
+}
+
+/// Acks that are not where they should be, in words.
+pub(super) async fn missing(
+    shared: &Shared,
+    recent: &BTreeMap<TopicPartition, Vec<RecentAck>>,
+) -> anyhow::Result<Vec<String>> {
+    let partitions: Vec<_> = recent.keys().cloned().collect();
+    if partitions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut consumer = connect(shared).await?;
+    let starts = consumer.beginning_offsets(&partitions).await.context("where the partitions begin")?;
+    let mut ends = consumer.end_offsets(&partitions).await.context("where the partitions end")?;
+    let mut places = BTreeMap::new();
+    for (partition, acks) in recent {
+        let offsets = || acks.iter().map(|ack| ack.offset);
+        let first = offsets().min().unwrap_or_default().max(starts[partition].0);
+        // The load goes on: what comes after the newest of these acks is another check's.
+        let end = ends[partition].0.min(offsets().max().unwrap_or_default() + 1);
+        ends.insert(partition.clone(), Offset(end));
+        if first < end {
+            places.insert(partition.clone(), first);
+        }
+    }
+    let records = read(shared, &mut consumer, places, &ends).await?;
+    let mut missing = Vec::new();
+    for (partition, acks) in recent {
+        let found = records.get(partition).map(Vec::as_slice).unwrap_or_default();
+        let kept = acks.iter().filter(|ack| ack.offset >= starts[partition].0);
+        missing.extend(kept.filter_map(|ack| {
+            let at = found.binary_search_by_key(&ack.offset, |(offset, _)| *offset);
+            let there = at.ok().map(|at| &found[at].1);
+            (there != Some(&Ok(ack.identity))).then(|| {
+                format!("{partition} at {}: {} was acked, {there:?} is there", ack.offset, ack.identity)
+            })
+        }));
+    }
+    Ok(missing)
+}
+
+async fn connect(shared: &Shared) -> anyhow::Result<Consumer> {
+    let deadline = Instant::now() + ANSWER_LIMIT;
+    loop {
+        let options = ConsumerOptions {
+            fetch_wait_max: POLL_WAIT,
+            auto_commit_interval: None,
+            ..ConsumerOptions::new(cluster_options(&shared.bootstrap))
+        };
+        match Consumer::new(options).await {
+            Ok(consumer) => return Ok(consumer),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(error).context("nothing can be read back");
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// Reads each partition from its place up to its end.
+async fn read(
+    shared: &Shared,
+    consumer: &mut Consumer,
+    places: BTreeMap<TopicPartition, i64>,
+    ends: &BTreeMap<TopicPartition, Offset>,
+) -> anyhow::Result<Records> {
+    let at =
+        |(partition, offset): (&TopicPartition, &i64)| (partition.clone(), StartAt::Offset(Offset(*offset)));
+    consumer.assign(places.iter().map(at).collect()).await?;
+    let mut records = Records::new();
+    let mut next = places;
+    let mut heard = Instant::now();
+    loop {
+        next.retain(|partition, next| *next < ends[partition].0);
+        if next.is_empty() {
+            return Ok(records);
+        }
+        let polled = consumer.poll(POLL_WAIT).await.context("a partition cannot be read")?;
+        if !polled.is_empty() {
+            heard = Instant::now();
+        } else if heard.elapsed() > SILENCE_LIMIT {
+            let places: Vec<_> =
+                next.iter().map(|(partition, next)| format!("{partition} at {next}")).collect();
+            bail!("nothing comes any more from {}, which end later", places.join(", "));
+        }
+        for record in polled {
+            let partition = TopicPartition::new(record.topic, record.partition);
+            let offset = record.offset.0;
+            if ends.get(&partition).is_some_and(|end| offset < end.0) {
+                let value = record.value.as_deref().unwrap_or_default();
+                if let Some(next) = next.get_mut(&partition) {
+                    *next = offset + 1;
+                }
+                records.entry(partition).or_default().push((offset, identify(shared.run, value)));
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! One run: a server that is crashed again and again under load, and judged at the end.
+//!
+//! Owns the run's directory, the recorder, the load and the counts. How a crash comes about is the modes' business.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use riverrun_client::{Admin, ErrorCode, NewTopic};
+
+use super::event::Event;
+use super::ledger::Ledger;
+use super::load::{Load, Progress, Shape, Shared, cluster_options};
+use super::random::Rng;
+use super::readback;
+use super::recorder::Recorder;
+use super::tail::Tail;
+use super::verify::{Rules, Verdict, counted, shown, verify};
+use super::{Level, Settings};
+use crate::clients::install::Toolbox;
+use crate::clients::server::{Launch, Server, ServerKind};
+
+/// What the recorder writes, in the run's directory.
+const RECORD_FILE: &str = "acked.log";
+
+/// A server answers its first request within this after it was started.
+const CREATE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Lost acks that are shown after a crash; the verdict shows them all.
+const LOST_SHOWN_MAX: usize = 5;
+
+/// What may happen to records without being a fault of the server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Allowed {
+    /// Acked records may be gone: the level does not sync, and the power was cut.
+    pub(super) losses: bool,
+    /// The producer may have given up: the server was made to refuse.
+    pub(super) failures: bool,
+    pub(super) rules: Rules,
+}
+
+/// Who prints what the run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Summary {
+    Printed,
+    /// The mode prints its own.
+    Left,
+}
+
+/// What the run came to.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) crashes: u64,
+    /// Crashes while the server was starting.
+    pub(super) early_crashes: u64,
+    /// Acks that were gone right after a crash.
+    pub(super) lost: u64,
+    /// Crashes after which some were gone.
+    pub(super) losing_crashes: u64,
+    /// Crashes before which nothing was acked since the last one.
+    pub(super) barren_crashes: u64,
+    acked_before: u64,
+    /// The longest time from start to ready.
+    pub(super) slowest_start: Duration,
+}
+
+/// A run.
+///
+/// Invariants: everything that lives in `dir` was made by this run; the load and the reader are stopped before the
+/// verdict is formed.
+pub(super) struct Run<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) dir: PathBuf,
+    pub(super) launch: Launch<'a>,
+    pub(super) shared: Shared,
+    pub(super) rng: Rng,
+    pub(super) counts: Counts,
+    pub(super) begun: Instant,
+    allowed: Allowed,
+    summary: Summary,
+    load: Option<Load>,
+    tail: Option<Tail>,
+}
+
+impl<'a> Run<'a> {
+    /// Prepares a server in `dir`, whose data is at `data`, and starts the recorder.
+    pub(super) fn prepare(
+        settings: &'a Settings,
+        toolbox: &'a Toolbox,
+        dir: &Path,
+        data: PathBuf,
+        allowed: Allowed,
+    ) -> anyhow::Result<Self> {
+        let mut rng = Rng::new(settings.seed);
+        let launch = Launch::prepare(ServerKind::Riverrun, toolbox, dir.join("server"))?;
+        let mut launch = launch
+            .with_ports(free_ports(&mut rng)?)
+            .with_data(data)
+            .with_own_settings(settings.level.server_settings())
+            .with_own_settings(settings.set.iter().cloned());
+        if let Some(binary) = &settings.binary {
+            launch = launch.with_binary(binary.clone());
+        }
+        let recorder = Arc::new(Recorder::start(&dir.join(RECORD_FILE))?);
+        let shared =
+            Shared { run: rng.next(), bootstrap: launch.bootstrap(), recorder, progress: Arc::default() };
+        Ok(Self {
+            settings,
+            dir: dir.to_path_buf(),
+            launch,
+            shared,
+            rng,
+            counts: Counts::default(),
+            begun: Instant::now(),
+            allowed,
+            summary: Summary::Printed,
+            load: None,
+            tail: None,
+        })
+    }
+
+    /// Leaves the printing to the mode.
+    pub(super) fn without_summary(mut self) -> Self {
+        self.summary = Summary::Left;
+        self
+    }
+
+    pub(super) fn level(&self) -> Level {
+        self.settings.level
+    }
+
+    pub(super) fn progress(&self) -> &Progress {
+        &self.shared.progress
+    }
+
+    /// Starts the server and waits until it accepts.
+    pub(super) fn start(&mut self) -> anyhow::Result<Server> {
+        let begun = Instant::now();
+        let mut server = self.launch.spawn()?;
+        server.wait_until_ready()?;
+        self.counts.slowest_start = self.counts.slowest_start.max(begun.elapsed());
+        Ok(server)
+    }
+
+    /// Makes the topic and lets the load and the reader begin.
+    pub(super) async fn begin_load(&mut self, shape: &Shape, topic: NewTopic) -> anyhow::Result<()> {
+        self.begin_load_within(shape, topic, CREATE_LIMIT).await
+    }
+
+    /// As [`begin_load`](Self::begin_load), with less patience.
+    pub(super) async fn begin_load_within(
+        &mut self,
+        shape: &Shape,
+        topic: NewTopic,
+        limit: Duration,
+    ) -> anyhow::Result<()> {
+        create(&self.shared, topic, limit).await?;
+        self.load = Some(Load::start(&self.shared, shape, 0, &mut self.rng).await?);
+        self.tail = Some(Tail::start(&self.shared, shape.partitions()));
+        Ok(())
+    }
+
+    /// To be called after each crash.
+    pub(super) async fn crashed(&mut self) -> anyhow::Result<()> {
+        let acked = self.progress().acked();
+        self.counts.crashes += 1;
+        self.counts.barren_crashes += u64::from(acked == self.counts.acked_before);
+        self.counts.acked_before = acked;
+        self.shared.recorder.record(&[Event::Crash(self.counts.crashes)]).await?;
+        match &mut self.load {
+            Some(load) => load.must_run(),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks for everything that was acked since the last check. The load goes on meanwhile.
+    pub(super) async fn check(&mut self) -> anyhow::Result<()> {
+        let recent = self.progress().take_recent();
+        let missing = readback::missing(&self.shared, &recent).await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.counts.lost += missing.len() as u64;
+        self.counts.losing_crashes += 1;
+        if !self.allowed.losses {
+            let first: Vec<_> = missing.iter().take(LOST_SHOWN_MAX).map(String::as_str).collect();
+            bail!(
+                "after crash {}: {} acked records are gone\n  {}",
+                self.counts.crashes,
+                missing.len(),
+                first.join("\n  ")
+            );
+        }
+        println!("crash {:>4}: {} acked records are gone", self.counts.crashes, missing.len());
+        Ok(())
+    }
+
+    /// Ends the load on a server that runs, reads everything back, and judges.
+    pub(super) async fn judge(&mut self) -> anyhow::Result<Verdict> {
+        if let Some(load) = self.load.take() {
+            load.stop().await?;
+        }
+        if let Some(tail) = self.tail.take() {
+            tail.stop().await?;
+        }
+        let ledger = Ledger::read(&self.dir.join(RECORD_FILE))?;
+        let observed = readback::everything(&self.shared, &ledger.partitions()).await?;
+        let verdict = verify(&ledger, &observed, self.allowed.rules);
+        self.report(&ledger, &verdict)?;
+        Ok(verdict)
+    }
+
+    /// Prints the summary; an error if anything is wrong.
+    fn report(&self, ledger: &Ledger, verdict: &Verdict) -> anyhow::Result<()> {
+        let (losses, faults) = verdict.split();
+        if self.summary == Summary::Printed {
+            self.print_counts(ledger, verdict);
+        }
+        if !faults.is_empty() {
+            bail!("what no level allows: {}", shown(&faults));
+        }
+        if !losses.is_empty() && !self.allowed.losses {
+            bail!("at level {} nothing may be gone: {}", self.level(), shown(&losses));
+        }
+        if !losses.is_empty() && self.summary == Summary::Printed {
+            println!("acked or seen, and gone in the end: {}", counted(&losses));
+        }
+        if ledger.acks.is_empty() {
+            bail!("nothing was acked, which proves nothing");
+        }
+        let failed = self.progress().failed();
+        if failed > 0 && !self.allowed.failures {
+            bail!("{failed} records were refused or given up: {:?}", self.progress().errors());
+        }
+        Ok(())
+    }
+
+    fn print_counts(&self, ledger: &Ledger, verdict: &Verdict) {
+        let (counts, elapsed_s) = (&self.counts, self.begun.elapsed().as_secs_f64());
+        println!(
+            "level {}: {} crashes, {} of them while starting, {:.2} a second; slowest start {:.0} ms",
+            self.level(),
+            counts.crashes,
+            counts.early_crashes,
+            counts.crashes as f64 / elapsed_s,
+            counts.slowest_start.as_secs_f64() * 1e3,
+        );
+        println!(
+            "{} records acked ({} crashes without one since the crash before), {} given up; {} seen by a reader; \
+             {} groups' positions",
+            ledger.acks.len(),
+            counts.barren_crashes,
+            ledger.failed,
+            ledger.sightings.len(),
+            ledger.positions.len(),
+        );
+        println!(
+            "{} records read back, {} of them repeats where that is allowed",
+            verdict.records_read, verdict.repeats
+        );
+        for (error, count) in self.progress().errors() {
+            println!("  {count} given up: {error}");
+        }
+        if self.allowed.losses {
+            println!("{} acked records gone in {} of the crashes", counts.lost, counts.losing_crashes);
+        }
+    }
+
+    /// Ends the recorder and removes the run's directory.
+    pub(super) fn clear(self) -> anyhow::Result<()> {
+        let (dir, recorder) = (self.dir, self.shared.recorder);
+        // Every other holder of it has ended with the load.
+        if let Some(recorder) = Arc::into_inner(recorder) {
+            recorder.finish()?;
+        }
+        fs::remove_dir_all(&dir).with_context(|| format!("{} could not be removed", dir.display()))
+    }
+}
+
+/// Creates a topic as soon as the server answers.
+async fn create(shared: &Shared, topic: NewTopic, limit: Duration) -> anyhow::Result<()> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let error = match Admin::new(cluster_options(&shared.bootstrap)).await {
+            Ok(admin) => match admin.create_topics(vec![topic.clone()], false).await.pop() {
+                Some((_, Ok(_))) => return Ok(()),
+                // The answer to an earlier try was lost.
+                Some((_, Err(error))) if error.code() == Some(ErrorCode::TOPIC_ALREADY_EXISTS) => {
+                    return Ok(());
+                }
+                Some((_, Err(error))) => error,
+                None => bail!("the server says nothing of the topic"),
+            },
+            Err(error) => error,
+        };
+        if Instant::now() >= deadline {
+            return Err(error).context("the topic cannot be created");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Two ports below those that the system gives to clients. A client that tries again and again to reach a server
+/// that is down could otherwise be given the very port that it wants to reach, and reach itself.
+fn free_ports(rng: &mut Rng) -> anyhow::Result<[u16; 2]> {
+    let mut found = Vec::new();
+    for _ in 0..1000 {
+        let port = u16::try_from(20_000 + rng.below(12_000))?;
+        if !found.contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            found.push(port);
+        }
+        if let [one, other] = found[..] {
+            return Ok([one, other]);
+        }
+    }
+    bail!("no free ports between 20000 and 32000")
+}

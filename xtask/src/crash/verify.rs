@@ -1,0 +1,292 @@
+//! The verdict: what the recorder wrote down, held against what the server says after a crash. Pure.
+//!
+//! | must hold | broken |
+//! |---|---|
+//! | an acked record lies where it was acked | lost |
+//! | a record that a reader got is still where it was | vanished |
+//! | every record there is was sent, byte for byte | invented |
+//! | offsets follow each other without a gap | gap |
+//! | one producer's records to a partition lie in the order of sending | reordered |
+//! | none lies there twice, where the producer is idempotent | repeated |
+//! | a group's position is the last acked commit, or a later attempt | commit went back |
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use riverrun_client::TopicPartition;
+
+use super::ledger::{Ledger, Position};
+use super::payload::Identity;
+
+/// Findings that are shown in full; the rest are counted.
+const SHOWN_MAX: usize = 20;
+
+/// A partition as it was read back.
+#[derive(Debug, Default)]
+pub(super) struct ObservedLog {
+    /// Where the server says that it begins and ends.
+    pub(super) start: i64,
+    pub(super) end: i64,
+    /// Every record between, in the order of reading; an error says why a value is none of ours.
+    pub(super) records: Vec<(i64, Result<Identity, String>)>,
+}
+
+/// Everything that was read back.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    pub(super) logs: BTreeMap<TopicPartition, ObservedLog>,
+    pub(super) positions: BTreeMap<(String, TopicPartition), i64>,
+}
+
+/// What the run did to the server, as far as it decides what may be missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rules {
+    /// Records were deleted from the beginning of partitions, so these need not begin with the first.
+    pub(super) deletes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Lost,
+    Vanished,
+    Invented,
+    Gap,
+    Reordered,
+    Repeated,
+    CommitWentBack,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Vanished => "vanished",
+            Self::Invented => "invented",
+            Self::Gap => "gap",
+            Self::Reordered => "reordered",
+            Self::Repeated => "repeated",
+            Self::CommitWentBack => "commit went back",
+        }
+    }
+
+    /// Whether the levels that do not sync allow it after a power cut.
+    fn is_loss(self) -> bool {
+        matches!(self, Self::Lost | Self::Vanished)
+    }
+}
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) kind: Kind,
+    pub(super) text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.name(), self.text)
+    }
+}
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    pub(super) findings: Vec<Finding>,
+    pub(super) records_read: usize,
+    /// Records that lie there more than once, where that is allowed.
+    pub(super) repeats: usize,
+}
+
+impl Verdict {
+    fn add(&mut self, kind: Kind, text: String) {
+        self.findings.push(Finding { kind, text });
+    }
+
+    /// What was lost, which a level may allow, and what nothing allows.
+    pub(super) fn split(&self) -> (Vec<&Finding>, Vec<&Finding>) {
+        self.findings.iter().partition(|finding| finding.kind.is_loss())
+    }
+}
+
+/// How many findings of each kind there are, and the first in full.
+pub(super) fn shown(findings: &[&Finding]) -> String {
+    let lines = findings.iter().take(SHOWN_MAX).map(|finding| format!("\n  {finding}"));
+    counted(findings) + &lines.collect::<String>()
+}
+
+/// How many findings of each kind there are.
+pub(super) fn counted(findings: &[&Finding]) -> String {
+    let mut counts = BTreeMap::<Kind, usize>::new();
+    for finding in findings {
+        *counts.entry(finding.kind).or_default() += 1;
+    }
+    let counts: Vec<_> = counts.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
+    counts.join(", ")
+}
+
+/// Compares.
+pub(super) fn verify(ledger: &Ledger, observed: &Observed, rules: Rules) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut indexes = BTreeMap::new();
+    for (partition, log) in &observed.logs {
+        indexes.insert(partition, index(ledger, partition, log, rules, &mut verdict));
+    }
+    acks(ledger, observed, &indexes, &mut verdict);
+    sightings(ledger, observed, &mut verdict);
+    positions(ledger, observed, &mut verdict);
+    verdict
+}
+
+/// Where each record lies first.
+type Index = HashMap<Identity, i64>;
+
+/// Walks a partition once: is every record ours, in its place, in order, and there once?
+fn index(
+    ledger: &Ledger,
+    partition: &TopicPartition,
+    log: &ObservedLog,
+    rules: Rules,
+    verdict: &mut Verdict,
+) -> Index {
+    let mut walk = Walk { ledger, partition, index: Index::new(), last: HashMap::new() };
+    let mut next = if rules.deletes { log.start } else { 0 };
+    for (offset, record) in &log.records {
+        if *offset != next {
+            verdict.add(Kind::Gap, format!("{partition}: offset {offset} where {next} was to come"));
+        }
+        next = offset + 1;
+        match record {
+            Ok(identity) => walk.step(*offset, *identity, verdict),
+            Err(what) => verdict.add(Kind::Invented, format!("{partition} at {offset}: {what}")),
+        }
+    }
+    if next != log.end {
+        verdict.add(Kind::Gap, format!("{partition}: ends at {}, but was read up to {next}", log.end));
+    }
+    verdict.records_read += log.records.len();
+    walk.index
+}
+
+struct Walk<'a> {
+    ledger: &'a Ledger,
+    partition: &'a TopicPartition,
+    index: Index,
+    /// The newest record of each stream so far.
+    last: HashMap<u32, u64>,
+}
+
+impl Walk<'_> {
+    fn step(&mut self, offset: i64, identity: Identity, verdict: &mut Verdict) {
+        let partition = self.partition;
+        let stream = self.ledger.streams.get(&identity.stream);
+        let Some(stream) =
+            stream.filter(|stream| stream.partition == *partition && identity.sequence < stream.sent)
+        else {
+            verdict.add(Kind::Invented, format!("{partition} at {offset}: {identity}, never sent there"));
+            return;
+        };
+        if let Some(first) = self.index.get(&identity) {
+            if stream.exactly_once {
+                let text = format!("{partition} at {offset}: {identity}, which lies at {first} already");
+                verdict.add(Kind::Repeated, text);
+            } else {
+                verdict.repeats += 1;
+            }
+            return;
+        }
+        self.index.insert(identity, offset);
+        let last = self.last.entry(identity.stream).or_insert(identity.sequence);
+        if identity.sequence < *last {
+            let text = format!("{partition} at {offset}: {identity} after record {last} of it");
+            verdict.add(Kind::Reordered, text);
+        }
+        *last = identity.sequence.max(*last);
+    }
+}
+
+fn acks(
+    ledger: &Ledger,
+    observed: &Observed,
+    indexes: &BTreeMap<&TopicPartition, Index>,
+    verdict: &mut Verdict,
+) {
+    let nothing = ObservedLog::default();
+    for ack in &ledger.acks {
+        let Some(stream) = ledger.streams.get(&ack.identity.stream) else { continue };
+        let log = observed.logs.get(&stream.partition).unwrap_or(&nothing);
+        let found = match ack.offset {
+            Some(offset) if offset < log.start => continue,
+            Some(offset) => record_at(log, offset),
+            // Whether it was deleted since cannot be known where its place is not.
+            None if log.start > 0 => continue,
+            None => indexes
+                .get(&stream.partition)
+                .and_then(|index| index.get(&ack.identity))
+                .map(|_| Ok(ack.identity)),
+        };
+        if found != Some(Ok(ack.identity)) {
+            let place = ack.offset.map_or_else(|| "somewhere".to_owned(), |offset| format!("at {offset}"));
+            let text = format!(
+                "{} acked {place} before crash {}: {}",
+                missing(&stream.partition, ack.identity),
+                ack.crashes_before + 1,
+                instead(found)
+            );
+            verdict.add(Kind::Lost, text);
+        }
+    }
+}
+
+fn missing(partition: &TopicPartition, identity: Identity) -> String {
+    format!("{partition}: {identity}")
+}
+
+fn instead(found: Option<Result<Identity, &str>>) -> String {
+    match found {
+        None => "nothing is there".to_owned(),
+        Some(Ok(identity)) => format!("{identity} is there"),
+        Some(Err(what)) => format!("{what} is there"),
+    }
+}
+
+/// The record at an offset. Records are sorted by offset, whatever else may be wrong with them.
+fn record_at(log: &ObservedLog, offset: i64) -> Option<Result<Identity, &str>> {
+    let at = log.records.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+    Some(log.records[at].1.as_ref().copied().map_err(String::as_str))
+}
+
+fn sightings(ledger: &Ledger, observed: &Observed, verdict: &mut Verdict) {
+    let nothing = ObservedLog::default();
+    for sighting in &ledger.sightings {
+        let log = observed.logs.get(&sighting.partition).unwrap_or(&nothing);
+        let found = record_at(log, sighting.offset);
+        if sighting.offset >= log.start && found != Some(Ok(sighting.identity)) {
+            let text = format!(
+                "{} seen at {} before crash {}: {}",
+                missing(&sighting.partition, sighting.identity),
+                sighting.offset,
+                sighting.crashes_before + 1,
+                instead(found)
+            );
+            verdict.add(Kind::Vanished, text);
+        }
+    }
+}
+
+fn positions(ledger: &Ledger, observed: &Observed, verdict: &mut Verdict) {
+    for (place, position) in &ledger.positions {
+        let found = observed.positions.get(place).copied();
+        if !is_possible(position, found) {
+            let (group, partition) = place;
+            let text = format!("{group} in {partition} is at {found:?}, was committed as {position:?}");
+            verdict.add(Kind::CommitWentBack, text);
+        }
+    }
+}
+
+fn is_possible(position: &Position, found: Option<i64>) -> bool {
+    found == position.committed || found.is_some_and(|found| position.attempted_since.contains(&found))
+}
+
+#[cfg(test)]
+mod tests;

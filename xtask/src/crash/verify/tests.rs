@@ -1,0 +1,153 @@
+//! The harness itself under test: a run in which nothing went wrong passes, and each wrong that is planted in it is
+//! found and named.
+
+use super::*;
+
+/// Two producers, one of them idempotent, in one partition; a reader that commits.
+const LINES: &[&str] = &[
+    "stream 1 t 0 once",
+    "stream 2 t 0 again",
+    "sent 1 0 3",
+    "sent 2 0 2",
+    "acked 1 0 2 0",
+    "acked 2 0 1 2",
+    "seen t 0 0 1 0",
+    "seen t 0 1 1 1",
+    "committing g t 0 2",
+    "committed g t 0 2",
+    "crash 1",
+    "acked 1 2 1 4",
+    "committing g t 0 4",
+];
+
+fn ledger(lines: &[&str]) -> Ledger {
+    let mut ledger = Ledger::default();
+    lines.iter().try_for_each(|line| ledger.add(line.parse()?)).unwrap();
+    ledger
+}
+
+fn partition() -> TopicPartition {
+    TopicPartition::new("t", 0)
+}
+
+/// The partition holds these records from offset 0, given as stream and sequence; the group stands at `position`.
+fn observed(records: &[(u32, u64)], position: Option<i64>) -> Observed {
+    let identity = |(stream, sequence): &(u32, u64)| Identity { stream: *stream, sequence: *sequence };
+    let records: Vec<_> = (0..).zip(records).map(|(offset, record)| (offset, Ok(identity(record)))).collect();
+    let log = ObservedLog { start: 0, end: records.len() as i64, records };
+    let positions = position.map(|offset| (("g".to_owned(), partition()), offset)).into_iter().collect();
+    Observed { logs: BTreeMap::from([(partition(), log)]), positions }
+}
+
+/// As the server should have it: the second record of stream 2 was stored, but not acked.
+const SOUND: [(u32, u64); 5] = [(1, 0), (1, 1), (2, 0), (2, 1), (1, 2)];
+
+fn kinds(lines: &[&str], observed: &Observed) -> Vec<Kind> {
+    verify(&ledger(lines), observed, Rules::default()).findings.iter().map(|finding| finding.kind).collect()
+}
+
+fn kinds_of(records: &[(u32, u64)]) -> Vec<Kind> {
+    kinds(LINES, &observed(records, Some(2)))
+}
+
+#[test]
+fn a_sound_log_has_no_findings() {
+    let verdict = verify(&ledger(LINES), &observed(&SOUND, Some(2)), Rules::default());
+    assert_eq!((verdict.findings.as_slice(), verdict.records_read, verdict.repeats), ([].as_slice(), 5, 0));
+}
+
+#[test]
+fn an_acked_record_that_is_gone_is_lost() {
+    assert_eq!(kinds_of(&SOUND[..4]), [Kind::Lost]);
+    assert_eq!(
+        kinds(LINES, &Observed { logs: BTreeMap::new(), ..observed(&[], Some(2)) })[..4],
+        [Kind::Lost; 4]
+    );
+}
+
+#[test]
+fn an_acked_record_elsewhere_than_acked_is_lost_and_what_was_seen_there_has_vanished() {
+    let found = kinds_of(&[(1, 0), (2, 1), (2, 0), (1, 1), (1, 2)]);
+    assert!(found.contains(&Kind::Lost) && found.contains(&Kind::Vanished), "{found:?}");
+}
+
+#[test]
+fn a_record_that_nobody_sent_is_invented() {
+    assert_eq!(kinds_of(&[SOUND.as_slice(), &[(1, 3)]].concat()), [Kind::Invented]);
+    assert_eq!(kinds_of(&[SOUND.as_slice(), &[(3, 0)]].concat()), [Kind::Invented]);
+}
+
+#[test]
+fn a_record_of_another_partition_is_invented() {
+    let lines = [LINES, &["stream 3 t 1 once", "sent 3 0 1"]].concat();
+    assert_eq!(kinds(&lines, &observed(&[SOUND.as_slice(), &[(3, 0)]].concat(), Some(2))), [Kind::Invented]);
+}
+
+#[test]
+fn a_value_that_is_none_of_ours_is_invented() {
+    let mut observed = observed(&SOUND, Some(2));
+    let log = observed.logs.get_mut(&partition()).unwrap();
+    log.records[3].1 = Err("zeros".to_owned());
+    assert_eq!(kinds(LINES, &observed), [Kind::Invented]);
+}
+
+#[test]
+fn records_of_one_producer_that_changed_places_are_reordered() {
+    let lines = ["stream 1 t 0 once", "sent 1 0 3"];
+    assert_eq!(kinds(&lines, &observed(&[(1, 1), (1, 0), (1, 2)], None)), [Kind::Reordered]);
+}
+
+#[test]
+fn a_repeat_is_a_fault_of_an_idempotent_producers_records_only() {
+    assert_eq!(kinds_of(&[SOUND.as_slice(), &[(1, 2)]].concat()), [Kind::Repeated]);
+    let records = [SOUND.as_slice(), &[(2, 1)]].concat();
+    let verdict = verify(&ledger(LINES), &observed(&records, Some(2)), Rules::default());
+    assert_eq!((verdict.findings.as_slice(), verdict.repeats), ([].as_slice(), 1));
+}
+
+#[test]
+fn a_hole_in_the_offsets_or_an_end_beyond_the_records_is_a_gap() {
+    let mut with_hole = observed(&SOUND, Some(2));
+    drop(with_hole.logs.get_mut(&partition()).unwrap().records.remove(3));
+    assert_eq!(kinds(LINES, &with_hole), [Kind::Gap]);
+    let mut short = observed(&SOUND, Some(2));
+    short.logs.get_mut(&partition()).unwrap().end = 6;
+    assert_eq!(kinds(LINES, &short), [Kind::Gap]);
+}
+
+#[test]
+fn a_missing_beginning_is_a_gap_unless_records_were_deleted() {
+    let mut observed = observed(&SOUND, Some(2));
+    let log = observed.logs.get_mut(&partition()).unwrap();
+    log.records.drain(..2);
+    log.start = 2;
+    assert_eq!(kinds(LINES, &observed), [Kind::Gap]);
+    assert_eq!(verify(&ledger(LINES), &observed, Rules { deletes: true }).findings, []);
+}
+
+#[test]
+fn a_group_stands_at_its_last_acked_commit_or_a_later_attempt() {
+    for (position, sound) in
+        [(Some(2), true), (Some(4), true), (Some(1), false), (Some(3), false), (None, false)]
+    {
+        let found = kinds(LINES, &observed(&SOUND, position));
+        let expected = if sound { vec![] } else { vec![Kind::CommitWentBack] };
+        assert_eq!(found, expected, "{position:?}");
+    }
+}
+
+#[test]
+fn an_ack_without_an_offset_asks_only_that_the_record_is_there() {
+    let lines = ["stream 1 t 0 once", "sent 1 0 2", "acked 1 0 1 -1"];
+    assert_eq!(kinds(&lines, &observed(&[(1, 0)], None)), []);
+    assert_eq!(kinds(&lines, &observed(&[(1, 1)], None)), [Kind::Lost]);
+}
+
+#[test]
+fn losses_are_told_apart_from_what_no_level_allows() {
+    let verdict = verify(&ledger(LINES), &observed(&[(1, 0), (2, 0), (2, 0)], Some(1)), Rules::default());
+    let (losses, faults) = verdict.split();
+    assert!(losses.iter().all(|finding| matches!(finding.kind, Kind::Lost | Kind::Vanished)));
+    assert_eq!(faults.iter().map(|finding| finding.kind).collect::<Vec<_>>(), [Kind::CommitWentBack]);
+    assert!(shown(&losses).contains("lost"), "{}", shown(&losses));
+}
