@@ -84,7 +84,8 @@ impl FileImage {
             self.lens.push(end);
         }
         self.live[position..end].copy_from_slice(bytes);
-        for sector in position / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
+        // What lies between the end and a write beyond it reads as zeros, also where something was cut off before.
+        for sector in position.min(grown_from) / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
             let content = self.live[sector * SECTOR_BYTES..self.sector_end(sector)].to_vec();
             self.dirty.entry(sector).or_default().push(content);
         }
