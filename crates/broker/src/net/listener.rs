@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::net::sockopt;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -20,6 +22,10 @@ use crate::shutdown::{StopSignal, stopped};
 
 /// Pause after a failed accept: it is mostly the limit of open files, and a loop would burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+/// Congestion control of connections that stay on this machine: they share no link and lose nothing. What the system
+/// chose for its network may pace its segments, as BBR does: a timer for nearly each of them, which was half of all
+/// processor time that a consumer on the same machine cost. Every kernel has this one, and everyone may choose it.
+const LOCAL_CONGESTION_CONTROL: &str = "reno";
 
 /// Bounds and socket options of accepted connections.
 #[derive(Clone, Debug)]
@@ -76,9 +82,25 @@ pub(crate) fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener>
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    if address.ip().is_loopback() {
+        // Connections inherit it. Later would do less: once BBR had a connection, the pacing stays.
+        choose_local_congestion_control(&socket);
+    }
     socket.bind(&address.into())?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     TcpListener::from_std(socket.into())
+}
+
+/// Without it everything works as well, only slower.
+fn choose_local_congestion_control(socket: impl AsFd) {
+    if let Err(error) = sockopt::set_tcp_congestion(socket, LOCAL_CONGESTION_CONTROL) {
+        tracing::debug!(%error, "the system's congestion control is kept for a local connection");
+    }
+}
+
+fn is_local(stream: &TcpStream, peer: SocketAddr) -> bool {
+    let peer = peer.ip().to_canonical();
+    peer.is_loopback() || stream.local_addr().is_ok_and(|here| here.ip().to_canonical() == peer)
 }
 
 /// A bound listener and all that its connections need.
@@ -123,6 +145,9 @@ impl<D: Dispatch + 'static> Listener<D> {
         };
         if let Err(error) = self.set_options(&stream) {
             tracing::debug!(%peer, %error, "socket options were not set");
+        }
+        if is_local(&stream, peer) {
+            choose_local_congestion_control(&stream);
         }
         let info = Arc::new(ConnectionInfo {
             id: self.counts.next_id.fetch_add(1, Ordering::Relaxed),
@@ -177,5 +202,31 @@ fn log_closed(who: &ConnectionInfo, closed: &Closed) {
             let principal = principal.as_str();
             tracing::warn!(id, %peer, %listener, principal, suppressed, reason = %other, "connection closed");
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_within_the_machine_is_not_paced() {
+        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).unwrap();
+        let _client = TcpStream::connect(listening.local_addr().unwrap()).await.unwrap();
+        let (accepted, peer) = listening.accept().await.unwrap();
+        assert_eq!(sockopt::tcp_congestion(&accepted).unwrap(), LOCAL_CONGESTION_CONTROL);
+        assert!(is_local(&accepted, peer));
+    }
+
+    #[tokio::test]
+    async fn only_a_peer_on_this_machine_is_local() {
+        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).unwrap();
+        let client = TcpStream::connect(listening.local_addr().unwrap()).await.unwrap();
+        let mapped = SocketAddr::new(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), 9);
+        let elsewhere = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9));
+        assert!(is_local(&client, mapped));
+        assert!(!is_local(&client, elsewhere));
     }
 }
