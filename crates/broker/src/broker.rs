@@ -97,7 +97,6 @@ impl Broker {
             id,
             dir,
             config: Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)),
-            level: options.level(),
         };
         let opened = self
             .partitions

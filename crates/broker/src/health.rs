@@ -73,7 +73,7 @@ impl Broker {
             .or_else(|| dirs().map(|error| error.to_string()))
             .or_else(|| open().map(|error| error.to_string()))
             .or_else(|| self.open_failures.describe())
-            .or_else(|| self.groups.failed_shard().map(groups_failed))
+            .or_else(|| self.groups.failed_shard(&*self.env.clock).map(groups_failed))
     }
 }
 

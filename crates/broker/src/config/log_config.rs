@@ -2,7 +2,6 @@
 
 use riverrun_log::config::{CleanupPolicy, CompressionLevels, LogConfig};
 use riverrun_records::{Compression, TimestampType};
-use riverrun_types::DurabilityLevel;
 
 use super::topic::TopicOptions;
 
@@ -35,7 +34,7 @@ impl TopicOptions {
             },
             file_delete_delay_ms: self.file_delete_delay_ms,
             producer_id_expiration_ms,
-            durability: DurabilityLevel::AsyncAsync,
+            durability: self.level(),
         }
     }
 }

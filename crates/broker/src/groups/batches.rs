@@ -1,8 +1,9 @@
 //! A step's records as batches of `__consumer_offsets`.
 
+use bytes::BytesMut;
 use riverrun_coordinator::OffsetsRecord;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendError, AppendOptions};
+use riverrun_log::{AppendError, AppendOptions, Appended};
 use riverrun_records::{BatchBuilder, BatchError, BatchOptions, Compression};
 use riverrun_types::TimestampMs;
 
@@ -17,18 +18,23 @@ const APPEND_BYTES: usize = 1024 * 1024;
 /// Appends the records in their order. A step of an ordinary size is one append, and in the log as a whole or not at
 /// all. A larger one, such as a million offsets that go with their topic, is several, because none may be larger than
 /// a segment; if one fails, what is in the log is a prefix of the step, as after a crash. Batches are stamped with the
-/// wall clock, as all that a log ages by.
+/// wall clock, as all that a log ages by. How durable they are yet is the partition's to say: `last` becomes the last
+/// append that worked.
 pub(super) fn append(
     broker: &Broker,
     partition: &Partition,
     records: &[OffsetsRecord],
+    last: &mut Option<Appended>,
 ) -> Result<(), AppendError> {
     if records.is_empty() {
         return Ok(());
     }
     let now = broker.env.clock.wall();
-    for mut bytes in encode(records, codec(broker), now)? {
-        partition.append(&mut bytes, AppendOptions { origin: AppendOrigin::Coordinator, now })?;
+    for bytes in encode(records, codec(broker), now)? {
+        let options = AppendOptions { origin: AppendOrigin::Coordinator, now };
+        let appended = partition.append(BytesMut::from(bytes.as_slice()), options)?;
+        partition.write_staged()?;
+        *last = Some(appended);
     }
     Ok(())
 }

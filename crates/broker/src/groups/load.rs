@@ -28,7 +28,7 @@ pub(super) fn load(broker: &Arc<Broker>, index: usize, config: GroupConfig) -> R
         tracing::error!(shard = index, %trouble, "the groups of a partition cannot be loaded");
         ErrorCode::COORDINATOR_NOT_AVAILABLE
     })?;
-    Ok(Loaded { shard, partition })
+    Ok(Loaded { shard, partition, last: None })
 }
 
 /// The code for a partition that cannot be opened, in the words that group members know: they take a storage error for
@@ -67,7 +67,7 @@ enum LoadError {
 }
 
 fn replay(partition: &Partition, shard: &mut Shard) -> Result<(), LoadError> {
-    let end = partition.log.log_end_offset()?;
+    let end = partition.high_watermark();
     let mut next = partition.log.log_start_offset()?;
     while next < end {
         let slice = partition.log.read(next, READ_BYTES, end, true)?;

@@ -2,38 +2,41 @@
 //! their time.
 //!
 //! Guarantees that a reply is sent only after the records of its step, and of every step before it on the same
-//! shard, are in the log. If an append fails, the shard is ahead of its log: it is discarded, what waits for it is
-//! answered with `NOT_COORDINATOR`, and requests are refused for [`RETRY_AFTER`] before one of them loads it again. A
-//! shard in trouble holds back none of the others.
+//! shard, are in the log as durably as the topic of group offsets asks; the next steps do not wait for that. If an append
+//! fails, or what was appended is lost, the shard is ahead of its log: it is discarded, what waits for it is answered
+//! with `NOT_COORDINATOR`, and requests are refused for [`RETRY_AFTER`] before one of them loads it again. A shard in
+//! trouble holds back none of the others.
 
 mod batches;
 mod clock;
+mod held;
 mod load;
 mod names;
 mod timer;
 mod topics;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use riverrun_coordinator::{
-    GroupConfig, GroupResponse, ReplyToken, RequestContext as GroupContext, Shard, Step,
+    GroupConfig, GroupResponse, Reply, ReplyToken, RequestContext as GroupContext, Shard, Step,
 };
 use riverrun_env::{Clock, Env};
+use riverrun_log::Appended;
 use riverrun_protocol::ErrorCode;
-use riverrun_types::TimestampMs;
+use riverrun_types::{Acks, TimestampMs};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::context::RequestContext;
 use crate::metadata::{Image, OFFSETS_TOPIC};
-use crate::partitions::Partition;
+use crate::partitions::{AckWaiter, NotDurable, Partition};
 
 use clock::GroupClock;
+use held::{Held, Parked, Release};
 pub(crate) use names::shard_of;
 pub(crate) use timer::run as run_timer;
 pub(crate) use topics::ImageTopics;
@@ -41,11 +44,23 @@ pub(crate) use topics::ImageTopics;
 /// How long a shard rests after its log failed: loading reads all of it, and a full disk does not get better at once.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// What acks of group records ask for: all that their level does.
+const ACKS: Acks = Acks::All;
+
 /// A shard that is loaded, and the partition that it writes to.
 #[derive(Debug)]
 struct Loaded {
     shard: Shard,
     partition: Arc<Partition>,
+    /// The last batch that was appended for it.
+    last: Option<Appended>,
+}
+
+impl Loaded {
+    /// Whether its log holds all that the shard knows; an error: never will.
+    fn is_durable(&self) -> Option<Result<(), NotDurable>> {
+        self.last.map_or(Some(Ok(())), |last| self.partition.outcome(last, ACKS))
+    }
 }
 
 /// Whether a shard is there.
@@ -55,9 +70,11 @@ enum SlotState {
     #[default]
     NotLoaded,
     Loaded(Loaded),
-    /// It could not be loaded, or not append. Nobody tries again before this monotonic time.
+    /// It could not be loaded, or not append. Nobody tries again before this monotonic time, nor before it is decided
+    /// what comes of the last batch that was appended.
     Failed {
         retry_at: Duration,
+        last: Option<(Arc<Partition>, Appended)>,
     },
 }
 
@@ -77,14 +94,18 @@ impl SlotState {
     }
 
     fn fail(&mut self, clock: &dyn Clock) {
-        *self = Self::Failed { retry_at: clock.monotonic() + RETRY_AFTER };
+        let last = match self {
+            Self::Loaded(loaded) => loaded.last.map(|last| (Arc::clone(&loaded.partition), last)),
+            _ => None,
+        };
+        *self = Self::Failed { retry_at: clock.monotonic() + RETRY_AFTER, last };
     }
 
     /// Whether the shard is loaded, or why it is not to be loaded now.
     fn is_loaded(&self, clock: &dyn Clock) -> Result<bool, ErrorCode> {
         match self {
             Self::Loaded(_) => Ok(true),
-            Self::Failed { retry_at } if clock.monotonic() < *retry_at => {
+            Self::Failed { retry_at, .. } if clock.monotonic() < *retry_at => {
                 Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)
             }
             Self::NotLoaded | Self::Failed { .. } => Ok(false),
@@ -95,10 +116,57 @@ impl SlotState {
 /// One partition of `__consumer_offsets`.
 ///
 /// Invariants: `loading` is held while `state` becomes loaded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
     state: Mutex<SlotState>,
     loading: tokio::sync::Mutex<()>,
+    held: Arc<Held>,
+}
+
+impl Slot {
+    fn new(index: usize, parked: &Parked) -> Self {
+        let held = Arc::new(Held::new(index, Arc::clone(parked)));
+        Self { state: Mutex::default(), loading: tokio::sync::Mutex::default(), held }
+    }
+
+    /// The state, which is none of a shard whose records were lost.
+    fn state(&self, clock: &dyn Clock) -> MutexGuard<'_, SlotState> {
+        let mut state = self.state.lock();
+        if self.held.take_failure() && state.loaded().is_some() {
+            tracing::error!(shard = self.held.shard(), "group records were lost; the shard is loaded again");
+            state.fail(clock);
+        }
+        state
+    }
+
+    /// Waits until it is decided what comes of the last batch of a shard that failed: what the log holds is known then.
+    async fn until_decided(&self) {
+        let last = match &*self.state.lock() {
+            SlotState::Failed { last: Some((partition, last)), .. } => Some((Arc::clone(partition), *last)),
+            _ => None,
+        };
+        if let Some((partition, last)) = last {
+            let waiter = Arc::new(AckWaiter::default());
+            partition.expect_ack(last, ACKS, 0, &waiter);
+            waiter.decided().await;
+        }
+        // Of what was lost nothing is left in memory.
+        self.held.take_failure();
+    }
+
+    /// Sends what a step releases, now or when the log holds all that the shard knows.
+    fn release(&self, loaded: &Loaded, release: Release) {
+        if release.is_empty() {
+            return;
+        }
+        match loaded.last.filter(|_| !(loaded.is_durable() == Some(Ok(())) && self.held.is_empty())) {
+            None => release.send(),
+            Some(last) => {
+                let ticket = self.held.push(release);
+                loaded.partition.await_ack(last, ACKS, ticket, Arc::clone(&self.held) as _);
+            }
+        }
+    }
 }
 
 /// A request that waits for its reply.
@@ -116,7 +184,7 @@ struct Waiting {
 pub(crate) struct Groups {
     config: GroupConfig,
     slots: OnceLock<Vec<Slot>>,
-    waiting: Mutex<HashMap<ReplyToken, Waiting>>,
+    parked: Parked,
     next_token: AtomicU64,
     clock: GroupClock,
     timer: timer::Alarm,
@@ -127,7 +195,7 @@ impl Groups {
         Self {
             config: group_config(config),
             slots: OnceLock::new(),
-            waiting: Mutex::default(),
+            parked: Parked::default(),
             next_token: AtomicU64::new(0),
             clock: GroupClock::new(&env.clock),
             timer: timer::Alarm::default(),
@@ -146,12 +214,12 @@ impl Groups {
         let shard = self.loaded(broker, group_id).await?;
         let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
-        self.waiting.lock().insert(token, Waiting { shard, reply: sender });
+        self.parked.lock().insert(token, Waiting { shard, reply: sender });
         // A client that goes away leaves no entry behind.
         let _forget = Forget { groups: self, token };
         let mut random = [0; 16];
         broker.env.random.fill(&mut random);
-        self.step(broker, shard, |shard, now| {
+        self.step(broker, shard, None, |shard, now| {
             let client_host = context.client_host();
             let client_id = &*context.client_id;
             let context = GroupContext {
@@ -168,7 +236,7 @@ impl Groups {
     }
 
     /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
-    /// records are in the log.
+    /// records are durable.
     pub(crate) async fn change<T>(
         &self,
         broker: &Arc<Broker>,
@@ -177,15 +245,18 @@ impl Groups {
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let mut answer = None;
-        self.step(broker, shard, |shard, now| {
+        let (notice, durable) = oneshot::channel();
+        self.step(broker, shard, Some(notice), |shard, now| {
             let (value, step) = handle(shard, now);
             answer = Some(value);
             step
         })?;
+        durable.await.map_err(|_| ErrorCode::NOT_COORDINATOR)?;
         answer.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
 
-    /// Looks at the shard of `group_id`.
+    /// Looks at the shard of `group_id`. The answer comes when all that was seen is durable: what a client is told does
+    /// not go back.
     pub(crate) async fn read<T>(
         &self,
         broker: &Arc<Broker>,
@@ -193,9 +264,23 @@ impl Groups {
         look: impl FnOnce(&Shard) -> T,
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
-        let state = self.slots()?[shard].state.lock();
-        let loaded = state.loaded().ok_or(ErrorCode::NOT_COORDINATOR)?;
-        Ok(look(&loaded.shard))
+        Self::look_at(broker, &self.slots()?[shard], look).await
+    }
+
+    async fn look_at<T>(
+        broker: &Broker,
+        slot: &Slot,
+        look: impl FnOnce(&Shard) -> T,
+    ) -> Result<T, ErrorCode> {
+        let (notice, durable) = oneshot::channel();
+        let seen = {
+            let state = slot.state(&*broker.env.clock);
+            let loaded = state.loaded().ok_or(ErrorCode::NOT_COORDINATOR)?;
+            slot.release(loaded, Release { notice: Some(notice), ..Release::default() });
+            look(&loaded.shard)
+        };
+        durable.await.map_err(|_| ErrorCode::NOT_COORDINATOR)?;
+        Ok(seen)
     }
 
     /// Looks at every shard, loading those that are not loaded: one outcome for each. Nothing to see while the topic
@@ -207,11 +292,10 @@ impl Groups {
     ) -> Vec<Result<T, ErrorCode>> {
         let mut seen = Vec::new();
         for (index, slot) in self.all_slots(broker).iter().enumerate() {
-            let loaded = self.load(broker, index).await;
-            seen.push(loaded.and_then(|()| {
-                let state = slot.state.lock();
-                Ok(look(&state.loaded().ok_or(ErrorCode::NOT_COORDINATOR)?.shard))
-            }));
+            seen.push(match self.load(broker, index).await {
+                Ok(()) => Self::look_at(broker, slot, &mut look).await,
+                Err(code) => Err(code),
+            });
         }
         seen
     }
@@ -226,20 +310,28 @@ impl Groups {
     }
 
     /// A shard that could not be loaded or not append, and has not been since.
-    pub(crate) fn failed_shard(&self) -> Option<usize> {
+    pub(crate) fn failed_shard(&self, clock: &dyn Clock) -> Option<usize> {
         let slots = self.slots.get()?;
-        slots.iter().position(|slot| matches!(*slot.state.lock(), SlotState::Failed { .. }))
+        slots.iter().position(|slot| matches!(*slot.state(clock), SlotState::Failed { .. }))
     }
 
-    /// Drops the offsets of topics that were deleted. Answers the trouble of the last shard that had any; it drops
-    /// them when it is loaded again.
+    /// Drops the offsets of topics that were deleted, durably. Answers the trouble of the last shard that had any; it
+    /// drops them when it is loaded again.
     pub(crate) async fn topics_deleted(&self, broker: &Arc<Broker>, names: &[&str]) -> Result<(), ErrorCode> {
         let mut outcome = Ok(());
+        let mut dropped = Vec::new();
         for index in 0..self.all_slots(broker).len() {
-            let loaded = self.load(broker, index).await;
-            let dropped =
-                loaded.and_then(|()| self.step(broker, index, |shard, _| shard.on_topics_deleted(names)));
-            outcome = dropped.and(outcome);
+            let (notice, durable) = oneshot::channel();
+            let drop_them = |shard: &mut Shard, _| shard.on_topics_deleted(names);
+            let step = self.load(broker, index).await;
+            match step.and_then(|()| self.step(broker, index, Some(notice), drop_them)) {
+                Ok(()) => dropped.push(durable),
+                Err(code) => outcome = Err(code),
+            }
+        }
+        // All at once: one sync is enough for many shards.
+        for durable in dropped {
+            outcome = durable.await.map_err(|_| ErrorCode::NOT_COORDINATOR).and(outcome);
         }
         outcome
     }
@@ -255,7 +347,12 @@ impl Groups {
         let image = broker.metadata.image();
         let topic = image.topic(OFFSETS_TOPIC).ok_or(ErrorCode::NOT_COORDINATOR)?;
         let count = topic.partition_count();
-        Ok(self.slots.get_or_init(|| (0..count).map(|_| Slot::default()).collect()))
+        Ok(self.slots.get_or_init(|| self.make_slots(count)))
+    }
+
+    fn make_slots(&self, count: i32) -> Vec<Slot> {
+        let count = usize::try_from(count).unwrap_or_default();
+        (0..count).map(|index| Slot::new(index, &self.parked)).collect()
     }
 
     /// All slots; none while the topic does not exist.
@@ -273,13 +370,14 @@ impl Groups {
     async fn load(&self, broker: &Arc<Broker>, index: usize) -> Result<(), ErrorCode> {
         let clock = &*broker.env.clock;
         let slot = &self.slots()?[index];
-        if slot.state.lock().is_loaded(clock)? {
+        if slot.state(clock).is_loaded(clock)? {
             return Ok(());
         }
         let _loading = slot.loading.lock().await;
-        if slot.state.lock().is_loaded(clock)? {
+        if slot.state(clock).is_loaded(clock)? {
             return Ok(());
         }
+        slot.until_decided().await;
         let (for_load, config) = (Arc::clone(broker), self.config.clone());
         let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config))
             .await
@@ -287,10 +385,10 @@ impl Groups {
         // Under one lock, so that no request meets a shard whose sessions have not begun.
         let mut state = slot.state.lock();
         *state = SlotState::Loaded(loaded.inspect_err(|_| state.fail(clock))?);
-        self.step_on(broker, index, &mut state, Shard::on_loaded)?;
+        self.step_on(broker, index, &mut state, None, Shard::on_loaded)?;
         // A crash may have come between a topic's deletion and that of its offsets.
         let image = broker.metadata.image();
-        self.step_on(broker, index, &mut state, |shard, _| load::forget_missing_topics(shard, &image))
+        self.step_on(broker, index, &mut state, None, |shard, _| load::forget_missing_topics(shard, &image))
     }
 
     /// Loads every shard, so that offsets expire and lag is shown whether or not anybody asks for a group. What
@@ -301,16 +399,18 @@ impl Groups {
         }
     }
 
-    /// One step of a shard: state changes, records go to the log, replies go out, and the timer learns of the next
-    /// deadline. All under the shard's lock, so that records and replies keep the order of the steps.
+    /// One step of a shard: state changes, records go to the log, replies and the notice go out when they are durable, and
+    /// the timer learns of the next deadline. All under the shard's lock, so that records and replies keep the order of
+    /// the steps.
     fn step(
         &self,
         broker: &Broker,
         index: usize,
+        notice: Option<oneshot::Sender<()>>,
         run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
     ) -> Result<(), ErrorCode> {
-        let mut state = self.slots()?[index].state.lock();
-        self.step_on(broker, index, &mut state, run)
+        let mut state = self.slots()?[index].state(&*broker.env.clock);
+        self.step_on(broker, index, &mut state, notice, run)
     }
 
     fn step_on(
@@ -318,31 +418,33 @@ impl Groups {
         broker: &Broker,
         index: usize,
         state: &mut SlotState,
+        notice: Option<oneshot::Sender<()>>,
         run: impl FnOnce(&mut Shard, TimestampMs) -> Step,
     ) -> Result<(), ErrorCode> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, self.clock.now());
-        if let Err(error) = batches::append(broker, &loaded.partition, &step.records) {
+        if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {
             tracing::error!(shard = index, %error, "group records cannot be appended; the shard is loaded again");
             state.fail(&*broker.env.clock);
-            self.waiting.lock().retain(|_, waiting| waiting.shard != index);
+            self.parked.lock().retain(|_, waiting| waiting.shard != index);
             return Err(crate::error::group_append_error(&error));
         }
         if let Some(deadline) = loaded.shard.next_deadline() {
             self.timer.set(deadline);
         }
-        self.send(step);
+        let replies = self.addressed(step.replies);
+        self.slots()?[index].release(loaded, Release { replies, notice });
         Ok(())
     }
 
-    fn send(&self, step: Step) {
-        let mut waiting = self.waiting.lock();
-        for reply in step.replies {
-            if let Some(Waiting { reply: sender, .. }) = waiting.remove(&reply.token) {
-                // The client may be gone; its membership ends by its session.
-                let _ = sender.send(reply.body);
-            }
-        }
+    /// Replies with those who wait for them. Nobody waits any more for one whose client has given up.
+    fn addressed(&self, replies: Vec<Reply>) -> Vec<(oneshot::Sender<GroupResponse>, GroupResponse)> {
+        let mut parked = self.parked.lock();
+        let addressed = replies.into_iter().filter_map(|reply| {
+            let Waiting { reply: sender, .. } = parked.remove(&reply.token)?;
+            Some((sender, reply.body))
+        });
+        addressed.collect()
     }
 }
 
@@ -354,7 +456,7 @@ struct Forget<'a> {
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.groups.waiting.lock().remove(&self.token);
+        self.groups.parked.lock().remove(&self.token);
     }
 }
 

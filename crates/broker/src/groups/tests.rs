@@ -90,7 +90,7 @@ async fn committed(broker: &Arc<Broker>) -> Vec<i64> {
 /// Waits until a request waits for its reply.
 async fn until_one_waits(broker: &Arc<Broker>) {
     let waits = async {
-        while broker.groups.waiting.lock().is_empty() {
+        while broker.groups.parked.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -112,7 +112,7 @@ async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_
     assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
     let answered = timeout(PATIENCE, waiting).await.expect("answered").expect("ends");
     assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
-    assert!(broker.groups.waiting.lock().is_empty());
+    assert!(broker.groups.parked.lock().is_empty());
     // Nobody reads the log again and again while it is in trouble.
     assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     sim.fs.set_space(None);
@@ -153,5 +153,5 @@ async fn a_request_that_its_client_gives_up_leaves_nothing_behind() {
         let given_up = timeout(Duration::from_millis(5), join(&broker)).await;
         assert!(given_up.is_err(), "it waits for the first member");
     }
-    assert!(broker.groups.waiting.lock().is_empty());
+    assert!(broker.groups.parked.lock().is_empty());
 }

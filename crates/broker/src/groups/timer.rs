@@ -62,11 +62,12 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
         broker.groups.timer.at_ms.store(i64::MAX, Ordering::Release);
         let now = broker.groups.clock.now();
         for (index, slot) in broker.groups.slots.get().into_iter().flatten().enumerate() {
-            let deadline = slot.state.lock().loaded().and_then(|loaded| loaded.shard.next_deadline());
+            let deadline =
+                slot.state(&*broker.env.clock).loaded().and_then(|loaded| loaded.shard.next_deadline());
             match deadline {
                 Some(deadline) if deadline <= now => {
                     // A failed append is logged where it happens, and the shard is loaded at the next request.
-                    let _ = broker.groups.step(&broker, index, riverrun_coordinator::Shard::expire);
+                    let _ = broker.groups.step(&broker, index, None, riverrun_coordinator::Shard::expire);
                 }
                 Some(deadline) => broker.groups.timer.set(deadline),
                 None => {}

@@ -1,17 +1,19 @@
 //! Produce (key 0), versions 3 to 13; 0 to 2 are advertised as Kafka does, for clients that look for them, and
 //! close the connection (KIP-896).
 //!
-//! Appends each partition's batch and answers with its offset. Exactly one batch of format 2 for each partition.
-//! acks=0 gets no response. Topics are named up to version 12 and identified from 13 on (KIP-516). A duplicate of
+//! Appends each partition's batch and answers with its offset, once it is as durable as the topic's level asks, or with
+//! `REQUEST_TIMED_OUT` if that takes longer than the client will wait: the batch stays then, and may still become durable.
+//! Exactly one batch of format 2 for each partition. acks=0 gets no response, and waits for nothing. Topics are named up to version 12 and identified from 13 on (KIP-516). A duplicate of
 //! one of the producer's last five batches answers with the first one's offset. zstd is refused before version 7, in
 //! which clients say that they know it (KIP-110). Leaves out: transactional batches, which are refused with
 //! `INVALID_TXN_STATE`, because no producer can have begun a transaction here.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::BytesMut;
-use riverrun_log::{AppendOptions, Appended};
+use bytes::{Buf as _, BytesMut};
+use riverrun_log::{AppendError, AppendOptions, Appended};
 use riverrun_protocol::produce_request::TopicProduceData;
 use riverrun_protocol::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
@@ -26,7 +28,7 @@ use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::{Image, is_internal};
 use crate::net::response::Outcome;
-use crate::partitions::Partition;
+use crate::partitions::{AckWaiter, NotDurable, Partition};
 use crate::router::{Call, decode, respond};
 
 /// First version that identifies topics instead of naming them.
@@ -53,8 +55,38 @@ struct TopicTargets {
 /// The request without its borrow of the frame, which is patched in place next.
 struct Plan {
     acks: Option<Acks>,
+    /// How long the client waits for durability.
+    patience: Duration,
     transactional: bool,
     topics: Vec<TopicTargets>,
+}
+
+/// A partition's answer, and the batch whose durability it waits for.
+struct Answer {
+    response: PartitionProduceResponse<'static>,
+    awaited: Option<Awaited>,
+}
+
+struct Awaited {
+    partition: Arc<Partition>,
+    appended: Appended,
+}
+
+impl Answer {
+    fn refused(index: i32, code: ErrorCode, message: Option<String>) -> Self {
+        Self { response: refused(index, code, message), awaited: None }
+    }
+
+    /// Takes back what was answered before it was known what comes of the batch.
+    fn refuse(&mut self, code: ErrorCode, message: &str) {
+        *self = Self::refused(self.response.index, code, Some(message.to_owned()));
+    }
+}
+
+struct TopicAnswers {
+    name: String,
+    id: TopicId,
+    partitions: Vec<Answer>,
 }
 
 /// Serves the request. All appending happens before the first await, so requests of one connection append in
@@ -63,37 +95,136 @@ pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     call: Call,
-    mut frame: BytesMut,
+    frame: BytesMut,
 ) -> Outcome {
     let plan = match decode::<ProduceRequest<'_>>(call, &frame) {
         Ok(request) => plan(broker, context, call, &request, &frame),
         Err(error) => return Outcome::Close(format!("Produce: {error}")),
     };
-    let options = broker.append_options();
-    let mut responses = Vec::with_capacity(plan.topics.len());
-    for topic in plan.topics {
-        let partition_responses = topic
-            .partitions
-            .into_iter()
-            .map(|target| match (plan.acks, plan.transactional) {
-                (None, _) => refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
-                (_, true) => {
-                    refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
-                }
-                _ => append(broker, call.version, &topic.name, target, &mut frame, options),
-            })
-            .collect();
-        responses.push(TopicProduceResponse {
-            name: topic.name.into(),
-            topic_id: topic.id,
-            partition_responses,
-        });
+    let (acks, patience) = (plan.acks, plan.patience);
+    let mut topics = append_all(broker, call.version, plan, frame);
+    write_all(&mut topics);
+    match acks {
+        Some(Acks::None) => return without_response(topics),
+        Some(acks) => await_all(&mut topics, acks, patience).await,
+        None => {}
     }
-    if plan.acks == Some(Acks::None) {
-        return without_response(&responses);
-    }
-    respond(call, &ProduceResponse { responses, ..Default::default() })
+    respond(call, &ProduceResponse { responses: responses(topics), ..Default::default() })
 }
+
+/// Gives every batch its place, in the order of the request.
+fn append_all(broker: &Broker, version: i16, plan: Plan, frame: BytesMut) -> Vec<TopicAnswers> {
+    let options = broker.append_options();
+    let mut batches = Batches { rest: frame, taken: 0 };
+    let mut answers = Vec::with_capacity(plan.topics.len());
+    for topic in plan.topics {
+        let partitions = topic.partitions.into_iter().map(|target| match (plan.acks, plan.transactional) {
+            (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
+            (_, true) => {
+                Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
+            }
+            _ => append(broker, version, &topic.name, target, &mut batches, options),
+        });
+        let partitions = partitions.collect();
+        answers.push(TopicAnswers { name: topic.name, id: topic.id, partitions });
+    }
+    answers
+}
+
+/// The frame, cut into batches from its front.
+struct Batches {
+    rest: BytesMut,
+    /// Bytes of the frame before `rest`.
+    taken: usize,
+}
+
+impl Batches {
+    /// The bytes of a range that lies behind all that were taken before, as the ranges of a decoded request do; any
+    /// other is empty.
+    fn take(&mut self, range: &Range<usize>) -> BytesMut {
+        let skipped = range.start.checked_sub(self.taken);
+        match skipped {
+            Some(skipped) if skipped + range.len() <= self.rest.len() => {
+                self.rest.advance(skipped);
+                self.taken = range.end;
+                self.rest.split_to(range.len())
+            }
+            _ => BytesMut::new(),
+        }
+    }
+}
+
+/// Writes what the journal does not, after all of the request is staged.
+fn write_all(topics: &mut [TopicAnswers]) {
+    for topic in topics {
+        for answer in &mut topic.partitions {
+            let Some(awaited) = &answer.awaited else { continue };
+            if let Err(failed) = awaited.partition.write_staged() {
+                let (partition, error) = (answer.response.index, AppendError::Storage(failed));
+                let code = error::append_error(&error);
+                complain(&topic.name, partition, &error);
+                answer.refuse(code, &error.to_string());
+            }
+        }
+    }
+}
+
+/// Waits until every batch is as durable as it has to be, or can never be, or `patience` is over.
+async fn await_all(topics: &mut [TopicAnswers], acks: Acks, patience: Duration) {
+    let mut waiter: Option<Arc<AckWaiter>> = None;
+    let mut awaited = Vec::new();
+    for topic in topics {
+        for answer in &mut topic.partitions {
+            let Some(Awaited { partition, appended }) = answer.awaited.take() else { continue };
+            match partition.outcome(appended, acks) {
+                Some(Ok(())) => {}
+                Some(Err(NotDurable)) => refuse_lost(&topic.name, answer, &partition),
+                None => {
+                    let ticket = awaited.len() as u64;
+                    partition.expect_ack(appended, acks, ticket, waiter.get_or_insert_default());
+                    awaited.push((&topic.name, answer, partition, appended));
+                }
+            }
+        }
+    }
+    let Some(waiter) = waiter else { return };
+    let in_time = tokio::time::timeout(patience, waiter.decided()).await.is_ok();
+    for (ticket, (topic, answer, partition, appended)) in (0..).zip(awaited) {
+        if waiter.has_failed(ticket) {
+            refuse_lost(topic, answer, &partition);
+        } else if !in_time && partition.outcome(appended, acks) != Some(Ok(())) {
+            answer.refuse(ErrorCode::REQUEST_TIMED_OUT, NOT_IN_TIME);
+        }
+    }
+}
+
+fn refuse_lost(topic: &str, answer: &mut Answer, partition: &Partition) {
+    let reason =
+        partition.log.failure().map_or_else(|| LOST.to_owned(), |failure| format!("{LOST}: {failure}"));
+    STORAGE_TROUBLE.warn(|suppressed| {
+        tracing::error!(
+            topic,
+            partition = answer.response.index,
+            suppressed,
+            reason,
+            "records are not acked"
+        );
+    });
+    answer.refuse(ErrorCode::KAFKA_STORAGE_ERROR, &reason);
+}
+
+fn responses(topics: Vec<TopicAnswers>) -> Vec<TopicProduceResponse<'static>> {
+    let response = |topic: TopicAnswers| TopicProduceResponse {
+        name: topic.name.into(),
+        topic_id: topic.id,
+        partition_responses: topic.partitions.into_iter().map(|answer| answer.response).collect(),
+    };
+    topics.into_iter().map(response).collect()
+}
+
+const NOT_IN_TIME: &str =
+    "the records were not durable within the request's timeout; they may still become so";
+const LOST: &str = "the records could not be made durable";
 
 /// Client id with which Kafka's own tools may write to internal topics.
 const ADMIN_CLIENT_ID: &str = "__admin_client";
@@ -101,16 +232,12 @@ const NO_TRANSACTIONS: &str = "transactions are not supported by this server";
 
 /// With acks=0 there is nothing to send; a refused batch ends the connection, which is the only sign that such a
 /// client understands.
-fn without_response(responses: &[TopicProduceResponse<'_>]) -> Outcome {
-    let refused = responses
-        .iter()
-        .flat_map(|topic| &topic.partition_responses)
-        .find(|partition| partition.error_code != ErrorCode::NONE.0);
-    match refused {
+fn without_response(topics: Vec<TopicAnswers>) -> Outcome {
+    let mut codes =
+        topics.into_iter().flat_map(|topic| topic.partitions).map(|answer| answer.response.error_code);
+    match codes.find(|code| *code != ErrorCode::NONE.0) {
         None => Outcome::Silent,
-        Some(partition) => {
-            Outcome::Close(format!("a batch with acks=0 was refused: {}", ErrorCode(partition.error_code)))
-        }
+        Some(code) => Outcome::Close(format!("a batch with acks=0 was refused: {}", ErrorCode(code))),
     }
 }
 
@@ -133,7 +260,8 @@ fn plan(
         -1 => Some(Acks::All),
         _ => None,
     };
-    Plan { acks, transactional: request.transactional_id.is_some(), topics }
+    let patience = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or_default());
+    Plan { acks, patience, transactional: request.transactional_id.is_some(), topics }
 }
 
 fn plan_topic(
@@ -181,33 +309,41 @@ fn append(
     version: i16,
     topic: &str,
     target: Target,
-    frame: &mut [u8],
+    batches: &mut Batches,
     options: AppendOptions,
-) -> PartitionProduceResponse<'static> {
+) -> Answer {
     let partition = match target.partition {
         Ok(partition) => partition,
-        Err(code) => return refused(target.index, code, None),
+        Err(code) => return Answer::refused(target.index, code, None),
     };
-    let batch = &mut frame[target.records];
-    if version < ZSTD_SINCE && is_zstd(batch) {
-        return refused(target.index, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, None);
+    let batch = batches.take(&target.records);
+    if version < ZSTD_SINCE && is_zstd(&batch) {
+        return Answer::refused(target.index, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, None);
     }
     match partition.append(batch, options) {
-        Ok(appended) => accepted(target.index, &appended),
+        Ok(appended) => Answer {
+            response: accepted(target.index, &appended),
+            awaited: Some(Awaited { partition, appended }),
+        },
         Err(error) => {
             let code = error::append_error(&error);
-            if error::is_our_trouble(code) {
-                STORAGE_TROUBLE.warn(|suppressed| {
-                    tracing::error!(topic, partition = target.index, suppressed, %error, "append failed");
-                });
-            }
-            let mut response = refused(target.index, code, Some(error.to_string()));
+            complain(topic, target.index, &error);
+            let mut answer = Answer::refused(target.index, code, Some(error.to_string()));
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
                 let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
-                response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
+                answer.response.current_leader = LeaderIdAndEpoch { leader_id, leader_epoch };
             }
-            response
+            answer
         }
+    }
+}
+
+/// Logs an error that is the server's own trouble.
+fn complain(topic: &str, partition: i32, error: &AppendError) {
+    if error::is_our_trouble(error::append_error(error)) {
+        STORAGE_TROUBLE.warn(|suppressed| {
+            tracing::error!(topic, partition, suppressed, %error, "append failed");
+        });
     }
 }
 

@@ -1,49 +1,77 @@
-//! Live partitions: a log, its high watermark, and the fetches that wait for it.
+//! Live partitions: a log, its high watermark, the fetches that wait for it, and the acks that wait for durability.
 //!
 //! A partition is opened when it is first touched and closed when it has been idle; one that nobody touches
-//! costs nothing here. Readers see nothing above the high watermark, which follows from the durability level and
-//! the log's watermarks by [`visible_offset`].
+//! costs nothing here. Readers see nothing above the high watermark, and nobody is acked above the ack offset; both
+//! follow from the level that the log has reached and its watermarks, by [`visible_offset`] and [`ack_offset`].
 
+mod acks;
 mod waiters;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::BytesMut;
 use parking_lot::RwLock;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog};
-use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, Watermarks, visible_offset};
+use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
+use riverrun_types::{Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, ack_offset, visible_offset};
 
+use acks::{AckQueue, Decision};
+pub(crate) use acks::{AckWaiter, Acknowledge, NotDurable};
 pub(crate) use waiters::Waiter;
 use waiters::Waiters;
 
 /// One partition that is in use.
 ///
-/// Invariants: `high_watermark` never goes back and never passes the log end.
+/// Invariants: `high_watermark` never goes back and never passes the log end. The log tells this partition of every move
+/// of its watermarks.
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) id: PartitionId,
     pub(crate) log: Arc<PartitionLog>,
-    level: DurabilityLevel,
     high_watermark: AtomicI64,
     waiters: Waiters,
+    acks: AckQueue,
 }
 
 impl Partition {
-    fn new(id: PartitionId, log: Arc<PartitionLog>, level: DurabilityLevel) -> Result<Self, LogError> {
+    fn new(id: PartitionId, log: Arc<PartitionLog>) -> Result<Self, LogError> {
         log.ensure_open()?;
-        let high_watermark = AtomicI64::new(visible_offset(level, log.watermarks()).0);
-        Ok(Self { id, log, level, high_watermark, waiters: Waiters::default() })
+        let high_watermark = AtomicI64::new(visible_offset(log.level_reached(), log.watermarks()).0);
+        Ok(Self { id, log, high_watermark, waiters: Waiters::default(), acks: AckQueue::default() })
     }
 
-    /// Appends whole batches, which are patched in place, and makes visible what the level allows.
-    pub(crate) fn append(&self, batches: &mut [u8], options: AppendOptions) -> Result<Appended, AppendError> {
-        let appended = self.log.append(BytesMut::from(&*batches), options)?;
-        self.log.write_staged()?;
-        self.advance(appended.last_offset.next());
-        Ok(appended)
+    /// Gives whole batches their place in the log. They are neither written nor acked by that: [`Self::write_staged`]
+    /// comes next, and [`Self::outcome`] tells how they stand.
+    pub(crate) fn append(&self, batches: BytesMut, options: AppendOptions) -> Result<Appended, AppendError> {
+        self.log.append(batches, options)
+    }
+
+    /// Writes what is staged, if writing it is not the journal's work.
+    pub(crate) fn write_staged(&self) -> Result<(), LogError> {
+        self.log.write_staged()
+    }
+
+    /// How a staged batch stands; `None`: that is not decided yet.
+    pub(crate) fn outcome(&self, staged: Appended, acks: Acks) -> Option<Result<(), NotDurable>> {
+        self.judge()(staged, acks)
+    }
+
+    /// Has `target` told under `ticket` when it is decided what comes of a staged batch; that may be at once.
+    pub(crate) fn await_ack(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
+        self.acks.push(staged, acks, ticket, target);
+        if self.log.is_lost(&staged) {
+            self.acks.decide_all(self.judge());
+        } else {
+            self.acks.decide(self.judge());
+        }
+    }
+
+    /// Has `waiter` wait for one batch more.
+    pub(crate) fn expect_ack(&self, staged: Appended, acks: Acks, ticket: u64, waiter: &Arc<AckWaiter>) {
+        waiter.expect_one();
+        self.await_ack(staged, acks, ticket, Arc::clone(waiter) as _);
     }
 
     /// The end of what readers may see.
@@ -51,19 +79,22 @@ impl Partition {
         Offset(self.high_watermark.load(Ordering::Acquire))
     }
 
-    /// What an acked record of this partition survives.
+    /// What an acked record of this partition survives now: the level before the one that is wanted, until that is
+    /// reached.
     pub(crate) fn level(&self) -> DurabilityLevel {
-        self.level
+        self.log.level_reached()
     }
 
-    /// Makes visible what the level allows now that the log is appended up to `appended`. An append by itself
-    /// syncs nothing.
-    fn advance(&self, appended: Offset) {
-        let marks = Watermarks { appended, synced: self.high_watermark() };
-        let visible = visible_offset(self.level, marks);
-        let before = self.high_watermark.fetch_max(visible.0, Ordering::AcqRel);
-        if before < visible.0 {
-            self.waiters.wake();
+    /// What is known now of staged batches.
+    fn judge(&self) -> impl Fn(Appended, Acks) -> Decision + use<'_> {
+        // The watermarks first: a level that is reached after they were read holds for them, too.
+        let marks = self.log.watermarks();
+        let level = self.log.level_reached();
+        move |staged, acks| {
+            if self.log.is_lost(&staged) {
+                return Some(Err(NotDurable));
+            }
+            (ack_offset(level, acks, marks) >= staged.last_offset.next()).then_some(Ok(()))
         }
     }
 
@@ -75,6 +106,28 @@ impl Partition {
     /// Wakes whoever waits, because the partition is going away.
     fn abandon(&self) {
         self.waiters.wake();
+        self.acks.decide_all(|_, _| Some(Err(NotDurable)));
+    }
+
+    /// Whether somebody waits for something to happen here.
+    fn is_awaited(&self) -> bool {
+        self.waiters.any() || self.acks.any()
+    }
+}
+
+impl LogObserver for Partition {
+    fn advanced(&self) {
+        let marks = self.log.watermarks();
+        let visible = visible_offset(self.log.level_reached(), marks);
+        // Visible before it is acked, so that a producer reads what it was told is there.
+        if self.high_watermark.fetch_max(visible.0, Ordering::AcqRel) < visible.0 {
+            self.waiters.wake();
+        }
+        self.acks.decide(self.judge());
+    }
+
+    fn failed(&self) {
+        self.acks.decide_all(self.judge());
     }
 }
 
@@ -85,7 +138,6 @@ pub(crate) struct Placement {
     /// Index of its log dir.
     pub(crate) dir: usize,
     pub(crate) config: Arc<LogConfig>,
-    pub(crate) level: DurabilityLevel,
 }
 
 /// The partitions in use.
@@ -123,11 +175,16 @@ impl Partitions {
         let config = Arc::clone(&placement.config);
         let log = self.logs.partition(placement.id, placement.dir, config, self.epoch)?;
         let opened = Arc::new(self.recover(placement, log)?);
-        Ok(Arc::clone(self.open.write().entry(placement.id).or_insert(opened)))
+        let partition = Arc::clone(self.open.write().entry(placement.id).or_insert(opened));
+        let observer: Weak<Partition> = Arc::downgrade(&partition);
+        partition.log.observe(observer);
+        // What moved before the log knew whom to tell.
+        partition.advanced();
+        Ok(partition)
     }
 
     fn recover(&self, placement: &Placement, log: Arc<PartitionLog>) -> Result<Partition, LogError> {
-        let open = || Partition::new(placement.id, log, placement.level);
+        let open = || Partition::new(placement.id, log);
         // After a clean stop opening is a matter of microseconds; otherwise a scan may be needed, and other
         // connections' work moves to another thread meanwhile.
         if self.logs.was_clean() { open() } else { tokio::task::block_in_place(open) }
@@ -147,6 +204,6 @@ impl Partitions {
 
     /// Forgets those that only this table holds; the log store closes their files when it finds them idle.
     pub(crate) fn release_unused(&self) {
-        self.open.write().retain(|_, partition| Arc::strong_count(partition) > 1 || partition.waiters.any());
+        self.open.write().retain(|_, partition| Arc::strong_count(partition) > 1 || partition.is_awaited());
     }
 }

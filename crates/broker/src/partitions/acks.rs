@@ -1,0 +1,220 @@
+//! Who waits until records of a partition are as durable as its level asks.
+//!
+//! A batch is *staged* first: it has its offsets, and its place in the order of all. Whoever staged it asks how it
+//! stands, and if that is not decided yet leaves an [`Acknowledge`] behind. Those are told from whatever thread moves
+//! the watermarks, so what they do there must be short and must not wait.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use riverrun_log::Appended;
+use riverrun_types::Acks;
+
+/// Records that were staged and will never be acked: the write or the sync that they waited for has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotDurable;
+
+/// Is told once what came of a staged batch.
+pub(crate) trait Acknowledge: Send + Sync + fmt::Debug {
+    /// The batch that was registered under `ticket` is as durable as it has to be, or never will be.
+    fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>);
+}
+
+#[derive(Debug)]
+struct Entry {
+    staged: Appended,
+    acks: Acks,
+    ticket: u64,
+    target: Arc<dyn Acknowledge>,
+}
+
+/// The waiting ones of one partition.
+///
+/// Invariants: `entries` are in the order of their offsets.
+#[derive(Debug, Default)]
+pub(super) struct AckQueue {
+    entries: Mutex<VecDeque<Entry>>,
+}
+
+/// What came of a staged batch, if that is decided.
+pub(super) type Decision = Option<Result<(), NotDurable>>;
+
+impl AckQueue {
+    /// Has `target` told. Whoever calls this calls [`Self::decide`] after it with what is known after it, because
+    /// watermarks may have moved in between.
+    pub(super) fn push(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
+        let mut entries = self.entries.lock();
+        // Two connections may stage in one order and come here in the other.
+        let before = entries.iter().rposition(|entry| entry.staged.last_offset <= staged.last_offset);
+        entries.insert(before.map_or(0, |before| before + 1), Entry { staged, acks, ticket, target });
+    }
+
+    /// Tells those of whom it is decided, from the front on to the first of whom it is not.
+    pub(super) fn decide(&self, judge: impl Fn(Appended, Acks) -> Decision) {
+        loop {
+            let mut entries = self.entries.lock();
+            let outcome = entries.front().and_then(|entry| judge(entry.staged, entry.acks));
+            let Some((outcome, entry)) = outcome.zip(entries.pop_front_if(|_| outcome.is_some())) else {
+                return;
+            };
+            drop(entries);
+            entry.target.decided(entry.ticket, outcome);
+        }
+    }
+
+    /// Tells all of whom it is decided, wherever they stand: losses do not come in the order of offsets.
+    pub(super) fn decide_all(&self, judge: impl Fn(Appended, Acks) -> Decision) {
+        let mut told = Vec::new();
+        self.entries.lock().retain(|entry| match judge(entry.staged, entry.acks) {
+            Some(outcome) => {
+                told.push((Arc::clone(&entry.target), entry.ticket, outcome));
+                false
+            }
+            None => true,
+        });
+        for (target, ticket, outcome) in told {
+            target.decided(ticket, outcome);
+        }
+    }
+
+    /// Whether somebody waits.
+    pub(super) fn any(&self) -> bool {
+        !self.entries.lock().is_empty()
+    }
+}
+
+/// Waits for any number of staged batches, of one partition or of many.
+///
+/// Invariants: `left` counts those that are registered and undecided.
+#[derive(Debug, Default)]
+pub(crate) struct AckWaiter {
+    left: AtomicUsize,
+    failed: Mutex<Vec<u64>>,
+    waker: AtomicWaker,
+}
+
+impl AckWaiter {
+    /// Announces one batch more; before it is registered.
+    pub(super) fn expect_one(&self) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until all are decided.
+    pub(crate) async fn decided(&self) {
+        poll_fn(|context| {
+            self.waker.register(context.waker());
+            // SYNC: decided. Pairs with the release in `Acknowledge::decided`, after `failed` was written.
+            if self.left.load(Ordering::Acquire) == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Whether the batch of this ticket was decided to fail.
+    pub(crate) fn has_failed(&self, ticket: u64) -> bool {
+        self.failed.lock().contains(&ticket)
+    }
+}
+
+impl Acknowledge for AckWaiter {
+    fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>) {
+        if outcome.is_err() {
+            self.failed.lock().push(ticket);
+        }
+        // SYNC: decided. Pairs with the acquire in `AckWaiter::decided`.
+        if self.left.fetch_sub(1, Ordering::Release) == 1 {
+            self.waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use riverrun_types::Offset;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// What was told, in its order.
+    #[derive(Debug, Default)]
+    struct Told(Mutex<Vec<(u64, bool)>>);
+
+    impl Acknowledge for Told {
+        fn decided(&self, ticket: u64, outcome: Result<(), NotDurable>) {
+            self.0.lock().push((ticket, outcome.is_ok()));
+        }
+    }
+
+    fn staged(last: i64) -> Appended {
+        Appended {
+            base_offset: Offset(last),
+            last_offset: Offset(last),
+            log_append_time: None,
+            log_start_offset: Offset(0),
+            bytes: 1,
+            duplicate: false,
+            loss_count: 0,
+        }
+    }
+
+    fn up_to(last: i64) -> impl Fn(Appended, Acks) -> Decision {
+        move |staged, _| (staged.last_offset <= Offset(last)).then_some(Ok(()))
+    }
+
+    #[test]
+    fn each_is_told_once_when_its_end_is_reached_whatever_the_order_of_coming() {
+        let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
+        for last in [3, 1, 2, 5] {
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), Arc::clone(&told) as _);
+        }
+        queue.decide(up_to(0));
+        assert!(told.0.lock().is_empty());
+        queue.decide(up_to(3));
+        assert_eq!(*told.0.lock(), [(1, true), (2, true), (3, true)]);
+        queue.decide(up_to(9));
+        queue.decide_all(|_, _| Some(Err(NotDurable)));
+        assert_eq!(*told.0.lock(), [(1, true), (2, true), (3, true), (5, true)]);
+        assert!(!queue.any());
+    }
+
+    #[test]
+    fn losses_are_told_wherever_they_stand() {
+        let (queue, told) = (AckQueue::default(), Arc::new(Told::default()));
+        for last in [1, 2, 3] {
+            queue.push(staged(last), Acks::All, last.unsigned_abs(), Arc::clone(&told) as _);
+        }
+        queue.decide_all(|staged, _| (staged.last_offset == Offset(2)).then_some(Err(NotDurable)));
+        assert_eq!(*told.0.lock(), [(2, false)]);
+        queue.decide(up_to(9));
+        assert_eq!(*told.0.lock(), [(2, false), (1, true), (3, true)]);
+    }
+
+    #[tokio::test]
+    async fn a_waiter_waits_for_all_its_batches_and_knows_which_failed() {
+        let (one, other) = (AckQueue::default(), AckQueue::default());
+        let waiter = Arc::new(AckWaiter::default());
+        for (ticket, queue) in [(0, &one), (1, &other)] {
+            waiter.expect_one();
+            queue.push(staged(1), Acks::All, ticket, Arc::clone(&waiter) as _);
+        }
+        let short = Duration::from_millis(5);
+        assert!(timeout(short, waiter.decided()).await.is_err());
+        other.decide_all(|_, _| Some(Err(NotDurable)));
+        assert!(timeout(short, waiter.decided()).await.is_err());
+        let waiting = tokio::spawn({
+            let waiter = Arc::clone(&waiter);
+            async move { waiter.decided().await }
+        });
+        tokio::task::yield_now().await;
+        one.decide(up_to(1));
+        timeout(Duration::from_secs(5), waiting).await.expect("woken").expect("ends");
+        assert_eq!([waiter.has_failed(0), waiter.has_failed(1)], [false, true]);
+    }
+}
