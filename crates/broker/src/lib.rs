@@ -32,6 +32,6 @@ mod start;
 mod topics;
 mod upkeep;
 
-pub use metadata::{FrameError, MetadataError};
+pub use metadata::{FrameError, MetadataError, MetadataFinding, verify_identity, verify_metadata};
 pub use server::{Server, ServerBuilder, StopError};
 pub use start::StartError;

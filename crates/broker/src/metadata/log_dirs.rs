@@ -143,7 +143,10 @@ fn repair(env: &Env, image: &Image, path: &Path, index: usize, reason: &str) -> 
 }
 
 /// `None`: there is no identity file. An inner error is the reason why it does not read.
-fn read_identity(env: &Env, dir: &Path) -> Result<Option<Result<DirIdentity, String>>, MetadataError> {
+pub(super) fn read_identity(
+    env: &Env,
+    dir: &Path,
+) -> Result<Option<Result<DirIdentity, String>>, MetadataError> {
     let path = dir.join(IDENTITY_FILE);
     let bytes = match read_whole(&*env.fs, &path, IDENTITY_BYTES_MAX) {
         Ok(bytes) => bytes,

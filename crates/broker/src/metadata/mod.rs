@@ -17,6 +17,7 @@ mod shards;
 mod store;
 #[cfg(test)]
 pub(crate) mod testing;
+mod verify;
 
 pub(crate) use draft::random_id;
 pub(crate) use draft::{Draft, NewTopic};
@@ -27,3 +28,4 @@ pub(crate) use image::{Image, Topic};
 pub(crate) use names::check_name;
 pub(crate) use names::{OFFSETS_TOPIC, is_internal};
 pub(crate) use store::{Store, StoreOptions};
+pub use verify::{MetadataFinding, verify_identity, verify_metadata};

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 use riverrun_types::ProducerId;
 
+pub(super) use self::files::verify;
 use self::files::{LogFile, WriteFailure, load, start_generation};
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};

@@ -5,7 +5,7 @@ use riverrun_env::sim::SimEnv;
 
 use super::*;
 use crate::config::TopicOverrides;
-use crate::metadata::{NewTopic, Store, StoreOptions};
+use crate::metadata::{NewTopic, Store, StoreOptions, verify_identity};
 
 const TOPIC_DIRECTORY: &str = "3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90";
 
@@ -85,15 +85,25 @@ fn a_copy_of_a_log_dir_is_refused() {
 #[test]
 fn a_damaged_or_lost_identity_is_written_anew_where_the_records_are() {
     let identity = Path::new("/a/directory.id");
-    let len = read_whole(&*used().fs, identity, 4096).expect("read").len();
-    for position in (0..len).step_by(7) {
+    let bytes = read_whole(&*used().fs, identity, 4096).expect("read");
+    let flipped = (0..bytes.len()).map(|position| {
+        let mut bytes = bytes.clone();
+        bytes[position] ^= 1 << (position % 8);
+        bytes
+    });
+    let cut = (0..bytes.len()).map(|len| bytes[..len].to_vec());
+    for (number, damaged) in flipped.chain(cut).enumerate() {
         let env = used();
         let file = env.fs.open(identity, OpenMode::ReadWrite).expect("opens");
-        file.write_all_at(b"\x07", position as u64).expect("written");
-        assert!(open(&env, &["/a", "/b"]).is_ok(), "byte {position}");
-        assert!(open(&env, &["/b", "/a"]).is_ok(), "byte {position}, the second time");
+        file.set_len(0).and_then(|()| file.write_all_at(&damaged, 0)).expect("written");
+        let found = verify_identity(&env, "/a".as_ref()).expect("readable");
+        assert!(found.len() == 1 && found[0].path == identity, "damage {number}: {found:?}");
+        assert!(open(&env, &["/a", "/b"]).is_ok(), "damage {number}");
+        assert!(open(&env, &["/b", "/a"]).is_ok(), "damage {number}, the second time");
+        assert_eq!(read_whole(&*env.fs, identity, 4096).expect("read"), bytes, "damage {number}");
     }
     let env = used();
+    assert_eq!(verify_identity(&env, "/a".as_ref()).expect("readable"), []);
     env.fs.remove_file(identity).expect("removed");
     assert_eq!(open(&env, &["/b", "/a"]), Ok(vec!["/a".into(), "/b".into()]));
 }

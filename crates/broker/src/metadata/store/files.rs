@@ -11,6 +11,7 @@ use crate::metadata::error::MetadataError;
 use crate::metadata::frames::{FrameError, PAYLOAD_BYTES_MAX, first_line, read_frames, write_frame};
 use crate::metadata::image::Image;
 use crate::metadata::records::{Head, Record, to_json};
+use crate::metadata::verify::MetadataFinding;
 
 const SNAPSHOT: &str = "snapshot";
 const SNAPSHOT_KIND: &str = "metadata snapshot";
@@ -173,22 +174,47 @@ fn read_snapshot(path: &Path, bytes: &[u8]) -> Result<(Head, Image), MetadataErr
 
 fn read_log(env: &Env, dir: &Path, head: &Head, image: &mut Image) -> Result<LogFile, MetadataError> {
     let path = log_path(dir, head.generation);
-    let bytes = read_file(env, &path)?;
-    let frames = read_frames(LOG_KIND, &bytes).map_err(file_error(&path))?;
-    let found: Head = parse(&path, frames.payloads.first().copied().unwrap_or_default())?;
-    if found != *head {
-        let reason =
-            "it does not belong to the snapshot beside it: one of them comes from elsewhere".to_owned();
-        return Err(content(&path, reason));
-    }
-    apply_all(&path, image, &frames.payloads[1..])?;
-    let (end, sequence) = (frames.end as u64, frames.payloads.len() as u64);
+    let ReadLog { bytes, end, sequence } = parse_log(env, &path, head, image)?;
     let file = env.fs.open(&path, OpenMode::ReadWrite).map_err(MetadataError::io("open", &path))?;
-    if end < bytes.len() as u64 {
-        tracing::warn!(path = %path.display(), bytes = bytes.len() as u64 - end, "a torn tail of the metadata log is cut");
+    if end < bytes {
+        tracing::warn!(path = %path.display(), bytes = bytes - end, "a torn tail of the metadata log is cut");
         file.set_len(end).and_then(|()| file.sync_all()).map_err(MetadataError::io("cut", &path))?;
     }
     Ok(LogFile { file, path, end, sequence })
+}
+
+/// What was read of a log.
+struct ReadLog {
+    /// Bytes of the file.
+    bytes: u64,
+    /// Where its last whole frame ends.
+    end: u64,
+    /// The next frame's.
+    sequence: u64,
+}
+
+/// Reads the log at `path` into the image.
+fn parse_log(env: &Env, path: &Path, head: &Head, image: &mut Image) -> Result<ReadLog, MetadataError> {
+    let bytes = read_file(env, path)?;
+    let frames = read_frames(LOG_KIND, &bytes).map_err(file_error(path))?;
+    let found: Head = parse(path, frames.payloads.first().copied().unwrap_or_default())?;
+    if found != *head {
+        let reason =
+            "it does not belong to the snapshot beside it: one of them comes from elsewhere".to_owned();
+        return Err(content(path, reason));
+    }
+    apply_all(path, image, &frames.payloads[1..])?;
+    let sequence = frames.payloads.len() as u64;
+    Ok(ReadLog { bytes: bytes.len() as u64, end: frames.end as u64, sequence })
+}
+
+/// Reads what is there as a start does, and changes nothing. An error is the first flaw that would stop a start.
+pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
+    let path = dir.join(SNAPSHOT);
+    let (head, mut image) = read_snapshot(&path, &read_file(env, &path)?)?;
+    let path = log_path(dir, head.generation);
+    let ReadLog { bytes, end, .. } = parse_log(env, &path, &head, &mut image)?;
+    Ok(if end < bytes { vec![MetadataFinding::torn(&path, end)] } else { Vec::new() })
 }
 
 fn apply_all(path: &Path, image: &mut Image, payloads: &[&[u8]]) -> Result<(), MetadataError> {

@@ -6,7 +6,7 @@ use riverrun_types::{ErrorKind, LeaderEpoch};
 
 use super::*;
 use crate::config::TopicOverrides;
-use crate::metadata::NewTopic;
+use crate::metadata::{MetadataFinding, NewTopic, verify_metadata};
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -138,17 +138,61 @@ fn lived_in(sim: &SimEnv) -> Env {
     env
 }
 
+/// What verification finds in the directory.
+fn findings(env: &Env) -> Vec<MetadataFinding> {
+    verify_metadata(env, &options().dir).expect("readable")
+}
+
+fn put(env: &Env, path: &Path, bytes: &[u8]) {
+    let file = env.fs.open(path, OpenMode::ReadWrite).expect("opens");
+    file.set_len(0).and_then(|()| file.write_all_at(bytes, 0)).expect("written");
+}
+
 #[test]
 fn every_flipped_byte_of_every_file_is_found() {
-    let pristine = lived_in(&SimEnv::new(1));
-    for path in files(&pristine) {
-        let bytes = read_whole(&*pristine.fs, &path, 1 << 20).expect("readable");
-        for (position, byte) in bytes.iter().enumerate() {
-            let env = lived_in(&SimEnv::new(1));
-            let file = env.fs.open(&path, OpenMode::ReadWrite).expect("opens");
-            file.write_all_at(&[byte ^ 0x10], position as u64).expect("written");
+    let env = lived_in(&SimEnv::new(1));
+    assert_eq!(findings(&env), []);
+    for path in files(&env) {
+        let bytes = read_whole(&*env.fs, &path, 1 << 20).expect("readable");
+        for position in 0..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[position] ^= 1 << (position % 8);
+            put(&env, &path, &flipped);
+            let found = findings(&env);
+            let is_named = found.len() == 1 && found[0].path == path && found[0].position <= position as u64;
+            assert!(is_named && !found[0].is_torn_tail, "byte {position} of {}: {found:?}", path.display());
             let result = Store::open(&env, &options());
             assert!(result.is_err(), "byte {position} of {} went unseen", path.display());
+        }
+        put(&env, &path, &bytes);
+    }
+    assert_eq!(names(&open(&env)).len(), 3);
+}
+
+#[test]
+fn a_file_cut_anywhere_is_found_or_holds_what_was_answered_before() {
+    let pristine = lived_in(&SimEnv::new(1));
+    let all = ["in-the-snapshot", "in-the-log", "last"];
+    for path in files(&pristine) {
+        let is_log = !path.ends_with("snapshot");
+        let bytes = read_whole(&*pristine.fs, &path, 1 << 20).expect("readable");
+        for len in 0..bytes.len() {
+            let env = lived_in(&SimEnv::new(1));
+            put(&env, &path, &bytes[..len]);
+            let found = findings(&env);
+            let Ok(store) = Store::open(&env, &options()) else {
+                assert!(found.iter().all(|finding| finding.path == path && !finding.is_torn_tail));
+                assert_eq!(found.len(), 1, "{} cut at {len}", path.display());
+                continue;
+            };
+            assert!(is_log, "a snapshot is whole or useless: cut at {len}");
+            let ends_with_a_frame = bytes[..len].ends_with(b"\n");
+            assert_eq!(found.is_empty(), ends_with_a_frame, "cut at {len}: {found:?}");
+            assert!(found.iter().all(|finding| finding.is_torn_tail), "cut at {len}: {found:?}");
+            let there: Vec<_> = names(&store);
+            let mut expected: Vec<_> = all[..there.len()].to_vec();
+            expected.sort_unstable();
+            assert_eq!(there, expected, "cut at {len}: the changes before, in their order");
         }
     }
 }

@@ -1,0 +1,69 @@
+//! `riverrun log verify` for what the log does not own: the metadata directory, and the identity file of a log dir.
+//!
+//! Reads as a start does, and changes nothing: a torn tail stays, and what an interrupted start has left as well.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use riverrun_env::Env;
+
+use super::error::MetadataError;
+use super::frames::FrameError;
+use super::{log_dirs, store};
+
+/// Something that is wrong with a metadata file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetadataFinding {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it; 0 where the whole of it is meant.
+    pub position: u64,
+    /// What is wrong there.
+    pub what: String,
+    /// A crash has left it while a change was written that was never answered; the next start cuts it off.
+    pub is_torn_tail: bool,
+}
+
+impl MetadataFinding {
+    pub(super) fn torn(path: &Path, position: u64) -> Self {
+        let what = "a change that was cut short; the next start cuts it off".to_owned();
+        Self { path: path.to_path_buf(), position, what, is_torn_tail: true }
+    }
+
+    fn damage(path: PathBuf, position: u64, what: String) -> Self {
+        Self { path, position, what, is_torn_tail: false }
+    }
+}
+
+/// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`). An error means that the system cannot
+/// read.
+pub fn verify_metadata(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
+    store::verify(env, dir).or_else(|error| finding(error).map(|found| vec![found]))
+}
+
+/// Checks the file in the log dir `dir` that says whose it is.
+pub fn verify_identity(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
+    let path = dir.join(log_dirs::IDENTITY_FILE);
+    let what = match log_dirs::read_identity(env, dir)? {
+        Some(Ok(_)) => return Ok(Vec::new()),
+        Some(Err(reason)) => reason,
+        None => "the identity file is missing".to_owned(),
+    };
+    Ok(vec![MetadataFinding::damage(path, 0, what)])
+}
+
+/// What an error of reading says of the files, if it says something of them.
+fn finding(error: MetadataError) -> Result<MetadataFinding, MetadataError> {
+    match error {
+        MetadataError::File { path, source } => {
+            let position =
+                if let FrameError::Damaged { position, .. } = source { position as u64 } else { 0 };
+            Ok(MetadataFinding::damage(path, position, source.to_string()))
+        }
+        MetadataError::Content { path, reason } => Ok(MetadataFinding::damage(path, 0, reason)),
+        MetadataError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Ok(MetadataFinding::damage(path, 0, "it is missing".to_owned()))
+        }
+        error => Err(error),
+    }
+}
