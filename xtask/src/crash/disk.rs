@@ -89,6 +89,20 @@ impl Disk {
         &self.mount
     }
 
+    /// Bytes that a file could still take.
+    pub(super) fn free_bytes(&self) -> anyhow::Result<u64> {
+        let space = rustix::fs::statvfs(&self.mount)?;
+        Ok(space.f_bavail * space.f_frsize)
+    }
+
+    /// Takes room away until so many bytes are left.
+    pub(super) fn leave(&self, bytes: u64) -> anyhow::Result<()> {
+        let ballast = fs::File::create_new(self.mount.join("ballast"))?;
+        let excess = self.free_bytes()?.saturating_sub(bytes);
+        rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, excess)?;
+        Ok(())
+    }
+
     fn mount(&mut self) -> anyhow::Result<()> {
         tool(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.mount))?;
         self.mounted = true;

@@ -134,6 +134,13 @@ impl Ledger {
         partitions.dedup();
         partitions
     }
+
+    /// Every group that something was committed for.
+    pub(super) fn groups(&self) -> Vec<String> {
+        let mut groups: Vec<_> = self.positions.keys().map(|(group, _)| group.clone()).collect();
+        groups.dedup();
+        groups
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use riverrun_client::{
-    ClientError, ClusterOptions, Compression, Delivery, Producer, ProducerOptions, ProducerRecord,
+    ClientError, ClusterOptions, Compression, Delivery, ErrorKind, Producer, ProducerOptions, ProducerRecord,
     RecordMetadata, TopicPartition,
 };
 use tokio::task::JoinSet;
@@ -30,9 +30,6 @@ const DELIVERY_LIMIT: Duration = Duration::from_mins(1);
 /// Streams have this long to learn of their last burst.
 const STOP_LIMIT: Duration = Duration::from_mins(2);
 
-/// One in so many values is large.
-const LARGE_ONE_IN: u64 = 60;
-
 /// Most bytes of a value that is not large.
 const SMALL_BYTES_MAX: usize = 900;
 
@@ -47,6 +44,8 @@ pub(super) struct Shape {
     /// The first of them idempotent and compressing, the last neither; all kinds from three on.
     pub(super) producers: u32,
     pub(super) burst_records_max: u64,
+    /// One in so many values is large.
+    pub(super) large_one_in: u64,
     pub(super) large_bytes_max: usize,
     pub(super) pause_max: Duration,
     /// After which a producer gives a record up.
@@ -60,6 +59,7 @@ impl Shape {
             partitions: 6,
             producers: 3,
             burst_records_max: 12,
+            large_one_in: 60,
             large_bytes_max: 60_000,
             pause_max: Duration::from_millis(30),
             delivery_limit: DELIVERY_LIMIT,
@@ -77,6 +77,7 @@ pub(super) fn cluster_options(bootstrap: &str) -> ClusterOptions {
     ClusterOptions {
         client_id: "crash".to_owned(),
         retry_backoff: Duration::from_millis(10),
+        retry_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(2),
         request_timeout: Duration::from_secs(20),
         ..ClusterOptions::new(bootstrap)
@@ -101,6 +102,8 @@ pub(super) struct Progress {
 struct ProgressState {
     acked: u64,
     failed: u64,
+    /// Of those that failed, with an error that no other try would mend.
+    final_failures: u64,
     errors: BTreeMap<String, u64>,
     recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
 }
@@ -118,6 +121,11 @@ impl Progress {
     /// Records given up so far.
     pub(super) fn failed(&self) -> u64 {
         self.lock().failed
+    }
+
+    /// Records refused with an error that clients do not try again after.
+    pub(super) fn final_failures(&self) -> u64 {
+        self.lock().final_failures
     }
 
     /// Why records were given up, and how many.
@@ -141,6 +149,7 @@ impl Progress {
     fn note_failed(&self, error: &ClientError) {
         let mut state = self.lock();
         state.failed += 1;
+        state.final_failures += u64::from(error.kind() != ErrorKind::Retry);
         let text = match error {
             ClientError::Undelivered { last: Some(last), .. } => format!("given up: {last}"),
             ClientError::Undelivered { last: None, .. } => "given up without an attempt".to_owned(),
@@ -321,7 +330,7 @@ impl Stream {
     }
 
     async fn send(&mut self, identity: Identity) -> Result<Delivery, ClientError> {
-        let size = if self.rng.one_in(LARGE_ONE_IN) {
+        let size = if self.rng.one_in(self.shape.large_one_in) {
             self.rng.size_below(self.shape.large_bytes_max)
         } else {
             self.rng.size_below(SMALL_BYTES_MAX)

@@ -5,6 +5,7 @@
 //! nothing. How to run it and what it has found is in `docs/long-runs.md`.
 
 mod disk;
+mod disk_full;
 mod event;
 mod kill;
 mod ledger;
@@ -45,6 +46,8 @@ enum Mode {
     Power,
     /// System calls that sync fail, each of the first in turn; needs strace
     SyncErrors,
+    /// A small disk is filled until the server refuses, and then relieved
+    DiskFull,
 }
 
 impl Mode {
@@ -59,7 +62,7 @@ pub(crate) struct Options {
     /// How the server is crashed
     #[arg(long, value_enum, default_value_t = Mode::Kill)]
     mode: Mode,
-    /// Times that it is crashed
+    /// Times that it is crashed; of failing syncs, how many of the first ones; of a full disk, how often
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     cycles: u64,
     /// Durability level of the records, 1 to 4
@@ -188,6 +191,7 @@ async fn interruptible(mode: Mode, settings: &Settings, toolbox: &Toolbox) -> an
         match mode {
             Mode::Kill => kill::run(settings, toolbox).await,
             Mode::Power => power::run(settings, toolbox).await,
+            Mode::DiskFull => disk_full::run(settings, toolbox).await,
             Mode::SyncErrors => sync_errors::run(settings, toolbox).await,
         }
     };

@@ -4,27 +4,33 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use riverrun_client::{Admin, Consumer, ConsumerOptions, StartAt, TopicPartition};
+use riverrun_client::{Admin, CommittedOffset, Consumer, ConsumerOptions, StartAt, TopicPartition};
 use riverrun_types::Offset;
 
 use super::load::{RecentAck, Shared, cluster_options};
 use super::payload::{Identity, identify};
-use super::tail::GROUP;
 use super::verify::{Observed, ObservedLog};
 
 /// Nothing was read for so long: the partition cannot be read to its end.
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Waiting for an answer of a fetch.
+/// Waiting for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
+
+/// A fetch at the end of what is read need not wait there for more.
+const FETCH_WAIT: Duration = Duration::from_millis(5);
 
 /// A server that was just started may take so long for its first answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 type Records = BTreeMap<TopicPartition, Vec<(i64, Result<Identity, String>)>>;
 
-/// Everything that is there.
-pub(super) async fn everything(shared: &Shared, partitions: &[TopicPartition]) -> anyhow::Result<Observed> {
+/// Everything that is there of these partitions and groups.
+pub(super) async fn everything(
+    shared: &Shared,
+    partitions: &[TopicPartition],
+    groups: &[String],
+) -> anyhow::Result<Observed> {
     let mut consumer = connect(shared).await?;
     let starts = consumer.beginning_offsets(partitions).await.context("where the partitions begin")?;
     let ends = consumer.end_offsets(partitions).await.context("where the partitions end")?;
@@ -36,17 +42,24 @@ pub(super) async fn everything(shared: &Shared, partitions: &[TopicPartition]) -
         records: records.remove(partition).unwrap_or_default(),
     };
     let logs = partitions.iter().map(|partition| (partition.clone(), log(partition))).collect::<Vec<_>>();
-    Ok(Observed { logs: logs.into_iter().collect(), positions: positions(shared).await? })
+    Ok(Observed { logs: logs.into_iter().collect(), positions: positions(shared, groups).await? })
 }
 
-/// What the group has committed.
-async fn positions(shared: &Shared) -> anyhow::Result<BTreeMap<(String, TopicPartition), i64>> {
+/// What the groups have committed.
+async fn positions(
+    shared: &Shared,
+    groups: &[String],
+) -> anyhow::Result<BTreeMap<(String, TopicPartition), i64>> {
     let admin = Admin::new(cluster_options(&shared.bootstrap)).await?;
-    let found = admin.group_offsets(GROUP).await.context("what the group has committed")?;
-    let position = |(partition, committed): (TopicPartition, riverrun_client::CommittedOffset)| {
-        ((GROUP.to_owned(), partition), committed.offset.0)
-    };
-    Ok(found.into_iter().map(position).collect())
+    let mut positions = BTreeMap::new();
+    for group in groups {
+        let found =
+            admin.group_offsets(group).await.with_context(|| format!("what {group} has committed"))?;
+        let position =
+            |(partition, committed): (_, CommittedOffset)| ((group.clone(), partition), committed.offset.0);
+        positions.extend(found.into_iter().map(position));
+    }
+    Ok(positions)
 }
 
 /// Acks that are not where they should be, in words.
@@ -92,7 +105,7 @@ async fn connect(shared: &Shared) -> anyhow::Result<Consumer> {
     let deadline = Instant::now() + ANSWER_LIMIT;
     loop {
         let options = ConsumerOptions {
-            fetch_wait_max: POLL_WAIT,
+            fetch_wait_max: FETCH_WAIT,
             auto_commit_interval: None,
             ..ConsumerOptions::new(cluster_options(&shared.bootstrap))
         };

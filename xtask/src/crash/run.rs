@@ -163,6 +163,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// For another load on the same server, which is not part of the verdict.
+    pub(super) fn beside(&self, record_file: &str) -> anyhow::Result<Shared> {
+        let recorder = Arc::new(Recorder::start(&self.dir.join(record_file))?);
+        Ok(Shared { recorder, progress: Arc::default(), ..self.shared.clone() })
+    }
+
     /// To be called after each crash.
     pub(super) async fn crashed(&mut self) -> anyhow::Result<()> {
         let acked = self.progress().acked();
@@ -207,7 +213,7 @@ impl<'a> Run<'a> {
             tail.stop().await?;
         }
         let ledger = Ledger::read(&self.dir.join(RECORD_FILE))?;
-        let observed = readback::everything(&self.shared, &ledger.partitions()).await?;
+        let observed = readback::everything(&self.shared, &ledger.partitions(), &ledger.groups()).await?;
         let verdict = verify(&ledger, &observed, self.allowed.rules);
         self.report(&ledger, &verdict)?;
         Ok(verdict)
@@ -281,7 +287,7 @@ impl<'a> Run<'a> {
 }
 
 /// Creates a topic as soon as the server answers.
-async fn create(shared: &Shared, topic: NewTopic, limit: Duration) -> anyhow::Result<()> {
+pub(super) async fn create(shared: &Shared, topic: NewTopic, limit: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + limit;
     loop {
         let error = match Admin::new(cluster_options(&shared.bootstrap)).await {

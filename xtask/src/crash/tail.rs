@@ -18,7 +18,7 @@ use super::load::{Shared, cluster_options};
 use super::payload::identify;
 
 /// The group that the reader commits for.
-pub(super) const GROUP: &str = "tail";
+const GROUP: &str = "tail";
 
 /// Waiting for records, and so for the order to stop.
 const POLL_WAIT: Duration = Duration::from_millis(100);
