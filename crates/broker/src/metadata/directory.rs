@@ -5,23 +5,34 @@ use std::path::Path;
 
 use riverrun_env::FileSystem;
 
-/// Makes the directory and those above it; each that was made is durable when it returns.
+/// Makes the directory and those above it, from above; each is durable before the next is made. So one that is there
+/// and not durable, because whoever made it was killed, is the lowest that is there: it is made durable, too.
 pub(crate) fn make_durable(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
-    let mut made = Vec::new();
-    let mut at = Some(path);
-    while let Some(directory) = at.filter(|directory| !directory.as_os_str().is_empty()) {
-        if fs.exists(directory)? {
-            break;
-        }
-        made.push(directory);
-        at = directory.parent();
+    let mut missing = Vec::new();
+    let mut at = path;
+    while !fs.exists(at)? {
+        missing.push(at);
+        at = above(at);
     }
-    fs.create_dir_all(path)?;
-    for directory in made {
-        let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-        fs.sync_dir(parent.unwrap_or(Path::new(".")))?;
+    match fs.sync_dir(above(at)) {
+        // Nobody makes a directory in one that he may not open.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        synced => synced?,
+    }
+    for directory in missing.into_iter().rev() {
+        fs.create_dir_all(directory)?;
+        fs.sync_dir(above(directory))?;
     }
     Ok(())
+}
+
+/// The directory that holds this one; the root holds itself.
+fn above(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => path,
+    }
 }
 
 #[cfg(test)]
@@ -37,6 +48,21 @@ mod tests {
             make_durable(&*sim.fs, "/a/b/c".as_ref()).expect("made");
             sim.fs.crash();
             assert!(sim.fs.exists("/a/b/c".as_ref()).expect("readable"), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_somebody_was_killed_over_survives_when_it_is_made_again() {
+        for stop in 0..8 {
+            let sim = SimEnv::new(1);
+            sim.fs.stop_after(stop);
+            let is_made = make_durable(&*sim.fs, "/a/b/c".as_ref()).is_ok();
+            sim.fs.kill();
+            make_durable(&*sim.fs, "/a/b/c".as_ref()).expect("made");
+            for state in sim.fs.crash_states(100) {
+                assert!(state.exists("/a/b/c".as_ref()).expect("readable"), "stop {stop}");
+            }
+            assert_eq!(is_made, stop >= 7, "a sync of the root, and two operations for each directory");
         }
     }
 }

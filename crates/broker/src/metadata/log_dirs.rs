@@ -79,7 +79,11 @@ fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataErro
     make_durable(&*env.fs, path).map_err(MetadataError::io("make the directory", path))?;
     let known = image.log_dirs().iter().position(|dir| dir.path == path);
     match read_identity(env, path)? {
-        Some(Ok(identity)) => recognise(image, path, identity),
+        Some(Ok(identity)) => {
+            // Whoever wrote it may have been killed before its name was durable.
+            env.fs.sync_dir(path).map_err(MetadataError::io("sync the directory", path))?;
+            recognise(image, path, identity)
+        }
         Some(Err(reason)) => match known {
             Some(index) => repair(env, image, path, index, &reason),
             None => Err(MetadataError::LogDir { path: path.to_owned(), reason }),

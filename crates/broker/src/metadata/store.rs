@@ -2,7 +2,8 @@
 //!
 //! A change is durable before anyone sees it: [`Store::change`] appends its records, syncs, and only then publishes
 //! the new image. The log is followed by a snapshot when it has grown, so that its length is bounded by what it
-//! describes. Refuses a directory of another cluster or node, one in use, and files that are damaged, cut in their
+//! describes, and at every start: what a start reads may be in the page cache only, where a sync before it has failed
+//! or never came, and is written anew before anything is built on it. Refuses a directory of another cluster or node, one in use, and files that are damaged, cut in their
 //! middle, missing, or of another generation.
 //!
 //! ```text
@@ -24,7 +25,7 @@ use riverrun_env::{Env, LockGuard};
 use riverrun_types::ProducerId;
 
 pub(super) use self::files::verify;
-use self::files::{LogFile, WriteFailure, load, start_generation};
+use self::files::{LogFile, WriteFailure, load, remove_other_generations, start_generation};
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::MetadataError;
@@ -84,11 +85,13 @@ impl Store {
             io::ErrorKind::WouldBlock => MetadataError::InUse(dir.clone()),
             _ => MetadataError::io("lock", dir.join("lock"))(error),
         })?;
-        let (head, image, log) = match load(env, dir)? {
+        let (head, image) = match load(env, dir)? {
             Some(loaded) => loaded,
-            None => begin(env, options)?,
+            None => first(env, options),
         };
         check_owner(&head, options)?;
+        let (log, _) = start_generation(env, dir, &head, &image).map_err(|failure| failure.error)?;
+        remove_other_generations(env, dir, head.generation)?;
         let snapshot_at_bytes = log.end().max(LOG_BYTES_MIN);
         let store = Self {
             env: env.clone(),
@@ -204,13 +207,12 @@ impl Writer {
     }
 }
 
-/// Makes the first generation of a new server.
-fn begin(env: &Env, options: &StoreOptions) -> Result<(Head, Image, LogFile), MetadataError> {
+/// The metadata of a new server.
+fn first(env: &Env, options: &StoreOptions) -> (Head, Image) {
     let cluster_id = options.cluster_id.clone().unwrap_or_else(|| random_id(&*env.random).to_string());
     let head = Head { cluster_id, node_id: options.node_id, generation: 1, frames: 0 };
     let image = Image::new(&head);
-    let (log, _) = start_generation(env, &options.dir, &head, &image).map_err(|failure| failure.error)?;
-    Ok((head, image, log))
+    (head, image)
 }
 
 fn check_owner(head: &Head, options: &StoreOptions) -> Result<(), MetadataError> {

@@ -130,8 +130,9 @@ fn snapshot_bytes(head: &Head, image: &Image) -> Vec<u8> {
     bytes
 }
 
-/// Reads what is there; `None` if no server was ever started here.
-pub(super) fn load(env: &Env, dir: &Path) -> Result<Option<(Head, Image, LogFile)>, MetadataError> {
+/// Reads what is there, and answers the head of the generation that comes next; `None` if no server was ever started
+/// here.
+pub(super) fn load(env: &Env, dir: &Path) -> Result<Option<(Head, Image)>, MetadataError> {
     let path = dir.join(SNAPSHOT);
     let bytes = match read_whole(&*env.fs, &path, FILE_BYTES_MAX) {
         Ok(bytes) => bytes,
@@ -142,9 +143,8 @@ pub(super) fn load(env: &Env, dir: &Path) -> Result<Option<(Head, Image, LogFile
         Err(error) => return Err(MetadataError::io("read", path)(error)),
     };
     let (head, mut image) = read_snapshot(&path, &bytes)?;
-    let log = read_log(env, dir, &head, &mut image)?;
-    remove_other_generations(env, dir, head.generation)?;
-    Ok(Some((head, image, log)))
+    read_log(env, dir, &head, &mut image)?;
+    Ok(Some((Head { generation: head.generation + 1, ..head }, image)))
 }
 
 /// A first start that was cut short leaves a log without any change, and no snapshot. A log with changes means
@@ -172,15 +172,14 @@ fn read_snapshot(path: &Path, bytes: &[u8]) -> Result<(Head, Image), MetadataErr
     Ok((Head { frames: 0, ..head }, image))
 }
 
-fn read_log(env: &Env, dir: &Path, head: &Head, image: &mut Image) -> Result<LogFile, MetadataError> {
+/// Reads the log of this generation into the image.
+fn read_log(env: &Env, dir: &Path, head: &Head, image: &mut Image) -> Result<(), MetadataError> {
     let path = log_path(dir, head.generation);
-    let ReadLog { bytes, end, sequence } = parse_log(env, &path, head, image)?;
-    let file = env.fs.open(&path, OpenMode::ReadWrite).map_err(MetadataError::io("open", &path))?;
+    let ReadLog { bytes, end } = parse_log(env, &path, head, image)?;
     if end < bytes {
-        tracing::warn!(path = %path.display(), bytes = bytes - end, "a torn tail of the metadata log is cut");
-        file.set_len(end).and_then(|()| file.sync_all()).map_err(MetadataError::io("cut", &path))?;
+        tracing::warn!(path = %path.display(), bytes = bytes - end, "a torn tail of the metadata log is left out");
     }
-    Ok(LogFile { file, path, end, sequence })
+    Ok(())
 }
 
 /// What was read of a log.
@@ -189,8 +188,6 @@ struct ReadLog {
     bytes: u64,
     /// Where its last whole frame ends.
     end: u64,
-    /// The next frame's.
-    sequence: u64,
 }
 
 /// Reads the log at `path` into the image.
@@ -204,8 +201,7 @@ fn parse_log(env: &Env, path: &Path, head: &Head, image: &mut Image) -> Result<R
         return Err(content(path, reason));
     }
     apply_all(path, image, &frames.payloads[1..])?;
-    let sequence = frames.payloads.len() as u64;
-    Ok(ReadLog { bytes: bytes.len() as u64, end: frames.end as u64, sequence })
+    Ok(ReadLog { bytes: bytes.len() as u64, end: frames.end as u64 })
 }
 
 /// Reads what is there as a start does, and changes nothing. An error is the first flaw that would stop a start.
@@ -213,7 +209,7 @@ pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, Meta
     let path = dir.join(SNAPSHOT);
     let (head, mut image) = read_snapshot(&path, &read_file(env, &path)?)?;
     let path = log_path(dir, head.generation);
-    let ReadLog { bytes, end, .. } = parse_log(env, &path, &head, &mut image)?;
+    let ReadLog { bytes, end } = parse_log(env, &path, &head, &mut image)?;
     Ok(if end < bytes { vec![MetadataFinding::torn(&path, end)] } else { Vec::new() })
 }
 
@@ -257,8 +253,8 @@ fn logs(env: &Env, dir: &Path) -> Result<Vec<(u64, PathBuf)>, MetadataError> {
     Ok(named.collect())
 }
 
-/// Removes what a start or snapshot that was cut short has left.
-fn remove_other_generations(env: &Env, dir: &Path, current: u64) -> Result<(), MetadataError> {
+/// Removes the generation before, and what a start or snapshot that was cut short has left.
+pub(super) fn remove_other_generations(env: &Env, dir: &Path, current: u64) -> Result<(), MetadataError> {
     for (generation, path) in logs(env, dir)? {
         if generation != current {
             env.fs.remove_file(&path).map_err(MetadataError::io("remove", path))?;

@@ -1,3 +1,5 @@
+mod crash_states;
+
 use std::time::{Duration, Instant};
 
 use riverrun_env::sim::SimEnv;

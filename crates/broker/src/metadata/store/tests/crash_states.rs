@@ -1,0 +1,241 @@
+//! The machine stops after every operation of a life, and every state is looked at in which it may leave the disk:
+//! what was answered is there, nothing else is, and a second recovery finds the same.
+
+use riverrun_env::sim::{PlantedBug, SimFileSystem};
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::metadata::image::Topic;
+
+/// Multiplies how many states of one moment are looked at.
+const BUDGET_VARIABLE: &str = "RIVERRUN_CRASH_STATES";
+
+fn bound(states: usize) -> usize {
+    let factor = std::env::var(BUDGET_VARIABLE).ok().and_then(|text| text.parse::<usize>().ok());
+    states * factor.unwrap_or(1)
+}
+
+/// Of a topic what does not depend on chance: name, partitions, configs.
+type Known = BTreeMap<String, (i32, TopicOverrides)>;
+
+fn known(image: &Image) -> Known {
+    let topic = |topic: &Arc<Topic>| {
+        (topic.name.to_string(), (topic.partition_count(), TopicOverrides::clone(&topic.configs)))
+    };
+    image.topics().map(topic).collect()
+}
+
+/// What a life of the store was answered, and what it asked for last.
+#[derive(Debug, Default)]
+struct Life {
+    answered: Known,
+    asked: Known,
+    epoch: i32,
+    /// The largest producer id that was given out.
+    producer_id: i64,
+}
+
+impl Life {
+    /// Lives until the first failure.
+    fn run(env: &Env) -> Self {
+        let mut life = Self { producer_id: -1, ..Self::default() };
+        let _stopped = life.steps(env);
+        life
+    }
+
+    fn steps(&mut self, env: &Env) -> Result<(), MetadataError> {
+        let store = Store::open(env, &options())?;
+        self.epoch = store.image().leader_epoch().0;
+        self.create(&store, &["a".to_owned()])?;
+        self.snapshot(&store)?;
+        // One frame that is several sectors long.
+        self.create(&store, &["b", "c", "d"].map(|name| name.repeat(200)))?;
+        self.change(
+            &store,
+            |known| _ = known.remove("a"),
+            |draft| {
+                let id = draft.image().topic("a").expect("there").id;
+                draft.delete_topic(id).expect("deleted");
+            },
+        )?;
+        self.producer_id = store.allocate_producer_id()?.0;
+        self.snapshot(&store)?;
+        self.create(&store, &["e".to_owned()])
+    }
+
+    fn create(&mut self, store: &Store, names: &[String]) -> Result<(), MetadataError> {
+        let new = |name: &String| NewTopic {
+            name: name.clone(),
+            partition_count: 2,
+            configs: TopicOverrides::new(),
+        };
+        self.change(
+            store,
+            |known| known.extend(names.iter().map(|name| (name.clone(), (2, TopicOverrides::new())))),
+            |draft| names.iter().for_each(|name| _ = draft.create_topic(new(name)).expect("a new name")),
+        )
+    }
+
+    fn change(
+        &mut self,
+        store: &Store,
+        ask: impl FnOnce(&mut Known),
+        plan: impl FnOnce(&mut Draft<'_>),
+    ) -> Result<(), MetadataError> {
+        ask(&mut self.asked);
+        store.change(plan)?;
+        self.answered.clone_from(&self.asked);
+        Ok(())
+    }
+
+    fn snapshot(&self, store: &Store) -> Result<(), MetadataError> {
+        let mut writer = store.writer.lock();
+        store.snapshot(&mut writer, &store.image());
+        writer.poison.clone().map_or(Ok(()), |reason| Err(MetadataError::Poisoned(reason)))
+    }
+
+    /// What is wrong with what a store finds that is opened after this life.
+    fn check(&self, found: &Store) -> Result<(), String> {
+        let image = found.image();
+        let topics = known(&image);
+        if topics != self.answered && topics != self.asked {
+            return Err(format!("answered {:?}, found {topics:?}", self.answered));
+        }
+        let producer_id = found.allocate_producer_id().map_err(|error| error.to_string())?.0;
+        if image.leader_epoch().0 <= self.epoch || producer_id <= self.producer_id {
+            return Err(format!(
+                "epoch {:?}, producer id {producer_id} after {self:?}",
+                image.leader_epoch()
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn reopen(sim: &SimEnv) -> Result<Store, String> {
+    Store::open(&sim.env(), &options()).map_err(|error| error.to_string())
+}
+
+/// Opens what a power cut has left: once, cut short by another power cut, and again.
+fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> {
+    let before = state.fs.operations();
+    let whole = state.crash_states(1).next().expect("the disk itself");
+    let first = reopen(&whole)?;
+    life.check(&first)?;
+    let (topics, operations) = (known(&first.image()), whole.fs.operations() - before);
+    drop(first);
+    whole.fs.kill();
+    let again = reopen(&whole)?;
+    if known(&again.image()) != topics {
+        return Err("a second start finds other topics".to_owned());
+    }
+    state.fs.stop_after(index as u64 % operations);
+    let _stopped = reopen(state);
+    for twice in state.crash_states(4) {
+        life.check(&reopen(&twice)?).map_err(|error| format!("recovery cut short: {error}"))?;
+    }
+    Ok(())
+}
+
+/// How many states a power cut may leave of a life on a disk that was prepared, or what is wrong with the first bad
+/// one. At most so many are looked at.
+fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize) -> Result<usize, String> {
+    let sim = SimEnv::new(1);
+    prepare(&sim.fs);
+    let life = Life::run(&sim.env());
+    let mut looked_at = 0;
+    for (index, state) in sim.crash_states(bound(states_max)).enumerate() {
+        check_state(&life, &state, index).map_err(|error| format!("state {index}: {error}"))?;
+        looked_at += 1;
+    }
+    Ok(looked_at)
+}
+
+/// Operations, writes and syncs of a whole life.
+fn whole_life() -> (u64, u64) {
+    let sim = SimEnv::new(1);
+    let life = Life::run(&sim.env());
+    assert!(life.answered.len() == 4 && life.producer_id >= 0, "the life does what it should: {life:?}");
+    (sim.fs.operations(), sim.fs.syncs())
+}
+
+#[test]
+fn what_was_answered_is_in_every_state_that_a_power_cut_may_leave_and_nothing_else_is() {
+    let (operations, _) = whole_life();
+    let check = |stop| {
+        let checked = check_life(|fs| fs.stop_after(stop), 200);
+        checked.unwrap_or_else(|error| panic!("stop {stop}, {error}"))
+    };
+    let looked_at: usize = (0..=operations).map(check).sum();
+    assert!(looked_at > 250, "{looked_at} states");
+}
+
+#[test]
+fn the_same_holds_after_each_failed_sync_and_write() {
+    let (operations, syncs) = whole_life();
+    for count in 0..syncs {
+        let checked = check_life(|fs| fs.fail_sync_after(count), 50);
+        checked.unwrap_or_else(|error| panic!("sync {count}, {error}"));
+    }
+    for count in 0..operations - syncs {
+        let checked = check_life(|fs| fs.fail_write_after(count), 50);
+        checked.unwrap_or_else(|error| panic!("write {count}, {error}"));
+    }
+}
+
+/// A life that ends with the process, while the page cache stays, and a second one in which a topic is made: that
+/// topic and what the second life was told of the first are in every state.
+fn check_second_life(prepare: impl Fn(&SimFileSystem)) -> Result<(), String> {
+    let sim = SimEnv::new(1);
+    prepare(&sim.fs);
+    let life = Life::run(&sim.env());
+    sim.fs.kill();
+    let store = reopen(&sim)?;
+    life.check(&store)?;
+    create(&store, "after", 1).map_err(|error| error.to_string())?;
+    let told = known(&store.image());
+    for (index, state) in sim.crash_states(bound(50)).enumerate() {
+        let found = known(&reopen(&state)?.image());
+        if found != told {
+            return Err(format!("state {index}: told {told:?}, found {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_start_builds_on_nothing_that_only_the_page_cache_has() {
+    let (operations, syncs) = whole_life();
+    for stop in 0..=operations {
+        check_second_life(|fs| fs.stop_after(stop)).unwrap_or_else(|error| panic!("stop {stop}: {error}"));
+    }
+    for sync in 0..syncs {
+        check_second_life(|fs| fs.fail_sync_after(sync))
+            .unwrap_or_else(|error| panic!("sync {sync}: {error}"));
+    }
+}
+
+#[test]
+fn planted_bugs_are_found_out() {
+    check_life(|fs| fs.plant(PlantedBug::SkippedDirectorySync), 50).unwrap_err();
+    let (_, syncs) = whole_life();
+    let found = |bug, prepare: fn(&SimFileSystem, u64)| {
+        let check = |count| {
+            check_life(
+                |fs| {
+                    fs.plant(bug);
+                    prepare(fs, count);
+                },
+                50,
+            )
+        };
+        (0..syncs).map(check).filter(Result::is_err).count()
+    };
+    let short_writes = found(PlantedBug::IgnoredShortWrite, SimFileSystem::fail_write_after);
+    let repeated_syncs = found(PlantedBug::RepeatedSync, SimFileSystem::fail_sync_after);
+    assert!(
+        short_writes >= 3 && repeated_syncs >= 3,
+        "{short_writes} short writes, {repeated_syncs} repeated syncs"
+    );
+}
