@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use riverrun_client::ClusterOptions;
 
 use crate::commands::{config, consume, demo, group, log, produce, serve, topic};
@@ -29,6 +29,22 @@ pub(crate) struct Cli {
     pub(crate) log_level: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The command line, or a message and the end of the process.
+pub(crate) fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|error| {
+        let again = error.use_stderr().then(|| blind_to_environment(Cli::command()).try_get_matches());
+        again.and_then(Result::err).unwrap_or(error).exit()
+    })
+}
+
+/// The usage line of an error names the flags that are in use, those of the environment as well: whoever reads it
+/// has typed none of them. A hidden one is parsed and not named.
+fn blind_to_environment(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|arg| if arg.get_env().is_some() { arg.hide(true) } else { arg })
+        .mut_subcommands(blind_to_environment)
 }
 
 /// What there is to do.
@@ -115,8 +131,6 @@ pub(crate) fn parse_pair(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -14,10 +14,8 @@ mod text;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::parse();
     let outcome = logging::start(cli.log_level.as_deref(), cli.command.default_log_level());
     match outcome.and_then(|()| commands::run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Server, run};
+use crate::common::{Server, finish, riverrun, run};
 
 /// A stopped server's data, with two records in the one partition of a topic; and that partition's directory.
 fn stopped_data() -> (tempfile::TempDir, PathBuf) {
@@ -87,4 +87,15 @@ fn help_and_reference_answer_without_a_server() {
     run(&[]).ended(2);
     run(&["nonsense"]).ended(2);
     assert!(run(&["topic", "create"]).ended(2).stderr.contains("<NAME>"));
+}
+
+#[test]
+fn a_usage_error_names_no_flag_that_the_environment_has_set() {
+    for mistake in [&["topic", "create"][..], &["consume"], &["group", "describe"]] {
+        let without = run(mistake).ended(2).stderr;
+        let mut command = riverrun(mistake);
+        command.env("RIVERRUN_BOOTSTRAP", "127.0.0.1:1").env("RIVERRUN_LOG", "warn");
+        let with = finish(command.spawn().expect("the binary runs"), b"").ended(2).stderr;
+        assert_eq!(with, without);
+    }
 }
