@@ -1,55 +1,57 @@
 //! The journal as its users see it: a queue, a thread that empties it, and positions that say how far it is.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
 
-use parking_lot::{Condvar, Mutex};
-use riverrun_env::{Env, File, LockGuard, OpenMode};
+use parking_lot::Mutex;
+use riverrun_env::Env;
 use riverrun_types::Position;
 
+use crate::files::Files;
+use crate::held::{HeldFile, check_name};
 use crate::metrics::Counters;
-use crate::policy::SyncReason;
+use crate::recovery::recover;
+use crate::shared::{Queued, Shared};
+use crate::writer::Writer;
 use crate::{
-    JournalError, JournalId, JournalMetrics, JournalOptions, RecoveredEntry, Replay, StoredEntry, Submission,
-    Wants,
+    JournalError, JournalId, JournalMetrics, JournalOptions, RecoveredEntry, Replay, Submission, frames,
 };
 
 /// Name of the lock file in a journal's directory.
 const LOCK_FILE: &str = "lock";
 
+/// The writer before its thread is started, and the thread after.
 #[derive(Default)]
-struct Queue {
-    entries: Vec<Submission>,
+struct Start {
+    writer: Option<Writer>,
     thread: Option<JoinHandle<()>>,
-    is_closed: bool,
-}
-
-struct Shared {
-    env: Env,
-    dir: PathBuf,
-    queue: Mutex<Queue>,
-    work: Condvar,
-    delivered: AtomicU64,
-    synced: AtomicU64,
-    settled: AtomicU64,
-    failure: Mutex<Option<JournalError>>,
-    counters: Counters,
-    lock: Mutex<Option<Box<dyn LockGuard>>>,
 }
 
 /// A journal in use. Shared behind an `Arc` by all who submit.
+///
+/// Invariants: `thread` is set exactly when `start.writer` has been moved to the journal's thread; from then on only
+/// that thread writes to the journal's files. Held files are written by the callers themselves.
 pub struct Journal {
     shared: Arc<Shared>,
+    thread: OnceLock<Thread>,
+    start: Mutex<Start>,
+    held: Mutex<Vec<HeldFile>>,
+    dir: PathBuf,
     options: JournalOptions,
     id: JournalId,
 }
 
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("dir", &self.shared.dir).finish_non_exhaustive()
+        f.debug_struct("Journal")
+            .field("dir", &self.dir)
+            .field("id", &self.id)
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,50 +64,76 @@ impl Journal {
         options.check()?;
         env.fs.create_dir_all(dir).map_err(|error| JournalError::io(dir, error))?;
         let lock = env.fs.lock(&dir.join(LOCK_FILE)).map_err(|error| match error.kind() {
-            std::io::ErrorKind::WouldBlock => JournalError::Locked { path: dir.to_path_buf() },
+            io::ErrorKind::WouldBlock => JournalError::Locked { path: dir.to_path_buf() },
             _ => JournalError::io(dir, error),
         })?;
-        let mut id = JournalId([0; 16]);
-        env.random.fill(&mut id.0);
+        let recovered = recover(env, dir, options)?;
         let shared = Arc::new(Shared {
             env: env.clone(),
-            dir: dir.to_path_buf(),
             queue: Mutex::default(),
-            work: Condvar::new(),
-            delivered: AtomicU64::new(0),
-            synced: AtomicU64::new(0),
-            settled: AtomicU64::new(0),
-            failure: Mutex::default(),
+            delivered: AtomicU64::new(recovered.synced),
+            synced: AtomicU64::new(recovered.synced),
+            settled: AtomicU64::new(recovered.settled),
+            oldest: AtomicU64::new(recovered.oldest),
             counters: Counters::default(),
             lock: Mutex::new(Some(lock)),
         });
-        Ok((Self { shared, options, id }, Replay::default()))
+        let id = recovered.files.id;
+        let writer =
+            Writer::new(shared.clone(), recovered.files, recovered.synced, recovered.settled_on_disk);
+        let journal = Self {
+            shared,
+            thread: OnceLock::new(),
+            start: Mutex::new(Start { writer: Some(writer), thread: None }),
+            held: Mutex::new(recovered.held),
+            dir: dir.to_path_buf(),
+            options,
+            id,
+        };
+        Ok((journal, recovered.replay))
     }
 
     /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk.
     pub fn submit(&self, submission: Submission) -> Result<(), JournalError> {
-        if submission.payload.len() > self.entry_bytes_max() {
-            return Err(JournalError::TooLarge {
-                bytes: submission.payload.len(),
-                bytes_max: self.entry_bytes_max(),
-            });
+        let (bytes, bytes_max) = (submission.payload.len(), self.entry_bytes_max());
+        if bytes > bytes_max {
+            return Err(JournalError::TooLarge { bytes, bytes_max });
         }
-        if let Some(error) = self.failure() {
-            return Err(error);
+        let thread = match self.thread.get() {
+            Some(thread) => thread,
+            None => self.start()?,
+        };
+        let queued = Queued { submission, at: self.shared.env.clock.monotonic() };
+        {
+            let mut queue = self.shared.queue.lock();
+            if let Some(error) = &queue.failure {
+                return Err(error.clone());
+            }
+            if queue.is_closing {
+                return Err(JournalError::Closed);
+            }
+            queue.entries.push_back(queued);
         }
-        let mut queue = self.shared.queue.lock();
-        if queue.is_closed {
-            return Err(JournalError::Closed);
-        }
-        queue.entries.push(submission);
-        if queue.thread.is_none() {
-            let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("journal".into()).spawn(move || shared.run());
-            queue.thread = Some(thread.map_err(|error| JournalError::io(&self.shared.dir, error))?);
-        }
-        drop(queue);
-        self.shared.work.notify_one();
+        thread.unpark();
         Ok(())
+    }
+
+    fn start(&self) -> Result<&Thread, JournalError> {
+        let mut start = self.start.lock();
+        if let Some(thread) = self.thread.get() {
+            return Ok(thread);
+        }
+        let Some(writer) = start.writer.take() else {
+            return Err(self.failure().unwrap_or(JournalError::Closed));
+        };
+        // Nothing is lost with the writer if there is no thread to be had: it has not written anything yet, and no
+        // other can be made, so that the journal counts as closed.
+        let builder = std::thread::Builder::new().name("journal".into());
+        let handle =
+            builder.spawn(move || writer.run()).map_err(|error| JournalError::io(&self.dir, error))?;
+        let thread = self.thread.get_or_init(|| handle.thread().clone());
+        start.thread = Some(handle);
+        Ok(thread)
     }
 
     /// Every entry below was stored, synced if it wanted that, and its owner was told.
@@ -119,49 +147,83 @@ impl Journal {
     }
 
     /// Everything below `position` is durable elsewhere and need not be found by a replay any more; files that are
-    /// wholly below are used again.
+    /// wholly below are used again. Later frames say so, and replays begin there. Positions beyond
+    /// [`Self::delivered`] count as that.
     pub fn settle_to(&self, position: Position) {
         self.shared.settled.fetch_max(position.0.min(self.delivered().0), Ordering::AcqRel);
+        // It may be waiting for a file to use again.
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Everything below is settled.
+    pub fn settled(&self) -> Position {
+        Position(self.shared.settled.load(Ordering::Acquire))
     }
 
     /// Bytes from what is not settled to where the next entry goes: what a restart would have to read.
     pub fn used_bytes(&self) -> u64 {
-        self.delivered().0.saturating_sub(self.shared.settled.load(Ordering::Acquire))
+        let from = self.settled().0.max(self.shared.oldest.load(Ordering::Acquire));
+        self.delivered().0.saturating_sub(from)
+    }
+
+    /// What [`Self::used_bytes`] may come to before entries have to wait for [`Self::settle_to`].
+    pub fn bytes_max(&self) -> u64 {
+        self.options.files_max() as u64 * self.options.file_bytes
     }
 
     /// Size of the largest payload that can be submitted.
     pub fn entry_bytes_max(&self) -> usize {
-        usize::try_from(self.options.file_bytes).unwrap_or(usize::MAX) - 3 * self.options.alignment
+        let frame_bytes_max = usize::try_from(Files::frame_bytes_max(&self.options)).unwrap_or(usize::MAX);
+        frame_bytes_max - frames::frame_bytes(1, 0)
     }
 
     /// Why the journal takes nothing more, if it has failed.
     pub fn failure(&self) -> Option<JournalError> {
-        self.shared.failure.lock().clone()
+        self.shared.queue.lock().failure.clone()
     }
 
     /// Puts entries aside under `name`, in a synced file of its own, for a user who cannot take them now and must not
     /// keep the journal from being used again. Durable when this returns. Every replay gives them, before the
-    /// journal's own entries, until [`Self::release_held`]. Calls for one name add up. A name has 1 to 64 letters,
-    /// digits, `-` or `_`.
+    /// journal's own entries and instead of those, until [`Self::release_held`]. The entries of a stream have to be
+    /// all that are not settled up to the last of them. Calls for one name add up. A name has 1 to 64 letters, digits,
+    /// `-` or `_`.
     pub fn hold(&self, name: &str, entries: &[RecoveredEntry]) -> Result<(), JournalError> {
-        let path = self.shared.dir.join(format!("held-{name}"));
-        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.payload.iter().copied()).collect();
-        riverrun_env::atomic_replace(&*self.shared.env.fs, &path, &bytes)
-            .map_err(|error| JournalError::io(&path, error.into()))
+        check_name(name)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut held = self.held.lock();
+        let number = held.iter().map(|file| file.number + 1).max().unwrap_or(0);
+        let file = HeldFile { number, name: name.to_owned() };
+        file.write(&self.shared.env, &self.dir, self.id, entries)?;
+        held.push(file);
+        Ok(())
     }
 
-    /// Removes what was held aside under `name`; fine if there is nothing.
+    /// Removes what was held aside under `name`; fine if there is nothing. Durable when this returns.
     pub fn release_held(&self, name: &str) -> Result<(), JournalError> {
-        let path = self.shared.dir.join(format!("held-{name}"));
-        match self.shared.env.fs.remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(JournalError::io(&path, error)),
-            _ => Ok(()),
+        let mut held = self.held.lock();
+        let fs = &self.shared.env.fs;
+        while let Some(index) = held.iter().position(|file| file.name == name) {
+            let path = held[index].path(&self.dir);
+            match fs.remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(JournalError::io(&path, error));
+                }
+                _ => held.remove(index),
+            };
         }
+        fs.sync_dir(&self.dir).map_err(|error| JournalError::io(&self.dir, error))
     }
 
     /// Names under which entries are held aside.
     pub fn held(&self) -> Vec<String> {
-        Vec::new()
+        let mut names: Vec<String> = self.held.lock().iter().map(|file| file.name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 
     /// What the journal has done so far.
@@ -174,87 +236,40 @@ impl Journal {
         self.id
     }
 
-    /// Stores and syncs what is queued, stops the thread and releases the directory. Dropping the journal instead
-    /// leaves the disk as a killed process would.
+    /// Stores and syncs what is queued, stops the thread and releases the directory. Entries for which there is no
+    /// room are refused. Dropping the journal instead leaves the disk as a killed process would.
     pub fn close(&self) -> Result<(), JournalError> {
-        let thread = {
-            let mut queue = self.shared.queue.lock();
-            queue.is_closed = true;
-            queue.thread.take()
-        };
-        self.shared.work.notify_one();
-        if let Some(thread) = thread {
-            let _ = thread.join();
+        self.shared.queue.lock().is_closing = true;
+        let mut start = self.start.lock();
+        if let Some(mut writer) = start.writer.take()
+            && let Err(error) = writer.finish()
+        {
+            writer.fail(&error);
         }
+        self.join(&mut start);
         *self.shared.lock.lock() = None;
         self.failure().map_or(Ok(()), Err)
     }
+
+    fn join(&self, start: &mut Start) {
+        let Some(handle) = start.thread.take() else { return };
+        handle.thread().unpark();
+        // An owner may hold the last reference, and lets go of it on the journal's own thread.
+        if handle.thread().id() != std::thread::current().id() && handle.join().is_err() {
+            tracing::error!(dir = %self.dir.display(), "the journal's thread has panicked");
+        }
+    }
 }
 
+/// As if the process died: what is queued is forgotten, and nothing more is synced.
 impl Drop for Journal {
     fn drop(&mut self) {
-        let mut queue = self.shared.queue.lock();
-        queue.is_closed = true;
-        queue.entries.clear();
-        drop(queue);
-        self.shared.work.notify_one();
-    }
-}
-
-impl Shared {
-    fn run(&self) {
-        let path = self.dir.join("0.journal");
-        let file = match self.env.fs.open(&path, OpenMode::CreateOrOpen) {
-            Ok(file) => file,
-            Err(error) => return self.fail(Vec::new(), &JournalError::write(&path, error)),
-        };
-        while let Some(group) = self.take() {
-            if let Err(error) = self.store(&*file, &group) {
-                return self.fail(group, &JournalError::write(&path, error));
-            }
+        {
+            let mut queue = self.shared.queue.lock();
+            queue.is_abandoned = true;
+            queue.entries.clear();
         }
-    }
-
-    fn take(&self) -> Option<Vec<Submission>> {
-        let mut queue = self.queue.lock();
-        while queue.entries.is_empty() {
-            if queue.is_closed {
-                return None;
-            }
-            self.work.wait(&mut queue);
-        }
-        Some(std::mem::take(&mut queue.entries))
-    }
-
-    fn store(&self, file: &dyn File, group: &[Submission]) -> std::io::Result<()> {
-        let start = self.delivered.load(Ordering::Acquire);
-        let mut end = start;
-        for submission in group {
-            file.write_all_at(&submission.payload, end)?;
-            end += submission.payload.len() as u64 + 1;
-        }
-        file.sync_data()?;
-        self.synced.store(end, Ordering::Release);
-        let mut position = start;
-        for submission in group {
-            submission.owner.stored(StoredEntry {
-                header: &submission.header,
-                payload: submission.payload.clone(),
-                position: Position(position),
-                is_synced: submission.wants == Wants::Sync,
-            });
-            position += submission.payload.len() as u64 + 1;
-        }
-        self.counters.count_group(SyncReason::QueueEmpty);
-        self.delivered.store(end, Ordering::Release);
-        Ok(())
-    }
-
-    fn fail(&self, group: Vec<Submission>, error: &JournalError) {
-        *self.failure.lock() = Some(error.clone());
-        let queued = std::mem::take(&mut self.queue.lock().entries);
-        for submission in group.into_iter().chain(queued) {
-            submission.owner.failed(&submission.header, error);
-        }
+        let mut start = std::mem::take(&mut *self.start.lock());
+        self.join(&mut start);
     }
 }

@@ -50,11 +50,18 @@
 
 mod entry;
 mod error;
+mod files;
+mod frames;
+mod held;
 mod journal;
 mod metrics;
 mod options;
 mod policy;
+mod reader;
+mod recovery;
 mod replay;
+mod shared;
+mod writer;
 
 pub use entry::{
     EntryHeader, EntryKind, EntryOwner, JournalId, RecoveredEntry, StoredEntry, StreamId, Submission, Wants,

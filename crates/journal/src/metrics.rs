@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_last_bucket_takes_every_longer_time() {
         let histogram = AtomicHistogram::default();
-        histogram.count(Duration::from_secs(3600));
+        histogram.count(Duration::from_hours(1));
         assert_eq!(histogram.read().buckets[BUCKETS - 1], 1);
         assert_eq!(TimeHistogram::bound_us(BUCKETS - 1), None);
     }

@@ -1,0 +1,325 @@
+//! The files that a journal writes to: making them, making room in them, using them again.
+//!
+//! Owns the names in the journal's directory and which files may be overwritten. Guarantees that a frame is only ever
+//! written where zeros were synced before, so that a group's sync writes no metadata of the file system; that no block
+//! of a frame is written twice under one name; and that a file gets another start only once a synced header says that
+//! nothing in it need be found. Refuses to grow beyond the journal's size: the writer waits then.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use riverrun_env::{AlignedBuffer, Env, File, OpenMode, is_shortage};
+
+use crate::frames::FileHeader;
+use crate::{JournalError, JournalId, JournalOptions, SyncMethod};
+
+/// Extension of files that hold frames.
+const NAMED: &str = "journal";
+/// Extension of files that hold nothing yet.
+const UNNAMED: &str = "new";
+/// A file is made with room for this much, so that the first entry of a new server is not kept waiting.
+const FIRST_STEP_BYTES: u64 = 256 * 1024;
+/// Room is made in steps of this size.
+const STEP_BYTES: u64 = 1024 * 1024;
+
+/// Zeros are written this many at a time.
+const ZEROS_BYTES: usize = 256 * 1024;
+
+/// A file of a journal's directory, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileName {
+    pub(crate) number: u64,
+    pub(crate) is_named: bool,
+}
+
+impl FileName {
+    /// `None`: the name is not one of ours.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (number, extension) = name.split_once('.')?;
+        let is_number = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_digit());
+        match (is_number, extension) {
+            (true, NAMED) => Some(Self { number: number.parse().ok()?, is_named: true }),
+            (true, UNNAMED) => Some(Self { number: number.parse().ok()?, is_named: false }),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn path(self, dir: &Path) -> PathBuf {
+        dir.join(format!("{:08}.{}", self.number, if self.is_named { NAMED } else { UNNAMED }))
+    }
+}
+
+/// Opens a file to read what the disk has, past the page cache: by `O_DIRECT`, or by dropping what is cached.
+pub(crate) fn open_to_recover(env: &Env, path: &Path) -> io::Result<Arc<dyn File>> {
+    match env.fs.open_direct(path) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            let file = env.fs.open(path, OpenMode::Read)?;
+            let len = file.len()?;
+            file.advise_dont_need(0, len.next_multiple_of(1 << 20))?;
+            Ok(file)
+        }
+        result => result,
+    }
+}
+
+/// Why there is no room for a frame.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// The journal has its full size, and nothing in it is settled.
+    Full,
+    /// The file system is out of something that may come back.
+    Shortage(JournalError),
+    /// A write or a sync failed.
+    Failed(JournalError),
+}
+
+impl NoRoom {
+    /// Judges an error of making room, apart from syncs.
+    fn of(path: &Path, error: io::Error) -> Self {
+        if is_shortage(&error) {
+            Self::Shortage(JournalError::io(path, error))
+        } else {
+            Self::failed(path, error)
+        }
+    }
+
+    fn failed(path: &Path, error: io::Error) -> Self {
+        Self::Failed(JournalError::write(path, error))
+    }
+}
+
+/// The file that is written to.
+#[derive(Debug)]
+pub(crate) struct CurrentFile {
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) header: FileHeader,
+    /// Bytes from the file's start that are filled and synced.
+    pub(crate) allocated: u64,
+}
+
+/// A full file, or one of an earlier life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OlderFile {
+    pub(crate) name: FileName,
+    /// Position of its first byte.
+    pub(crate) start: u64,
+    /// Position where its frames end; everything in it may be overwritten once this is settled.
+    pub(crate) frames_end: u64,
+}
+
+/// What a new file's header has to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claims {
+    pub(crate) synced: u64,
+    pub(crate) settled: u64,
+    /// The settled position that a synced header says already: what lies below may be overwritten.
+    pub(crate) settled_on_disk: u64,
+}
+
+/// The files of a journal in use.
+///
+/// Invariants:
+/// - `end` is where the next frame goes or, without a current file, where the frames of the last older file end.
+/// - Frames lie below `current.allocated`, and at least one more block that was synced as zeros lies behind them,
+///   unless the file ends there.
+/// - `older` is in the order of positions; all of them lie below the current file, and `next_start` behind that.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) env: Env,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: JournalOptions,
+    pub(crate) id: JournalId,
+    pub(crate) current: Option<CurrentFile>,
+    pub(crate) older: VecDeque<OlderFile>,
+    pub(crate) end: u64,
+    pub(crate) next_start: u64,
+    pub(crate) next_number: u64,
+}
+
+impl Files {
+    fn alignment(&self) -> u64 {
+        self.options.alignment as u64
+    }
+
+    /// Bytes of frames that a file takes: its last block is kept for a note of what is settled.
+    pub(crate) fn frame_bytes_max(options: &JournalOptions) -> u64 {
+        options.file_bytes - 2 * options.alignment as u64
+    }
+
+    /// Whether the current file has the place for a frame, allocated or not.
+    pub(crate) fn has_place_for(&self, frame_bytes: u64, is_note: bool) -> bool {
+        let kept = if is_note { 0 } else { self.alignment() };
+        self.current.as_ref().is_some_and(|current| self.end + frame_bytes + kept <= current.header.end())
+    }
+
+    /// Fills the current file with zeros up to behind a frame of `frame_bytes`. Durable when it returns.
+    pub(crate) fn allocate_for(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
+        let behind = self.end + frame_bytes + self.alignment();
+        let Some(current) = &mut self.current else { return Err(NoRoom::Full) };
+        current.allocate_to(behind - current.header.start, self.options.alignment)
+    }
+
+    /// Fills the current file a step further; `false`: it is filled to its end.
+    pub(crate) fn allocate_step(&mut self) -> Result<bool, NoRoom> {
+        let Some(current) = &mut self.current else { return Ok(false) };
+        if current.allocated >= current.header.bytes {
+            return Ok(false);
+        }
+        current.allocate_to(current.allocated + 1, self.options.alignment).map(|()| true)
+    }
+
+    /// Whether [`Self::allocate_step`] has something to do.
+    pub(crate) fn can_allocate(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.allocated < current.header.bytes)
+    }
+
+    /// Goes on in another file with room for a frame of `frame_bytes`, all frames before being synced: in one that is
+    /// settled, or in a new one. A journal without a current file may always have one more: it has no place to note
+    /// what is settled, and needs that to use its other files again. Durable when it returns.
+    pub(crate) fn begin(&mut self, claims: Claims, frame_bytes: u64) -> Result<(), NoRoom> {
+        let count = self.older.len() + usize::from(self.current.is_some());
+        let mut file = if self.older.front().is_some_and(|file| file.frames_end <= claims.settled_on_disk) {
+            self.recycle()?
+        } else if count < self.options.files_max() || self.current.is_none() {
+            self.make(self.options.file_bytes)?
+        } else {
+            return Err(NoRoom::Full);
+        };
+        file.header.synced = claims.synced;
+        file.header.settled = claims.settled;
+        file.allocate_to(2 * self.alignment() + frame_bytes, self.options.alignment)?;
+        self.name(file)?;
+        self.remove_surplus(claims.settled_on_disk);
+        Ok(())
+    }
+
+    /// Removes files that the journal no longer needs to have its size: recovery may have made one too many, and the
+    /// options may have changed. What cannot be removed is used again instead.
+    fn remove_surplus(&mut self, settled_on_disk: u64) {
+        while let Some(oldest) = self.older.front().copied()
+            && oldest.frames_end <= settled_on_disk
+            && self.older.len() >= self.options.files_max()
+        {
+            let path = oldest.name.path(&self.dir);
+            if let Err(error) = self.env.fs.remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "a settled journal file could not be removed");
+                return;
+            }
+            self.older.pop_front();
+        }
+    }
+
+    /// Makes a file of `bytes` without a name and without room, at the positions that come next.
+    pub(crate) fn make(&mut self, bytes: u64) -> Result<CurrentFile, NoRoom> {
+        let name = FileName { number: self.next_number, is_named: false };
+        let path = name.path(&self.dir);
+        let made = self.env.fs.open(&path, OpenMode::CreateOrOpen).and_then(|file| file.set_len(0));
+        made.map_err(|error| NoRoom::of(&path, error))?;
+        self.open_unnamed(name, bytes, 0)
+    }
+
+    fn open_unnamed(&self, name: FileName, bytes: u64, allocated: u64) -> Result<CurrentFile, NoRoom> {
+        let path = name.path(&self.dir);
+        let file = self.open(&path).map_err(|error| NoRoom::of(&path, error))?;
+        let header = FileHeader {
+            id: self.id,
+            alignment: u32::try_from(self.options.alignment).expect("checked with the options"),
+            start: self.next_start,
+            bytes,
+            previous_end: self.end,
+            synced: 0,
+            settled: 0,
+        };
+        Ok(CurrentFile { number: name.number, path, file, header, allocated })
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        if self.options.sync_method == SyncMethod::DirectDsync {
+            match self.env.fs.open_direct(path) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    tracing::warn!(%error, "the journal goes through the page cache instead");
+                }
+                result => return result,
+            }
+        }
+        self.env.fs.open(path, OpenMode::ReadWrite)
+    }
+
+    /// Takes the name from the oldest file, which is settled on disk. Its bytes may be overwritten when this returns.
+    fn recycle(&mut self) -> Result<CurrentFile, NoRoom> {
+        let oldest = *self.older.front().expect("the caller has seen it");
+        let name = FileName { number: self.next_number, is_named: false };
+        let (from, to) = (oldest.name.path(&self.dir), name.path(&self.dir));
+        self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
+        self.older.pop_front();
+        self.sync_dir()?;
+        self.open_recycled(name, &to)
+    }
+
+    fn open_recycled(&self, name: FileName, path: &Path) -> Result<CurrentFile, NoRoom> {
+        let mut file = self.open_unnamed(name, self.options.file_bytes, 0)?;
+        let len = file.file.len().map_err(|error| NoRoom::of(path, error))?;
+        if len > file.header.bytes {
+            file.file.set_len(file.header.bytes).map_err(|error| NoRoom::of(path, error))?;
+        }
+        let len = len.min(file.header.bytes);
+        file.allocated = len - len % self.alignment();
+        Ok(file)
+    }
+
+    /// Writes the header of a file and gives it its name; it is the current file then. All of it is durable when this
+    /// returns.
+    pub(crate) fn name(&mut self, file: CurrentFile) -> Result<(), NoRoom> {
+        let mut header = AlignedBuffer::with_capacity(self.options.alignment, self.options.alignment);
+        header.extend_from_slice(&file.header.encode());
+        header.extend_zeros(self.options.alignment - header.len());
+        let write = || {
+            file.file.write_all_at(&header, 0)?;
+            file.file.sync_data()
+        };
+        write().map_err(|error| NoRoom::failed(&file.path, error))?;
+        let path = FileName { number: file.number, is_named: true }.path(&self.dir);
+        self.env.fs.rename(&file.path, &path).map_err(|error| NoRoom::failed(&path, error))?;
+        self.sync_dir()?;
+        self.next_number += 1;
+        self.next_start = file.header.next_start();
+        if let Some(full) = self.current.take() {
+            let name = FileName { number: full.number, is_named: true };
+            self.older.push_back(OlderFile { name, start: full.header.start, frames_end: self.end });
+        }
+        self.end = file.header.frames_start();
+        self.current = Some(CurrentFile { path, ..file });
+        Ok(())
+    }
+
+    fn sync_dir(&self) -> Result<(), NoRoom> {
+        self.env.fs.sync_dir(&self.dir).map_err(|error| NoRoom::failed(&self.dir, error))
+    }
+}
+
+impl CurrentFile {
+    /// Fills the file with zeros up to `offset` at least, or to its end, and syncs that.
+    pub(crate) fn allocate_to(&mut self, offset: u64, alignment: usize) -> Result<(), NoRoom> {
+        if self.allocated >= offset.min(self.header.bytes) {
+            return Ok(());
+        }
+        let missing = offset - self.allocated;
+        let step =
+            if self.allocated < FIRST_STEP_BYTES { FIRST_STEP_BYTES - self.allocated } else { STEP_BYTES };
+        let target = self.header.bytes.min(self.allocated + missing.max(step).next_multiple_of(step));
+        let zeros = AlignedBuffer::zeroed(ZEROS_BYTES, alignment);
+        let mut at = self.allocated;
+        while at < target {
+            let count = usize::try_from(target - at).map_or(ZEROS_BYTES, |left| left.min(ZEROS_BYTES));
+            self.file.write_all_at(&zeros[..count], at).map_err(|error| NoRoom::of(&self.path, error))?;
+            at += count as u64;
+        }
+        self.file.sync_data().map_err(|error| NoRoom::failed(&self.path, error))?;
+        self.allocated = target;
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! Entries that were put aside: `held-<name>-<number>`.
+//!
+//! ```text
+//! magic "RRheldxx"       8
+//! version                u16
+//! zero                   u16
+//! journal id             16
+//! entry count            u32
+//! per entry:
+//!   position             u64     where it was in the journal
+//!   row                  56      as in a frame's table (frames.rs)
+//!   payload
+//! CRC-32C of all before  u32
+//! ```
+//! All big-endian. The version rises with each change of layout; a newer one is refused by name.
+//!
+//! A log dir that cannot take its entries must not keep the journal from being used again: its user puts them aside
+//! here until the dir is back. Guarantees that a file is whole or not there, and that a damaged one is refused.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use riverrun_env::{Env, atomic_replace, read_whole};
+
+use crate::frames::{LOOSE_BYTES, NoFrame, decode_loose, encode_loose};
+use crate::{JournalError, JournalId, RecoveredEntry};
+
+const MAGIC: [u8; 8] = *b"RRheldxx";
+const VERSION: u16 = 1;
+const HEADER_BYTES: usize = 8 + 2 + 2 + 16 + 4;
+const CHECKSUM_BYTES: usize = 4;
+const PREFIX: &str = "held-";
+/// A file in bytes at most: twice what a journal file may have.
+const FILE_BYTES_MAX: u64 = 2 * crate::FILE_BYTES_MAX;
+/// Letters of a name at most.
+const NAME_LETTERS_MAX: usize = 64;
+
+/// One file of entries that were put aside.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HeldFile {
+    /// Orders all files, whatever their names.
+    pub(crate) number: u64,
+    pub(crate) name: String,
+}
+
+impl HeldFile {
+    /// `None`: not a file of this kind.
+    pub(crate) fn parse(file_name: &str) -> Option<Self> {
+        let (name, number) = file_name.strip_prefix(PREFIX)?.rsplit_once('-')?;
+        let is_number = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number && check_name(name).is_ok())
+            .then_some(Self { number: number.parse().ok()?, name: name.to_owned() })
+    }
+
+    pub(crate) fn path(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("{PREFIX}{}-{:08}", self.name, self.number))
+    }
+
+    /// Writes the file. It is durable when this returns; after an error it is not there, or whole.
+    pub(crate) fn write(
+        &self,
+        env: &Env,
+        dir: &Path,
+        id: JournalId,
+        entries: &[RecoveredEntry],
+    ) -> Result<(), JournalError> {
+        let path = self.path(dir);
+        atomic_replace(&*env.fs, &path, &encode(id, entries))
+            .map_err(|error| JournalError::io(&path, error.into()))
+    }
+
+    /// Reads the file.
+    pub(crate) fn read(
+        &self,
+        env: &Env,
+        dir: &Path,
+        id: JournalId,
+    ) -> Result<Vec<RecoveredEntry>, JournalError> {
+        let path = self.path(dir);
+        let bytes =
+            read_whole(&*env.fs, &path, FILE_BYTES_MAX).map_err(|error| JournalError::io(&path, error))?;
+        decode(&bytes.into(), id).map_err(|error| match error {
+            NoFrame::Foreign(what) => JournalError::format(&path, what),
+            NoFrame::Damaged(what) => JournalError::corrupt(
+                &path,
+                0,
+                format!("{what}; restore the file from a copy, or remove it to give up the entries in it"),
+            ),
+        })
+    }
+}
+
+/// Refuses a name that is no part of a file's name or too long.
+pub(crate) fn check_name(name: &str) -> Result<(), JournalError> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    if is_plain && (1..=NAME_LETTERS_MAX).contains(&name.len()) {
+        return Ok(());
+    }
+    Err(JournalError::invalid(format!(
+        "{name:?}: entries are held under names of 1 to {NAME_LETTERS_MAX} letters, digits, `-` or `_`"
+    )))
+}
+
+fn encode(id: JournalId, entries: &[RecoveredEntry]) -> Vec<u8> {
+    let payload_bytes: usize = entries.iter().map(|entry| LOOSE_BYTES + entry.payload.len()).sum();
+    let mut out = Vec::with_capacity(HEADER_BYTES + payload_bytes + CHECKSUM_BYTES);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_be_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&id.0);
+    out.extend_from_slice(&u32::try_from(entries.len()).expect("entries fit into memory").to_be_bytes());
+    for entry in entries {
+        encode_loose(entry, &mut out);
+    }
+    out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
+    out
+}
+
+/// Reads a whole file.
+pub(crate) fn decode(bytes: &Bytes, id: JournalId) -> Result<Vec<RecoveredEntry>, NoFrame> {
+    let version = bytes.get(8..10).map(|version| u16::from_be_bytes([version[0], version[1]]));
+    if bytes.starts_with(&MAGIC)
+        && let Some(version) = version.filter(|version| *version > VERSION)
+    {
+        return Err(NoFrame::Foreign(format!(
+            "held entries of format version {version}, and this program knows versions up to {VERSION}"
+        )));
+    }
+    let damaged = NoFrame::Damaged("the file does not match its checksum");
+    let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(damaged.clone())?;
+    let is_intact = crc32c::crc32c(content).to_be_bytes() == *checksum;
+    if !is_intact || !content.starts_with(&MAGIC) || version != Some(VERSION) || content.len() < HEADER_BYTES
+    {
+        return Err(damaged);
+    }
+    let (id_found, count) = content[12..HEADER_BYTES].split_at(16);
+    if *id_found != id.0 {
+        return Err(NoFrame::Foreign("the entries held in this file are another journal's".into()));
+    }
+    let count = u32::from_be_bytes([count[0], count[1], count[2], count[3]]) as usize;
+    if count > content.len() / LOOSE_BYTES {
+        return Err(damaged);
+    }
+    let content = bytes.slice_ref(content);
+    let mut at = HEADER_BYTES;
+    (0..count).map(|_| decode_loose(&content, &mut at)).collect()
+}

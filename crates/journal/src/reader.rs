@@ -1,0 +1,136 @@
+//! Reading the frames of one file, in large pieces and past the page cache where the system allows it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use riverrun_env::{AlignedBuffer, File};
+
+use crate::JournalError;
+use crate::frames::{
+    FRAME_HEADER_BYTES, FileHead, FileHeader, Frame, NoFrame, claimed_bytes, decode_file_head, table_end,
+};
+
+/// What is read at once.
+const WINDOW_BYTES: usize = 1024 * 1024;
+/// What is read begins and ends at multiples of this, or at the end of the file.
+const BLOCK_BYTES: usize = 4096;
+/// The way out that every message about damage ends with.
+const WAY_OUT: &str = "restore the file from a copy, or move all files of this journal away to give up what was not \
+                       settled";
+
+/// Pieces of a file, without regard to what is in them.
+struct Window {
+    file: Arc<dyn File>,
+    bytes: Bytes,
+    at: u64,
+}
+
+impl Window {
+    /// `len` bytes from `offset` on, or fewer if the file ends before.
+    fn read(&mut self, offset: u64, len: usize) -> std::io::Result<Bytes> {
+        let end = self.at + self.bytes.len() as u64;
+        if offset < self.at || offset + len as u64 > end {
+            self.load(offset, len)?;
+        }
+        let skip = usize::try_from(offset - self.at).map_err(std::io::Error::other)?;
+        let from = skip.min(self.bytes.len());
+        Ok(self.bytes.slice(from..(skip + len).min(self.bytes.len()).max(from)))
+    }
+
+    fn load(&mut self, offset: u64, len: usize) -> std::io::Result<()> {
+        let at = offset - offset % BLOCK_BYTES as u64;
+        let wanted = (usize::try_from(offset - at).map_err(std::io::Error::other)? + len).max(WINDOW_BYTES);
+        let mut buffer = AlignedBuffer::zeroed(wanted.next_multiple_of(BLOCK_BYTES), BLOCK_BYTES);
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let count = self.file.read_at(&mut buffer[filled..], at + filled as u64)?;
+            filled += count;
+            if count == 0 || !filled.is_multiple_of(BLOCK_BYTES) {
+                break;
+            }
+        }
+        buffer.truncate(filled);
+        (self.bytes, self.at) = (Bytes::from_owner(buffer), at);
+        Ok(())
+    }
+}
+
+/// Reads the frames of one file.
+pub(crate) struct FrameReader {
+    pub(crate) path: PathBuf,
+    pub(crate) header: FileHeader,
+    /// Where the bytes end that the file has and may have.
+    len: u64,
+    window: Window,
+}
+
+impl FrameReader {
+    /// Reads the file's header; refuses a file without one.
+    pub(crate) fn open(path: PathBuf, file: Arc<dyn File>) -> Result<Self, JournalError> {
+        let io = |error| JournalError::io(&path, error);
+        let len = file.len().map_err(io)?;
+        let mut window = Window { file, bytes: Bytes::new(), at: 0 };
+        let head = window.read(0, BLOCK_BYTES).map_err(io)?;
+        match decode_file_head(&head) {
+            FileHead::Used(header) => Ok(Self { path, header, len: len.min(header.bytes), window }),
+            FileHead::Foreign(what) => Err(JournalError::format(&path, what)),
+            FileHead::Damaged(what) => Err(JournalError::corrupt(&path, 0, format!("{what}; {WAY_OUT}"))),
+        }
+    }
+
+    fn offset(&self, position: u64) -> u64 {
+        position - self.header.start
+    }
+
+    /// How many bytes the file has from `position` on.
+    pub(crate) fn bytes_from(&self, position: u64) -> usize {
+        usize::try_from(self.len.saturating_sub(self.offset(position))).unwrap_or(usize::MAX)
+    }
+
+    fn read(&mut self, position: u64, len: usize) -> Result<Bytes, JournalError> {
+        let offset = self.offset(position);
+        self.window.read(offset, len).map_err(|error| JournalError::io(&self.path, error))
+    }
+
+    /// The frame at `position`, if there is one; an entry that this program cannot read is an error.
+    pub(crate) fn frame_at(&mut self, position: u64) -> Result<Result<Frame, &'static str>, JournalError> {
+        let bytes_max = self.bytes_from(position);
+        let first = self.read(position, FRAME_HEADER_BYTES.min(bytes_max))?;
+        let frame = match table_end(&first, bytes_max) {
+            Ok(end) => {
+                let table = self.read(position, end)?;
+                Frame::decode(&table, self.header.id, position, bytes_max)
+            }
+            Err(error) => Err(error),
+        };
+        match frame {
+            Ok(frame) => Ok(Ok(frame)),
+            Err(NoFrame::Damaged(what)) => Ok(Err(what)),
+            Err(NoFrame::Foreign(what)) => Err(JournalError::format(&self.path, what)),
+        }
+    }
+
+    /// All bytes of a frame that [`Self::frame_at`] has found.
+    pub(crate) fn bytes_of(&mut self, frame: &Frame) -> Result<Bytes, JournalError> {
+        self.read(frame.header.position, frame.bytes)
+    }
+
+    /// Whether the file ends where no writer has ended it: inside the frame at `position`, or so close behind the
+    /// frames before that the block of zeros is missing that was synced there.
+    pub(crate) fn is_cut_at(&mut self, position: u64) -> Result<bool, JournalError> {
+        let bytes = self.bytes_from(position);
+        let block = u64::from(self.header.alignment);
+        if position + block <= self.header.end() && (bytes as u64) < block {
+            return Ok(true);
+        }
+        let first = self.read(position, FRAME_HEADER_BYTES.min(bytes))?;
+        let claimed = claimed_bytes(&first, self.header.id, position);
+        Ok(claimed.is_some_and(|claimed| claimed > bytes as u64))
+    }
+
+    /// An error about what lies at `position`.
+    pub(crate) fn corrupt(&self, position: u64, what: &str) -> JournalError {
+        JournalError::corrupt(&self.path, self.offset(position), format!("{what}; {WAY_OUT}"))
+    }
+}

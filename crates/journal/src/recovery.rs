@@ -1,0 +1,366 @@
+//! What a journal does when it is opened: finds its files, tells a torn tail from corruption, and writes the tail anew.
+//!
+//! All files but the last one end where the header of the next one says, and everything in them was synced. In the
+//! last one the frames say how far it was synced: a chain of frames that breaks below is corruption, one that breaks
+//! at or above it has a torn tail. What is intact of that tail may be in the page cache or in the device only, so it is
+//! written to another file and synced before anybody sees it; until that file has its name, the old tail counts.
+//!
+//! Guarantees: only headers of the last file's frames and the payloads of its tail are read here, whatever the
+//! journal's size; an interrupted recovery changes nothing that the next one finds.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use riverrun_env::{AlignedBuffer, Env};
+use riverrun_types::Position;
+
+use crate::files::{FileName, Files, NoRoom, OlderFile, open_to_recover};
+use crate::frames::{EntryToEncode, Frame, FrameHeader, encode_frame, frame_bytes};
+use crate::held::HeldFile;
+use crate::reader::FrameReader;
+use crate::replay::{Replay, ReplayFile};
+use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
+
+/// What an opened journal starts from.
+pub(crate) struct Recovered {
+    pub(crate) files: Files,
+    pub(crate) replay: Replay,
+    pub(crate) held: Vec<HeldFile>,
+    /// Where frames end; all before is synced.
+    pub(crate) synced: u64,
+    pub(crate) settled: u64,
+    /// As far as a synced header or frame says so.
+    pub(crate) settled_on_disk: u64,
+    /// Start of the oldest file that has something unsettled.
+    pub(crate) oldest: u64,
+}
+
+/// Which entries need not be found: they are durable elsewhere, or held.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Excluded {
+    pub(crate) settled: u64,
+    /// For each stream, the last entry of it that is held.
+    pub(crate) held: HashMap<StreamId, Position>,
+}
+
+impl Excluded {
+    pub(crate) fn has(&self, stream: StreamId, position: Position) -> bool {
+        position.0 < self.settled || self.held.get(&stream).is_some_and(|held| position <= *held)
+    }
+}
+
+/// The files of a directory.
+#[derive(Default)]
+struct Listing {
+    files: Vec<FileName>,
+    held: Vec<HeldFile>,
+}
+
+/// How far the frames of the last file go.
+#[derive(Default)]
+struct Walk {
+    /// Behind the last frame of the chain.
+    end: u64,
+    /// Places of the chain's frames, and the settled positions that they say.
+    frames: Vec<(u64, u64)>,
+    /// The most that any frame in the file says.
+    synced: u64,
+    /// Why the chain ends.
+    what: &'static str,
+}
+
+/// Finds what is in `dir` and writes the tail anew.
+pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<Recovered, JournalError> {
+    let listing = list(env, dir)?;
+    if listing.files.is_empty() {
+        sync_ancestors(env, dir)?;
+    }
+    let next_number = listing.files.iter().map(|name| name.number + 1).max().unwrap_or(0);
+    let mut found = open_files(env, dir, &listing)?;
+    let walk = match found.last_mut() {
+        Some((_, last)) => walk(last)?,
+        None => Walk::default(),
+    };
+    let mut files = Files {
+        env: env.clone(),
+        dir: dir.to_path_buf(),
+        options,
+        id: id_of(env, &found)?,
+        current: None,
+        older: Vec::new().into(),
+        end: found.last().map_or(0, |(_, last)| walk.synced.max(last.header.frames_start())),
+        next_start: found.last().map_or(0, |(_, last)| last.header.next_start()),
+        next_number,
+    };
+    let in_headers = found.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
+    let settled = in_headers.max(walk.settled_below(u64::MAX));
+    // What a frame of the tail says may be in the page cache only: good to skip entries by, not to reuse files by.
+    let mut settled_on_disk = in_headers.max(walk.settled_below(files.end));
+    files.older = older_of(&found, settled, files.end)?.into();
+    let mut excluded = Excluded { settled, held: HashMap::new() };
+    for held in &listing.held {
+        for entry in held.read(env, dir, files.id)? {
+            let last = excluded.held.entry(entry.header.stream).or_default();
+            *last = (*last).max(entry.position);
+        }
+    }
+    let mut replay = Vec::new();
+    let mut tail = Vec::new();
+    let last = found.len().saturating_sub(1);
+    for (index, (older, (_, mut reader))) in files.older.iter().zip(found).enumerate() {
+        if index == last {
+            tail = read_tail(&mut reader, &walk, files.end, &excluded)?;
+        }
+        if older.frames_end > settled {
+            replay.push(ReplayFile { reader, end: older.frames_end });
+        }
+    }
+    if !tail.is_empty() {
+        replay.push(rewrite(&mut files, &tail, settled)?);
+        settled_on_disk = settled;
+    }
+    let oldest = replay.first().map_or(files.next_start, |file| file.reader.header.start);
+    Ok(Recovered {
+        synced: files.end,
+        replay: Replay::new(env.clone(), dir.to_path_buf(), files.id, listing.held.clone(), replay, excluded),
+        held: listing.held,
+        files,
+        settled,
+        settled_on_disk,
+        oldest,
+    })
+}
+
+fn list(env: &Env, dir: &Path) -> Result<Listing, JournalError> {
+    let mut listing = Listing::default();
+    for entry in env.fs.read_dir(dir).map_err(|error| JournalError::io(dir, error))? {
+        let Some(name) = entry.name.to_str().filter(|_| !entry.is_dir) else { continue };
+        listing.files.extend(FileName::parse(name));
+        listing.held.extend(HeldFile::parse(name));
+    }
+    listing.files.sort_unstable();
+    listing.held.sort_unstable();
+    // Files without a name hold nothing; their place on the disk is of use elsewhere.
+    for unnamed in listing.files.iter().filter(|name| !name.is_named) {
+        let path = unnamed.path(dir);
+        env.fs.remove_file(&path).map_err(|error| JournalError::io(&path, error))?;
+    }
+    Ok(listing)
+}
+
+/// Makes the directory itself durable, before the first file in it.
+fn sync_ancestors(env: &Env, dir: &Path) -> Result<(), JournalError> {
+    for ancestor in dir.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()) {
+        match env.fs.sync_dir(ancestor) {
+            // What this process may not read, it has not made.
+            Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {
+                return Err(JournalError::io(ancestor, error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Opens all files that have a name, in the order of their positions.
+fn open_files(
+    env: &Env,
+    dir: &Path,
+    listing: &Listing,
+) -> Result<Vec<(FileName, FrameReader)>, JournalError> {
+    let mut found = Vec::new();
+    for name in listing.files.iter().filter(|name| name.is_named) {
+        let path = name.path(dir);
+        let file = open_to_recover(env, &path).map_err(|error| JournalError::io(&path, error))?;
+        found.push((*name, FrameReader::open(path, file)?));
+    }
+    found.sort_by_key(|(_, file)| file.header.start);
+    Ok(found)
+}
+
+fn id_of(env: &Env, found: &[(FileName, FrameReader)]) -> Result<JournalId, JournalError> {
+    let Some((_, first)) = found.first() else {
+        let mut id = JournalId([0; 16]);
+        env.random.fill(&mut id.0);
+        return Ok(id);
+    };
+    let id = first.header.id;
+    match found.iter().find(|(_, file)| file.header.id != id) {
+        Some((_, other)) => Err(JournalError::format(
+            &other.path,
+            format!(
+                "the file is of journal {}, and {} of journal {id}; move the one that does not belong here away",
+                other.header.id,
+                first.path.display()
+            ),
+        )),
+        None => Ok(id),
+    }
+}
+
+/// Where the frames of each file end; `last_end` is where those of the last one do. Refuses to go on without a file
+/// that had something unsettled.
+fn older_of(
+    found: &[(FileName, FrameReader)],
+    settled: u64,
+    last_end: u64,
+) -> Result<Vec<OlderFile>, JournalError> {
+    if let Some((_, first)) = found.first() {
+        check_present(first, settled, first.header.previous_end == 0)?;
+    }
+    let mut older = Vec::with_capacity(found.len());
+    for (index, (name, file)) in found.iter().enumerate() {
+        let next = found.get(index + 1).map(|(_, next)| next);
+        if let Some(next) = next {
+            check_present(next, settled, file.header.next_start() == next.header.start)?;
+        }
+        let frames_end = next.map_or(last_end, |next| next.header.previous_end);
+        older.push(OlderFile { name: *name, start: file.header.start, frames_end });
+    }
+    Ok(older)
+}
+
+/// Refuses to go on if the file before `file` is not there (`is_before_there`) and had something unsettled.
+fn check_present(file: &FrameReader, settled: u64, is_before_there: bool) -> Result<(), JournalError> {
+    if is_before_there || file.header.previous_end <= settled {
+        return Ok(());
+    }
+    let what =
+        format!("the file before it is missing, with entries up to position {}", file.header.previous_end);
+    Err(file.corrupt(file.header.start, &what))
+}
+
+/// Follows the chain of frames to its end and judges what ends it.
+fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
+    let mut walk = Walk { end: file.header.frames_start(), synced: file.header.synced, ..Walk::default() };
+    while walk.end < file.header.end() {
+        match file.frame_at(walk.end)? {
+            Ok(frame) => {
+                walk.synced = walk.synced.max(frame.header.synced);
+                walk.frames.push((walk.end, frame.settled()));
+                walk.end += frame.bytes as u64;
+            }
+            Err(what) => {
+                walk.what = what;
+                break;
+            }
+        }
+    }
+    if file.is_cut_at(walk.end)? {
+        return Err(file.corrupt(walk.end, "the file was cut there"));
+    }
+    // A later frame may say that what ends the chain was synced once.
+    let mut position = walk.end + u64::from(file.header.alignment);
+    while file.bytes_from(position) > 0 {
+        if let Ok(frame) = file.frame_at(position)? {
+            walk.synced = walk.synced.max(frame.header.synced);
+        }
+        position += u64::from(file.header.alignment);
+    }
+    if walk.end < walk.synced {
+        return Err(file.corrupt(walk.end, walk.what));
+    }
+    Ok(walk)
+}
+
+impl Walk {
+    /// The most that a frame below `end` says is settled.
+    fn settled_below(&self, end: u64) -> u64 {
+        let frames = self.frames.iter().take_while(|(position, _)| *position < end);
+        frames.map(|(_, settled)| *settled).max().unwrap_or(0)
+    }
+}
+
+/// The entries at or above `from`, frame by frame, up to the first damage: nobody knows whether they were synced.
+fn read_tail(
+    file: &mut FrameReader,
+    walk: &Walk,
+    from: u64,
+    excluded: &Excluded,
+) -> Result<Vec<Vec<RecoveredEntry>>, JournalError> {
+    let mut tail = Vec::new();
+    for position in walk.frames.iter().map(|(position, _)| *position).filter(|position| *position >= from) {
+        let Ok(frame) = file.frame_at(position)? else { break };
+        let bytes = file.bytes_of(&frame)?;
+        let Some(entries) = intact_entries(&frame, &bytes) else {
+            tracing::warn!(path = %file.path.display(), position, "a torn group ends the journal");
+            break;
+        };
+        let kept = entries.into_iter().filter(|entry| !excluded.has(entry.header.stream, entry.position));
+        let kept: Vec<_> = kept.collect();
+        if !kept.is_empty() {
+            tail.push(kept);
+        }
+    }
+    Ok(tail)
+}
+
+/// `None` if a payload is damaged.
+fn intact_entries(frame: &Frame, bytes: &Bytes) -> Option<Vec<RecoveredEntry>> {
+    let entry = |(row, payload): (&crate::frames::EntryRow, Bytes)| {
+        row.is_payload(&payload).then_some(RecoveredEntry {
+            header: row.header,
+            payload,
+            position: row.position,
+        })
+    };
+    frame.entries(bytes).map(entry).collect()
+}
+
+/// Writes the tail to a file of its own, which is the current one then. Its frames are durable when this returns.
+fn rewrite(
+    files: &mut Files,
+    tail: &[Vec<RecoveredEntry>],
+    settled: u64,
+) -> Result<ReplayFile, JournalError> {
+    let failed = |error| match error {
+        NoRoom::Shortage(error) | NoRoom::Failed(error) => error,
+        NoRoom::Full => JournalError::invalid("a new file has room"),
+    };
+    let alignment = files.options.alignment;
+    let sizes = tail.iter().map(|entries| {
+        let payload_bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+        frame_bytes(entries.len(), payload_bytes).next_multiple_of(alignment)
+    });
+    let frames_bytes = sizes.sum::<usize>() as u64;
+    let bytes = files.options.file_bytes.max(frames_bytes + 2 * alignment as u64);
+    let mut file = files.make(bytes).map_err(failed)?;
+    file.header.settled = settled;
+    file.header.synced = file.header.frames_start() + frames_bytes;
+    file.allocate_to(frames_bytes + 2 * alignment as u64, alignment).map_err(failed)?;
+    let mut position = file.header.frames_start();
+    for entries in tail {
+        let frame = encode(files.id, position, settled, entries, alignment);
+        file.file
+            .write_all_at(&frame, position - file.header.start)
+            .map_err(|error| JournalError::write(&file.path, error))?;
+        position += frame.len() as u64;
+    }
+    files.name(file).map_err(failed)?;
+    files.end = position;
+    let current = files.current.as_ref().map(|current| current.path.clone());
+    let path: PathBuf = current.unwrap_or_default();
+    let file = open_to_recover(&files.env, &path).map_err(|error| JournalError::io(&path, error))?;
+    Ok(ReplayFile { reader: FrameReader::open(path, file)?, end: position })
+}
+
+fn encode(
+    id: JournalId,
+    position: u64,
+    settled: u64,
+    entries: &[RecoveredEntry],
+    alignment: usize,
+) -> AlignedBuffer {
+    let payload_bytes = entries.iter().map(|entry| entry.payload.len()).sum();
+    let bytes = frame_bytes(entries.len(), payload_bytes).next_multiple_of(alignment);
+    let mut frame = AlignedBuffer::with_capacity(bytes, alignment);
+    let header = FrameHeader { id, position, synced: position, settled };
+    let entries = entries.iter().map(|entry| EntryToEncode {
+        header: &entry.header,
+        payload: &entry.payload,
+        payload_crc: crc32c::crc32c(&entry.payload),
+    });
+    encode_frame(&mut frame, &header, entries, alignment);
+    frame
+}

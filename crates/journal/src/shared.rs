@@ -1,0 +1,84 @@
+//! What the journal's users and its thread share: the queue, and how far the thread is.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverrun_env::{Env, LockGuard};
+
+use crate::metrics::Counters;
+use crate::{JournalError, Submission};
+
+/// An entry in the queue.
+pub(crate) struct Queued {
+    pub(crate) submission: Submission,
+    /// When it came, by the monotonic clock.
+    pub(crate) at: Duration,
+}
+
+/// What waits for the thread.
+#[derive(Default)]
+pub(crate) struct Queue {
+    pub(crate) entries: VecDeque<Queued>,
+    /// What is queued is stored, and nothing is queued any more.
+    pub(crate) is_closing: bool,
+    /// Nothing is written any more.
+    pub(crate) is_abandoned: bool,
+    /// The journal is poisoned.
+    pub(crate) failure: Option<JournalError>,
+}
+
+/// Shared by the journal and its thread.
+///
+/// Invariants: `settled <= delivered`; `synced` and `delivered` never go back; once `queue.failure` is set neither
+/// moves, and the queue is empty.
+pub(crate) struct Shared {
+    pub(crate) env: Env,
+    pub(crate) queue: Mutex<Queue>,
+    /// Position below which every owner was told. Stored by the thread (Release), read by anyone (Acquire), so that
+    /// who sees it sees what the owners did.
+    pub(crate) delivered: AtomicU64,
+    /// Position below which everything is synced. Stored by the thread (Release), read by anyone (Acquire).
+    pub(crate) synced: AtomicU64,
+    /// Position below which everything is durable elsewhere. Raised by the users, read by the thread.
+    pub(crate) settled: AtomicU64,
+    /// Start of the oldest file in which something was not settled when the current file was begun.
+    pub(crate) oldest: AtomicU64,
+    pub(crate) counters: Counters,
+    /// Released once nobody writes any more.
+    pub(crate) lock: Mutex<Option<Box<dyn LockGuard>>>,
+}
+
+impl Shared {
+    /// Whether the journal was dropped, and whether it is being closed.
+    pub(crate) fn ending(&self) -> (bool, bool) {
+        let queue = self.queue.lock();
+        (queue.is_abandoned, queue.is_closing)
+    }
+
+    /// Poisons the journal and tells the owners of `taken` and of what is queued.
+    pub(crate) fn fail(&self, taken: impl Iterator<Item = Queued>, error: &JournalError) {
+        self.queue.lock().failure = Some(error.clone());
+        self.refuse_queued(taken, error);
+    }
+
+    /// Tells the owners of `taken` and of what is queued that it will not be stored.
+    pub(crate) fn refuse_queued(&self, taken: impl Iterator<Item = Queued>, error: &JournalError) {
+        let queued = std::mem::take(&mut self.queue.lock().entries);
+        for Queued { submission, .. } in taken.chain(queued) {
+            submission.owner.failed(&submission.header, error);
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("delivered", &self.delivered)
+            .field("synced", &self.synced)
+            .field("settled", &self.settled)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,424 @@
+//! The journal's thread: gathers what is queued, writes it as one frame, syncs, and tells the owners.
+//!
+//! Owns the place where the next frame goes and what is known to be synced. Guarantees that owners are told in the
+//! order of submission and only after the disk said yes, and that after a failed write or sync nobody is told anything
+//! but the failure: neither is ever tried again. While one group is written, the next one queues.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use riverrun_env::AlignedBuffer;
+
+use crate::files::{Claims, Files, NoRoom};
+use crate::frames::{
+    ENTRY_BYTES, EntryToEncode, FRAME_HEADER_BYTES, FrameHeader, encode_frame, entry_position, frame_bytes,
+};
+use crate::policy::{Gathered, GroupPolicy, SyncReason};
+use crate::shared::{Queued, Shared};
+use crate::{JournalError, StoredEntry, SyncMethod, Wants};
+
+/// A buffer up to this size is kept for the next group.
+const KEPT_BUFFER_BYTES: usize = 64 * 1024;
+/// How long to wait before the disk is asked again whether it has space.
+const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
+/// Files are filled ahead of the writer once nothing came for this long.
+const QUIET: Duration = Duration::from_millis(10);
+
+/// What the thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Look again at once.
+    Again,
+    /// Sleep until somebody wakes it, or for this long.
+    Sleep(Option<Duration>),
+    /// Nothing any more.
+    Done,
+}
+
+/// Entries that will share a frame.
+#[derive(Default)]
+struct Group {
+    entries: Vec<Queued>,
+    payload_bytes: usize,
+    crcs: Vec<u32>,
+    since: Duration,
+    reason: Option<SyncReason>,
+}
+
+impl Group {
+    fn frame_bytes(&self) -> usize {
+        frame_bytes(self.entries.len(), self.payload_bytes)
+    }
+}
+
+/// The state of the journal's thread.
+///
+/// Invariants: `synced <= files.end`; `unsynced_since` is set exactly while something that was written to the current
+/// file is not synced; what an older file holds is synced.
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    files: Files,
+    group: Group,
+    synced: u64,
+    /// The settled position that a synced header or frame says.
+    settled_on_disk: u64,
+    /// The settled position that the frame written last says.
+    settled_written: u64,
+    unsynced_since: Option<Duration>,
+    buffer: Option<AlignedBuffer>,
+    is_quiet: bool,
+}
+
+impl Writer {
+    /// A writer that goes on behind `synced`, which is where the frames of all files end.
+    pub(crate) fn new(shared: Arc<Shared>, files: Files, synced: u64, settled_on_disk: u64) -> Self {
+        Self {
+            shared,
+            files,
+            group: Group::default(),
+            synced,
+            settled_on_disk,
+            settled_written: settled_on_disk,
+            unsynced_since: None,
+            buffer: None,
+            is_quiet: false,
+        }
+    }
+
+    /// Works until the journal is closed, dropped or has failed.
+    pub(crate) fn run(mut self) {
+        loop {
+            match self.turn() {
+                Turn::Again => {}
+                Turn::Sleep(None) => std::thread::park(),
+                Turn::Sleep(Some(time)) => std::thread::park_timeout(time),
+                Turn::Done => return,
+            }
+        }
+    }
+
+    /// One step: stores a group, or does what is due while there is none.
+    pub(crate) fn turn(&mut self) -> Turn {
+        let result = if self.gather() { self.store() } else { self.idle() };
+        match result {
+            Ok(turn) => turn,
+            Err(error) => {
+                self.fail(&error);
+                Turn::Done
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.env.clock.monotonic()
+    }
+
+    /// Takes from the queue until the group is complete; `false`: there is nothing to store.
+    fn gather(&mut self) -> bool {
+        let options = &self.files.options;
+        let policy = GroupPolicy { bytes: options.group_bytes.max(1), wait: options.group_wait };
+        while self.group.reason.is_none() {
+            let is_queue_empty = self.take(policy.bytes);
+            if self.group.entries.is_empty() {
+                return false;
+            }
+            let waited = self.now().saturating_sub(self.group.since);
+            let gathered = Gathered { bytes: self.group.payload_bytes, waited, is_queue_empty };
+            self.group.reason = policy.decide(gathered);
+        }
+        true
+    }
+
+    /// Takes what is queued as far as it fits into a frame and the group has not `bytes_wanted` yet. Answers whether
+    /// the queue was empty already.
+    fn take(&mut self, bytes_wanted: usize) -> bool {
+        let bytes_max = Files::frame_bytes_max(&self.files.options);
+        let group = &mut self.group;
+        let taken_before = group.entries.len();
+        {
+            let mut queue = self.shared.queue.lock();
+            while group.payload_bytes < bytes_wanted
+                && let Some(next) = queue.entries.front()
+            {
+                let payload_bytes = group.payload_bytes + next.submission.payload.len();
+                if frame_bytes(group.entries.len() + 1, payload_bytes) as u64 > bytes_max {
+                    group.reason = Some(SyncReason::GroupBytes);
+                    break;
+                }
+                group.payload_bytes = payload_bytes;
+                group.entries.extend(queue.entries.pop_front());
+            }
+        }
+        if taken_before == 0 {
+            group.since = self.shared.env.clock.monotonic();
+        }
+        // The longest part of the work is done here, while others may queue.
+        let new = &group.entries[taken_before..];
+        group.crcs.extend(new.iter().map(|queued| crc32c::crc32c(&queued.submission.payload)));
+        taken_before == group.entries.len()
+    }
+
+    /// Writes the group, syncs if anyone in it wants that, and tells the owners.
+    fn store(&mut self) -> Result<Turn, JournalError> {
+        let bytes = self.group.frame_bytes().next_multiple_of(self.files.options.alignment);
+        if let Some(turn) = self.make_room(bytes as u64, false)? {
+            return Ok(turn);
+        }
+        let started = self.now();
+        for queued in &self.group.entries {
+            self.shared.counters.queued(started.saturating_sub(queued.at));
+        }
+        let frame = self.encode(bytes);
+        let wants_sync = self.group.entries.iter().any(|queued| queued.submission.wants == Wants::Sync);
+        self.write(&frame, wants_sync, started)?;
+        self.tell(frame, wants_sync);
+        self.is_quiet = false;
+        Ok(Turn::Again)
+    }
+
+    /// Makes sure that a frame of `frame_bytes` can be written at `files.end`; otherwise says what to do meanwhile.
+    fn make_room(&mut self, frame_bytes: u64, is_note: bool) -> Result<Option<Turn>, JournalError> {
+        let result = if self.files.has_place_for(frame_bytes, is_note) {
+            self.files.allocate_for(frame_bytes)
+        } else {
+            self.sync()?;
+            self.begin(frame_bytes)
+        };
+        match result {
+            Ok(()) => Ok(None),
+            Err(NoRoom::Failed(error)) => Err(error),
+            Err(reason) => Ok(Some(self.wait_for_room(&reason))),
+        }
+    }
+
+    fn wait_for_room(&mut self, reason: &NoRoom) -> Turn {
+        let (is_abandoned, is_closing) = self.shared.ending();
+        if is_closing {
+            self.shared.refuse_queued(self.group.entries.drain(..), &JournalError::Closed);
+        }
+        if is_abandoned || is_closing {
+            return Turn::Done;
+        }
+        if let NoRoom::Shortage(error) = reason {
+            tracing::warn!(%error, "the journal waits for space");
+            return Turn::Sleep(Some(SHORTAGE_WAIT));
+        }
+        Turn::Sleep(None)
+    }
+
+    /// Goes on in the next file. Files that are settled, while no synced header says so, become usable by a note.
+    fn begin(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
+        let settled = self.shared.settled.load(Ordering::Acquire);
+        let oldest = self.files.older.front().map(|file| file.frames_end);
+        let frees_oldest = oldest.is_some_and(|end| self.settled_on_disk < end && end <= settled);
+        if frees_oldest && self.files.has_place_for(self.files.options.alignment as u64, true) {
+            self.note().map_err(NoRoom::Failed)?;
+        }
+        let settled = self.shared.settled.load(Ordering::Acquire);
+        let claims = Claims { synced: self.synced, settled, settled_on_disk: self.settled_on_disk };
+        self.files.begin(claims, frame_bytes)?;
+        self.settled_on_disk = settled;
+        self.publish_oldest();
+        Ok(())
+    }
+
+    /// Writes a frame without entries, which says what is synced and settled. The last block of a file is kept for it.
+    fn note(&mut self) -> Result<(), JournalError> {
+        let bytes = self.files.options.alignment;
+        match self.files.allocate_for(bytes as u64) {
+            Ok(()) => {}
+            Err(NoRoom::Failed(error)) => return Err(error),
+            // Without it the next start finds more than it needs.
+            Err(_) => return Ok(()),
+        }
+        let header = self.frame_header();
+        let mut frame = AlignedBuffer::with_capacity(bytes, bytes);
+        encode_frame(&mut frame, &header, std::iter::empty(), bytes);
+        let started = self.now();
+        self.write(&frame, true, started)?;
+        // The note itself holds nothing that could be missed.
+        if header.settled == header.position {
+            self.settled_on_disk = self.files.end;
+            self.shared.settled.fetch_max(self.files.end, Ordering::AcqRel);
+        }
+        self.shared.delivered.store(self.files.end, Ordering::Release);
+        Ok(())
+    }
+
+    fn frame_header(&mut self) -> FrameHeader {
+        self.settled_written = self.shared.settled.load(Ordering::Acquire);
+        FrameHeader {
+            id: self.files.id,
+            position: self.files.end,
+            synced: self.synced,
+            settled: self.settled_written,
+        }
+    }
+
+    /// The group as a frame for the place at `files.end`.
+    fn encode(&mut self, bytes: usize) -> AlignedBuffer {
+        let header = self.frame_header();
+        let alignment = self.files.options.alignment;
+        let kept = self.buffer.take().filter(|buffer| buffer.capacity() >= bytes);
+        let mut frame = kept.unwrap_or_else(|| AlignedBuffer::with_capacity(bytes, alignment));
+        frame.clear();
+        let entries = self.group.entries.iter().zip(&self.group.crcs).map(|(queued, crc)| EntryToEncode {
+            header: &queued.submission.header,
+            payload: &queued.submission.payload,
+            payload_crc: *crc,
+        });
+        encode_frame(&mut frame, &header, entries, alignment);
+        frame
+    }
+
+    /// Writes a frame at `files.end`, where there is room for it, and syncs all that is not synced if `wants_sync`.
+    fn write(&mut self, frame: &[u8], wants_sync: bool, started: Duration) -> Result<(), JournalError> {
+        let current = self.files.current.as_ref().expect("there is room");
+        let offset = self.files.end - current.header.start;
+        let is_one_call = wants_sync
+            && self.unsynced_since.is_none()
+            && self.files.options.sync_method == SyncMethod::DirectDsync;
+        let failed = |error| JournalError::write(&current.path, error);
+        let written = if is_one_call {
+            self.shared.counters.wrote(self.now().saturating_sub(started));
+            let started = self.now();
+            current.file.write_durable_at(frame, offset).map_err(failed)?;
+            self.shared.counters.synced(self.now().saturating_sub(started));
+            true
+        } else {
+            current.file.write_all_at(frame, offset).map_err(failed)?;
+            self.shared.counters.wrote(self.now().saturating_sub(started));
+            false
+        };
+        self.files.end += frame.len() as u64;
+        if written {
+            self.mark_synced();
+        } else {
+            self.unsynced_since.get_or_insert(started);
+            if wants_sync {
+                self.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Syncs what was written without.
+    fn sync(&mut self) -> Result<(), JournalError> {
+        if self.unsynced_since.is_none() {
+            return Ok(());
+        }
+        let current = self.files.current.as_ref().expect("something was written to it");
+        let started = self.now();
+        current.file.sync_data().map_err(|error| JournalError::write(&current.path, error))?;
+        self.shared.counters.synced(self.now().saturating_sub(started));
+        self.mark_synced();
+        Ok(())
+    }
+
+    fn mark_synced(&mut self) {
+        self.synced = self.files.end;
+        self.unsynced_since = None;
+        self.settled_on_disk = self.settled_on_disk.max(self.settled_written);
+        self.shared.synced.store(self.synced, Ordering::Release);
+    }
+
+    /// Tells the group's owners, and what is counted.
+    fn tell(&mut self, frame: AlignedBuffer, is_synced: bool) {
+        let group = &mut self.group;
+        let position = self.files.end - frame.len() as u64;
+        let (count, used) = (group.entries.len(), group.frame_bytes());
+        self.shared.counters.count_frame(count, frame.len(), frame.len() - used);
+        self.shared.counters.count_group(group.reason.take().unwrap_or(SyncReason::QueueEmpty));
+        let mut at = FRAME_HEADER_BYTES + count * ENTRY_BYTES;
+        // Where padding or room to spare would pin more than the payloads themselves, they move to memory of their
+        // own, and the buffer serves again.
+        let bytes = if 2 * group.payload_bytes < frame.capacity() + self.files.options.alignment {
+            let payloads = Bytes::copy_from_slice(&frame[at..used]);
+            at = 0;
+            self.buffer = Some(frame).filter(|buffer| buffer.capacity() <= KEPT_BUFFER_BYTES);
+            payloads
+        } else {
+            Bytes::from_owner(frame)
+        };
+        for (index, queued) in group.entries.drain(..).enumerate() {
+            let end = at + queued.submission.payload.len();
+            queued.submission.owner.stored(StoredEntry {
+                header: &queued.submission.header,
+                payload: bytes.slice(at..end),
+                position: entry_position(position, index),
+                is_synced,
+            });
+            at = end;
+        }
+        group.crcs.clear();
+        group.payload_bytes = 0;
+        self.shared.delivered.store(self.files.end, Ordering::Release);
+    }
+
+    /// Nothing is queued: ends, syncs or makes room, if any of them is due.
+    fn idle(&mut self) -> Result<Turn, JournalError> {
+        let (is_abandoned, is_closing) = self.shared.ending();
+        if is_abandoned {
+            return Ok(Turn::Done);
+        }
+        if is_closing {
+            self.finish()?;
+            return Ok(Turn::Done);
+        }
+        let now = self.now();
+        let sync_in =
+            self.unsynced_since.map(|since| (since + self.files.options.sync_interval).saturating_sub(now));
+        if sync_in == Some(Duration::ZERO) {
+            self.sync()?;
+            return Ok(Turn::Again);
+        }
+        if !self.files.can_allocate() {
+            return Ok(Turn::Sleep(sync_in));
+        }
+        if !std::mem::replace(&mut self.is_quiet, true) {
+            return Ok(Turn::Sleep(Some(sync_in.map_or(QUIET, |time| time.min(QUIET)))));
+        }
+        match self.files.allocate_step() {
+            Ok(_) => Ok(Turn::Again),
+            Err(NoRoom::Failed(error)) => Err(error),
+            // It is tried again when there is no other way.
+            Err(_) => Ok(Turn::Sleep(sync_in)),
+        }
+    }
+
+    /// Syncs what is not synced, and notes it, so that the next start has no tail to doubt and reads nothing settled.
+    pub(crate) fn finish(&mut self) -> Result<(), JournalError> {
+        self.sync()?;
+        let settled = self.shared.settled.load(Ordering::Acquire);
+        let has_files = self.files.current.is_some() || !self.files.older.is_empty();
+        let wrote =
+            self.files.current.as_ref().is_some_and(|file| self.files.end > file.header.frames_start());
+        if !has_files || !(wrote || settled > self.settled_on_disk) {
+            return Ok(());
+        }
+        if self.files.has_place_for(self.files.options.alignment as u64, true) {
+            return self.note();
+        }
+        match self.begin(0) {
+            Err(NoRoom::Failed(error)) => Err(error),
+            // Without a note the next start finds more than it needs.
+            _ => Ok(()),
+        }
+    }
+
+    /// Says where the oldest file begins in which something is not settled.
+    fn publish_oldest(&self) {
+        let older = self.files.older.iter().find(|file| file.frames_end > self.settled_on_disk);
+        let current = self.files.current.as_ref().map(|file| file.header.start);
+        if let Some(oldest) = older.map(|file| file.start).or(current) {
+            self.shared.oldest.store(oldest, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn fail(&mut self, error: &JournalError) {
+        tracing::error!(%error, "the journal has failed");
+        self.shared.fail(self.group.entries.drain(..), error);
+    }
+}

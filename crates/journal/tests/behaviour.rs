@@ -1,0 +1,322 @@
+//! What a journal does for its users, on the simulated disk and on a real one.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{DIR, History, open, payload, read_all, small_options};
+use riverrun_env::Env;
+use riverrun_env::sim::SimEnv;
+use riverrun_journal::{Journal, JournalError, JournalOptions, Position, SyncMethod, Wants};
+use riverrun_types::ErrorKind;
+
+const METHODS: [SyncMethod; 2] = [SyncMethod::DirectDsync, SyncMethod::BufferedFdatasync];
+
+#[test]
+fn what_is_stored_is_found_by_the_next_life_however_this_one_ends() {
+    for method in METHODS {
+        for is_closed in [false, true] {
+            let sim = SimEnv::new(1);
+            let history = History::default();
+            let (journal, found, _) = open(&sim.env(), small_options(method)).unwrap();
+            assert!(found.is_empty());
+            let id = {
+                for bytes in [10, 5000, 200_000, 1] {
+                    history.store(&journal, bytes, Wants::Sync).unwrap();
+                }
+                assert_eq!(journal.synced(), journal.delivered());
+                journal.id()
+            };
+            if is_closed {
+                journal.close().unwrap();
+            }
+            drop(journal);
+            let (journal, found, damaged) = open(&sim.env(), small_options(method)).unwrap();
+            assert_eq!(history.check(&found).unwrap(), [0, 1, 2, 3]);
+            assert_eq!((damaged, journal.id()), (0, id));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_made_before_the_first_submission() {
+    let sim = SimEnv::new(1);
+    let env = sim.env();
+    let (journal, _, _) = open(&env, small_options(SyncMethod::DirectDsync)).unwrap();
+    journal.settle_to(Position(99));
+    assert_eq!((journal.settled(), journal.used_bytes()), (Position(0), 0));
+    journal.close().unwrap();
+    let names: Vec<_> =
+        env.fs.read_dir(Path::new(DIR)).unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["lock"]);
+}
+
+#[test]
+fn many_submitters_share_groups_and_each_stream_keeps_its_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = JournalOptions::with_bytes(64 * 1024 * 1024);
+    let (journal, _) = Journal::open(&Env::real(), directory.path(), options).unwrap();
+    let history = History::default();
+    let last = (0..2000).map(|index| history.submit(&journal, 300 + index % 700, Wants::Sync).unwrap()).max();
+    history.wait(last.unwrap());
+    let metrics = journal.metrics();
+    let groups = metrics.groups_queue_empty + metrics.groups_bytes + metrics.groups_wait;
+    assert_eq!(metrics.entries, 2000);
+    assert!((1..500).contains(&groups), "{groups} groups");
+    assert_eq!((metrics.queueing.count(), metrics.syncing.count()), (2000, groups));
+    assert!(metrics.bytes.is_multiple_of(4096) && metrics.padding_bytes < groups * 4096);
+    drop(journal);
+    let (_journal, mut replay) = Journal::open(&Env::real(), directory.path(), options).unwrap();
+    let found = read_all(&mut replay).unwrap();
+    assert_eq!(history.check(&found).unwrap().len(), 2000);
+}
+
+#[test]
+fn settled_files_are_used_again_and_the_rest_waits_for_that() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let history = History::default();
+        let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
+        // Three fit into each of the two files.
+        for _ in 0..6 {
+            history.store(&journal, 300_000, Wants::Sync).unwrap();
+        }
+        let full = journal.delivered();
+        for round in [2, 4] {
+            let number = history.submit(&journal, 300_000, Wants::Sync).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(journal.metrics().entries, round * 3, "the journal is full");
+            assert!(journal.used_bytes() <= journal.bytes_max());
+            history.settle(&journal);
+            history.wait(number).unwrap();
+            // Both files were settled.
+            for _ in 0..5 {
+                history.store(&journal, 300_000, Wants::Sync).unwrap();
+            }
+        }
+        assert!(journal.delivered() > full);
+        drop(journal);
+        let files = sim.env().fs.read_dir(Path::new(DIR)).unwrap();
+        let journals = files.iter().filter(|entry| entry.name.to_string_lossy().ends_with(".journal"));
+        assert_eq!(journals.count(), 2);
+        let (_journal, found, _) = open(&sim.env(), small_options(method)).unwrap();
+        assert_eq!(history.check(&found).unwrap().last(), Some(&17));
+    }
+}
+
+#[test]
+fn a_write_that_wants_no_sync_is_synced_within_the_interval() {
+    let sim = SimEnv::new(1);
+    let options =
+        JournalOptions { sync_interval: Duration::from_millis(1), ..small_options(SyncMethod::DirectDsync) };
+    let history = History::default();
+    let (journal, _, _) = open(&sim.env(), options).unwrap();
+    let position = history.store(&journal, 100, Wants::Write).unwrap();
+    assert!(journal.synced() <= position);
+    sim.clock.advance(Duration::from_millis(2));
+    let until = std::time::Duration::from_secs(10);
+    let mut waited = Duration::ZERO;
+    while journal.synced() <= position && waited < until {
+        std::thread::sleep(Duration::from_millis(1));
+        waited += Duration::from_millis(1);
+    }
+    assert!(journal.synced() > position);
+    sim.fs.crash();
+    drop(journal);
+    let (_journal, found, _) = open(&sim.env(), options).unwrap();
+    assert_eq!(history.check(&found).unwrap(), [0]);
+}
+
+#[test]
+fn a_sync_covers_what_was_written_before_without_one() {
+    for method in METHODS {
+        let sim = SimEnv::new(2);
+        let history = History::default();
+        let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
+        for wants in [Wants::Write, Wants::Write, Wants::Sync] {
+            history.store(&journal, 3000, wants).unwrap();
+        }
+        assert_eq!(journal.synced(), journal.delivered());
+        sim.fs.crash();
+        drop(journal);
+        let (_journal, found, _) = open(&sim.env(), small_options(method)).unwrap();
+        assert_eq!(history.check(&found).unwrap(), [0, 1, 2]);
+    }
+}
+
+#[test]
+fn a_full_disk_delays_and_loses_nothing() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let history = History::default();
+        let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
+        sim.fs.set_space(Some(100_000));
+        let number = history.submit(&journal, 1000, Wants::Sync).unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        assert_eq!(journal.metrics().entries, 0);
+        assert!(journal.failure().is_none());
+        sim.fs.set_space(None);
+        history.wait(number).unwrap();
+        drop(journal);
+        let (_journal, found, _) = open(&sim.env(), small_options(method)).unwrap();
+        assert_eq!(history.check(&found).unwrap(), [0]);
+    }
+}
+
+#[test]
+fn a_file_system_without_direct_access_is_written_through_the_page_cache() {
+    let sim = SimEnv::new(1);
+    sim.fs.refuse_direct(true);
+    let history = History::default();
+    let (journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
+    history.store(&journal, 1000, Wants::Sync).unwrap();
+    sim.fs.crash();
+    drop(journal);
+    let (_journal, found, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
+    assert_eq!(history.check(&found).unwrap(), [0]);
+}
+
+#[test]
+fn a_failed_sync_or_write_poisons_the_journal_for_good() {
+    type Fault = fn(&SimEnv);
+    let faults: [Fault; 2] = [|sim| sim.fs.fail_sync_after(0), |sim| sim.fs.fail_write_after(0)];
+    for method in METHODS {
+        for fault in faults {
+            let sim = SimEnv::new(1);
+            let history = History::default();
+            let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
+            history.store(&journal, 100, Wants::Sync).unwrap();
+            let before = journal.delivered();
+            fault(&sim);
+            let error = history.store(&journal, 100, Wants::Sync).unwrap_err();
+            assert!(matches!(error, JournalError::Write { .. }), "{error}");
+            assert_eq!(error.kind(), ErrorKind::GiveUp);
+            let syncs = sim.fs.syncs();
+            assert!(matches!(history.store(&journal, 100, Wants::Sync), Err(JournalError::Write { .. })));
+            assert!(matches!(journal.close(), Err(JournalError::Write { .. })));
+            assert_eq!((sim.fs.syncs(), journal.delivered()), (syncs, before));
+        }
+    }
+}
+
+#[test]
+fn a_directory_has_one_journal_at_a_time() {
+    let sim = SimEnv::new(1);
+    let options = small_options(SyncMethod::DirectDsync);
+    let (journal, _, _) = open(&sim.env(), options).unwrap();
+    let error = Journal::open(&sim.env(), Path::new(DIR), options).unwrap_err();
+    assert!(matches!(error, JournalError::Locked { .. }), "{error}");
+    journal.close().unwrap();
+    let (second, _, _) = open(&sim.env(), options).unwrap();
+    let history = History::default();
+    assert!(matches!(history.store(&journal, 1, Wants::Sync), Err(JournalError::Closed)));
+    history.store(&second, 1, Wants::Sync).unwrap();
+    drop(second);
+    open(&sim.env(), options).unwrap();
+}
+
+#[test]
+fn an_entry_as_large_as_a_file_is_taken_and_a_larger_one_refused() {
+    let sim = SimEnv::new(1);
+    let options = small_options(SyncMethod::DirectDsync);
+    let history = History::default();
+    let (journal, _, _) = open(&sim.env(), options).unwrap();
+    let bytes_max = journal.entry_bytes_max();
+    assert!(bytes_max > 1_000_000);
+    history.store(&journal, bytes_max, Wants::Sync).unwrap();
+    history.store(&journal, bytes_max, Wants::Sync).unwrap();
+    let error = history.submit(&journal, bytes_max + 1, Wants::Sync).unwrap_err();
+    assert!(matches!(error, JournalError::TooLarge { .. }), "{error}");
+    history.forget_behind(2);
+    drop(journal);
+    let (_journal, found, _) = open(&sim.env(), options).unwrap();
+    assert_eq!(history.check(&found).unwrap(), [0, 1]);
+}
+
+#[test]
+fn held_entries_are_given_until_they_are_released_and_not_twice() {
+    let sim = SimEnv::new(1);
+    let options = small_options(SyncMethod::DirectDsync);
+    let history = History::default();
+    let (journal, _, _) = open(&sim.env(), options).unwrap();
+    for _ in 0..6 {
+        history.store(&journal, 500, Wants::Sync).unwrap();
+    }
+    drop(journal);
+    let (journal, found, _) = open(&sim.env(), options).unwrap();
+    // Streams have every third entry: those of the first one are held in two parts.
+    journal.hold("dir-1", &found[..1]).unwrap();
+    journal.hold("dir-1", &found[3..4]).unwrap();
+    assert_eq!(journal.held(), ["dir-1"]);
+    drop(journal);
+    let (journal, found, _) = open(&sim.env(), options).unwrap();
+    let numbers: Vec<_> = found.iter().map(|entry| entry.header.index).collect();
+    assert_eq!(numbers, [0, 3, 1, 2, 4, 5]);
+    journal.settle_to(journal.delivered());
+    history.store(&journal, 500, Wants::Sync).unwrap();
+    drop(journal);
+    let (journal, found, _) = open(&sim.env(), options).unwrap();
+    let numbers: Vec<_> = found.iter().map(|entry| entry.header.index).collect();
+    assert_eq!(numbers, [0, 3, 6]);
+    assert_eq!(found[1].payload, payload(3, 500));
+    journal.release_held("dir-1").unwrap();
+    journal.release_held("dir-1").unwrap();
+    assert!(journal.held().is_empty());
+    assert!(matches!(journal.hold("../x", &found), Err(JournalError::Invalid { .. })));
+    drop(journal);
+    let (_journal, found, _) = open(&sim.env(), options).unwrap();
+    assert_eq!(found.iter().map(|entry| entry.header.index).collect::<Vec<_>>(), [6]);
+}
+
+#[test]
+fn another_size_or_alignment_is_taken_over_with_what_is_there() {
+    let sim = SimEnv::new(1);
+    let history = History::default();
+    let sizes = [(2 << 20, 4096), (3 << 20, 512), (9 << 20, 65536), (2 << 20, 4096)];
+    let mut positions = Vec::new();
+    for (bytes, alignment) in sizes {
+        let options = JournalOptions { alignment, ..JournalOptions::with_bytes(bytes) };
+        let (journal, found, _) = open(&sim.env(), options).unwrap();
+        assert_eq!(history.check(&found).unwrap(), (0..positions.len()).collect::<Vec<_>>());
+        for _ in 0..3 {
+            positions.push(history.store(&journal, 20_000, Wants::Sync).unwrap());
+        }
+    }
+    assert!(positions.is_sorted());
+    let (journal, found, _) = open(&sim.env(), JournalOptions::with_bytes(2 << 20)).unwrap();
+    assert_eq!(found.len(), positions.len());
+    for _ in 0..12 {
+        history.settle(&journal);
+        history.store(&journal, 300_000, Wants::Sync).unwrap();
+    }
+    let files = sim.env().fs.read_dir(Path::new(DIR)).unwrap();
+    assert!(files.len() <= 4, "{files:?}");
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let sim = SimEnv::new(1);
+    let good = JournalOptions::with_bytes(8 << 20);
+    for bad in [
+        JournalOptions { alignment: 100, ..good },
+        JournalOptions { alignment: 256, ..good },
+        JournalOptions { file_bytes: 1000, ..good },
+        JournalOptions { file_bytes: (1 << 20) + 512, ..good },
+    ] {
+        let error = Journal::open(&sim.env(), Path::new(DIR), bad).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FixRequest, "{error}");
+    }
+}
+
+#[test]
+fn an_owner_that_holds_the_last_reference_does_not_stop_the_thread_from_ending() {
+    let sim = SimEnv::new(1);
+    let history = History::default();
+    let (journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
+    let journal = Arc::new(journal);
+    history.store(&journal, 10, Wants::Sync).unwrap();
+    drop(journal);
+    open(&sim.env(), small_options(SyncMethod::DirectDsync)).expect("the lock is free");
+}
