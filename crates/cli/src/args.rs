@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// Read and change configuration of topics and servers, and check a server's configuration file
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Dump and verify a partition's files, without a server
+    /// Dump, verify and repair a server's files, without a server
     #[command(subcommand)]
     Log(log::LogCommand),
     /// Start a server, send 60,000 real flights through it, check that all arrived in order, show rates and latencies

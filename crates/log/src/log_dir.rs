@@ -436,7 +436,7 @@ fn unknown(id: PartitionId) -> KnownPartition {
 }
 
 /// A topic's directory: its id as a UUID, in the form that everybody knows, which no name from outside can be.
-fn topic_dir(id: PartitionId) -> String {
+pub(crate) fn topic_dir(id: PartitionId) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(id.topic.0));
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

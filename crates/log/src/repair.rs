@@ -16,10 +16,14 @@ use riverrun_env::{Env, File, LockGuard, OpenMode, atomic_replace, read_whole};
 use riverrun_types::{ErrorKind, Offset, PartitionId};
 use thiserror::Error;
 
-use crate::checkpoint::{CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint};
+use crate::checkpoint::{
+    CHECKPOINT_FILE, DirCheckpoint, PartitionCheckpoint, encode_snapshot, snapshot_file,
+};
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexHeader};
 use crate::log_dir::LOCK_FILE;
+use crate::partition_log::record_producer;
+use crate::producer_state::ProducerStates;
 use crate::scan::{BatchScan, ScanStop};
 use crate::segment::{FilePool, Home, INDEX_SUFFIX, Segment};
 use crate::verify::segment::{Facts, Half, IndexContent, SegmentCheck};
@@ -356,6 +360,32 @@ impl Repair {
         decoded.map(Some).map_err(|source| LogError::Format { path, source })
     }
 
+    /// Writes down what the log says of its producers now that it ends at `end`. Durable when it returns.
+    fn write_producers(&self, end: Offset) -> Result<(), LogError> {
+        let now = self.env.clock.wall();
+        let mut producers = ProducerStates::new();
+        for (facts, path) in Listing::read(&self.env, &self.dir)?.segments(&self.dir, self.known()) {
+            let file = open(&self.env, &path, OpenMode::Read)?;
+            let mut scan = BatchScan::new(&*file, facts.base, facts.base, 0, facts.size_bytes);
+            loop {
+                match scan.next_batch() {
+                    Ok(None) => break,
+                    Ok(Some(batch)) => record_producer(&mut producers, &batch.header, now),
+                    Err(ScanStop::Io(error)) => return Err(LogError::io(&path, error)),
+                    // What is left is intact, but for what lies below the log start.
+                    Err(ScanStop::Damage { .. }) => match scan.skip_damage() {
+                        Err(ScanStop::Io(error)) => return Err(LogError::io(&path, error)),
+                        Ok(true) => {}
+                        Ok(false) | Err(ScanStop::Damage { .. }) => break,
+                    },
+                }
+            }
+        }
+        let path = self.dir.join(snapshot_file(end));
+        atomic_replace(&*self.env.fs, &path, &encode_snapshot(self.id, end, &producers))
+            .map_err(|error| LogError::io(&path, error.into()))
+    }
+
     /// Makes the checkpoint say no more of the partition than is left. Its generation stays, so that the log starts
     /// that moved since count as before.
     fn forget_synced(&self, mut checkpoint: DirCheckpoint, cut: &Cut) -> Result<(), LogError> {
@@ -366,8 +396,10 @@ impl Repair {
         known.first_dirty = known.first_dirty.map(|first| first.min(end));
         known.epochs.truncate_end(end);
         known.size_bytes = Listing::read(&self.env, &self.dir)?.logs.iter().map(|(_, size)| size).sum();
-        // If there is no snapshot of that offset, the next start makes the producers anew from the log.
-        known.producers_at = known.producers_at.map(|at| at.min(end));
+        if known.producers_at.is_some_and(|at| at > end) {
+            self.write_producers(end)?;
+            known.producers_at = Some(end);
+        }
         let path = self.log_dir.join(CHECKPOINT_FILE);
         atomic_replace(&*self.env.fs, &path, &checkpoint.encode())
             .map_err(|error| LogError::io(&path, error.into()))

@@ -2,6 +2,7 @@
 
 mod admin;
 mod common;
+mod damage;
 mod demo;
 mod files;
 mod records;

@@ -34,6 +34,7 @@ pub use marks::LogObserver;
 use marks::Marks;
 pub(crate) use open::OpenLog;
 pub use read::{Chunk, ReadSlice};
+pub(crate) use writer::record_producer;
 
 use crate::config::LogConfig;
 use crate::error::LogError;

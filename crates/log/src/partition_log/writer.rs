@@ -302,7 +302,7 @@ impl Run {
 }
 
 /// Remembers what a batch says about its producer.
-pub(super) fn record_producer(producers: &mut ProducerStates, header: &BatchHeader, now: TimestampMs) {
+pub(crate) fn record_producer(producers: &mut ProducerStates, header: &BatchHeader, now: TimestampMs) {
     if !header.has_producer_id() {
         return;
     }

@@ -14,6 +14,7 @@ use crate::checkpoint::{
     CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint, decode_snapshot, snapshot_file,
 };
 use crate::error::LogError;
+use crate::log_dir::topic_dir;
 use crate::log_starts::{self, LOG_STARTS_FILE};
 
 /// A file of a log dir in bytes at most.
@@ -26,6 +27,7 @@ pub struct LogDirFiles {
     findings: Vec<Finding>,
     /// None: there is no checkpoint that can be believed.
     partitions: Option<BTreeMap<PartitionId, PartitionCheckpoint>>,
+    was_clean: bool,
 }
 
 impl LogDirFiles {
@@ -33,6 +35,7 @@ impl LogDirFiles {
     pub fn read(env: &Env, path: &Path) -> Result<Self, LogError> {
         let mut files = Self { path: path.to_path_buf(), ..Self::default() };
         let checkpoint = files.read_checkpoint(env)?;
+        files.was_clean = checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_clean);
         let generation = checkpoint.as_ref().map(|checkpoint| checkpoint.generation);
         let mut partitions = checkpoint.map(|checkpoint| checkpoint.partitions);
         for (partition, log_start) in files.read_log_starts(env, generation.unwrap_or(0))? {
@@ -59,15 +62,19 @@ impl LogDirFiles {
         self.partitions.is_some()
     }
 
-    /// The partitions of which the checkpoint says that they hold synced records.
-    pub fn with_records(&self) -> impl Iterator<Item = PartitionId> {
-        let known = self.partitions.iter().flatten();
-        known.filter(|(_, known)| known.log_start < known.recovery_point).map(|(id, _)| *id)
-    }
-
-    /// Where the log dir is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Partitions that hold synced records, as the checkpoint says, and whose directory is gone. After a kill nobody
+    /// knows: their topics may have been deleted since.
+    pub fn missing_partitions(&self, env: &Env) -> Result<Vec<Finding>, LogError> {
+        let mut missing = Vec::new();
+        for (id, known) in self.partitions.iter().flatten().filter(|_| self.was_clean) {
+            let path = self.path.join(topic_dir(*id)).join(id.index.to_string());
+            let has_records = known.log_start < known.recovery_point;
+            if has_records && !env.fs.exists(&path).map_err(|error| LogError::io(&path, error))? {
+                let what = format!("missing, where offsets up to {} were synced", known.recovery_point);
+                missing.push(Finding { path, position: 0, weight: Weight::Damage, what });
+            }
+        }
+        Ok(missing)
     }
 
     fn find(&mut self, file: &str, position: u64, weight: Weight, what: impl Into<String>) {

@@ -1,7 +1,8 @@
-//! `riverrun log`: a partition's files, read without a server. Nothing is ever changed.
+//! `riverrun log`: a server's files, looked at without a server. Only `repair --cut` changes anything.
 
 mod dump;
 mod partitions;
+mod repair;
 mod verify;
 
 use clap::Subcommand;
@@ -13,14 +14,17 @@ use crate::exit::{Exit, Failure};
 pub(crate) enum LogCommand {
     /// Print the batches of a .log file or of a partition's directory
     Dump(dump::DumpArgs),
-    /// Check every batch, record and index of partitions, and list what is wrong
+    /// Check every byte of a server's files, and list what is wrong
     Verify(verify::VerifyArgs),
+    /// Say what of a damaged partition can be kept, and with --cut, cut off the rest
+    Repair(repair::RepairArgs),
 }
 
 pub(crate) fn run(command: LogCommand) -> Result<(), Failure> {
     match command {
         LogCommand::Dump(args) => dump::run(&args),
         LogCommand::Verify(args) => verify::run(&args),
+        LogCommand::Repair(args) => repair::run(&args),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Finding partitions' directories below a path.
+//! Finding what there is to check below a path: partitions, log dirs, the metadata directory, journals.
 
 use std::fs;
 use std::io;
@@ -10,6 +10,12 @@ use crate::exit::{Exit, Failure};
 
 /// Directories between a data directory and its partitions: `logs`, the topic's, the partition's.
 const DEPTH_MAX: usize = 3;
+/// Any of these makes a directory a log dir.
+const LOG_DIR_FILES: [&str; 3] = ["checkpoint", "log-starts", "directory.id"];
+/// The file that makes a directory that of the metadata, as does a log whose snapshot is lost.
+const METADATA_FILE: &str = "snapshot";
+const METADATA_LOG_PREFIX: &str = "log-";
+const METADATA_LOG_DIGITS: usize = 20;
 
 /// A partition's directory, `<topic id>/<index>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,40 +24,76 @@ pub(super) struct PartitionDir {
     pub(super) id: PartitionId,
 }
 
-/// The partitions at or below `path`, which may be a partition's directory, a topic's, a log dir, or a data
-/// directory. In the order of their paths.
-pub(super) fn find(path: &Path) -> Result<Vec<PartitionDir>, Failure> {
-    let failed = |error: &io::Error| Failure::io(path.display(), error);
-    // The topic's id is in the name of the directory above, which a relative path may not show.
-    let root = fs::canonicalize(path).map_err(|error| failed(&error))?;
-    let mut found = Vec::new();
-    collect(&root, DEPTH_MAX, &mut found).map_err(|error| failed(&error))?;
-    found.sort_by_key(|partition| (partition.id.topic, partition.id.index));
-    if found.is_empty() {
-        let text = format!("{}: no partition is here", path.display());
-        return Err(Failure::new(Exit::NotFound, text).advise(
-            "a data directory, a log dir, a topic's directory (named by its id) or a partition's in it",
-        ));
-    }
-    Ok(found)
+/// What lies at or below a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// By log dir, topic and index.
+    pub(super) partitions: Vec<PartitionDir>,
+    pub(super) log_dirs: Vec<PathBuf>,
+    pub(super) metadata: Vec<PathBuf>,
 }
 
-fn collect(dir: &Path, depth: usize, found: &mut Vec<PartitionDir>) -> io::Result<()> {
-    if let Some(id) = partition_id(dir) {
-        found.push(PartitionDir { path: dir.to_path_buf(), id });
-        return Ok(());
-    }
-    if depth == 0 {
-        return Ok(());
-    }
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        // Not followed: a link could lead round in a circle.
-        if entry.file_type()?.is_dir() {
-            collect(&entry.path(), depth - 1, found)?;
+impl Found {
+    /// Looks at `path`, which may be a data directory, a log dir, a topic's directory, a partition's, or that of the
+    /// metadata.
+    pub(super) fn at(path: &Path) -> Result<Self, Failure> {
+        let failed = |error: &io::Error| Failure::io(path.display(), error);
+        // The topic's id is in the name of the directory above, which a relative path may not show.
+        let root = fs::canonicalize(path).map_err(|error| failed(&error))?;
+        let mut found = Self::default();
+        found.collect(&root, DEPTH_MAX).map_err(|error| failed(&error))?;
+        if found == Self::default() {
+            let text = format!("{}: nothing of a server is here", path.display());
+            return Err(Failure::new(Exit::NotFound, text).advise(
+                "a data directory, a log dir, a topic's directory (named by its id) or a partition's in it",
+            ));
         }
+        found.partitions.sort_by(|a, b| {
+            let log_dir = |partition: &PartitionDir| partition.log_dir().map(Path::to_path_buf);
+            (log_dir(a), a.id).cmp(&(log_dir(b), b.id))
+        });
+        found.log_dirs.sort();
+        Ok(found)
     }
-    Ok(())
+
+    fn collect(&mut self, dir: &Path, depth: usize) -> io::Result<()> {
+        if let Some(id) = partition_id(dir) {
+            self.partitions.push(PartitionDir { path: dir.to_path_buf(), id });
+            return Ok(());
+        }
+        let mut directories = Vec::new();
+        let (mut is_log_dir, mut is_metadata) = (false, false);
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            // Not followed: a link could lead round in a circle.
+            if entry.file_type()?.is_dir() {
+                directories.push(entry.path());
+            } else if let Some(name) = name.to_str() {
+                is_log_dir |= LOG_DIR_FILES.contains(&name);
+                is_metadata |= name == METADATA_FILE || is_metadata_log(name);
+            }
+        }
+        self.log_dirs.extend(is_log_dir.then(|| dir.to_path_buf()));
+        self.metadata.extend(is_metadata.then(|| dir.to_path_buf()));
+        for directory in directories.iter().filter(|_| depth > 0) {
+            self.collect(directory, depth - 1)?;
+        }
+        Ok(())
+    }
+}
+
+impl PartitionDir {
+    /// The log dir that it lies in.
+    pub(super) fn log_dir(&self) -> Option<&Path> {
+        self.path.parent()?.parent()
+    }
+}
+
+fn is_metadata_log(name: &str) -> bool {
+    name.strip_prefix(METADATA_LOG_PREFIX).is_some_and(|digits| {
+        digits.len() == METADATA_LOG_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// The partition whose files lie in `dir`, as the names of the directory and of the one above say.
@@ -90,6 +132,9 @@ mod tests {
             fs::create_dir_all(dir.path().join("logs").join(TOPIC_DIR).join(name)).expect("made");
         }
         fs::create_dir_all(dir.path().join("meta/0")).expect("made");
+        fs::create_dir_all(dir.path().join("empty")).expect("made");
+        fs::write(dir.path().join("meta/log-00000000000000000001"), "").expect("written");
+        fs::write(dir.path().join("logs/checkpoint"), "").expect("written");
         dir
     }
 
@@ -98,19 +143,31 @@ mod tests {
         let dir = data_dir();
         let topic = format!("logs/{TOPIC_DIR}");
         for (below, count) in [("", 2), ("logs", 2), (&topic, 2), (&format!("{topic}/1"), 1)] {
-            let found = find(&dir.path().join(below)).expect(below);
+            let found = Found::at(&dir.path().join(below)).expect(below).partitions;
             assert_eq!(found.len(), count, "{below:?}");
             assert!(found.iter().all(|partition| partition.id.topic == TOPIC));
             assert_eq!(found.last().expect("one").id.index, 1);
+            assert!(found[0].log_dir().expect("a log dir").ends_with("logs"));
         }
     }
 
     #[test]
-    fn a_path_without_partitions_is_told_what_to_give() {
+    fn log_dirs_and_metadata_are_known_by_their_files() {
         let dir = data_dir();
-        let failure = find(&dir.path().join("meta")).expect_err("no partition");
+        let found = Found::at(dir.path()).expect("found");
+        assert!(found.log_dirs.len() == 1 && found.log_dirs[0].ends_with("logs"), "{found:?}");
+        assert!(found.metadata.len() == 1 && found.metadata[0].ends_with("meta"), "{found:?}");
+        let topic = Found::at(&dir.path().join("logs").join(TOPIC_DIR)).expect("found");
+        assert!(topic.log_dirs.is_empty() && topic.metadata.is_empty(), "{topic:?}");
+        assert_eq!(Found::at(&dir.path().join("meta")).expect("found").partitions, []);
+    }
+
+    #[test]
+    fn a_path_without_files_of_ours_is_told_what_to_give() {
+        let dir = data_dir();
+        let failure = Found::at(&dir.path().join("empty")).expect_err("nothing");
         assert_eq!(failure.exit, Exit::NotFound);
         assert!(failure.to_string().contains("a data directory"), "{failure}");
-        assert_eq!(find(Path::new("/no/such/path")).expect_err("missing").exit, Exit::NotFound);
+        assert_eq!(Found::at(Path::new("/no/such/path")).expect_err("missing").exit, Exit::NotFound);
     }
 }

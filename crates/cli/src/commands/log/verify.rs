@@ -1,15 +1,20 @@
-//! `riverrun log verify`: everything that can be checked of partitions' files.
+//! `riverrun log verify`: everything that can be checked of a server's files.
+//!
+//! Goes over all that lies at or below the paths, whatever it finds in some of it, and tells damage from what is
+//! harmless: a tail that a crash has left, and what lies below the log start.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use riverrun_broker::{MetadataError, MetadataFinding, verify_identity, verify_metadata};
 use riverrun_env::Env;
-use riverrun_log::{VerifyReport, verify_partition};
+use riverrun_log::{Finding, LogDirFiles, Weight, verify_partition_of};
 use serde::Serialize;
 
 use super::log_failure;
-use super::partitions::{PartitionDir, find};
+use super::partitions::{Found, PartitionDir};
 use crate::exit::{Exit, Failure};
 use crate::text::number;
 use crate::text::output::OutputArgs;
@@ -19,15 +24,23 @@ const EXAMPLES: &str = "\
 Examples:
   riverrun log verify riverrun-data
   riverrun log verify riverrun-data/logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0
+  riverrun log verify /disk1/logs /disk2/logs --json
 
-Exit code 5 if anything is wrong. Stop the server first: while it writes, the end of a partition may
-look damaged.";
+What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts
+and identity of log dirs; snapshot and log of the metadata. All paths are gone through, whatever
+is found, and nothing is changed.
+
+Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
+nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
+tail, which the next start cuts off) and damage below the log start are listed and count as good.
+
+Stop the server first: while it writes, files may look damaged that are not.";
 
 /// Flags of `log verify`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Data directories, log dirs, topics' or partitions' directories
+    /// Data directories, log dirs, topics' or partitions' directories, metadata directories
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -35,13 +48,19 @@ pub(crate) struct VerifyArgs {
 }
 
 /// What was found, as JSON has it.
-#[derive(Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
     partitions: Vec<PartitionReport>,
+    directories: Vec<DirectoryReport>,
+    /// Paths that could not be checked.
+    problems: Vec<Problem>,
+    /// All findings, the harmless ones included.
     findings: usize,
+    /// Those that are damage.
+    damage: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct PartitionReport {
     path: String,
     topic_id: String,
@@ -53,49 +72,194 @@ struct PartitionReport {
     findings: Vec<FindingReport>,
 }
 
-#[derive(Serialize)]
+/// A log dir or the metadata.
+#[derive(Debug, Serialize)]
+struct DirectoryReport {
+    path: String,
+    kind: &'static str,
+    findings: Vec<FindingReport>,
+}
+
+#[derive(Debug, Serialize)]
 struct FindingReport {
     path: String,
     position: u64,
+    weight: &'static str,
     what: String,
 }
 
+#[derive(Debug, Serialize)]
+struct Problem {
+    path: String,
+    what: String,
+    #[serde(skip)]
+    failure: Failure,
+}
+
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let mut partitions: Vec<PartitionReport> = Vec::new();
+    let mut verification =
+        Verification { env: Env::real(), log_dirs: BTreeMap::new(), report: Report::default() };
     for path in &args.paths {
-        for partition in find(path)? {
-            partitions.push(verify(partition)?);
+        match Found::at(path) {
+            Ok(found) => verification.check(found),
+            Err(failure) => verification.problem(path, failure),
         }
     }
-    let findings = partitions.iter().map(|partition| partition.findings.len()).sum();
-    let report = Report { partitions, findings };
+    let report = verification.finish();
     args.output.print(&report, text)?;
-    match findings {
-        0 => Ok(()),
-        _ => {
-            Err(Failure::new(Exit::CheckFailed, format!("{findings} finding(s); the files were not changed")))
+    if report.damage > 0 {
+        let message = format!("{} finding(s) of damage; the files were not changed", report.damage);
+        return Err(Failure::new(Exit::CheckFailed, message)
+            .advise("riverrun log repair PATH   (says what of a damaged partition could be kept)"));
+    }
+    report.problems.into_iter().next().map_or(Ok(()), |problem| Err(problem.failure))
+}
+
+/// Goes over directories, one after the other.
+struct Verification {
+    env: Env,
+    /// What log dirs say of their partitions; none of those that say nothing.
+    log_dirs: BTreeMap<PathBuf, Option<LogDirFiles>>,
+    report: Report,
+}
+
+impl Verification {
+    fn check(&mut self, found: Found) {
+        for path in found.metadata {
+            let findings = verify_metadata(&self.env, &path).map_err(|error| metadata_failure(&error));
+            let findings = findings.map(|found| found.into_iter().map(FindingReport::from).collect());
+            self.directory(&path, "metadata", findings);
         }
+        for path in found.log_dirs {
+            let findings = self.log_dir(&path);
+            self.directory(&path, "log dir", findings);
+        }
+        for partition in found.partitions {
+            let path = partition.path.clone();
+            match self.partition(partition) {
+                Ok(report) => self.report.partitions.push(report),
+                Err(failure) => self.problem(&path, failure),
+            }
+        }
+    }
+
+    fn problem(&mut self, path: &Path, failure: Failure) {
+        let what = failure.message().to_owned();
+        self.report.problems.push(Problem { path: text_of(path), what, failure });
+    }
+
+    fn directory(&mut self, path: &Path, kind: &'static str, findings: Result<Vec<FindingReport>, Failure>) {
+        match findings {
+            Ok(findings) => {
+                self.report.directories.push(DirectoryReport { path: text_of(path), kind, findings });
+            }
+            Err(failure) => self.problem(path, failure),
+        }
+    }
+
+    fn log_dir(&mut self, path: &Path) -> Result<Vec<FindingReport>, Failure> {
+        let files = LogDirFiles::read(&self.env, path).map_err(|error| log_failure(&error))?;
+        let identity = verify_identity(&self.env, path).map_err(|error| metadata_failure(&error))?;
+        let missing = files.missing_partitions(&self.env).map_err(|error| log_failure(&error))?;
+        let findings = files.findings().iter().cloned().chain(missing).map(FindingReport::from);
+        let findings = findings.chain(identity.into_iter().map(FindingReport::from)).collect();
+        self.log_dirs.insert(path.to_path_buf(), Some(files));
+        Ok(findings)
+    }
+
+    /// What the log dir of a partition says of it, read once.
+    fn files_of(&mut self, partition: &PartitionDir) -> Option<&LogDirFiles> {
+        let path = partition.log_dir()?;
+        if !self.log_dirs.contains_key(path) {
+            let files = LogDirFiles::read(&self.env, path).ok();
+            self.log_dirs.insert(path.to_path_buf(), files);
+        }
+        self.log_dirs.get(path)?.as_ref()
+    }
+
+    fn partition(&mut self, partition: PartitionDir) -> Result<PartitionReport, Failure> {
+        let env = self.env.clone();
+        let files = self.files_of(&partition);
+        let PartitionDir { path, id } = partition;
+        let report = verify_partition_of(&env, &path, id, files).map_err(|error| log_failure(&error))?;
+        Ok(PartitionReport {
+            path: text_of(&path),
+            topic_id: id.topic.to_string(),
+            partition: id.index,
+            segments: report.segments,
+            batches: report.batches,
+            records: report.records,
+            bytes: report.bytes,
+            findings: report.findings.into_iter().map(FindingReport::from).collect(),
+        })
+    }
+
+    fn finish(mut self) -> Report {
+        let weights: Vec<_> = self.report.all_findings().map(|finding| finding.weight).collect();
+        self.report.findings = weights.len();
+        self.report.damage = weights.iter().filter(|weight| **weight == Weight::Damage.name()).count();
+        self.report
     }
 }
 
-fn verify(partition: PartitionDir) -> Result<PartitionReport, Failure> {
-    let PartitionDir { path, id } = partition;
-    let VerifyReport { segments, batches, records, bytes, findings } =
-        verify_partition(&Env::real(), &path, id).map_err(|error| log_failure(&error))?;
-    let findings = findings
-        .into_iter()
-        .map(|finding| FindingReport {
-            path: finding.path.to_string_lossy().into_owned(),
-            position: finding.position,
-            what: finding.what,
-        })
-        .collect();
-    let path = path.to_string_lossy().into_owned();
-    let (topic_id, partition) = (id.topic.to_string(), id.index);
-    Ok(PartitionReport { path, topic_id, partition, segments, batches, records, bytes, findings })
+fn metadata_failure(error: &MetadataError) -> Failure {
+    Failure::new(Exit::Failed, error.to_string())
+}
+
+fn text_of(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+impl Report {
+    fn all_findings(&self) -> impl Iterator<Item = &FindingReport> {
+        let directories = self.directories.iter().flat_map(|directory| &directory.findings);
+        directories.chain(self.partitions.iter().flat_map(|partition| &partition.findings))
+    }
+}
+
+impl From<Finding> for FindingReport {
+    fn from(finding: Finding) -> Self {
+        let Finding { path, position, weight, what } = finding;
+        Self { path: text_of(&path), position, weight: weight.name(), what }
+    }
+}
+
+impl From<MetadataFinding> for FindingReport {
+    fn from(finding: MetadataFinding) -> Self {
+        let MetadataFinding { path, position, what, is_torn_tail } = finding;
+        let weight = if is_torn_tail { Weight::TornTail } else { Weight::Damage };
+        Self { path: text_of(&path), position, weight: weight.name(), what }
+    }
 }
 
 fn text(report: &Report) -> String {
+    let mut text = String::new();
+    if !report.directories.is_empty() {
+        text += &directory_table(&report.directories);
+        text.push('\n');
+    }
+    if !report.partitions.is_empty() {
+        text += &partition_table(&report.partitions);
+    }
+    for FindingReport { path, position, weight, what } in report.all_findings() {
+        let note = if *weight == Weight::Damage.name() { String::new() } else { format!(" [{weight}]") };
+        writeln!(text, "{path} at byte {position}: {what}{note}").expect("a String takes every text");
+    }
+    for problem in &report.problems {
+        writeln!(text, "not checked: {}", problem.what).expect("a String takes every text");
+    }
+    text
+}
+
+fn directory_table(directories: &[DirectoryReport]) -> String {
+    let mut table = Table::new(&[Column::Left("DIRECTORY"), Column::Left("OF"), Column::Left("RESULT")]);
+    for DirectoryReport { path, kind, findings } in directories {
+        table.row(&[path.clone(), (*kind).to_owned(), result(findings).to_owned()]);
+    }
+    table.render(0)
+}
+
+fn partition_table(partitions: &[PartitionReport]) -> String {
     let mut table = Table::new(&[
         Column::Left("TOPIC ID"),
         Column::Right("PARTITION"),
@@ -105,7 +269,7 @@ fn text(report: &Report) -> String {
         Column::Right("SIZE"),
         Column::Left("RESULT"),
     ]);
-    for partition in &report.partitions {
+    for partition in partitions {
         table.row(&[
             partition.topic_id.clone(),
             partition.partition.to_string(),
@@ -113,13 +277,20 @@ fn text(report: &Report) -> String {
             number::count(partition.batches),
             number::count(partition.records),
             number::bytes(partition.bytes),
-            if partition.findings.is_empty() { "good".to_owned() } else { "DAMAGED".to_owned() },
+            result(&partition.findings).to_owned(),
         ]);
     }
-    let mut text = table.render(0);
-    for finding in report.partitions.iter().flat_map(|partition| &partition.findings) {
-        writeln!(text, "{} at byte {}: {}", finding.path, finding.position, finding.what)
-            .expect("a String takes every text");
+    table.render(0)
+}
+
+/// The worst of it, in a word.
+fn result(findings: &[FindingReport]) -> &'static str {
+    let has = |weight: Weight| findings.iter().any(|finding| finding.weight == weight.name());
+    if has(Weight::Damage) {
+        "DAMAGED"
+    } else if has(Weight::TornTail) {
+        "torn tail"
+    } else {
+        "good"
     }
-    text
 }

@@ -1,0 +1,196 @@
+//! `riverrun log repair`: says what of a damaged partition can be kept, and cuts off the rest when told to.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use riverrun_env::Env;
+use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError};
+use serde::Serialize;
+
+use super::log_failure;
+use super::partitions::{Found, PartitionDir};
+use crate::exit::{Exit, Failure};
+use crate::text::number;
+use crate::text::output::OutputArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  riverrun log repair riverrun-data
+  riverrun log repair logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0 --cut
+  riverrun log repair logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0 --cut --discard-intact 1200
+
+Without --cut nothing is changed: it says where the log of each damaged partition would end. With
+--cut the log of one partition is cut at its first damage, after a synced copy of what goes was
+made beside it or in --backup. Intact records behind the damage go with it only if --discard-
+intact says how many they are. An index alone needs no repair: a server makes it anew.
+
+Stop the server first, in order; a log dir in use is refused.
+
+Exit code 0 if nothing has to be cut, or it was cut; 5 if something would have to be.";
+
+/// Flags of `log repair`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RepairArgs {
+    /// A partition's directory; without --cut also a data directory, a log dir or a topic's directory
+    path: PathBuf,
+    /// Cut the log at its first damage
+    #[arg(long)]
+    cut: bool,
+    /// Let this many intact records behind the damage go with it
+    #[arg(long, value_name = "RECORDS", requires = "cut")]
+    discard_intact: Option<u64>,
+    /// Put copies of what is cut here instead of beside the segments
+    #[arg(long, value_name = "DIR", requires = "cut")]
+    backup: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What was found or done, as JSON has it.
+#[derive(Serialize)]
+struct Report {
+    partitions: Vec<PartitionReport>,
+}
+
+#[derive(Serialize)]
+struct PartitionReport {
+    path: String,
+    topic_id: String,
+    partition: i32,
+    /// Absent: there is nothing to cut.
+    cut: Option<CutReport>,
+    is_done: bool,
+    backups: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct CutReport {
+    file: String,
+    position: u64,
+    what: String,
+    log_end_offset: i64,
+    bytes: u64,
+    intact_records: u64,
+    later_segments: Vec<String>,
+}
+
+pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
+    let found = Found::at(&args.path)?.partitions;
+    if args.cut && super::partitions::partition_id(&absolute(&args.path)?).is_none() {
+        let text = format!("{}: --cut takes the directory of one partition", args.path.display());
+        return Err(Failure::usage(text).advise("riverrun log repair PATH   (lists the damaged ones)"));
+    }
+    let mut report = Report { partitions: Vec::new() };
+    for partition in found {
+        report.partitions.push(repair(args, &partition)?);
+    }
+    args.output.print(&report, text)?;
+    let open = report.partitions.iter().filter(|partition| partition.cut.is_some() && !partition.is_done);
+    match open.count() {
+        0 => Ok(()),
+        count => {
+            let message = format!("{count} partition(s) with something to cut; nothing was changed");
+            Err(Failure::new(Exit::CheckFailed, message))
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| Failure::io(path.display(), &error))
+}
+
+fn repair(args: &RepairArgs, partition: &PartitionDir) -> Result<PartitionReport, Failure> {
+    let PartitionDir { path, id } = partition;
+    let failed = |error: RepairError| failure(&error);
+    let repair = Repair::open(&Env::real(), path, *id).map_err(failed)?;
+    let cut = repair.plan().map_err(failed)?;
+    let mut backups = Vec::new();
+    if let Some(cut) = cut.as_ref().filter(|_| args.cut) {
+        let options = CutOptions { backup: args.backup.clone(), discard_intact: args.discard_intact };
+        backups = repair.cut(cut, &options).map_err(failed)?;
+    }
+    Ok(PartitionReport {
+        path: text_of(path),
+        topic_id: id.topic.to_string(),
+        partition: id.index,
+        is_done: cut.is_some() && args.cut,
+        cut: cut.map(CutReport::from),
+        backups: backups.iter().map(|path| text_of(path)).collect(),
+    })
+}
+
+fn text_of(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+impl From<Cut> for CutReport {
+    fn from(cut: Cut) -> Self {
+        Self {
+            file: text_of(&cut.path),
+            position: cut.position,
+            log_end_offset: cut.log_end.0,
+            bytes: cut.bytes,
+            intact_records: cut.intact_records,
+            later_segments: cut.later.iter().map(|path| text_of(path)).collect(),
+            what: cut.what,
+        }
+    }
+}
+
+fn failure(error: &RepairError) -> Failure {
+    let told = |exit, advice: &str| Failure::new(exit, error.to_string()).advise(advice);
+    match error {
+        RepairError::Log(LogError::Locked { .. }) => told(Exit::Conflict, "stop the server first"),
+        RepairError::Log(error) => log_failure(error),
+        RepairError::IntactFollow { records } => {
+            told(Exit::CheckFailed, &format!("--discard-intact {records}, if a copy of them is enough"))
+        }
+        RepairError::OtherCount { records, .. } => {
+            told(Exit::Usage, &format!("--discard-intact {records}, if a copy of them is enough"))
+        }
+        RepairError::NoBeginning { .. } => told(Exit::CheckFailed, "restore the missing files from a copy"),
+        RepairError::NotStopped { .. } | RepairError::Compacting { .. } => {
+            told(Exit::Conflict, "start the server once and stop it with Ctrl-C; the damaged partition waits")
+        }
+        RepairError::BackupExists { .. } => told(Exit::Conflict, "--backup with another directory"),
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for partition in &report.partitions {
+        let Some(cut) = &partition.cut else { continue };
+        describe(&mut text, partition, cut).expect("a String takes every text");
+    }
+    if text.is_empty() {
+        text.push_str("nothing has to be cut\n");
+    }
+    text
+}
+
+fn describe(text: &mut String, partition: &PartitionReport, cut: &CutReport) -> std::fmt::Result {
+    let verb = if partition.is_done { "cut" } else { "to cut" };
+    writeln!(text, "{} at byte {}: {}", cut.file, cut.position, cut.what)?;
+    let size = number::bytes(cut.bytes);
+    writeln!(
+        text,
+        "  {verb}: {size} with {} intact records; the log ends at offset {}",
+        cut.intact_records, cut.log_end_offset
+    )?;
+    for path in &cut.later_segments {
+        writeln!(text, "  goes with it: {path}")?;
+    }
+    for path in &partition.backups {
+        writeln!(text, "  copy: {path}")?;
+    }
+    if !partition.is_done {
+        let consent = match cut.intact_records {
+            0 => String::new(),
+            records => format!(" --discard-intact {records}"),
+        };
+        writeln!(text, "  riverrun log repair {} --cut{consent}", partition.path)?;
+    }
+    Ok(())
+}

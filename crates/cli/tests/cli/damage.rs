@@ -1,0 +1,141 @@
+//! `riverrun log verify` and `log repair` on the files of a real server that were damaged.
+
+use std::path::{Path, PathBuf};
+
+use crate::common::{Server, run};
+
+const RECORDS: usize = 4;
+
+/// A stopped server's data, with four records in as many batches of one partition; and that partition's `.log`.
+fn stopped_data() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut server = Server::on(dir.path(), &[]);
+    for number in 0..RECORDS {
+        server.feed(&["produce", "numbers"], format!("record {number}\n").as_bytes()).ended(0);
+    }
+    assert_eq!(server.interrupt(), 0);
+    let log = files(&dir.path().join("logs"))
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|extension| extension == "log") && len(path) > 0);
+    (dir, log.expect("the topic's segment"))
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+fn len(path: &Path) -> u64 {
+    path.metadata().expect("a file").len()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+fn flip(path: &Path, position: usize) {
+    let mut bytes = std::fs::read(path).expect("readable");
+    bytes[position] ^= 1;
+    std::fs::write(path, bytes).expect("writable");
+}
+
+/// Where each batch begins.
+fn positions(log: &Path) -> Vec<usize> {
+    let batches = run(&["log", "dump", text(log), "--json"]).ended(0).json_lines();
+    let position = |batch: &serde_json::Value| batch["position"].as_u64().expect("a number");
+    batches.iter().map(|batch| usize::try_from(position(batch)).expect("small")).collect()
+}
+
+#[test]
+fn every_file_of_a_server_is_checked_and_the_damaged_one_named() {
+    let (dir, _) = stopped_data();
+    let good = run(&["log", "verify", text(dir.path()), "--json"]).ended(0).json();
+    assert_eq!((&good["findings"], &good["damage"]), (&0.into(), &0.into()), "{good}");
+    for path in files(dir.path()) {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if len(&path) == 0 || name == "lock" || path.starts_with(dir.path().join("journal")) {
+            continue;
+        }
+        flip(&path, 0);
+        let bad = run(&["log", "verify", text(dir.path())]).ended(5);
+        assert!(bad.text().contains(&format!("{name} at byte 0: ")), "{name}: {}", bad.text());
+        assert!(bad.text().contains("DAMAGED"), "{name}: {}", bad.text());
+        flip(&path, 0);
+    }
+    run(&["log", "verify", text(dir.path())]).ended(0);
+}
+
+#[test]
+fn of_several_paths_all_are_checked_whatever_is_wrong_with_the_first() {
+    let (dir, log) = stopped_data();
+    let empty = tempfile::tempdir().expect("a directory");
+    let paths = ["log", "verify", "/no/such/path", text(empty.path()), text(dir.path())];
+    let good = run(&paths).ended(3);
+    assert!(good.text().contains("good") && good.text().contains("not checked: "), "{}", good.text());
+    let json = run(&[&paths[..], &["--json"]].concat()).ended(3).json();
+    assert_eq!(json["problems"].as_array().map(Vec::len), Some(2), "{json}");
+    assert!(json["partitions"].as_array().is_some_and(|partitions| !partitions.is_empty()), "{json}");
+    flip(&log, 30);
+    let bad = run(&paths).ended(5);
+    assert!(bad.text().contains("00000.log at byte 0"), "damage is more than a missing path: {}", bad.text());
+}
+
+#[test]
+fn a_damaged_tail_is_shown_then_cut_and_the_rest_is_served() {
+    let (dir, log) = stopped_data();
+    let partition = log.parent().expect("a directory");
+    run(&["log", "repair", text(dir.path())]).ended(0);
+    let last = *positions(&log).last().expect("batches");
+    flip(&log, last + 65);
+    let damaged = std::fs::read(&log).expect("readable");
+    let shown = run(&["log", "repair", text(dir.path())]).ended(5).text();
+    assert!(shown.contains(&format!("00000.log at byte {last}")) && shown.contains("--cut"), "{shown}");
+    assert_eq!(std::fs::read(&log).expect("readable"), damaged, "without --cut nothing is changed");
+    run(&["log", "repair", text(dir.path()), "--cut"]).ended(2);
+
+    let done = run(&["log", "repair", text(partition), "--cut", "--json"]).ended(0).json();
+    let done = &done["partitions"][0];
+    assert_eq!((&done["is_done"], &done["cut"]["log_end_offset"]), (&true.into(), &3.into()), "{done}");
+    let copy = done["backups"][0].as_str().expect("a path");
+    assert_eq!(std::fs::read(copy).expect("readable"), damaged[last..], "what was cut is kept");
+    run(&["log", "verify", text(dir.path())]).ended(0);
+
+    let mut server = Server::on(dir.path(), &[]);
+    let left = server.run(&["consume", "numbers"]).ended(0).text();
+    assert_eq!(left, "record 0\nrecord 1\nrecord 2\n");
+    server.feed(&["produce", "numbers"], b"more\n").ended(0);
+    assert!(server.run(&["consume", "numbers"]).ended(0).text().ends_with("record 2\nmore\n"));
+    assert_eq!(server.interrupt(), 0);
+}
+
+#[test]
+fn intact_records_go_only_if_they_are_counted_and_the_copy_goes_where_it_is_told() {
+    let (dir, log) = stopped_data();
+    let partition = text(log.parent().expect("a directory")).to_owned();
+    flip(&log, positions(&log)[1] + 65);
+    let refused = run(&["log", "repair", &partition, "--cut"]).ended(5);
+    assert!(refused.stderr.contains("--discard-intact 2"), "{}", refused.stderr);
+    run(&["log", "repair", &partition, "--cut", "--discard-intact", "1"]).ended(2);
+    let backup = dir.path().join("kept");
+    let cut = ["log", "repair", &partition, "--cut", "--discard-intact", "2", "--backup", text(&backup)];
+    let done = run(&cut).ended(0).text();
+    assert!(done.contains("2 intact records") && done.contains("ends at offset 1"), "{done}");
+    assert_eq!(files(&backup).len(), 1);
+    let server = Server::on(dir.path(), &[]);
+    assert_eq!(server.run(&["consume", "numbers"]).ended(0).text(), "record 0\n");
+}
+
+#[test]
+fn a_log_dir_in_use_is_not_repaired() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut server = Server::on(dir.path(), &[]);
+    server.feed(&["produce", "numbers"], b"one\n").ended(0);
+    let refused = run(&["log", "repair", server.data()]).ended(6);
+    assert!(refused.stderr.contains("stop the server"), "{}", refused.stderr);
+    assert_eq!(server.interrupt(), 0);
+}
