@@ -21,7 +21,9 @@ use crate::health::OpenFailures;
 use crate::metadata::{self, Image, Topic};
 use crate::metrics::SharedMetrics;
 use crate::net::budget::MemoryBudget;
+use crate::net::gate::ProduceGate;
 use crate::partitions::{Partition, Partitions, Placement};
+use crate::space::DirSpace;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +61,10 @@ pub(crate) struct Broker {
     pub(crate) fetch_sessions: SessionCache,
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
+    /// The room in the log dirs.
+    pub(crate) space: DirSpace,
+    /// What requests with records pass.
+    pub(crate) produce_gate: Arc<ProduceGate>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.

@@ -72,6 +72,7 @@ impl Broker {
         metadata()
             .or_else(|| dirs().map(|error| error.to_string()))
             .or_else(|| open().map(|error| error.to_string()))
+            .or_else(|| self.space.any_short().map(|dir| self.space.shortage_of(dir)))
             .or_else(|| self.open_failures.describe())
             .or_else(|| self.groups.failed_shard(&*self.env.clock).map(groups_failed))
     }

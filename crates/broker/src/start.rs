@@ -19,7 +19,9 @@ use crate::health::OpenFailures;
 use crate::metadata::{MetadataError, Store, StoreOptions};
 use crate::metrics::Metrics;
 use crate::net::budget::MemoryBudget;
+use crate::net::gate::ProduceGate;
 use crate::partitions::Partitions;
+use crate::space::DirSpace;
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -94,6 +96,8 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             budgets,
             metrics: Arc::new(metrics),
+            space: DirSpace::new(&env, dirs.into_iter(), config.server.log_dir_reserve_bytes),
+            produce_gate: Arc::new(ProduceGate::new(|| true)),
             open_failures: OpenFailures::default(),
             applying_configs: Mutex::default(),
             advertised: OnceLock::new(),

@@ -19,7 +19,17 @@ impl Broker {
         self: &Arc<Self>,
         plan: impl FnOnce(&mut Draft<'_>) -> T + Send + 'static,
     ) -> Result<T, MetadataError> {
-        self.blocking(move |broker| broker.metadata.change(plan)).await
+        self.blocking(move |broker| {
+            broker.close_failed_dirs();
+            broker.metadata.change(plan)
+        })
+        .await
+    }
+
+    /// Puts no new partition into a log dir that takes no more writes.
+    fn close_failed_dirs(&self) {
+        let dirs = 0..self.logs.dir_count();
+        dirs.filter(|dir| self.logs.dir_failure(*dir).is_some()).for_each(|dir| self.metadata.close_dir(dir));
     }
 
     /// Runs `work` where waiting for the disk holds nobody up.

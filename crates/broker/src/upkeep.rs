@@ -20,6 +20,8 @@ use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::{cleaner, groups};
 
+/// How long after a full log dir made retention run it may run again.
+const ROOM_PAUSE: Duration = Duration::from_secs(5);
 /// How often partitions that nobody used since the last look are closed.
 const IDLE_CHECK: Duration = Duration::from_secs(30);
 
@@ -29,7 +31,8 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let every = |ms: u64| Duration::from_millis(ms.max(1));
     let server = &broker.config.server;
     tasks.spawn(groups::run_timer(Arc::clone(broker), stop.clone()));
-    let looks = Mutex::new(Looks::default());
+    let looks = Arc::new(Mutex::new(Looks::default()));
+    tasks.spawn(make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)));
     let retention = move |broker: &Broker| apply_retention(broker, &looks);
     tasks.spawn(job(broker, stop, every(upkeep.log_retention_check_interval_ms), retention));
     tasks.spawn(job(broker, stop, every(upkeep.log_flush_offset_checkpoint_interval_ms), checkpoint));
@@ -62,6 +65,29 @@ fn job(
             if let Err(error) = tokio::task::spawn_blocking(move || work(&broker)).await {
                 tracing::error!(%error, "a job of the upkeep failed");
             }
+        }
+    }
+}
+
+/// Lets retention take what it may whenever a log dir is full, instead of at its next turn. It touches only what a
+/// checkpoint has covered, so that comes first.
+async fn make_room(broker: Arc<Broker>, mut stop: StopSignal, looks: Arc<Mutex<Looks>>) {
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = broker.space.shortage() => {}
+        }
+        let (for_work, looks) = (Arc::clone(&broker), Arc::clone(&looks));
+        let work = move || {
+            checkpoint(&for_work);
+            apply_retention(&for_work, &looks);
+        };
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::error!(%error, "making room failed");
+        }
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = tokio::time::sleep(ROOM_PAUSE) => {}
         }
     }
 }

@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use riverrun_types::DurabilityLevel;
+
 use super::broker::{BrokerConfig, definition, definitions};
 use super::definition::{Kind, OptionDef};
 use super::topic::{self, TopicOptions, TopicOverrides};
@@ -71,6 +73,36 @@ pub fn describe_topic(config: &BrokerConfig, name: &str, overrides: &TopicOverri
         _ => topic_entry(config, overrides, def),
     };
     TopicOptions::DEFINITIONS.iter().map(entry).collect()
+}
+
+/// What a client may ask of a topic besides its configs: values that nobody sets. They are told only to whoever asks for
+/// them by name, so that tools that copy or compare all configs of a topic do not meet them.
+pub fn topic_state(
+    wanted: DurabilityLevel,
+    reached: DurabilityLevel,
+    unsynced_records: i64,
+) -> Vec<ConfigEntry> {
+    let level = Kind::Int(1, 4);
+    let records = Kind::Long(0, i64::MAX);
+    let state = |name, kind: Kind, value: String, documentation: &str| ConfigEntry {
+        name,
+        value: Some(value),
+        is_read_only: true,
+        source: ConfigSource::Default,
+        synonyms: Vec::new(),
+        type_code: kind.type_code(),
+        documentation: documentation.to_owned(),
+    };
+    vec![
+        state("durability.wanted", level, wanted.to_string(), "The level that the topic's configs ask for."),
+        state("durability.reached", level, reached.to_string(), "The level that acked records have now."),
+        state(
+            "durability.unsynced.records",
+            records,
+            unsynced_records.to_string(),
+            "Records of all partitions that are appended and not synced yet.",
+        ),
+    ]
 }
 
 /// The level of the topic of group offsets, which falls back to an option of its own.
@@ -176,6 +208,21 @@ mod tests {
         assert_eq!((inherited.value.as_deref(), inherited.source), (Some("300000"), ConfigSource::Server));
         let default = topic_entry_of(&BrokerConfig::default(), &[], "retention.ms");
         assert_eq!((default.value.as_deref(), default.source), (Some("604800000"), ConfigSource::Default));
+    }
+
+    #[test]
+    fn what_nobody_sets_has_no_name_of_a_config() {
+        let state = topic_state(DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync, 7);
+        let shown: Vec<_> = state.iter().map(|entry| (entry.name, entry.value.as_deref())).collect();
+        assert_eq!(
+            shown,
+            [
+                ("durability.wanted", Some("1")),
+                ("durability.reached", Some("4")),
+                ("durability.unsynced.records", Some("7"))
+            ]
+        );
+        assert!(state.iter().all(|entry| entry.is_read_only && topic::definition(entry.name).is_none()));
     }
 
     #[test]

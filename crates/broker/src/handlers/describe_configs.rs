@@ -1,8 +1,9 @@
 //! `DescribeConfigs` (key 32), versions 1 to 4.
 //!
 //! Tells the configuration of topics and of this server: values, where each comes from, and if asked what it would
-//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only. A resource that
-//! is named more than once is described once. Leaves out: broker loggers, client metrics and groups.
+//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only. Asked by name, it tells how
+//! durable a topic is now, too. A resource that is named more than once is described once. Leaves out: broker loggers,
+//! client metrics and groups.
 
 use std::sync::Arc;
 
@@ -15,8 +16,7 @@ use riverrun_protocol::{DescribeConfigsRequest, DescribeConfigsResponse, ErrorCo
 use super::bounds::{DESCRIBED_RESOURCES_MAX, once};
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
-use crate::config::BrokerConfig;
-use crate::config::describe::{ConfigEntry, describe_broker, describe_topic};
+use crate::config::describe::{ConfigEntry, describe_broker, describe_topic, topic_state};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::metadata::Image;
 
@@ -33,7 +33,7 @@ pub(crate) async fn handle(
     });
     let results = resources.map(|(resource, allowed)| {
         let entries = match allowed {
-            Ok(()) => entries(&broker.config, &image, context, resource),
+            Ok(()) => entries(broker, &image, context, resource),
             Err(code) => {
                 Err((code, format!("More than {DESCRIBED_RESOURCES_MAX} resources in one request.")))
             }
@@ -51,7 +51,7 @@ struct Wants {
 }
 
 fn entries(
-    config: &BrokerConfig,
+    broker: &Broker,
     image: &Image,
     context: &RequestContext,
     resource: &DescribeConfigsResource<'_>,
@@ -64,12 +64,16 @@ fn entries(
     if !context.authorize(Operation::DescribeConfigs, subject) {
         return Err((denied, "Authorization failed.".to_owned()));
     }
-    let mut entries = match found {
-        ConfigResource::Topic(topic) => describe_topic(config, &topic.name, &topic.configs),
-        ConfigResource::Broker => describe_broker(config),
+    let mut entries = match &found {
+        ConfigResource::Topic(topic) => describe_topic(&broker.config, &topic.name, &topic.configs),
+        ConfigResource::Broker => describe_broker(&broker.config),
         ConfigResource::AllBrokers => Vec::new(),
     };
     if let Some(keys) = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty()) {
+        if let ConfigResource::Topic(topic) = &found {
+            let now = broker.durability(topic);
+            entries.extend(topic_state(now.wanted, now.reached, now.unsynced_records));
+        }
         entries.retain(|entry| keys.iter().any(|key| key == entry.name));
     }
     Ok(entries)

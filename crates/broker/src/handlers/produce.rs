@@ -316,6 +316,10 @@ fn append(
         Ok(partition) => partition,
         Err(code) => return Answer::refused(target.index, code, None),
     };
+    if broker.space.is_short(partition.dir) {
+        let message = broker.space.shortage_of(partition.dir);
+        return Answer::refused(target.index, ErrorCode::KAFKA_STORAGE_ERROR, Some(message));
+    }
     let batch = batches.take(&target.records);
     if version < ZSTD_SINCE && is_zstd(&batch) {
         return Answer::refused(target.index, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, None);

@@ -5,6 +5,7 @@
 
 mod partitions;
 mod process;
+mod storage;
 
 use std::fmt;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ impl Metrics {
     /// Adds what is read from the live server at each scrape.
     pub(crate) fn register_collectors(&mut self, broker: &std::sync::Weak<Broker>) {
         self.registry.register_collector(Box::new(partitions::PartitionCollector::new(broker.clone())));
+        self.registry.register_collector(Box::new(storage::StorageCollector::new(broker.clone())));
     }
 
     /// Counts a finished request.

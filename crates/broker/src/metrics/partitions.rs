@@ -36,7 +36,7 @@ impl fmt::Debug for PartitionCollector {
 }
 
 /// A gauge's values by their labels.
-type Series = Vec<(Vec<(&'static str, String)>, i64)>;
+pub(super) type Series = Vec<(Vec<(&'static str, String)>, i64)>;
 
 /// A partition as it is shown.
 struct Shown {
@@ -45,7 +45,9 @@ struct Shown {
     size_bytes: u64,
     log_start: Offset,
     high_watermark: Offset,
-    level: DurabilityLevel,
+    wanted: DurabilityLevel,
+    reached: DurabilityLevel,
+    unsynced_records: i64,
 }
 
 impl Collector for PartitionCollector {
@@ -69,9 +71,7 @@ fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
     let mut levels: HashMap<TopicId, DurabilityLevel> = HashMap::new();
     let mut show = |known: KnownPartition| {
         let topic = image.topic_by_id(known.id.topic)?;
-        let level = *levels
-            .entry(topic.id)
-            .or_insert_with(|| broker.config.topic_options(&topic.name, &topic.configs).level());
+        let wanted = *levels.entry(topic.id).or_insert_with(|| broker.level_wanted(topic));
         let live = broker.partitions.get(known.id);
         Some(Shown {
             topic: Arc::clone(&topic.name),
@@ -79,7 +79,9 @@ fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
             size_bytes: known.size_bytes,
             log_start: known.log_start,
             high_watermark: live.as_ref().map_or(known.log_end, |live| live.high_watermark()),
-            level: live.map_or(level, |live| live.level()),
+            wanted,
+            reached: live.as_ref().map_or(wanted, |live| live.level()),
+            unsynced_records: live.map_or(0, |live| live.unsynced_records()),
         })
     };
     let dirs = 0..broker.logs.dir_count();
@@ -97,17 +99,30 @@ fn put_partitions(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::
     put(encoder, "high_watermark", "End offset of what readers of a partition may see", None, &ends)?;
     let starts = series(|partition| partition.log_start.0);
     put(encoder, "log_start_offset", "First offset of a partition that can be read", None, &starts)?;
-    let levels = series(|partition| i64::from(partition.level.number()));
+    let levels = series(|partition| i64::from(partition.reached.number()));
     let help =
         "What acked records of a partition survive, from 1 (replicated and synced) to 4 (in the page cache)";
-    put(encoder, "durability_level", help, None, &levels)
+    put(encoder, "durability_level", help, None, &levels)?;
+    let wanted = series(|partition| i64::from(partition.wanted.number()));
+    let help =
+        "The level that the configs of a partition's topic ask for; it differs while a change is under way";
+    put(encoder, "durability_level_wanted", help, None, &wanted)?;
+    let unsynced = series(|partition| partition.unsynced_records);
+    put(
+        encoder,
+        "unsynced_records",
+        "Records of a partition that are appended and not synced yet",
+        None,
+        &unsynced,
+    )
 }
 
 fn labels(partition: &Shown) -> Vec<(&'static str, String)> {
     vec![("topic", partition.topic.to_string()), ("partition", partition.id.index.to_string())]
 }
 
-fn put(
+/// Shows a gauge.
+pub(super) fn put(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

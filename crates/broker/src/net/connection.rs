@@ -20,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::budget::{Charge, MemoryBudget};
 use super::frame::{FrameBuffer, FrameLengthError};
+use super::gate::ProduceGate;
 use super::response::{Outcome, ResponseFrame};
 use super::send::Outbox;
 use crate::context::ConnectionInfo;
@@ -49,6 +50,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) requests: Arc<MemoryBudget>,
     /// Shared by all connections.
     pub(crate) responses: Arc<MemoryBudget>,
+    /// What requests with records pass; shared by all connections.
+    pub(crate) produce_gate: Arc<ProduceGate>,
 }
 
 /// Why a connection ended other than by its client's wish.
@@ -119,10 +122,21 @@ impl Weigher {
     }
 }
 
+/// Why requests that have arrived are not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stall {
+    /// Too much is unanswered or unsent.
+    Answers,
+    /// The next one carries records, and there is no room for them.
+    Gate,
+}
+
 /// What [`Connection::serve`] saw.
 enum Event {
     Readable,
     Answered(Outcome),
+    /// The gate is open, at which the next request waits.
+    GateOpened,
     Tick,
 }
 
@@ -156,34 +170,39 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let mut tick = interval_at(Instant::now() + period, period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let stalled = self.start_requests().await?;
+            let stall = self.start_requests().await?;
             if !self.outbox.is_empty() {
                 self.send_all().await?;
                 continue;
             }
-            let may_read = !stalled && self.admit_large().await;
+            let may_read = stall.is_none() && self.admit_large().await;
             let event = tokio::select! {
                 biased;
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
                 ready = self.stream.readable(), if may_read => { ready?; Event::Readable }
+                () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::GateOpened,
                 _ = tick.tick() => Event::Tick,
             };
             match event {
                 Event::Answered(outcome) => self.settle(outcome)?,
                 Event::Readable if self.read()? => {}
                 Event::Readable => return Ok(()),
+                Event::GateOpened => {}
                 Event::Tick => self.check_deadlines(may_read)?,
             }
         }
     }
 
-    /// Starts the requests that have arrived whole. True if some are left because too much is unanswered.
-    async fn start_requests(&mut self) -> Result<bool, Closed> {
+    /// Starts the requests that have arrived whole; answers why some are left, if some are.
+    async fn start_requests(&mut self) -> Result<Option<Stall>, Closed> {
         while self.waiting.len() < self.limits.requests_max && self.unsent_bytes() < UNSENT_BYTES_MAX {
             let Some(bytes) = self.frames.whole_frame_bytes()? else {
                 self.note_progress();
-                return Ok(false);
+                return Ok(None);
             };
+            if self.limits.produce_gate.holds(self.frames.api_key()) {
+                return Ok(Some(Stall::Gate));
+            }
             let charge = match self.large_frame.take() {
                 Some(mut charge) => {
                     charge.settle();
@@ -191,11 +210,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 }
                 None => self.admit(bytes).await,
             };
-            let (Some(charge), Some(frame)) = (charge, self.frames.take_frame()) else { return Ok(true) };
+            let (Some(charge), Some(frame)) = (charge, self.frames.take_frame()) else {
+                return Ok(Some(Stall::Answers));
+            };
             self.frame_since = None;
             self.start(frame, charge).await?;
         }
-        Ok(true)
+        Ok(Some(Stall::Answers))
     }
 
     /// Bytes of responses that wait for the socket or for those before them.

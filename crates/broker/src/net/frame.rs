@@ -48,6 +48,12 @@ impl FrameBuffer {
         Ok(self.pending.filter(|&length| self.buffer.len() >= length))
     }
 
+    /// The API key of the frame that [`Self::whole_frame_bytes`] found.
+    pub(crate) fn api_key(&self) -> Option<i16> {
+        let length = self.pending.filter(|&length| self.buffer.len() >= length)?;
+        self.buffer.get(..length)?.first_chunk().map(|bytes| i16::from_be_bytes(*bytes))
+    }
+
     /// Takes the frame that [`Self::whole_frame_bytes`] found, without its length field.
     pub(crate) fn take_frame(&mut self) -> Option<BytesMut> {
         let length = self.pending.filter(|&length| self.buffer.len() >= length)?;

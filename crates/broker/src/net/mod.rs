@@ -1,11 +1,12 @@
 //! Sockets: listeners, connections, frames, and the memory that they may hold.
 //!
-//! Nothing here knows what a request means: a frame goes to the router as bytes and comes back as a
-//! [`ResponseFrame`](response::ResponseFrame).
+//! Nothing here knows what a request means, but for the gate, which knows the key of those with records: a frame goes to
+//! the router as bytes and comes back as a [`ResponseFrame`](response::ResponseFrame).
 
 pub(crate) mod budget;
 pub(crate) mod connection;
 pub(crate) mod frame;
+pub(crate) mod gate;
 pub(crate) mod listener;
 pub(crate) mod response;
 pub(crate) mod send;

@@ -107,8 +107,12 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
         "riverrun_connections_open",
         "riverrun_connections_refused",
         "riverrun_durability_level",
+        "riverrun_durability_level_wanted",
         "riverrun_group_lag",
         "riverrun_high_watermark",
+        "riverrun_log_dir_cordoned",
+        "riverrun_log_dir_failed",
+        "riverrun_log_dir_full",
         "riverrun_log_size_bytes",
         "riverrun_log_start_offset",
         "riverrun_received_bytes",
@@ -116,6 +120,7 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
         "riverrun_request_memory_bytes",
         "riverrun_response_memory_bytes",
         "riverrun_sent_bytes",
+        "riverrun_unsynced_records",
     ];
     assert_eq!(names, BTreeSet::from(wanted));
     let series: Vec<&str> = text

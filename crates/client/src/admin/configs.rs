@@ -184,11 +184,29 @@ impl ConfigChange {
 impl Admin {
     /// All options of a resource, sorted by name.
     pub async fn describe_configs(&self, resource: &ConfigResource) -> Result<Vec<ConfigEntry>, ClientError> {
+        self.describe_some_configs(resource, None).await
+    }
+
+    /// The options of a resource that have one of these names, sorted by name. A name that the server does not know is
+    /// left out.
+    pub async fn describe_configs_named(
+        &self,
+        resource: &ConfigResource,
+        names: &[&str],
+    ) -> Result<Vec<ConfigEntry>, ClientError> {
+        self.describe_some_configs(resource, Some(names)).await
+    }
+
+    async fn describe_some_configs(
+        &self,
+        resource: &ConfigResource,
+        names: Option<&[&str]>,
+    ) -> Result<Vec<ConfigEntry>, ClientError> {
         let (resource_type, name) = resource.wire();
         let wanted = DescribeConfigsResource {
             resource_type,
             resource_name: name.as_str().into(),
-            configuration_keys: None,
+            configuration_keys: names.map(|names| names.iter().map(|name| (*name).into()).collect()),
         };
         let request = DescribeConfigsRequest {
             resources: vec![wanted],

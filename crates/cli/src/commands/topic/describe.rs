@@ -20,6 +20,10 @@ use crate::text::table::{Column, Table};
 
 /// The option that says what acks promise.
 const DURABILITY: &str = "durability";
+/// What a Riverrun server tells besides, if it is asked by name.
+const WANTED: &str = "durability.wanted";
+const REACHED: &str = "durability.reached";
+const UNSYNCED: &str = "durability.unsynced.records";
 
 /// Flags of `topic describe`.
 #[derive(Args, Debug)]
@@ -38,7 +42,12 @@ struct Topic {
     name: String,
     id: String,
     internal: bool,
+    /// The level that is wanted.
     durability: Option<String>,
+    /// The level that acked records have now; another while a change is under way.
+    durability_reached: Option<String>,
+    /// Records that are appended and not synced yet.
+    unsynced_records: Option<i64>,
     configs: BTreeMap<String, Option<String>>,
     partitions: Vec<Partition>,
 }
@@ -64,8 +73,11 @@ pub(super) async fn run(args: DescribeArgs) -> Result<(), Failure> {
     for (name, result) in admin.describe_topics(&args.names).await {
         let about = |error| Failure::from(error).about(format!("topic {}", printable(&name)));
         let info = result.map_err(about)?;
-        let configs = admin.describe_configs(&ConfigResource::Topic(name.clone())).await.map_err(about)?;
-        topics.push(describe(&admin, info, &configs, &sizes).await);
+        let resource = ConfigResource::Topic(name.clone());
+        let configs = admin.describe_configs(&resource).await.map_err(about)?;
+        let names = [WANTED, REACHED, UNSYNCED];
+        let state = admin.describe_configs_named(&resource, &names).await.map_err(about)?;
+        topics.push(describe(&admin, info, &configs, &state, &sizes).await);
     }
     args.output.print(&topics, |topics| topics.iter().map(text).collect::<Vec<_>>().join("\n"))
 }
@@ -74,6 +86,7 @@ async fn describe(
     admin: &Admin,
     info: TopicInfo,
     configs: &[ConfigEntry],
+    state: &[ConfigEntry],
     sizes: &BTreeMap<TopicPartition, i64>,
 ) -> Topic {
     let begins = offsets(admin, &info, OffsetSpec::Earliest).await;
@@ -84,12 +97,15 @@ async fn describe(
         describe_partition(partition, begins.get(&name).copied(), ends.get(&name).copied(), size_bytes)
     });
     let own = configs.iter().filter(|entry| entry.source == ConfigSource::Topic);
-    let durability = configs.iter().find(|entry| entry.name == DURABILITY);
+    let value =
+        |entries: &[ConfigEntry], name: &str| entries.iter().find(|entry| entry.name == name)?.value.clone();
     Topic {
         partitions: partitions.collect(),
         id: info.id.to_string(),
         internal: info.internal,
-        durability: durability.and_then(|entry| entry.value.clone()),
+        durability: value(state, WANTED).or_else(|| value(configs, DURABILITY)),
+        durability_reached: value(state, REACHED),
+        unsynced_records: value(state, UNSYNCED).and_then(|records| records.parse().ok()),
         configs: own.map(|entry| (entry.name.clone(), entry.value.clone())).collect(),
         name: info.name,
     }
@@ -129,6 +145,14 @@ fn text(topic: &Topic) -> String {
     };
     if let Some(level) = &topic.durability {
         line("durability", &durability(level));
+    }
+    if let Some(reached) =
+        topic.durability_reached.as_ref().filter(|reached| topic.durability.as_ref() != Some(*reached))
+    {
+        line("not yet", &durability(reached));
+    }
+    if let Some(records) = topic.unsynced_records {
+        line("unsynced", &format!("{} records", number::count(records.max(0).cast_unsigned())));
     }
     let records: i64 = topic.partitions.iter().filter_map(|p| Some(p.end_offset? - p.begin_offset?)).sum();
     line("offsets", &format!("{} from first to last", number::count(records.max(0).cast_unsigned())));

@@ -1,0 +1,61 @@
+//! Metrics of the disks, read from the live server at each scrape: how the log dirs are.
+
+use std::fmt;
+use std::sync::Weak;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+
+use super::partitions::{Series, put};
+use crate::broker::Broker;
+
+/// Reads the server that it belongs to; shows nothing once that is gone.
+pub(super) struct StorageCollector {
+    broker: Weak<Broker>,
+}
+
+impl StorageCollector {
+    pub(super) fn new(broker: Weak<Broker>) -> Self {
+        Self { broker }
+    }
+}
+
+impl fmt::Debug for StorageCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StorageCollector").finish_non_exhaustive()
+    }
+}
+
+impl Collector for StorageCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(broker) = self.broker.upgrade() else { return Ok(()) };
+        put_dirs(&mut encoder, &broker)
+    }
+}
+
+fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {
+    let image = broker.metadata.image();
+    let series = |is_so: &dyn Fn(usize) -> bool| -> Series {
+        let dirs = image.log_dirs().iter().enumerate();
+        dirs.map(|(index, dir)| (vec![("dir", dir.path.display().to_string())], i64::from(is_so(index))))
+            .collect()
+    };
+    let failed = series(&|index| broker.logs.dir_failure(index).is_some());
+    put(encoder, "log_dir_failed", "Whether a log dir takes no more writes until a restart", None, &failed)?;
+    let full = series(&|index| broker.space.is_short(index));
+    put(
+        encoder,
+        "log_dir_full",
+        "Whether a log dir is full up to its reserve and refuses producers",
+        None,
+        &full,
+    )?;
+    let cordoned = series(&|index| broker.config.is_cordoned(&image.log_dirs()[index].path));
+    put(
+        encoder,
+        "log_dir_cordoned",
+        "Whether a log dir takes no new partitions by its owner's wish",
+        None,
+        &cordoned,
+    )
+}
