@@ -4,6 +4,7 @@
 
 mod appends;
 mod bounds;
+mod crash_states;
 mod crashes;
 mod damage;
 mod dirs;

@@ -1,0 +1,252 @@
+//! The machine stops after every operation of a life, and the states are looked at in which it may leave the disk: all
+//! of them where they are few, else a sample. What a checkpoint has covered is there, nothing is invented, a second
+//! recovery finds the same, and one that is cut short does no harm. For logs that go to their segments at once.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use riverrun_env::sim::{PlantedBug, SimEnv, SimFileSystem};
+use riverrun_env::{FileSystem, read_whole};
+use riverrun_log::StoreOptions;
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_types::Offset;
+
+use crate::machine::{Machine, numbers, stamp};
+
+/// Multiplies how many states of one moment are looked at.
+const BUDGET_VARIABLE: &str = "RIVERRUN_CRASH_STATES";
+
+fn bound(states: usize) -> usize {
+    let factor = std::env::var(BUDGET_VARIABLE).ok().and_then(|text| text.parse::<usize>().ok());
+    states * factor.unwrap_or(1)
+}
+
+/// What a life of the log was promised.
+#[derive(Clone, Copy, Debug, Default)]
+struct Life {
+    acked: i64,
+    /// Everything below is covered by a checkpoint that has returned.
+    durable: i64,
+    log_start: i64,
+    /// A log start that was asked for, and may or may not hold.
+    log_start_asked: i64,
+}
+
+impl Life {
+    /// Lives on a new disk until the first failure.
+    fn run(sim: &SimEnv) -> Self {
+        let mut life = Self::default();
+        if let Ok(machine) = start(sim.clone()) {
+            let _stopped = life.steps(&machine);
+        }
+        life
+    }
+
+    fn steps(&mut self, machine: &Machine) -> Option<()> {
+        self.append(machine, 5)?;
+        self.checkpoint(machine)?;
+        self.append(machine, 2)?;
+        self.log_start_asked = 3;
+        machine.log().delete_records(Offset(3)).ok()?;
+        self.log_start = 3;
+        self.append(machine, 3)?;
+        self.checkpoint(machine)?;
+        self.append(machine, 1)?;
+        self.log_start_asked = self.acked;
+        machine.log().apply_retention(machine.now(), Offset(self.acked)).ok()?;
+        self.log_start = machine.log().log_start_offset().ok()?.0;
+        self.log_start_asked = self.log_start;
+        self.append(machine, 2)
+    }
+
+    fn append(&mut self, machine: &Machine, count: i64) -> Option<()> {
+        for _ in 0..count {
+            let value = format!("record {}", self.acked);
+            let sequence = i32::try_from(self.acked).unwrap();
+            machine.try_append(&value, stamp(9, sequence)).ok()?;
+            self.acked += 1;
+        }
+        Some(())
+    }
+
+    fn checkpoint(&mut self, machine: &Machine) -> Option<()> {
+        machine.store().checkpoint().ok()?;
+        self.durable = self.acked;
+        Some(())
+    }
+
+    /// What is wrong with what a machine finds that was started after this life: everything from the log start up to
+    /// some offset, which is at least `end_min`.
+    fn check(&self, found: &Machine, end_min: i64) -> Result<(), String> {
+        let records = found.records().map_err(|error| error.to_string())?;
+        let start = found.log().log_start_offset().map_err(|error| error.to_string())?.0;
+        let end = found.log().log_end_offset().map_err(|error| error.to_string())?.0;
+        let log_starts = self.log_start..=self.log_start_asked.max(self.log_start);
+        // The append at which the machine stopped may be there whole.
+        let ends = end_min..=self.acked + 1;
+        if !log_starts.contains(&start) || !ends.contains(&end) || records != numbers(start, end) {
+            return Err(format!("found {start} to {end} with {records:?} after {self:?}"));
+        }
+        if start < end {
+            let last = i32::try_from(end - 1).unwrap();
+            let again = found.try_append("again", stamp(9, last)).map_err(|error| error.to_string())?;
+            if !again.duplicate {
+                return Err(format!("the producer of record {last} is forgotten after {self:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn config() -> LogConfig {
+    LogConfig {
+        segment_bytes: 300,
+        retention_bytes: Some(400),
+        cleanup: CleanupPolicy { delete: true, compact: false },
+        file_delete_delay_ms: 0,
+        ..Machine::small_segments()
+    }
+}
+
+/// A machine that starts on this disk.
+fn start(sim: SimEnv) -> Result<Machine, String> {
+    let options = StoreOptions::default();
+    let mut machine = Machine { sim, config: config().into(), epoch: 0, options, store: None };
+    machine.start().map_err(|error| error.to_string())?;
+    Ok(machine)
+}
+
+fn contents(machine: &Machine) -> BTreeMap<PathBuf, Vec<u8>> {
+    let dir = machine.partition_dir();
+    let Ok(entries) = machine.sim.fs.read_dir(&dir) else { return BTreeMap::new() };
+    let read = |name| {
+        let path = dir.join(name);
+        let bytes = read_whole(&*machine.sim.fs, &path, 1 << 20).unwrap();
+        (path, bytes)
+    };
+    entries.into_iter().map(|entry| read(entry.name)).collect()
+}
+
+/// Starts on what a power cut has left: once, again after a kill, and again after another power cut in its middle.
+fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> {
+    let fork = || state.crash_states(1).next().expect("nothing is pending, so there is one");
+    let before = state.fs.operations();
+    let first = start(fork())?;
+    life.check(&first, life.durable)?;
+    let (once, operations) = (contents(&first), first.sim.fs.operations() - before);
+    let end = first.log().log_end_offset().map_err(|error| error.to_string())?.0;
+    first.sim.fs.kill();
+    let again = start(first.sim)?;
+    life.check(&again, end)?;
+    if contents(&again) != once {
+        return Err("other bytes after the second recovery".to_owned());
+    }
+    state.fs.stop_after(index as u64 % operations);
+    let _stopped = start(state.clone()).map(|machine| machine.records());
+    for twice in state.crash_states(2) {
+        let found = start(twice).map_err(|error| format!("recovery cut short: {error}"))?;
+        life.check(&found, life.durable).map_err(|error| format!("recovery cut short: {error}"))?;
+    }
+    Ok(())
+}
+
+/// How many states a power cut may leave of a life on a disk that was prepared, or what is wrong with the first bad
+/// one. At most so many are looked at.
+fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize) -> Result<usize, String> {
+    let sim = SimEnv::new(1);
+    prepare(&sim.fs);
+    let life = Life::run(&sim);
+    let mut looked_at = 0;
+    for (index, state) in sim.crash_states(bound(states_max)).enumerate() {
+        check_state(&life, &state, index).map_err(|error| format!("state {index}: {error}"))?;
+        looked_at += 1;
+    }
+    Ok(looked_at)
+}
+
+/// Operations and syncs of a whole life.
+fn whole_life() -> (u64, u64) {
+    let sim = SimEnv::new(1);
+    let life = Life::run(&sim);
+    assert!(
+        life.acked == 13 && life.durable == 10 && life.log_start > 3,
+        "the life does what it should: {life:?}"
+    );
+    (sim.fs.operations(), sim.fs.syncs())
+}
+
+#[test]
+fn what_a_checkpoint_covers_is_in_every_state_that_a_power_cut_may_leave_and_nothing_is_invented() {
+    let (operations, _) = whole_life();
+    let check = |stop| {
+        let checked = check_life(|fs| fs.stop_after(stop), 16);
+        checked.unwrap_or_else(|error| panic!("stop {stop}, {error}"))
+    };
+    let looked_at: usize = (0..=operations).map(check).sum();
+    assert!(looked_at > 500, "{looked_at} states");
+}
+
+#[test]
+fn the_same_holds_after_each_failed_sync_and_write() {
+    let (operations, syncs) = whole_life();
+    for count in 0..syncs {
+        let checked = check_life(|fs| fs.fail_sync_after(count), 10);
+        checked.unwrap_or_else(|error| panic!("sync {count}, {error}"));
+    }
+    for count in 0..operations - syncs {
+        let checked = check_life(|fs| fs.fail_write_after(count), 6);
+        checked.unwrap_or_else(|error| panic!("write {count}, {error}"));
+    }
+}
+
+/// A life that ends with the process, while the page cache stays, and a second one that makes a checkpoint: what the
+/// second one was told is in every state.
+fn check_second_life(prepare: impl Fn(&SimFileSystem)) -> Result<(), String> {
+    let sim = SimEnv::new(1);
+    prepare(&sim.fs);
+    let mut life = Life::run(&sim);
+    sim.fs.kill();
+    let machine = start(sim)?;
+    life.check(&machine, life.acked)?;
+    life.acked = machine.log().log_end_offset().map_err(|error| error.to_string())?.0;
+    life.append(&machine, 1).and_then(|()| life.checkpoint(&machine)).ok_or("the second life is no life")?;
+    for (index, state) in machine.sim.crash_states(bound(10)).enumerate() {
+        let found = start(state).and_then(|found| life.check(&found, life.durable));
+        found.map_err(|error| format!("state {index}: {error}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_covers_nothing_that_only_the_page_cache_has() {
+    let (operations, _) = whole_life();
+    for stop in 0..=operations {
+        check_second_life(|fs| fs.stop_after(stop)).unwrap_or_else(|error| panic!("stop {stop}: {error}"));
+    }
+}
+
+/// At how many of the moments 0 to `count` - 1 the bug is found out: the states do not pass the checks, or reading
+/// them comes upon what is no batch.
+fn found_out(bug: PlantedBug, count: u64, prepare: fn(&SimFileSystem, u64)) -> usize {
+    let check = |moment| {
+        let prepare = |fs: &SimFileSystem| {
+            fs.plant(bug);
+            prepare(fs, moment);
+        };
+        catch_unwind(AssertUnwindSafe(|| check_life(prepare, 6).is_err())).unwrap_or(true)
+    };
+    (0..count).filter(|moment| check(*moment)).count()
+}
+
+#[test]
+fn planted_bugs_are_found_out() {
+    let (operations, syncs) = whole_life();
+    let skipped = found_out(PlantedBug::SkippedDirectorySync, operations, SimFileSystem::stop_after);
+    let cut = found_out(PlantedBug::IgnoredShortWrite, operations - syncs, SimFileSystem::fail_write_after);
+    let repeated = found_out(PlantedBug::RepeatedSync, syncs, SimFileSystem::fail_sync_after);
+    assert!(
+        skipped >= 1 && cut >= 1 && repeated >= 1,
+        "skipped syncs of directories {skipped}, cut writes {cut}, repeated syncs {repeated}"
+    );
+}
