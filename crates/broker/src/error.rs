@@ -11,7 +11,9 @@ pub(crate) fn append_error(error: &AppendError) -> ErrorCode {
     match error {
         AppendError::Batch(error) => batch_error(error),
         AppendError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
-        AppendError::LargerThanSegment { .. } => ErrorCode::RECORD_LIST_TOO_LARGE,
+        AppendError::LargerThanSegment { .. } | AppendError::LargerThanJournal { .. } => {
+            ErrorCode::RECORD_LIST_TOO_LARGE
+        }
         AppendError::Sequence(error) => sequence_error(error),
         AppendError::Storage(error) => log_error(error),
     }
@@ -53,8 +55,13 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
     match error {
         LogError::Deleted(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
         // A server that stops is a leader that moves: clients look for the next one.
-        LogError::Closed => ErrorCode::NOT_LEADER_OR_FOLLOWER,
-        LogError::Io { .. }
+        LogError::Closed | LogError::NotRecovered => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        LogError::DirFull { .. }
+        | LogError::Journal(_)
+        | LogError::JournalFailed(_)
+        | LogError::JournalsChanged { .. }
+        | LogError::NoJournal { .. }
+        | LogError::Io { .. }
         | LogError::Write { .. }
         | LogError::Corrupt { .. }
         | LogError::Format { .. }

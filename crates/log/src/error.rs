@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_env::is_shortage;
+use riverrun_journal::JournalError;
 use riverrun_records::BatchError;
-use riverrun_types::{ErrorKind, Offset, PartitionId};
+use riverrun_types::{DurabilityLevel, ErrorKind, Offset, PartitionId};
 use thiserror::Error;
 
 use crate::fields::DecodeError;
@@ -68,6 +69,48 @@ pub enum LogError {
         /// The failure.
         reason: String,
     },
+    /// The log dir has no room for this append. It is tried again later: space comes back by retention, or somebody
+    /// makes some.
+    #[error(
+        "log dir {} has {available_bytes} bytes left, of which {reserve_bytes} are kept in reserve",
+        path.display()
+    )]
+    DirFull {
+        /// The log dir.
+        path: PathBuf,
+        /// What was left when it was last measured.
+        available_bytes: u64,
+        /// What clients may not use.
+        reserve_bytes: u64,
+    },
+    /// A journal cannot be opened or read.
+    #[error(transparent)]
+    Journal(JournalError),
+    /// The partition's journal has failed: nothing more is acked that would have to be in it, until a restart.
+    #[error("the journal has failed: {0}")]
+    JournalFailed(JournalError),
+    /// A level that syncs needs a journal.
+    #[error("durability {level} needs a journal, and this store has none")]
+    NoJournal {
+        /// The level.
+        level: DurabilityLevel,
+    },
+    /// The journals in use are not those that may still hold what is in no segment yet.
+    #[error(
+        "journals were changed while they held entries that are in no segment yet: they were {}, and are now {};          start once with the former and stop in order, or give up what they held by removing {}",
+        before.join(", "), now.join(", "), file.display()
+    )]
+    JournalsChanged {
+        /// Those that were in use.
+        before: Vec<String>,
+        /// Those that are to be used.
+        now: Vec<String>,
+        /// The file that remembers them.
+        file: PathBuf,
+    },
+    /// What the journals hold was not brought into the segments yet.
+    #[error("the journals' entries are still being recovered")]
+    NotRecovered,
     /// The partition was deleted while the caller held it.
     #[error("partition {0} was deleted")]
     Deleted(PartitionId),
@@ -102,14 +145,28 @@ impl LogError {
         match self {
             // Space may come back: retention, or an administrator, makes some. So may descriptors and memory.
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
-            Self::Closed => ErrorKind::Retry,
-            Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
+            Self::Closed | Self::DirFull { .. } | Self::NotRecovered => ErrorKind::Retry,
+            Self::Journal(source) => source.kind(),
+            Self::NoJournal { .. }
+            | Self::JournalsChanged { .. }
+            | Self::Locked { .. }
+            | Self::Deleted(_) => ErrorKind::FixRequest,
             Self::Io { .. }
+            | Self::JournalFailed(_)
             | Self::Write { .. }
             | Self::Corrupt { .. }
             | Self::Format { .. }
             | Self::DirFailed { .. } => ErrorKind::GiveUp,
         }
+    }
+
+    /// Whether the disk, or the user's share of it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        let Self::Io { source, .. } = self else { return false };
+        matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::WriteZero
+        )
     }
 
     /// Whether the partition stays offline after this, so that the same answer is given without trying again.
@@ -140,6 +197,14 @@ pub enum AppendError {
         /// `segment.bytes`.
         segment_bytes: usize,
     },
+    /// The batches are larger than an entry of the journal may be.
+    #[error("{bytes} bytes do not fit into the journal, which takes {bytes_max} at once")]
+    LargerThanJournal {
+        /// Their size.
+        bytes: usize,
+        /// What fits.
+        bytes_max: usize,
+    },
     /// The producer's sequence or epoch does not fit.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
@@ -153,7 +218,9 @@ impl AppendError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Batch(error) => error.kind(),
-            Self::TooLarge { .. } | Self::LargerThanSegment { .. } => ErrorKind::FixRequest,
+            Self::TooLarge { .. } | Self::LargerThanSegment { .. } | Self::LargerThanJournal { .. } => {
+                ErrorKind::FixRequest
+            }
             Self::Sequence(error) => error.kind(),
             Self::Storage(error) => error.kind(),
         }

@@ -43,6 +43,7 @@ pub mod epochs;
 mod error;
 mod fields;
 mod index;
+mod journals_file;
 mod log_dir;
 mod log_starts;
 mod open_logs;
@@ -53,8 +54,11 @@ mod repair;
 pub mod retention;
 mod scan;
 mod segment;
+mod shared;
+mod space;
 mod store;
 mod verify;
+mod write_cache;
 
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
@@ -62,5 +66,6 @@ pub use partition_log::{
     AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ReadSlice,
 };
 pub use repair::{Cut, CutOptions, Repair, RepairError};
-pub use store::{KnownPartition, LogStore, StoreOptions};
+pub use store::{KnownPartition, LogStore, RecoveryReport, StoreOptions};
 pub use verify::{Finding, LogDirFiles, VerifyReport, Weight, verify_partition, verify_partition_of};
+pub use write_cache::WriteCache;

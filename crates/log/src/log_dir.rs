@@ -8,21 +8,25 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_env::{ChangeError, Env, LockGuard, Volume, atomic_replace, read_whole};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId};
+use riverrun_env::{ChangeError, Env, LockGuard, Volume, atomic_replace, is_shortage, read_whole};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position};
 
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
+use crate::journals_file::{self, JOURNALS_FILE};
 use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
 use crate::partition_log::PartitionLog;
+use crate::producer_state::AppendOrigin;
+use crate::shared::StoreShared;
+use crate::space::Space;
 use crate::store::KnownPartition;
 
 /// Name of the lock file in a log dir.
@@ -50,13 +54,14 @@ struct Memory {
 #[derive(Debug)]
 pub(crate) struct LogDir {
     env: Env,
-    open_logs: Arc<OpenLogs>,
+    shared: Arc<StoreShared>,
     path: PathBuf,
-    volume: Arc<dyn Volume>,
+    /// None of a dir that could not be opened: it has failed then.
+    volume: Option<Arc<dyn Volume>>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
     memory: Mutex<Memory>,
     /// Locked while a move of a log start is written, synced and taken over into `memory`.
-    log_starts: Mutex<LogStarts>,
+    log_starts: Mutex<Option<LogStarts>>,
     /// Whether the checkpoint was intact when the dir was opened.
     is_trusted: bool,
     was_clean: bool,
@@ -66,12 +71,19 @@ pub(crate) struct LogDir {
     is_closed: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<String>>,
+    space: Space,
+    /// Partitions that have a tail.
+    tails: Mutex<Vec<Weak<PartitionLog>>>,
+    /// Held while tails are settled.
+    settling: Mutex<()>,
+    /// Up to where each journal is not needed for this dir.
+    pub(crate) covered: Mutex<Vec<Position>>,
 }
 
 impl LogDir {
     /// Locks and reads the dir; makes it if it is not there. Costs nothing per partition but reading
     /// the checkpoint.
-    pub(crate) fn open(env: Env, path: &Path, open_logs: Arc<OpenLogs>) -> Result<Self, LogError> {
+    pub(crate) fn open(env: &Env, path: &Path, shared: &Arc<StoreShared>) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         let is_new = !env.fs.exists(path).map_err(io)?;
         env.fs.create_dir_all(path).map_err(io)?;
@@ -84,7 +96,7 @@ impl LogDir {
             // The names above it are as volatile as the files in it.
             volume.sync().map_err(io)?;
         }
-        let (checkpoint, is_trusted) = read_checkpoint(&env, path)?;
+        let (checkpoint, is_trusted) = read_checkpoint(env, path)?;
         let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
         let was_clean = checkpoint.is_clean;
         let mut memory = Memory { checkpoint, dirty: Vec::new(), is_unwritten: true };
@@ -93,10 +105,10 @@ impl LogDir {
         }
         let dir = Self {
             path: path.to_path_buf(),
-            volume,
+            volume: Some(volume),
             lock: Mutex::new(Some(lock)),
             memory: Mutex::new(memory),
-            log_starts: Mutex::new(log_starts),
+            log_starts: Mutex::new(Some(log_starts)),
             is_trusted,
             was_clean,
             partitions: Mutex::default(),
@@ -104,13 +116,61 @@ impl LogDir {
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            open_logs,
-            env,
+            space: Space::new(shared.reserve_bytes),
+            tails: Mutex::default(),
+            settling: Mutex::default(),
+            covered: Mutex::new(vec![Position(0); shared.journals.len()]),
+            shared: shared.clone(),
+            env: env.clone(),
         };
         dir.remove_leftovers()?;
         // From here on the file must not say that the server stopped cleanly.
         dir.write_checkpoint(&[], false)?;
         Ok(dir)
+    }
+
+    /// A dir that cannot be used: it has failed from the start, and all its partitions say so.
+    pub(crate) fn failed(env: &Env, path: &Path, shared: &Arc<StoreShared>, error: &LogError) -> Self {
+        tracing::error!(path = %path.display(), %error, "a log dir cannot be used");
+        Self {
+            path: path.to_path_buf(),
+            volume: None,
+            lock: Mutex::new(None),
+            memory: Mutex::new(Memory {
+                checkpoint: DirCheckpoint::default(),
+                dirty: Vec::new(),
+                is_unwritten: false,
+            }),
+            log_starts: Mutex::new(None),
+            is_trusted: true,
+            was_clean: false,
+            partitions: Mutex::default(),
+            checkpointing: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            has_failed: AtomicBool::new(true),
+            failure: Mutex::new(Some(error.to_string())),
+            space: Space::new(shared.reserve_bytes),
+            tails: Mutex::default(),
+            settling: Mutex::default(),
+            covered: Mutex::new(vec![Position(0); shared.journals.len()]),
+            shared: shared.clone(),
+            env: env.clone(),
+        }
+    }
+
+    /// Under which name the journals keep what this dir cannot take.
+    pub(crate) fn held_name(&self) -> String {
+        format!("logdir-{:08x}", crc32c::crc32c(self.path.as_os_str().as_encoded_bytes()))
+    }
+
+    /// Whether nothing of its partitions is on its way through a journal.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.handles().iter().all(|log| log.is_drained())
+    }
+
+    /// Whether there was something to open: otherwise it has failed for as long as the process lives.
+    pub(crate) fn is_open(&self) -> bool {
+        self.volume.is_some()
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -119,7 +179,12 @@ impl LogDir {
 
     /// What is open in the whole store.
     pub(crate) fn open_logs(&self) -> &OpenLogs {
-        &self.open_logs
+        &self.shared.open_logs
+    }
+
+    /// What it shares with the other dirs.
+    pub(crate) fn shared(&self) -> &Arc<StoreShared> {
+        &self.shared
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -203,6 +268,7 @@ impl LogDir {
     pub(crate) fn persist_log_start(&self, id: PartitionId, log_start: Offset) -> Result<(), LogError> {
         self.check_usable()?;
         let mut log_starts = self.log_starts.lock();
+        let Some(log_starts) = &mut *log_starts else { return Ok(()) };
         let generation = self.memory.lock().checkpoint.generation;
         let put = log_starts.put(generation, id, log_start);
         put.map_err(|error| match error {
@@ -217,8 +283,72 @@ impl LogDir {
     pub(crate) fn judge(&self, error: LogError) -> LogError {
         match &error {
             LogError::Write { path, source } => self.fail(path, source),
+            LogError::Io { source, .. } if is_shortage(source) => {
+                self.measure_space();
+                error
+            }
             _ => error,
         }
+    }
+
+    /// Fails if an append cannot be taken: the dir has failed, or there is no room for it.
+    pub(crate) fn check_writable(&self, origin: AppendOrigin) -> Result<(), LogError> {
+        self.check_usable()?;
+        self.space.check(origin, &self.path)
+    }
+
+    /// Looks how much space is left.
+    pub(crate) fn measure_space(&self) {
+        let Ok(available_bytes) = self.env.fs.available_bytes(&self.path) else { return };
+        if self.space.measured(available_bytes) {
+            let path = self.path.display();
+            tracing::warn!(%path, available_bytes, reserve_bytes = self.shared.reserve_bytes, "space for clients");
+        }
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Notes that a partition has something to settle.
+    pub(crate) fn note_tail(&self, log: Weak<PartitionLog>) {
+        self.tails.lock().push(log);
+    }
+
+    /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
+    /// error is returned.
+    pub(crate) fn settle(&self) -> Result<(), LogError> {
+        // Who comes second must not believe that nothing is left to do because another is at it.
+        let _settling = self.settling.lock();
+        let mut result = Ok(());
+        for log in self.take_tails() {
+            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
+            if let Err(error) = settled {
+                if error.is_full() {
+                    self.space.found_full();
+                }
+                self.note_tail(Arc::downgrade(&log));
+                result = result.and(Err(error));
+            }
+        }
+        if result.is_ok() && self.space.found_room() {
+            tracing::info!(path = %self.path.display(), "the log dir has room again");
+        }
+        result
+    }
+
+    /// Whether what one partition met others would meet too.
+    fn is_hopeless(&self, result: &Result<(), LogError>) -> bool {
+        result.as_ref().is_err_and(|error| error.is_full() || self.check_usable().is_err())
+    }
+
+    /// The partitions that have a tail, in the order of their ids.
+    fn take_tails(&self) -> Vec<Arc<PartitionLog>> {
+        let noted = std::mem::take(&mut *self.tails.lock());
+        let mut logs: Vec<_> = noted.iter().filter_map(Weak::upgrade).collect();
+        logs.sort_unstable_by_key(|log| log.id());
+        logs.dedup_by_key(|log| log.id());
+        logs
     }
 
     /// Fails if the dir has failed.
@@ -247,11 +377,11 @@ impl LogDir {
     }
 
     /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
-    pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<(), LogError> {
+    pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Coverage, LogError> {
         let _checkpointing = self.checkpointing.lock();
         // It may be another process's by now: only the last checkpoint comes after the closing.
         if self.check_open().is_err() && !is_clean {
-            return Ok(());
+            return Ok(Coverage::Partial);
         }
         self.check_usable()?;
         let (dirty, is_unwritten) = {
@@ -259,19 +389,22 @@ impl LogDir {
             (std::mem::take(&mut memory.dirty), memory.is_unwritten)
         };
         if dirty.is_empty() && !is_unwritten && !is_clean {
-            return Ok(());
+            return Ok(Coverage::Complete);
         }
-        let captured = self.capture(dirty);
+        let (captured, coverage) = self.capture(dirty);
         // What could not be captured may have made the dir fail.
         self.check_usable()?;
         if !captured.is_empty() {
-            self.volume.sync().map_err(|error| self.fail(&self.path, &error))?;
+            let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
+            volume.sync().map_err(|error| self.fail(&self.path, &error))?;
         }
-        self.write_checkpoint(&captured, is_clean)
+        self.write_checkpoint(&captured, is_clean)?;
+        Ok(coverage)
     }
 
-    fn capture(&self, dirty: Vec<PartitionId>) -> Vec<Captured> {
+    fn capture(&self, dirty: Vec<PartitionId>) -> (Vec<Captured>, Coverage) {
         let mut captured = Vec::with_capacity(dirty.len());
+        let mut coverage = Coverage::Complete;
         for id in dirty {
             let Some(log) = self.partitions.lock().get(&id).cloned() else { continue };
             match log.capture() {
@@ -282,10 +415,11 @@ impl LogDir {
                     // It stays dirty, and the checkpoint says of it what it said before.
                     tracing::warn!(partition = %id, %error, "left out of the checkpoint");
                     self.mark_dirty(id);
+                    coverage = Coverage::Partial;
                 }
             }
         }
-        captured
+        (captured, coverage)
     }
 
     /// Writes what is known, with what was captured and is synced now.
@@ -309,7 +443,9 @@ impl LogDir {
             ChangeError::Undone(error) => LogError::io(&path, error),
             ChangeError::Unknown(error) => self.fail(&path, &error),
         })?;
-        self.log_starts.lock().checkpointed(generation);
+        if let Some(log_starts) = &mut *self.log_starts.lock() {
+            log_starts.checkpointed(generation);
+        }
         self.memory.lock().is_unwritten = false;
         for Captured { log, checkpoint } in captured {
             log.confirm_capture(checkpoint);
@@ -366,11 +502,40 @@ impl LogDir {
     }
 
     /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail.
-    pub(crate) fn close(&self) -> Result<(), LogError> {
+    /// With `journals` nothing is left in any journal, and those are noted.
+    pub(crate) fn close(&self, journals: Option<&[PathBuf]>) -> Result<(), LogError> {
         self.is_closed.store(true, Ordering::Release);
-        let checkpointed = self.checkpoint(true);
+        let mut closed = Ok(());
+        if self.is_open() {
+            closed = self.checkpoint(true).map(|_| ());
+            if let (Ok(()), Some(journals)) = (&closed, journals) {
+                closed = self.write_journals(journals);
+            }
+        }
         self.release();
-        checkpointed
+        closed
+    }
+
+    /// Refuses journals other than those that may hold something for this dir, and notes that they may from now on.
+    pub(crate) fn take_journals(&self, journals: &[PathBuf]) -> Result<(), LogError> {
+        journals_file::check(&*self.env.fs, &self.path, journals)?;
+        self.write_journals(journals)
+    }
+
+    fn write_journals(&self, journals: &[PathBuf]) -> Result<(), LogError> {
+        if journals.is_empty() && !self.has_journals_file()? {
+            return Ok(());
+        }
+        let written = journals_file::write(&*self.env.fs, &self.path, journals);
+        written.map_err(|error| match error {
+            ChangeError::Undone(error) => LogError::io(&self.path, error),
+            ChangeError::Unknown(error) => self.fail(&self.path, &error),
+        })
+    }
+
+    fn has_journals_file(&self) -> Result<bool, LogError> {
+        let path = self.path.join(JOURNALS_FILE);
+        self.env.fs.exists(&path).map_err(|error| LogError::io(&path, error))
     }
 
     /// Lets go of the partitions and the lock, and writes nothing.
@@ -383,6 +548,15 @@ impl LogDir {
         }
         self.lock.lock().take();
     }
+}
+
+/// How much of what had changed a checkpoint has taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coverage {
+    /// All of it.
+    Complete,
+    /// Some partitions were left out.
+    Partial,
 }
 
 /// A partition and what was captured of it.

@@ -2,13 +2,22 @@
 //!
 //! Opening the store costs the same for ten partitions as for ten thousand, apart from reading the checkpoints,
 //! and it does not matter how the server stopped: partitions are opened, and recovered, at their first use.
-//! Threads belong to the caller, who calls [`LogStore::checkpoint`] and [`LogStore::close_idle`] now and then.
+//! What the journals hold is the exception: [`LogStore::recover`] brings it into the segments before anything is
+//! served. Threads belong to the caller, who calls [`LogStore::checkpoint`] and [`LogStore::close_idle`] now and then,
+//! and has a thread that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle`].
+
+mod aside;
+mod recovery;
+mod settling;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use riverrun_env::Env;
+use riverrun_journal::{Journal, JournalOptions, Replay};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use crate::config::LogConfig;
@@ -16,23 +25,43 @@ use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::open_logs::OpenLogs;
 use crate::partition_log::PartitionLog;
+use crate::shared::StoreShared;
+use crate::write_cache::WriteCache;
 
 /// What a store may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
     /// Logs that may be open at the same time, in all log dirs together; at least one. An open log holds one
     /// descriptor. A fourth of that number, but at least 16, may be open besides: files of segments that are read.
     pub open_logs_max: usize,
+    /// Directories of the journals, one for each device. Without any no partition can have a level that syncs.
+    pub journal_dirs: Vec<PathBuf>,
+    /// Options of each journal.
+    pub journal: JournalOptions,
+    /// Whether levels that do not sync go through the journal as well, which syncs them later.
+    pub journal_async_write: bool,
+    /// Bytes that may be in memory between the journal and the segments; see [`WriteCache`].
+    pub write_cache_bytes: u64,
+    /// Clients' appends to a log dir are refused while less space than this is left there.
+    pub reserve_bytes: u64,
 }
 
 impl StoreOptions {
     /// Open logs that a server is allowed at least, however few descriptors it may have.
     const OPEN_LOGS_MIN: usize = 64;
+    const WRITE_CACHE_BYTES: u64 = 128 * 1024 * 1024;
 
     /// For a process that may have `descriptors_max` descriptors: half of them are for logs, but at least 64.
     pub fn for_descriptors(descriptors_max: u64) -> Self {
         let half = usize::try_from(descriptors_max / 2).unwrap_or(usize::MAX);
-        Self { open_logs_max: half.max(Self::OPEN_LOGS_MIN) }
+        Self {
+            open_logs_max: half.max(Self::OPEN_LOGS_MIN),
+            journal_dirs: Vec::new(),
+            journal: JournalOptions::default(),
+            journal_async_write: false,
+            write_cache_bytes: Self::WRITE_CACHE_BYTES,
+            reserve_bytes: 0,
+        }
     }
 }
 
@@ -48,7 +77,7 @@ impl Default for StoreOptions {
 pub struct KnownPartition {
     /// The partition.
     pub id: PartitionId,
-    /// Bytes of its segments.
+    /// Bytes of its log.
     pub size_bytes: u64,
     /// First offset that can be read.
     pub log_start: Offset,
@@ -59,27 +88,80 @@ pub struct KnownPartition {
     pub is_open: bool,
 }
 
-/// The log dirs of one server.
+/// What recovery has brought from the journals into the segments.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// Entries that were written.
+    pub entries: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Partitions that they belong to.
+    pub partitions: usize,
+    /// Entries that a checkpoint had covered.
+    pub known_entries: u64,
+    /// Entries of partitions that are no more.
+    pub dropped_entries: u64,
+    /// Entries whose log dir cannot take them now; the journal keeps them aside.
+    pub held_entries: u64,
+    /// Partitions that went offline, and why.
+    pub offline: Vec<(PartitionId, LogError)>,
+}
+
+/// The log dirs of one server, and its journals.
 ///
 /// Invariants: every dir is locked by this process until the store is closed or dropped. Dropping syncs nothing.
 #[derive(Debug)]
 pub struct LogStore {
-    open_logs: Arc<OpenLogs>,
+    shared: Arc<StoreShared>,
     dirs: Vec<Arc<LogDir>>,
+    /// What the journals' earlier lives have left, until it is recovered.
+    replays: Mutex<Vec<Replay>>,
+    /// Held while tails are settled and journals get files back: one at a time.
+    settling: Mutex<()>,
+    /// The last attempt to settle has failed.
+    is_troubled: AtomicBool,
 }
 
 impl LogStore {
-    /// Opens the log dirs and makes those that are not there.
+    /// Opens journals and log dirs and makes those that are not there. A log dir that cannot be opened has failed, and
+    /// the others go on; without any that can, or if another server uses one, this fails. With journals,
+    /// [`Self::recover`] comes next.
     pub fn open(env: &Env, dirs: &[PathBuf], options: StoreOptions) -> Result<Self, LogError> {
-        let open_logs = Arc::new(OpenLogs::new(options.open_logs_max));
-        let open = |path: &PathBuf| LogDir::open(env.clone(), path, open_logs.clone()).map(Arc::new);
-        let dirs = dirs.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { open_logs, dirs })
+        let mut journals = Vec::with_capacity(options.journal_dirs.len());
+        let mut replays = Vec::with_capacity(options.journal_dirs.len());
+        for dir in &options.journal_dirs {
+            let (journal, replay) = Journal::open(env, dir, options.journal).map_err(LogError::Journal)?;
+            journals.push(Arc::new(journal));
+            replays.push(replay);
+        }
+        let open_logs = OpenLogs::new(options.open_logs_max);
+        let shared = Arc::new(StoreShared::new(open_logs, journals, &options));
+        let dirs = open_dirs(env, dirs, &shared)?;
+        for dir in dirs.iter().filter(|dir| dir.is_open()) {
+            dir.take_journals(&options.journal_dirs)?;
+        }
+        Ok(Self {
+            shared,
+            dirs,
+            replays: Mutex::new(replays),
+            settling: Mutex::default(),
+            is_troubled: AtomicBool::new(false),
+        })
+    }
+
+    /// The memory of what is in no segment yet.
+    pub fn write_cache(&self) -> &WriteCache {
+        &self.shared.cache
+    }
+
+    /// The journals, in the order of their directories.
+    pub fn journals(&self) -> impl Iterator<Item = &Journal> {
+        self.shared.journals.iter().map(|journal| &**journal)
     }
 
     /// How many logs are open.
     pub fn open_log_count(&self) -> usize {
-        self.open_logs.count()
+        self.shared.open_logs.count()
     }
 
     /// Number of log dirs.
@@ -137,27 +219,43 @@ impl LogStore {
         self.dirs[dir_index].known()
     }
 
-    /// Syncs each log dir in which something has changed, and remembers how far its partitions are synced: that much
-    /// needs no recovery. Every dir is tried; the first error is returned.
-    pub fn checkpoint(&self) -> Result<(), LogError> {
-        self.for_each(|dir| dir.checkpoint(false))
-    }
-
     /// Closes the files of partitions that nobody has used for `older_than` and that a checkpoint has covered;
     /// returns how many partitions were closed. Handles stay valid.
     pub fn close_idle(&self, older_than: Duration) -> usize {
         self.dirs.iter().map(|dir| dir.close_idle(older_than)).sum()
     }
 
-    /// Checkpoints everything, closes all files and lets go of the log dirs: the next start finds nothing to
+    /// Settles and checkpoints everything, closes all files and lets go of the dirs: the next start finds nothing to
     /// recover. Handles answer [`LogError::Closed`] from now on.
     pub fn close(&self) -> Result<(), LogError> {
-        self.for_each(LogDir::close)
+        self.shared.stop_appending();
+        let settled = self.close_journals();
+        let mut result = settled;
+        for dir in &self.dirs {
+            let closed = dir.close(if result.is_ok() { Some(&[]) } else { None });
+            result = result.and(closed);
+        }
+        result
     }
+}
 
-    fn for_each(&self, action: impl Fn(&LogDir) -> Result<(), LogError>) -> Result<(), LogError> {
-        let results: Vec<_> = self.dirs.iter().map(|dir| action(dir)).collect();
-        results.into_iter().collect()
+fn open_dirs(env: &Env, paths: &[PathBuf], shared: &Arc<StoreShared>) -> Result<Vec<Arc<LogDir>>, LogError> {
+    let mut dirs = Vec::with_capacity(paths.len());
+    let mut failure = None;
+    for path in paths {
+        dirs.push(Arc::new(match LogDir::open(env, path, shared) {
+            Ok(dir) => dir,
+            Err(error @ LogError::Locked { .. }) => return Err(error),
+            Err(error) => {
+                let dir = LogDir::failed(env, path, shared, &error);
+                failure.get_or_insert(error);
+                dir
+            }
+        }));
+    }
+    match failure {
+        Some(error) if dirs.iter().all(|dir| !dir.is_open()) => Err(error),
+        _ => Ok(dirs),
     }
 }
 

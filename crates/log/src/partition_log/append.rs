@@ -1,7 +1,7 @@
 //! The append path: judge the sequence, assign offsets, stage.
 //!
-//! What is staged has its offsets and is never changed again; where it goes from there is the level's business. At a
-//! level that does not sync it is written to the segment by [`PartitionLog::write_staged`], whoever calls it, with one
+//! What has its offsets is never changed again; where it goes from there is the level's business. At a level that syncs
+//! it goes to the journal at once. Otherwise it is staged, and written to the segment by [`PartitionLog::write_staged`], whoever calls it, with one
 //! write for all that is staged. If that fails, all of it is lost as if it had never come, and its offsets are given
 //! again: see [`PartitionLog::is_lost`].
 
@@ -11,7 +11,7 @@ use riverrun_types::{Offset, TimestampMs};
 use super::open::{Appender, Mode, OpenLog};
 use super::prepare::{Prepared, prepare};
 use super::tail::Piece;
-use super::writer::SegmentWriter;
+use super::writer::{SegmentWriter, record_producer};
 use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
 use crate::producer_state::{AppendOrigin, BatchPlace, SequenceVerdict, SequencedBatch};
@@ -57,7 +57,8 @@ impl PartitionLog {
         let config = self.config();
         let prepared = prepare(batches, &config, options)?;
         loop {
-            self.dir.check_usable()?;
+            self.dir.shared().check_appending()?;
+            self.dir.check_writable(options.origin)?;
             let log = self.open()?;
             let mut appender = log.appender.lock();
             // The store closed the log between the two lines above: open it again.
@@ -77,14 +78,22 @@ impl PartitionLog {
         if let Some(place) = log.find_duplicate(&prepared, options.origin)? {
             return Ok(self.duplicate_of(log, place, &prepared));
         }
+        if appender.mode != Mode::Segment {
+            self.check_fits_journal(prepared.len())?;
+        }
         // Epochs never fall within a log, whatever the caller counts.
         let epoch =
             appender.latest_epoch.map_or(self.leader_epoch(), |latest| latest.max(self.leader_epoch()));
         let base_offset = appender.next_offset;
         prepared.assign(base_offset, epoch);
-        log.remember_producers(&prepared, options.now);
         let log_append_time = prepared.log_append_time;
         let piece = prepared.into_piece(base_offset, epoch, options.now);
+        if appender.mode == Mode::Journal {
+            self.submit(log, &piece)?;
+        }
+        for (_, header) in piece.headers() {
+            record_producer(&mut log.producers(), &header, options.now);
+        }
         let appended = Appended {
             base_offset,
             last_offset: piece.next_offset.plus(-1),
@@ -96,7 +105,9 @@ impl PartitionLog {
         };
         appender.next_offset = piece.next_offset;
         appender.latest_epoch = Some(epoch);
-        appender.staged.push(piece);
+        if appender.mode != Mode::Journal {
+            appender.staged.push(piece);
+        }
         Ok(appended)
     }
 
@@ -203,17 +214,6 @@ impl OpenLog {
         match verdict {
             SequenceVerdict::Append => Ok(None),
             SequenceVerdict::Duplicate(place) => Ok(Some(place)),
-        }
-    }
-
-    fn remember_producers(&self, prepared: &Prepared, now: TimestampMs) {
-        for batch in prepared.batches().filter(|batch| batch.header.has_producer_id()) {
-            let place = BatchPlace {
-                base_offset: batch.base_offset,
-                last_offset: batch.next_offset().plus(-1),
-                timestamp: batch.header.max_timestamp(),
-            };
-            self.producers().record(batch.sequenced(), place, now);
         }
     }
 }

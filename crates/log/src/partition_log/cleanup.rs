@@ -39,6 +39,8 @@ impl PartitionLog {
 
     fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
         let config = self.config();
+        // What lies in the tail counts for the log's size and age as well.
+        self.settle_in(log, &mut log.writer.lock())?;
         log.remove_doomed_before(now, config.file_delete_delay_ms);
         let view = log.view();
         let facts = segment_facts(&view, now, false)?;
@@ -91,6 +93,9 @@ impl PartitionLog {
             }
             if before <= view.log_start {
                 return Ok(view.log_start);
+            }
+            if before > view.settled_end {
+                self.settle_in(log, &mut log.writer.lock())?;
             }
             self.dir.persist_log_start(self.id, before)?;
             let mut writer = log.writer.lock();

@@ -11,13 +11,17 @@ mod append;
 mod capture;
 mod cleanup;
 mod compact;
+mod journaled;
 mod marks;
 mod open;
 mod prepare;
 mod read;
 mod recovery;
+mod replay;
+mod switch;
 mod tail;
 mod times;
+mod unsettled;
 mod writer;
 
 use std::path::PathBuf;
@@ -32,8 +36,11 @@ pub use append::{AppendOptions, Appended};
 pub use compact::CompactOptions;
 pub use marks::LogObserver;
 use marks::Marks;
-pub(crate) use open::OpenLog;
+pub(crate) use open::{Mode, OpenLog};
 pub use read::{Chunk, ReadSlice};
+pub(crate) use replay::Replayed;
+pub(crate) use switch::Switch;
+pub(crate) use tail::Piece;
 pub(crate) use writer::record_producer;
 
 use crate::config::LogConfig;
@@ -120,6 +127,25 @@ impl PartitionLog {
     /// Puts other options into force from the next operation on.
     pub fn set_config(&self, config: Arc<LogConfig>) {
         *self.config.write() = config;
+        if let Some(log) = self.current_log() {
+            self.follow_config(&log);
+        }
+    }
+
+    /// Whether nothing of it is on its way through the journal. Appends that saw the store open are through by then.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.current_log().is_none_or(|log| {
+            let _appender = log.appender.lock();
+            log.submitted_bytes.load(Ordering::Relaxed) == 0
+        })
+    }
+
+    /// The open log behind the handle, if it is open.
+    fn current_log(&self) -> Option<Arc<OpenLog>> {
+        match &*self.state.read() {
+            State::Open(log) => Some(log.clone()),
+            _ => None,
+        }
     }
 
     /// The leader epoch that appends are stamped with.
@@ -259,7 +285,16 @@ impl PartitionLog {
             return result;
         }
         self.dir.check_open()?;
-        match recovery::recover(self) {
+        if !self.dir.is_open() {
+            self.dir.check_usable()?;
+        }
+        self.dir.shared().check_recovered()?;
+        self.open_in(&mut state, None)
+    }
+
+    /// Opens the log's files: as they are, or for what the journal has from an offset on.
+    fn open_in(&self, state: &mut State, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
+        match recovery::recover(self, replay_from) {
             Ok(log) => {
                 *state = State::Open(log.clone());
                 self.last_use.store(self.dir.open_logs().insert(&self.this), Ordering::Relaxed);

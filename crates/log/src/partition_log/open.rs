@@ -1,7 +1,8 @@
 //! The state of a partition whose files are open: what appends change, what the segments' writer owns, and what
 //! readers see.
 
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
@@ -78,6 +79,8 @@ impl View {
 pub(crate) struct Shown {
     pub(crate) view: View,
     pub(crate) tail: Tail,
+    /// Nobody reads or settles any more: what still comes from the journal is dropped.
+    pub(crate) is_abandoned: bool,
 }
 
 impl Shown {
@@ -121,6 +124,12 @@ pub(crate) struct OpenLog {
     /// The handle in front of it.
     pub(crate) handle: Weak<PartitionLog>,
     pub(crate) dir: Arc<LogDir>,
+    /// Why the journal takes nothing more of this log.
+    pub(super) journal_failure: OnceLock<LogError>,
+    /// Bytes that were submitted to the journal and have not come back.
+    pub(super) submitted_bytes: AtomicU64,
+    /// Everything below was put aside in the journal for a later start.
+    pub(super) held_end: AtomicI64,
     pub(crate) home: Arc<Home>,
     pub(crate) writer: Mutex<SegmentWriter>,
     pub(crate) appender: Mutex<Appender>,
@@ -159,11 +168,14 @@ impl OpenLog {
             this: this.clone(),
             handle: handle.this.clone(),
             dir: handle.dir.clone(),
+            journal_failure: OnceLock::new(),
+            submitted_bytes: AtomicU64::new(0),
+            held_end: AtomicI64::new(0),
             home: parts.home,
             producers: Mutex::new(parts.writer.producers.clone()),
             writer: Mutex::new(parts.writer),
             appender: Mutex::new(appender),
-            shown: Mutex::new(Shown { view: parts.view, tail: Tail::default() }),
+            shown: Mutex::new(Shown { view: parts.view, tail: Tail::default(), is_abandoned: false }),
             epochs: Mutex::new(parts.epochs),
             first_dirty: Mutex::new(parts.first_dirty),
             recent_reads: Mutex::default(),
@@ -217,7 +229,8 @@ impl OpenLog {
         let Some(writer) = self.writer.try_lock() else { return false };
         let mut appender = self.appender.lock();
         // Offsets that are neither staged nor in a segment are on their way through the journal.
-        if writer.is_dirty || appender.next_offset != writer.end || appender.mode == Mode::Switching {
+        let is_on_its_way = appender.next_offset != writer.end || appender.mode == Mode::Switching;
+        if is_on_its_way || !writer.is_covered() {
             return false;
         }
         appender.is_retired = true;
@@ -231,5 +244,10 @@ impl OpenLog {
         let mut appender = self.appender.lock();
         appender.is_retired = true;
         appender.staged = Vec::new();
+        drop(appender);
+        let mut shown = self.shown.lock();
+        shown.is_abandoned = true;
+        let tail = std::mem::take(&mut shown.tail);
+        self.dir.shared().cache.remove(tail.counted_bytes());
     }
 }

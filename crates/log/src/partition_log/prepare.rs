@@ -85,6 +85,11 @@ impl Prepared {
         }
     }
 
+    /// Bytes of all batches.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn batches(&self) -> impl Iterator<Item = BatchFacts> + '_ {
         std::iter::once(self.first).chain(self.rest.iter().copied())
     }

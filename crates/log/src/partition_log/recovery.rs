@@ -14,7 +14,7 @@ use std::sync::Arc;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
-use super::open::{Mode, OpenLog, OpenParts, View};
+use super::open::{OpenLog, OpenParts, View};
 use super::writer::{ActiveSegment, SegmentWriter, record_producer};
 use crate::checkpoint::{PartitionCheckpoint, decode_snapshot, snapshot_file};
 use crate::config::LogConfig;
@@ -29,8 +29,12 @@ use crate::segment::{Extent, Home, Segment};
 /// A producer snapshot in bytes at most: ten thousand producers take less than three megabytes.
 const SNAPSHOT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// Of the page cache; larger ones are dropped as well if they are wholly in the range.
+const PAGE_BYTES: u64 = 4096;
+
 /// Opens the partition's files and recovers what needs it.
-pub(super) fn recover(log: &PartitionLog) -> Result<Arc<OpenLog>, LogError> {
+/// `replay_from`: the journal has everything from this offset on, and what the segments say of it counts for nothing.
+pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
     let mut files = partition_files::list(&home)?;
     let checkpoint = log.dir.checkpointed(log.id).unwrap_or_else(fresh);
@@ -45,10 +49,12 @@ pub(super) fn recover(log: &PartitionLog) -> Result<Arc<OpenLog>, LogError> {
         producers: ProducerStates::new(),
         segments: Vec::new(),
         is_dirty: false,
+        replay_from,
         home,
         checkpoint,
     };
     opening.check_listing(&mut files)?;
+    opening.drop_replayed(&mut files)?;
     opening.run(&files)?;
     opening.finish(files.snapshots)
 }
@@ -113,9 +119,24 @@ struct Opening<'a> {
     producers: ProducerStates,
     segments: Vec<Found>,
     is_dirty: bool,
+    /// Everything from here on comes from the journal.
+    replay_from: Option<Offset>,
 }
 
 impl Opening<'_> {
+    /// Removes the segments that hold nothing but what the journal has.
+    fn drop_replayed(&self, files: &mut PartitionFiles) -> Result<(), LogError> {
+        let Some(from) = self.replay_from else { return Ok(()) };
+        // One that begins there stays as an empty one: its name says where the log ends.
+        let begins_there = files.segments.first().is_some_and(|(base, _)| *base == from);
+        let kept = files.segments.partition_point(|(base, _)| *base < from).max(usize::from(begins_there));
+        for (base, _) in files.segments.drain(kept..) {
+            partition_files::remove(&self.home, &self.home.log_path(base))?;
+            partition_files::remove(&self.home, &self.home.index_path(base))?;
+        }
+        Ok(())
+    }
+
     /// Compares the files with what the checkpoint says must be there: everything from the log start up to the
     /// recovery point. Where that is nothing, segments that do not connect to the log start are a torn tail, whose
     /// beginning is what was lost.
@@ -236,10 +257,19 @@ impl Opening<'_> {
         segment.cut_index_file()?;
         let mut cursor = IndexCursor::at(base, entry, self.config.index_interval_bytes);
         let file = segment.log_file()?;
+        let position = u64::from(entry.position);
+        // After a failed sync memory shows what the disk does not have: what nobody waits to write is read from there.
+        let page = position - position % PAGE_BYTES;
+        let forgotten = file.advise_dont_need(page, size_bytes.saturating_sub(page));
+        forgotten.map_err(|error| LogError::io(&segment.log_path(), error))?;
         let expected = base.plus(i64::from(entry.relative_offset));
-        let mut scan = BatchScan::new(&*file, base, expected, u64::from(entry.position), size_bytes);
+        let mut scan = BatchScan::new(&*file, base, expected, position, size_bytes);
         let damage = loop {
             let before = scan.expected();
+            if self.replay_from.is_some_and(|from| before >= from) {
+                self.end_for_replay(&segment, scan.position(), before)?;
+                break None;
+            }
             match scan.next_batch() {
                 Ok(None) => break None,
                 Ok(Some(batch)) => match self.check_batch(&batch, before) {
@@ -261,6 +291,30 @@ impl Opening<'_> {
         let (SegmentEnd::Whole(offset) | SegmentEnd::Cut(offset)) = end;
         self.segments.push(Found { segment, tail: Some(Tail { cursor, end: offset }) });
         Ok(end)
+    }
+
+    /// Cuts the segment where the journal goes on. Nothing is synced: until the next checkpoint the journal has it all,
+    /// and the next recovery would cut again.
+    fn end_for_replay(&self, segment: &Segment, position: u64, end: Offset) -> Result<(), LogError> {
+        let path = segment.log_path();
+        if self.replay_from != Some(end) {
+            let what = format!("a batch ends at offset {end}, within what the journal has");
+            return Err(LogError::corrupt(&path, position, what));
+        }
+        let file = segment.log_file()?;
+        file.set_len(position).map_err(|error| LogError::write(&path, error))
+    }
+
+    /// The segments must reach up to where the journal goes on.
+    fn check_joins_journal(&self, end: Offset) -> Result<(), LogError> {
+        match self.replay_from {
+            Some(from) if from != end => {
+                let what = format!("ends at offset {end}, and the journal goes on at {from}");
+                let base = self.segments.last().map_or(Offset::ZERO, |found| found.segment.base_offset);
+                Err(LogError::corrupt(&self.home.log_path(base), 0, what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What a batch must satisfy beyond its own CRC. Gaps occur only where compaction was, which is below the
@@ -363,11 +417,13 @@ impl Opening<'_> {
     /// Ends the index of the last segment and puts everything together.
     fn finish(mut self, snapshots: Vec<Offset>) -> Result<Arc<OpenLog>, LogError> {
         let end = self.close_index()?;
+        self.check_joins_journal(end)?;
         let log_start = self
             .checkpoint
             .log_start
             .max(self.segments.first().map_or(Offset::ZERO, |first| first.segment.base_offset));
-        let (active, end) = if end < log_start {
+        // With the journal's part the end may be beyond the start yet.
+        let (active, end) = if end < log_start && self.replay_from.is_none() {
             (Some(self.start_over(log_start)?), log_start)
         } else {
             (self.take_active()?, end)
@@ -387,16 +443,14 @@ impl Opening<'_> {
             self.log.dir.mark_dirty(self.log.id);
         }
         let first_dirty = self.checkpoint.first_dirty;
-        self.log.marks.append_to(end);
-        self.log.marks.sync_to(writer.recovery_point);
         let parts = OpenParts { home: self.home, writer, view, epochs: self.epochs, first_dirty };
-        Ok(OpenLog::new(self.log, Mode::Segment, parts))
+        self.log.begin(parts, self.replay_from.is_some())
     }
 
     /// Writes the last segment's index to its end; returns the log end.
     fn close_index(&mut self) -> Result<Offset, LogError> {
         let Some(Found { segment, tail: Some(tail) }) = self.segments.last_mut() else {
-            return Ok(self.checkpoint.log_start);
+            return Ok(self.replay_from.unwrap_or(self.checkpoint.log_start));
         };
         if let Some(entry) = tail.cursor.end_entry(tail.end) {
             segment.push_entry(entry);

@@ -45,11 +45,13 @@ pub(crate) struct TailEntry {
 
 /// Everything between the end of the segments and the log end.
 ///
-/// Invariants: each entry begins where the one before it ends; positions rise; `bytes` is the sum of all entries'.
+/// Invariants: each entry begins where the one before it ends; positions rise; `bytes` is the sum of all entries', and
+/// `uncounted_bytes` that of those at the front which the write cache does not count.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     entries: VecDeque<TailEntry>,
     bytes: u64,
+    uncounted_bytes: u64,
 }
 
 /// What a read of the tail has found.
@@ -69,12 +71,13 @@ impl Tail {
         self.bytes
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &TailEntry> {
-        self.entries.iter()
+    /// Bytes that the write cache counts.
+    pub(crate) fn counted_bytes(&self) -> u64 {
+        self.bytes - self.uncounted_bytes
     }
 
-    pub(crate) fn first(&self) -> Option<&TailEntry> {
-        self.entries.front()
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &TailEntry> {
+        self.entries.iter()
     }
 
     pub(crate) fn push(&mut self, entry: TailEntry) {
@@ -93,16 +96,34 @@ impl Tail {
         self.entries.iter().take_while(fits).map(|entry| entry.piece.clone()).collect()
     }
 
-    /// Forgets what ends at or below `end`; returns how many bytes went.
+    /// The write cache need not count what ends at or below `end` any more; returns how many bytes that are. The memory
+    /// is made their own: they may stay for long, and others share their group's.
+    pub(crate) fn uncount_below(&mut self, end: Offset) -> u64 {
+        let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
+        let before = self.uncounted_bytes;
+        self.uncounted_bytes = 0;
+        for entry in self.entries.range_mut(..count) {
+            if self.uncounted_bytes >= before {
+                entry.piece.bytes = Bytes::copy_from_slice(&entry.piece.bytes);
+            }
+            self.uncounted_bytes += entry.piece.bytes.len() as u64;
+        }
+        self.uncounted_bytes = self.uncounted_bytes.max(before);
+        self.uncounted_bytes - before
+    }
+
+    /// Forgets what ends at or below `end`; returns how many bytes went that the write cache counts.
     pub(crate) fn forget_below(&mut self, end: Offset) -> u64 {
         let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
         let gone: u64 = self.entries.drain(..count).map(|entry| entry.piece.bytes.len() as u64).sum();
         self.bytes -= gone;
+        let uncounted = gone.min(self.uncounted_bytes);
+        self.uncounted_bytes -= uncounted;
         if self.entries.is_empty() {
             // An idle partition keeps no memory for what it held in its busiest moment.
             self.entries.shrink_to(4);
         }
-        gone
+        gone - uncounted
     }
 
     /// Whole batches from the one that holds `from` on: nothing that ends above `upto`, at most `bytes_max`, but the
@@ -256,8 +277,22 @@ mod tests {
         assert_eq!(tail.front(usize::MAX).len(), 3);
         let gone = tail.forget_below(Offset(13));
         assert_eq!(tail.bytes(), whole - gone);
-        assert_eq!(tail.first().unwrap().piece.base_offset, Offset(13));
+        assert_eq!(tail.entries().next().unwrap().piece.base_offset, Offset(13));
         assert_eq!(tail.forget_below(Offset(18)), whole - gone);
         assert!(tail.is_empty() && tail.bytes() == 0);
+    }
+
+    #[test]
+    fn bytes_that_are_not_counted_any_more_are_not_taken_off_twice() {
+        let mut tail = tail();
+        let (whole, first) = (tail.bytes(), batch(10, 2).len() as u64);
+        assert_eq!(tail.uncount_below(Offset(12)), first);
+        assert_eq!(tail.uncount_below(Offset(12)), 0);
+        assert_eq!(tail.counted_bytes(), whole - first);
+        let second = batch(12, 1).len() as u64;
+        assert_eq!(tail.uncount_below(Offset(13)), second);
+        assert_eq!(tail.forget_below(Offset(12)), 0);
+        assert_eq!(tail.forget_below(Offset(18)), whole - first - second);
+        assert_eq!(tail.counted_bytes(), 0);
     }
 }

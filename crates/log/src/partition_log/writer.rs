@@ -164,25 +164,34 @@ impl PartitionLog {
 impl OpenLog {
     /// Shows readers what was just written: in the segments now, and no longer in the tail.
     fn show(&self, writer: &SegmentWriter, written: &[Piece]) {
-        let mut shown = self.shown.lock();
-        let shown = &mut *shown;
+        let mut guard = self.shown.lock();
+        let shown = &mut *guard;
         if let Some(active) = &writer.active {
             shown.view.last_bytes = active.cursor.position;
             shown.view.last_max_timestamp = active.cursor.max_timestamp;
         }
         shown.view.settled_end = writer.end;
         shown.view.end = shown.view.end.max(writer.end);
-        shown.tail.forget_below(writer.end);
+        let settled_bytes = shown.tail.forget_below(writer.end);
         for piece in written {
             if shown.view.latest_epoch.is_none_or(|latest| latest < piece.epoch) {
                 shown.view.latest_epoch = Some(piece.epoch);
                 self.epochs().assign(piece.epoch, piece.base_offset);
             }
         }
+        drop(guard);
+        if settled_bytes > 0 {
+            self.dir.shared().cache.remove(settled_bytes);
+        }
     }
 }
 
 impl SegmentWriter {
+    /// Whether a checkpoint that is durable says all there is.
+    pub(super) fn is_covered(&self) -> bool {
+        !self.is_dirty && (self.active.is_none() || self.recovery_point == self.end)
+    }
+
     /// Completes the active segment, so that the next write begins another. Its index is whole when it returns.
     pub(super) fn seal_active(&mut self) -> Result<(), LogError> {
         let Some(active) = &mut self.active else { return Ok(()) };

@@ -22,7 +22,7 @@ fn partition(index: i32) -> PartitionId {
 }
 
 fn machine(seed: u64) -> Machine {
-    let options = StoreOptions { open_logs_max: OPEN_MAX };
+    let options = StoreOptions { open_logs_max: OPEN_MAX, ..StoreOptions::default() };
     Machine::with_options(SimEnv::new(seed), Machine::small_segments(), options)
 }
 
@@ -184,7 +184,12 @@ fn an_open_partition_holds_one_descriptor() {
         (0..COUNT).map(open).collect()
     };
     for epoch in 1..=3 {
-        let store = LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 300 }).unwrap();
+        let store = LogStore::open(
+            &Env::real(),
+            &dirs,
+            StoreOptions { open_logs_max: 300, ..StoreOptions::default() },
+        )
+        .unwrap();
         let logs = open_all(&store, epoch);
         for log in &logs {
             append_real(log, "x");
@@ -197,7 +202,9 @@ fn an_open_partition_holds_one_descriptor() {
             store.close().unwrap();
         }
     }
-    let store = LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 8 }).unwrap();
+    let store =
+        LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 8, ..StoreOptions::default() })
+            .unwrap();
     for log in open_all(&store, 4) {
         assert_eq!(append_real(&log, "x"), Offset(3));
         assert!(descriptors(&dirs[0]) <= 8 + 16, "{}", descriptors(&dirs[0]));
@@ -211,7 +218,9 @@ fn a_partition_with_many_segments_has_few_of_them_open() {
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
     let config = Arc::new(Machine::small_segments());
-    let store = LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 8 }).unwrap();
+    let store =
+        LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 8, ..StoreOptions::default() })
+            .unwrap();
     let log = store.partition(partition(0), 0, config, LeaderEpoch(1)).unwrap();
     let value = "x".repeat(300);
     for _ in 0..200 {
@@ -234,7 +243,9 @@ fn threads_that_crowd_each_other_out_lose_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
     let config = Arc::new(Machine::small_segments());
-    let store = LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 2 }).unwrap();
+    let store =
+        LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 2, ..StoreOptions::default() })
+            .unwrap();
     let log = |index| store.partition(partition(index), 0, config.clone(), LeaderEpoch(1)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -73,7 +73,7 @@ impl Machine {
 
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
-        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options)?);
+        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?);
         Ok(())
     }
 

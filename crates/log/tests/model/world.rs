@@ -102,7 +102,8 @@ impl World {
     fn start(&mut self) {
         self.starts += 1;
         let dirs = [PathBuf::from("/data/logs")];
-        self.store = Some(LogStore::open(&self.sim.env(), &dirs, StoreOptions { open_logs_max: 1 }).unwrap());
+        let options = StoreOptions { open_logs_max: 1, ..StoreOptions::default() };
+        self.store = Some(LogStore::open(&self.sim.env(), &dirs, options).unwrap());
     }
 
     fn store(&self) -> &LogStore {

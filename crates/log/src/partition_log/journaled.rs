@@ -1,0 +1,213 @@
+//! The way of an append through the journal: submitted under the appender's lock, so that the journal's order is the
+//! order of offsets; shown in the tail once it is stored; settled into the segments in large runs.
+//!
+//! What the journal's thread does here is short and never waits for the disk.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
+use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs};
+
+use super::PartitionLog;
+use super::open::OpenLog;
+use super::tail::{Piece, TailEntry};
+use super::writer::SegmentWriter;
+use crate::error::{AppendError, LogError};
+use crate::shared::stream_of;
+
+/// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
+const RUN_BYTES: usize = 4 * 1024 * 1024;
+
+impl PartitionLog {
+    /// Refuses what the journal could never take.
+    pub(super) fn check_fits_journal(&self, bytes: usize) -> Result<(), AppendError> {
+        let Some(journal) = self.dir.shared().journal_of(self.id) else { return Ok(()) };
+        let bytes_max = journal.entry_bytes_max();
+        if bytes > bytes_max { Err(AppendError::LargerThanJournal { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// Hands a piece to the journal. The caller holds the appender's lock, and nothing has happened after an error.
+    pub(super) fn submit(&self, log: &OpenLog, piece: &Piece) -> Result<(), LogError> {
+        if let Some(failure) = log.journal_failure.get() {
+            return Err(failure.clone());
+        }
+        let shared = self.dir.shared();
+        shared.check_appending()?;
+        let level = self.level_reached();
+        let journal = shared.journal_of(self.id).ok_or(LogError::NoJournal { level })?;
+        let owner = log.this.upgrade().ok_or(LogError::Closed)?;
+        let bytes = piece.bytes.len() as u64;
+        shared.cache.add(bytes);
+        log.submitted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let wants = if level.syncs_locally() { Wants::Sync } else { Wants::Write };
+        let header = header_of(self, piece);
+        let submission = Submission { header, payload: piece.bytes.clone(), wants, owner };
+        journal.submit(submission).map_err(|error| {
+            log.take_back(bytes);
+            match error {
+                JournalError::Closed => LogError::Closed,
+                error if error.kind() == ErrorKind::GiveUp => LogError::JournalFailed(error),
+                error => LogError::Journal(error),
+            }
+        })?;
+        if shared.is_journal_half_full() {
+            shared.cache.alarm().raise();
+        }
+        Ok(())
+    }
+
+    /// Brings the tail into the segments. Nothing is durable by it that was not before.
+    pub(crate) fn settle(&self) -> Result<(), LogError> {
+        let Some(log) = self.current_log() else { return Ok(()) };
+        let mut writer = log.writer.lock();
+        self.settle_in(&log, &mut writer)
+    }
+
+    pub(super) fn settle_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
+        loop {
+            let pieces = log.shown.lock().tail.front(RUN_BYTES);
+            if pieces.is_empty() {
+                return Ok(());
+            }
+            self.dir.check_usable()?;
+            self.write_pieces(log, writer, &pieces).map_err(|error| self.dir.judge(error))?;
+        }
+    }
+
+    /// Brings the level to what the options ask for: at once, if that changes only what acks wait for.
+    pub(super) fn follow_config(&self, log: &OpenLog) {
+        let level = self.config().durability;
+        let appender = log.appender.lock();
+        match self.dir.shared().mode_of(level) {
+            Ok(mode) if mode == appender.mode => self.marks.set_level(level),
+            Ok(_) => self.dir.shared().request_switch(self.this.clone()),
+            Err(error) => tracing::error!(partition = %self.id, %error, "the level stays"),
+        }
+    }
+}
+
+/// The level that syncs locally where `level` does not, and the other way round.
+pub(super) fn counterpart(level: DurabilityLevel) -> DurabilityLevel {
+    match level {
+        DurabilityLevel::SyncSync => DurabilityLevel::SyncAsync,
+        DurabilityLevel::SyncAsync => DurabilityLevel::SyncSync,
+        DurabilityLevel::AsyncSync => DurabilityLevel::AsyncAsync,
+        DurabilityLevel::AsyncAsync => DurabilityLevel::AsyncSync,
+    }
+}
+
+fn header_of(log: &PartitionLog, piece: &Piece) -> EntryHeader {
+    EntryHeader {
+        stream: stream_of(log.id),
+        kind: EntryKind::Records,
+        index: piece.base_offset.0.unsigned_abs(),
+        epoch: piece.epoch.0.unsigned_abs(),
+        base_offset: piece.base_offset,
+        leader_epoch: piece.epoch,
+    }
+}
+
+impl Piece {
+    /// What the journal has of an append. Its batches were checked before they were appended, or by their checksums
+    /// when the journal was read; none if they are not what the header says.
+    pub(crate) fn of_entry(header: &EntryHeader, bytes: bytes::Bytes, now: TimestampMs) -> Option<Self> {
+        let mut piece = Self {
+            bytes,
+            base_offset: header.base_offset,
+            next_offset: header.base_offset,
+            epoch: header.leader_epoch,
+            max_timestamp: TimestampMs::NONE,
+            now,
+        };
+        let (mut end, mut next_offset, mut max_timestamp) = (0, header.base_offset, TimestampMs::NONE);
+        for (start, batch) in piece.headers() {
+            if batch.base_offset() != next_offset {
+                return None;
+            }
+            end = start + batch.size_bytes();
+            next_offset = batch.next_offset();
+            max_timestamp = max_timestamp.max(batch.max_timestamp());
+        }
+        let is_whole = end == piece.bytes.len() && next_offset > header.base_offset;
+        piece.next_offset = next_offset;
+        piece.max_timestamp = max_timestamp;
+        is_whole.then_some(piece)
+    }
+}
+
+impl OpenLog {
+    /// So many bytes are no longer on their way through the journal, and in no tail either.
+    fn take_back(&self, bytes: u64) {
+        self.dir.shared().cache.remove(self.returned(bytes));
+    }
+
+    /// So many bytes have come back from the journal; how many of them were counted still. When the journal fails all
+    /// are taken off at once.
+    fn returned(&self, bytes: u64) -> u64 {
+        let counted = self.submitted_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |submitted| {
+            Some(submitted.saturating_sub(bytes))
+        });
+        counted.map_or(0, |submitted| submitted.min(bytes))
+    }
+
+    /// Adds what is stored to the tail. Returns whether it is the first there; none if nobody wants it any more.
+    fn show_stored(&self, entry: TailEntry) -> Option<bool> {
+        let mut shown = self.shown.lock();
+        if shown.is_abandoned {
+            return None;
+        }
+        let (epoch, base_offset) = (entry.piece.epoch, entry.piece.base_offset);
+        debug_assert_eq!(shown.view.end, base_offset, "entries come back in the order of their offsets");
+        shown.view.end = entry.piece.next_offset;
+        if shown.view.latest_epoch.is_none_or(|latest| latest < epoch) {
+            shown.view.latest_epoch = Some(epoch);
+            self.epochs().assign(epoch, base_offset);
+        }
+        let is_first = shown.tail.is_empty();
+        shown.tail.push(entry);
+        Some(is_first)
+    }
+
+    fn fail_journal(&self, handle: &PartitionLog, error: &JournalError) {
+        if self.journal_failure.set(LogError::JournalFailed(error.clone())).is_ok() {
+            tracing::error!(partition = %handle.id, %error, "what waits for the journal is lost");
+            handle.marks.lose_from(self.end());
+        }
+        let bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
+        self.dir.shared().cache.remove(bytes);
+    }
+
+    /// Where the log ends for readers and for everybody who waits.
+    pub(super) fn note_end(&self, handle: &PartitionLog, end: Offset, is_synced: bool) {
+        handle.marks.append_to(end);
+        if is_synced {
+            handle.marks.sync_to(end);
+        }
+        handle.marks.tell_advanced();
+    }
+}
+
+impl EntryOwner for OpenLog {
+    fn stored(&self, entry: StoredEntry<'_>) {
+        let bytes = entry.payload.len() as u64;
+        let handle: Option<Arc<PartitionLog>> = self.handle.upgrade();
+        let now = self.dir.env().clock.wall();
+        let piece = Piece::of_entry(entry.header, entry.payload, now);
+        let (Some(handle), Some(piece)) = (handle, piece) else { return self.take_back(bytes) };
+        let end = piece.next_offset;
+        match self.show_stored(TailEntry { piece, position: entry.position }) {
+            None => return self.take_back(bytes),
+            Some(true) => self.dir.note_tail(self.handle.clone()),
+            Some(false) => {}
+        }
+        self.returned(bytes);
+        self.note_end(&handle, end, entry.is_synced);
+    }
+
+    fn failed(&self, _header: &EntryHeader, error: &JournalError) {
+        let Some(handle) = self.handle.upgrade() else { return };
+        self.fail_journal(&handle, error);
+        handle.marks.tell_failed();
+    }
+}

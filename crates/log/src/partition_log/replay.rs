@@ -1,0 +1,155 @@
+//! How an opened log begins, and how what the journal has is written into it anew.
+//!
+//! A log that appends to the journal has no byte above its recovery point that could be lost with the power, but for
+//! what the journal has: so what was found there and does not come from the journal is synced before anybody sees it.
+//! A log of which the journal has something appends to the journal, whatever its level asks for, until a checkpoint
+//! covers it: see [`super::switch`].
+
+use std::sync::Arc;
+
+use riverrun_journal::EntryHeader;
+use riverrun_types::Offset;
+
+use super::journaled::counterpart;
+use super::open::{Mode, OpenLog, OpenParts};
+use super::tail::Piece;
+use super::{PartitionLog, State};
+use crate::error::LogError;
+use crate::partition_files;
+
+/// What became of an entry of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replayed {
+    /// It lies in the segment now.
+    Written,
+    /// A checkpoint covers it, or it came twice.
+    Known,
+}
+
+impl PartitionLog {
+    /// Puts what recovery has found to use.
+    pub(super) fn begin(&self, parts: OpenParts, is_replay: bool) -> Result<Arc<OpenLog>, LogError> {
+        let shared = self.dir.shared();
+        let wanted = self.config().durability;
+        let natural = shared.mode_of(wanted)?;
+        let mode = if is_replay { Mode::Journal } else { natural };
+        let (end, recovery_point) = (parts.writer.end, parts.writer.recovery_point);
+        let log = OpenLog::new(self, mode, parts);
+        if mode == Mode::Journal && !is_replay && recovery_point < end {
+            log.sync_above(recovery_point)?;
+        }
+        self.marks.set_level(if mode == natural { wanted } else { counterpart(wanted) });
+        self.marks.append_to(end);
+        self.marks.sync_to(if mode == Mode::Journal { end } else { recovery_point });
+        if mode != natural {
+            shared.request_switch(self.this.clone());
+        }
+        Ok(log)
+    }
+
+    /// Writes what the journal has of this partition, in order; the caller does so before anybody else uses it.
+    /// Nothing is durable by it that was not before.
+    pub(crate) fn replay(&self, entries: &[(EntryHeader, Piece)]) -> Result<Vec<Replayed>, LogError> {
+        let known_end = self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point);
+        let known = entries.partition_point(|(_, piece)| piece.next_offset <= known_end);
+        let mut replayed = vec![Replayed::Known; known];
+        let Some((_, first)) = entries.get(known) else { return Ok(replayed) };
+        let log = self.open_for_replay(first.base_offset)?;
+        self.replay_into(&log, &entries[known..], &mut replayed)?;
+        Ok(replayed)
+    }
+
+    fn open_for_replay(&self, from: Offset) -> Result<Arc<OpenLog>, LogError> {
+        if let Some(result) = Self::current(&self.state.read(), self.id) {
+            return result;
+        }
+        self.dir.open_logs().make_room();
+        let mut state = self.state.write();
+        self.dir.check_open()?;
+        self.dir.check_usable()?;
+        self.open_in(&mut state, Some(from))
+    }
+
+    fn replay_into(
+        &self,
+        log: &OpenLog,
+        entries: &[(EntryHeader, Piece)],
+        replayed: &mut Vec<Replayed>,
+    ) -> Result<(), LogError> {
+        let mut writer = log.writer.lock();
+        let mut pieces = Vec::with_capacity(entries.len());
+        let mut end = writer.end;
+        for (_, piece) in entries {
+            if piece.next_offset <= end {
+                replayed.push(Replayed::Known);
+                continue;
+            }
+            if piece.base_offset != end {
+                let what =
+                    format!("offset {end} must come, and the journal goes on at {}", piece.base_offset);
+                return Err(LogError::corrupt(&log.home.dir, 0, what));
+            }
+            end = piece.next_offset;
+            pieces.push(piece.clone());
+            replayed.push(Replayed::Written);
+        }
+        self.write_pieces(log, &mut writer, &pieces)?;
+        let mut appender = log.appender.lock();
+        appender.next_offset = writer.end;
+        appender.latest_epoch = log.view().latest_epoch;
+        self.marks.append_to(writer.end);
+        self.marks.sync_to(writer.end);
+        Ok(())
+    }
+
+    /// All that the journal has was written: the log may be used. One that ends below its start is opened once more,
+    /// by its next user.
+    pub(crate) fn end_replay(&self) {
+        let mut state = self.state.write();
+        let State::Open(log) = &*state else { return };
+        let writer = log.writer.lock();
+        log.producers().clone_from(&writer.producers);
+        if writer.end < log.log_start() {
+            drop(writer);
+            log.abandon();
+            self.leave(&mut state, State::Closed);
+        }
+    }
+
+    /// Takes the partition out of use until a restart: something that the journal has is missing in its log.
+    pub(crate) fn take_offline(&self, error: LogError) -> LogError {
+        let error = self.dir.judge(error);
+        tracing::error!(partition = %self.id, %error, "partition goes offline");
+        let mut state = self.state.write();
+        if let State::Open(log) = &*state {
+            log.abandon();
+        }
+        self.leave(&mut state, State::Offline(error.clone()));
+        error
+    }
+
+    /// Whether it was taken out of use.
+    pub(crate) fn is_offline(&self) -> bool {
+        matches!(&*self.state.read(), State::Offline(_))
+    }
+}
+
+impl OpenLog {
+    /// Syncs the segments that reach above `from`, and the names of all.
+    fn sync_above(&self, from: Offset) -> Result<(), LogError> {
+        let view = self.view();
+        for (index, segment) in view.segments.iter().enumerate() {
+            if view.extent(index).next_offset > from {
+                let file = segment.log_file()?;
+                file.sync_data().map_err(|error| LogError::sync(&segment.log_path(), error))?;
+            }
+        }
+        partition_files::sync_dir(&self.home)?;
+        // The directories above it may be as new.
+        for dir in self.home.dir.ancestors().skip(1).take(2) {
+            let synced = self.home.fs.sync_dir(dir);
+            synced.map_err(|error| LogError::sync(dir, error))?;
+        }
+        Ok(())
+    }
+}

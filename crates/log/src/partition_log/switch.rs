@@ -1,0 +1,114 @@
+//! Changing where a partition's appends go: between the segments and the journal, as its level asks for.
+//!
+//! Recovery takes what the journal has above the last checkpoint for the log's end. So when appends begin to go
+//! elsewhere nothing may lie above that checkpoint: what is appended meanwhile is staged, everything before it is
+//! brought into the segments and under a checkpoint, and then what was staged goes the new way. Nothing is refused,
+//! lost or reordered; acks wait for as long as the checkpoint takes, and the old level counts until then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_types::Offset;
+
+use super::PartitionLog;
+use super::journaled::counterpart;
+use super::open::{Appender, Mode, OpenLog};
+use crate::error::LogError;
+
+/// How long what is on its way through the journal is waited for.
+const DRAIN_WAIT_MAX: Duration = Duration::from_secs(10);
+const DRAIN_POLL: Duration = Duration::from_millis(1);
+
+/// A partition whose appends go nowhere at the moment.
+pub(crate) struct Switch {
+    partition: Arc<PartitionLog>,
+    log: Arc<OpenLog>,
+    from: Mode,
+    /// Where the log ends once everything has come that was on its way.
+    end: Offset,
+}
+
+impl PartitionLog {
+    /// Begins to stage what is appended, if the level asks for another way than the present one.
+    pub(crate) fn begin_switch(self: &Arc<Self>) -> Option<Switch> {
+        let log = self.current_log()?;
+        let wanted = self.dir.shared().mode_of(self.config().durability).ok()?;
+        // What was staged before is written by the old way.
+        self.write_staged().ok()?;
+        let mut appender = log.appender.lock();
+        let from = appender.mode;
+        if appender.is_retired || from == Mode::Switching || from == wanted {
+            return None;
+        }
+        let journal = self.dir.shared().journal_of(self.id)?;
+        if appender.staged.iter().any(|piece| piece.bytes.len() > journal.entry_bytes_max()) {
+            // Staged just now, for a segment, and too large for the journal: the next time it is written.
+            self.dir.shared().request_switch(self.this.clone());
+            return None;
+        }
+        let end = appender.staged.first().map_or(appender.next_offset, |piece| piece.base_offset);
+        appender.mode = Mode::Switching;
+        drop(appender);
+        Some(Switch { partition: self.clone(), log, from, end })
+    }
+}
+
+impl Switch {
+    pub(crate) fn partition(&self) -> &Arc<PartitionLog> {
+        &self.partition
+    }
+
+    /// Waits until the journal has stored what was submitted before. `false` if it does not.
+    pub(crate) fn drain(&self) -> bool {
+        let mut waited = Duration::ZERO;
+        while self.log.end() < self.end {
+            if self.log.journal_failure.get().is_some() || waited >= DRAIN_WAIT_MAX {
+                return false;
+            }
+            std::thread::sleep(DRAIN_POLL);
+            waited += DRAIN_POLL;
+        }
+        true
+    }
+
+    /// Lets appends go on: the new way if a checkpoint covers everything before them, and the old way otherwise.
+    /// Returns whether it is the new one.
+    pub(crate) fn finish(self) -> bool {
+        let writer = self.log.writer.lock();
+        let mut appender = self.log.appender.lock();
+        let wanted = self.partition.config().durability;
+        let mode = self.partition.dir.shared().mode_of(wanted).unwrap_or(self.from);
+        let is_covered = !writer.is_dirty && writer.end == self.end && writer.recovery_point == self.end;
+        let is_done = is_covered || mode == self.from;
+        appender.mode = if is_done { mode } else { self.from };
+        self.partition.marks.set_level(if is_done { wanted } else { counterpart(wanted) });
+        self.partition.marks.sync_to(writer.recovery_point);
+        let submitted = self.submit_staged(&mut appender);
+        drop((appender, writer));
+        tracing::info!(
+            partition = %self.partition.id, level = %self.partition.level_reached(), is_done, "level changed"
+        );
+        self.partition.marks.tell_advanced();
+        if let Err(error) = submitted.and_then(|()| self.partition.write_staged()) {
+            tracing::warn!(partition = %self.partition.id, %error, "appends were lost in a change of level");
+            self.partition.marks.tell_failed();
+        }
+        is_done
+    }
+
+    /// Hands what was staged to the journal, if that is where it goes now.
+    fn submit_staged(&self, appender: &mut Appender) -> Result<(), LogError> {
+        if appender.mode != Mode::Journal {
+            return Ok(());
+        }
+        for piece in std::mem::take(&mut appender.staged) {
+            if let Err(error) = self.partition.submit(&self.log, &piece) {
+                // The journal has failed or is closed, and takes nothing else of this log either.
+                appender.next_offset = piece.base_offset;
+                self.partition.marks.lose_from(piece.base_offset);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

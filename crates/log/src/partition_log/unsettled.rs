@@ -1,0 +1,94 @@
+//! What only the journal keeps durable of a partition: read out to be put aside, when its log dir cannot take it.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use riverrun_journal::{Position, RecoveredEntry};
+use riverrun_records::Batches;
+use riverrun_types::Offset;
+
+use super::PartitionLog;
+use super::open::{Mode, OpenLog};
+use super::tail::Piece;
+use crate::error::{LogError, ReadError};
+
+/// Bytes of a segment that are read at once.
+const READ_BYTES: usize = 1024 * 1024;
+
+impl PartitionLog {
+    /// Everything between the last checkpoint and the log end that was not put aside yet, in order, each with a
+    /// position that its journal had not settled. What is in the segments already is read from there and checked.
+    pub(crate) fn take_unheld(&self, settled: Position) -> Result<Vec<(Piece, Position)>, LogError> {
+        let Some(log) = self.current_log() else { return Ok(Vec::new()) };
+        // Nobody settles meanwhile.
+        let writer = log.writer.lock();
+        if log.appender.lock().mode == Mode::Segment {
+            return Ok(Vec::new());
+        }
+        let mut from = writer.recovery_point.0.max(log.held_end.load(Ordering::Relaxed));
+        let mut unheld = Vec::new();
+        while from < writer.end.0 {
+            let slice =
+                self.read(Offset(from), READ_BYTES, writer.end, true).map_err(|error| match error {
+                    ReadError::Storage(error) => error,
+                    // Deleted records are none that anybody waits for.
+                    error @ ReadError::OutOfRange { .. } => {
+                        LogError::corrupt(&self.path(), 0, error.to_string())
+                    }
+                })?;
+            for chunk in &slice.chunks {
+                let bytes = chunk.to_bytes().map_err(|error| LogError::io(&self.path(), error))?;
+                self.add_batches(&bytes, settled, &mut unheld)?;
+            }
+            if slice.next_offset.0 <= from {
+                break;
+            }
+            from = slice.next_offset.0;
+        }
+        let shown = log.shown.lock();
+        let tail = shown.tail.entries().filter(|entry| entry.piece.base_offset.0 >= from);
+        unheld.extend(tail.map(|entry| (entry.piece.clone(), entry.position)));
+        Ok(unheld)
+    }
+
+    fn add_batches(
+        &self,
+        bytes: &Bytes,
+        position: Position,
+        unheld: &mut Vec<(Piece, Position)>,
+    ) -> Result<(), LogError> {
+        for batch in Batches::new(bytes) {
+            let batch = batch.and_then(riverrun_records::UnverifiedBatch::verify);
+            let batch = batch.map_err(|error| LogError::corrupt(&self.path(), 0, error.to_string()))?;
+            let header = batch.header();
+            let piece = Piece {
+                bytes: bytes.slice_ref(batch.bytes()),
+                base_offset: header.base_offset(),
+                next_offset: header.next_offset(),
+                epoch: header.leader_epoch(),
+                max_timestamp: header.max_timestamp(),
+                now: self.dir.env().clock.wall(),
+            };
+            unheld.push((piece, position));
+        }
+        Ok(())
+    }
+
+    /// The entries are aside, synced: their memory counts no longer as what the write cache bounds, because it may stay
+    /// for as long as the process lives.
+    pub(crate) fn note_held(&self, entries: &[RecoveredEntry]) {
+        let (Some(log), Some(last)) = (self.current_log(), entries.last()) else { return };
+        let piece = Piece::of_entry(&last.header, last.payload.clone(), self.dir.env().clock.wall());
+        if let Some(piece) = piece {
+            log.held_end.store(piece.next_offset.0, Ordering::Relaxed);
+            log.uncount_below(piece.next_offset);
+        }
+    }
+}
+
+impl OpenLog {
+    fn uncount_below(&self, end: Offset) {
+        let bytes = self.shown.lock().tail.uncount_below(end);
+        self.dir.shared().cache.remove(bytes);
+    }
+}

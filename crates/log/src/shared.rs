@@ -1,0 +1,134 @@
+//! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use riverrun_journal::{Journal, StreamId};
+use riverrun_types::{DurabilityLevel, PartitionId, TopicId};
+
+use crate::error::LogError;
+use crate::open_logs::OpenLogs;
+use crate::partition_log::{Mode, PartitionLog};
+use crate::write_cache::WriteCache;
+
+/// Shared by the store and its log dirs.
+#[derive(Debug)]
+pub(crate) struct StoreShared {
+    pub(crate) open_logs: OpenLogs,
+    pub(crate) journals: Vec<Arc<Journal>>,
+    journal_bytes: u64,
+    /// Levels that do not sync go through the journal as well.
+    pub(crate) journals_everything: bool,
+    pub(crate) cache: WriteCache,
+    /// Client appends to a log dir are refused while less than so much space is left.
+    pub(crate) reserve_bytes: u64,
+    /// Set once nothing of the journals' earlier lives is left to be brought into the segments.
+    is_recovered: AtomicBool,
+    is_closing: AtomicBool,
+    /// Partitions whose level is to change.
+    switches: Mutex<Vec<Weak<PartitionLog>>>,
+}
+
+impl StoreShared {
+    pub(crate) fn new(
+        open_logs: OpenLogs,
+        journals: Vec<Arc<Journal>>,
+        options: &crate::store::StoreOptions,
+    ) -> Self {
+        Self {
+            open_logs,
+            is_recovered: AtomicBool::new(journals.is_empty()),
+            journals,
+            journal_bytes: options.journal.bytes,
+            journals_everything: options.journal_async_write,
+            cache: WriteCache::new(options.write_cache_bytes),
+            reserve_bytes: options.reserve_bytes,
+            is_closing: AtomicBool::new(false),
+            switches: Mutex::default(),
+        }
+    }
+
+    /// The journal of a partition, always the same one of those in use.
+    pub(crate) fn journal_of(&self, id: PartitionId) -> Option<&Arc<Journal>> {
+        // The same in every version of the program: what is not settled is found where it was put.
+        let hash = crc32c::crc32c(&stream_of(id).0) as usize;
+        self.journals.get(hash.checked_rem(self.journals.len())?)
+    }
+
+    /// Where appends of a level go.
+    pub(crate) fn mode_of(&self, level: DurabilityLevel) -> Result<Mode, LogError> {
+        let wants_journal = level.syncs_locally() || (self.journals_everything && !self.journals.is_empty());
+        match (wants_journal, self.journals.is_empty()) {
+            (false, _) => Ok(Mode::Segment),
+            (true, false) => Ok(Mode::Journal),
+            (true, true) => Err(LogError::NoJournal { level }),
+        }
+    }
+
+    /// Fails while the journals' earlier lives are not in the segments.
+    pub(crate) fn check_recovered(&self) -> Result<(), LogError> {
+        if self.is_recovered.load(Ordering::Acquire) { Ok(()) } else { Err(LogError::NotRecovered) }
+    }
+
+    pub(crate) fn set_recovered(&self) {
+        self.is_recovered.store(true, Ordering::Release);
+    }
+
+    /// Fails once the store is being closed: nothing more is appended.
+    pub(crate) fn check_appending(&self) -> Result<(), LogError> {
+        if self.is_closing.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn stop_appending(&self) {
+        self.is_closing.store(true, Ordering::Release);
+    }
+
+    /// Has the level of a partition changed by who settles next.
+    pub(crate) fn request_switch(&self, partition: Weak<PartitionLog>) {
+        self.switches.lock().push(partition);
+        self.cache.alarm().raise();
+    }
+
+    pub(crate) fn take_switches(&self) -> Vec<Arc<PartitionLog>> {
+        let mut wanted: Vec<_> = self.switches.lock().drain(..).filter_map(|log| log.upgrade()).collect();
+        wanted.sort_by_key(|log| log.id());
+        wanted.dedup_by_key(|log| log.id());
+        wanted
+    }
+
+    /// Whether some journal has come so far that it should be given files back.
+    pub(crate) fn is_journal_half_full(&self) -> bool {
+        self.journals.iter().any(|journal| journal.used_bytes() >= self.journal_bytes / 2)
+    }
+}
+
+/// What the journal calls a partition.
+pub(crate) fn stream_of(id: PartitionId) -> StreamId {
+    let mut stream = [0; 20];
+    stream[..16].copy_from_slice(&id.topic.0);
+    stream[16..].copy_from_slice(&id.index.to_be_bytes());
+    StreamId(stream)
+}
+
+/// The partition that the journal calls so.
+pub(crate) fn partition_of(stream: StreamId) -> PartitionId {
+    let (topic, index) = stream.0.split_at(16);
+    PartitionId {
+        topic: TopicId(topic.try_into().expect("16 bytes")),
+        index: i32::from_be_bytes(index.try_into().expect("4 bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_found_again_by_its_stream() {
+        for index in [0, 1, i32::MAX] {
+            let id = PartitionId { topic: TopicId([7; 16]), index };
+            assert_eq!(partition_of(stream_of(id)), id);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Settling: bringing what the journals hold into the segments, and giving the journals their files back.
+//!
+//! A journal's file is used again when every log dir says that it does not need it: all that was delivered before is
+//! in its segments and under a checkpoint, or was put aside.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use riverrun_journal::{Journal, Position};
+
+use super::LogStore;
+use crate::error::LogError;
+use crate::log_dir::{Coverage, LogDir};
+use crate::partition_log::Switch;
+
+/// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
+const REST: Duration = Duration::from_millis(200);
+/// How long closing waits for what is on its way into the journals.
+const DRAIN_WAIT_MAX: Duration = Duration::from_secs(30);
+const DRAIN_POLL: Duration = Duration::from_millis(1);
+
+impl LogStore {
+    /// Waits until settling is worth while: the write cache or a journal is half full, or the level of a partition is
+    /// to change; but not longer than `timeout`.
+    pub fn wait_for_settling(&self, timeout: Duration) {
+        if self.is_troubled.load(Ordering::Relaxed) {
+            std::thread::sleep(REST.min(timeout));
+        }
+        self.shared.cache.alarm().wait(timeout);
+    }
+
+    /// One cycle: brings all tails into the segments, in large runs and in the order of partitions, and changes levels
+    /// that are to change. If a journal is half full, or a level changes, a checkpoint follows, and the journals use
+    /// their files again. Every dir is tried; the first error is returned.
+    pub fn settle(&self) -> Result<(), LogError> {
+        let _settling = self.settling.lock();
+        let delivered = self.delivered();
+        // What failed before has said so.
+        let mut result = self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle() } else { Ok(()) });
+        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+            dir.put_aside_if_stuck(&delivered);
+        }
+        if self.shared.is_journal_half_full() {
+            result = result.and(self.recycle(&delivered));
+        }
+        let result = result.and(self.change_levels());
+        self.end_cycle(result)
+    }
+
+    /// Settles everything, syncs each log dir in which something has changed, and remembers how far its partitions are
+    /// synced: that much needs no recovery. Every dir is tried; the first error is returned.
+    pub fn checkpoint(&self) -> Result<(), LogError> {
+        let _settling = self.settling.lock();
+        let delivered = self.delivered();
+        let result = self.recycle(&delivered);
+        self.end_cycle(result)
+    }
+
+    fn end_cycle(&self, result: Result<(), LogError>) -> Result<(), LogError> {
+        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+            dir.measure_space();
+        }
+        self.is_troubled.store(result.is_err(), Ordering::Relaxed);
+        result
+    }
+
+    fn for_each(&self, action: impl Fn(&LogDir) -> Result<(), LogError>) -> Result<(), LogError> {
+        let open = self.dirs.iter().filter(|dir| dir.is_open());
+        let results: Vec<_> = open.map(|dir| action(dir)).collect();
+        results.into_iter().collect()
+    }
+
+    /// Up to where the owners of all entries were told. Read before tails are settled: what is below is in them.
+    fn delivered(&self) -> Vec<Position> {
+        self.shared.journals.iter().map(|journal| journal.delivered()).collect()
+    }
+
+    /// Makes a checkpoint of each dir. The journals need nothing below `delivered` any more, as far as all dirs say so.
+    fn recycle(&self, delivered: &[Position]) -> Result<(), LogError> {
+        let result = self.for_each(|dir| dir.cover(delivered));
+        if self.shared.check_recovered().is_err() {
+            return result;
+        }
+        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+            dir.put_aside_if_stuck(delivered);
+        }
+        for (index, journal) in self.shared.journals.iter().enumerate() {
+            journal.settle_to(self.needed_from(index));
+        }
+        result
+    }
+
+    /// The position from which on some dir still needs the journal.
+    fn needed_from(&self, journal: usize) -> Position {
+        let open = self.dirs.iter().filter(|dir| dir.is_open());
+        open.map(|dir| dir.covered.lock()[journal]).min().unwrap_or_default()
+    }
+
+    /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
+    fn change_levels(&self) -> Result<(), LogError> {
+        let wanted = self.shared.take_switches();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let mut result =
+            self.for_each(LogDir::settle).and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));
+        let switches: Vec<Switch> = wanted.iter().filter_map(|log| log.begin_switch()).collect();
+        if switches.iter().all(Switch::drain) {
+            result = result.and(self.for_each(LogDir::settle));
+            result = result.and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));
+        }
+        for switch in switches {
+            let partition = switch.partition().clone();
+            if !switch.finish() && partition.failure().is_none() {
+                self.shared.request_switch(Arc::downgrade(&partition));
+            }
+        }
+        result
+    }
+
+    /// Empties the journals and closes them. Nothing is left in them if this succeeds.
+    pub(super) fn close_journals(&self) -> Result<(), LogError> {
+        let drained = self.shared.journals.iter().try_for_each(|journal| self.drain(journal));
+        let settled = drained.and_then(|()| self.checkpoint());
+        let mut result = settled;
+        for journal in &self.shared.journals {
+            result = result.and(journal.close().map_err(LogError::Journal));
+        }
+        result
+    }
+
+    /// Waits until everything that was submitted has come back.
+    fn drain(&self, journal: &Journal) -> Result<(), LogError> {
+        let mut waited = Duration::ZERO;
+        while !self.dirs.iter().all(|dir| dir.is_drained()) && waited < DRAIN_WAIT_MAX {
+            if let Some(error) = journal.failure() {
+                return Err(LogError::JournalFailed(error));
+            }
+            std::thread::sleep(DRAIN_POLL);
+            waited += DRAIN_POLL;
+        }
+        Ok(())
+    }
+}
+
+impl LogDir {
+    /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
+    fn cover(&self, delivered: &[Position]) -> Result<(), LogError> {
+        self.settle()?;
+        if self.checkpoint(false)? == Coverage::Complete {
+            self.covered.lock().copy_from_slice(delivered);
+            self.release_held()?;
+        }
+        Ok(())
+    }
+}

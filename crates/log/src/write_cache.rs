@@ -1,0 +1,147 @@
+//! Memory of what was appended and is in no segment yet, and when somebody should do something about it.
+//!
+//! Counts bytes from their submission to the journal until they are settled. Half full, it wakes who settles; full, it
+//! says so, and whoever lets producers in waits for room.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// Called when there is room again.
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+/// The write cache of a store.
+///
+/// Invariants: `bytes` is the sum over all log dirs that can be written to.
+pub struct WriteCache {
+    bytes_max: u64,
+    bytes: AtomicU64,
+    hooks: Mutex<Vec<Hook>>,
+    alarm: Alarm,
+}
+
+impl WriteCache {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max: bytes_max.max(1),
+            bytes: AtomicU64::new(0),
+            hooks: Mutex::default(),
+            alarm: Alarm::default(),
+        }
+    }
+
+    /// Bytes that are not settled.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// So many there should be at most.
+    pub fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// Whether nobody should append now. Appends are not refused for it: who is let in comes before them.
+    pub fn is_full(&self) -> bool {
+        self.bytes() >= self.bytes_max
+    }
+
+    /// Has `hook` called each time that there is room again, by the thread that made it: it must not block.
+    pub fn on_room(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        self.hooks.lock().push(hook);
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes >= self.bytes_max / 2 {
+            self.alarm.raise();
+        }
+    }
+
+    pub(crate) fn remove(&self, bytes: u64) {
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if before >= self.bytes_max && before - bytes < self.bytes_max {
+            for hook in self.hooks.lock().iter() {
+                hook();
+            }
+        }
+    }
+
+    /// What wakes who settles.
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+}
+
+impl fmt::Debug for WriteCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteCache")
+            .field("bytes", &self.bytes())
+            .field("bytes_max", &self.bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Wakes one thread that waits for a reason to work. Raised while nobody waits, it wakes the next one at once.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    is_raised: AtomicBool,
+    lock: Mutex<()>,
+    condition: Condvar,
+}
+
+impl Alarm {
+    pub(crate) fn raise(&self) {
+        // ALARM: published. Raised already: somebody is on the way.
+        if !self.is_raised.swap(true, Ordering::AcqRel) {
+            let _lock = self.lock.lock();
+            self.condition.notify_one();
+        }
+    }
+
+    /// Waits until it is raised, but not longer than `timeout`, and takes it back.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let mut lock = self.lock.lock();
+        // ALARM: taken back.
+        if !self.is_raised.swap(false, Ordering::AcqRel) {
+            self.condition.wait_for(&mut lock, timeout);
+            self.is_raised.store(false, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn room_is_announced_once_each_time_that_the_cache_was_full() {
+        let cache = WriteCache::new(100);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        cache.on_room(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
+        cache.add(99);
+        cache.remove(50);
+        assert_eq!(calls.load(Ordering::Relaxed), 0, "it was never full");
+        cache.add(71);
+        assert!(cache.is_full());
+        cache.remove(10);
+        assert!(cache.is_full() && calls.load(Ordering::Relaxed) == 0);
+        cache.remove(30);
+        cache.remove(30);
+        assert_eq!((calls.load(Ordering::Relaxed), cache.bytes()), (1, 50));
+    }
+
+    #[test]
+    fn half_a_cache_wakes_who_settles_also_when_nobody_waits_yet() {
+        let cache = WriteCache::new(100);
+        let long = Duration::from_secs(3600);
+        cache.add(50);
+        cache.alarm().wait(long);
+        cache.alarm().wait(Duration::from_millis(1));
+    }
+}
