@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use riverrun_env::sim::SimEnv;
+use riverrun_env::sim::{PlantedBug, SimEnv};
 use riverrun_env::{OpenMode, read_whole};
 
 use super::*;
@@ -87,27 +87,27 @@ fn what_was_not_finished_is_removed() {
     discard(&*sim.fs, Path::new(DIR), RANGE.start).unwrap();
 }
 
-/// Stops the machine at each operation of an install, and then again at each operation of the recovery.
-fn stop_everywhere(cleaned: &str, seed: u64, restart: fn(&SimEnv)) {
-    let whole = prepare(seed, cleaned);
+/// Kills the process at each operation of an install, and then again at each operation of the recovery.
+fn kill_everywhere(cleaned: &str) {
+    let whole = prepare(1, cleaned);
     let before = whole.fs.operations();
     install(&*whole.fs, Path::new(DIR), RANGE).unwrap();
     let operations = whole.fs.operations() - before;
     let mut outcomes = [0, 0];
     for stop in 0..=operations {
         for stop_again in 0..=operations {
-            let sim = prepare(seed * 1000 + stop, cleaned);
+            let sim = prepare(1, cleaned);
             sim.fs.stop_after(stop);
             let installed = install(&*sim.fs, Path::new(DIR), RANGE);
-            restart(&sim);
+            sim.fs.kill();
             sim.fs.stop_after(stop_again);
             let _ = recover(&*sim.fs, Path::new(DIR));
-            restart(&sim);
+            sim.fs.kill();
             recover(&*sim.fs, Path::new(DIR)).unwrap();
             let found = contents(&sim);
             let is_new = found == new(cleaned);
-            assert!(is_new || found == old(), "seed {seed}, stops {stop} and {stop_again}: {found:#?}");
-            assert!(is_new || installed.is_err(), "seed {seed}: what was installed stays");
+            assert!(is_new || found == old(), "stops {stop} and {stop_again}: {found:#?}");
+            assert!(is_new || installed.is_err(), "stops {stop} and {stop_again}: what was installed stays");
             outcomes[usize::from(is_new)] += 1;
         }
     }
@@ -117,17 +117,74 @@ fn stop_everywhere(cleaned: &str, seed: u64, restart: fn(&SimEnv)) {
 #[test]
 fn a_kill_at_any_operation_leaves_the_old_segments_or_the_new_one() {
     for cleaned in ["cleaned", ""] {
-        stop_everywhere(cleaned, 1, |sim| sim.fs.kill());
+        kill_everywhere(cleaned);
+    }
+}
+
+/// More than a power cut may leave at any moment here.
+const ALL: usize = 10_000;
+
+/// The states that a power cut may leave.
+fn states(sim: &SimEnv) -> impl Iterator<Item = SimEnv> {
+    assert!(sim.fs.crash_states(ALL).is_exhaustive());
+    sim.crash_states(ALL)
+}
+
+/// Recovers; whether the new segment is there, or what else is there than the old ones or it.
+fn recovered(sim: &SimEnv, cleaned: &str) -> Result<bool, String> {
+    recover(&*sim.fs, Path::new(DIR)).map_err(|error| error.to_string())?;
+    let found = contents(sim);
+    let is_new = found == new(cleaned);
+    if is_new || found == old() { Ok(is_new) } else { Err(format!("{found:#?}")) }
+}
+
+/// Cuts the power at each operation of an install, and then again at each operation of the recovery, and looks at all
+/// states: how many recover to the old segments and how many to the new one, or what is wrong with the first bad one.
+fn check_all_states(cleaned: &str, bug: Option<PlantedBug>) -> Result<[usize; 2], String> {
+    let mut outcomes = [0, 0];
+    for stop in 0.. {
+        let sim = prepare(1, cleaned);
+        if let Some(bug) = bug {
+            sim.fs.plant(bug);
+        }
+        sim.fs.stop_after(stop);
+        let is_installed = install(&*sim.fs, Path::new(DIR), RANGE).is_ok();
+        for state in states(&sim) {
+            for stop_again in 0.. {
+                let state = states(&state).next().expect("nothing is pending, so there is one");
+                state.fs.stop_after(stop_again);
+                let is_recovered = recover(&*state.fs, Path::new(DIR)).is_ok();
+                for state in states(&state) {
+                    let is_new = recovered(&state, cleaned)
+                        .map_err(|found| format!("stops {stop} and {stop_again}: {found}"))?;
+                    if is_installed && !is_new {
+                        return Err(format!("stops {stop} and {stop_again}: what was installed is gone"));
+                    }
+                    outcomes[usize::from(is_new)] += 1;
+                }
+                if is_recovered {
+                    break;
+                }
+            }
+        }
+        if is_installed {
+            break;
+        }
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn every_state_that_a_power_cut_may_leave_recovers_to_the_old_segments_or_the_new_one() {
+    for cleaned in ["cleaned", ""] {
+        let [old, new] = check_all_states(cleaned, None).unwrap();
+        assert!(old > 10 && new > 10, "both outcomes occur: {old} and {new}");
     }
 }
 
 #[test]
-fn a_power_cut_at_any_operation_leaves_the_old_segments_or_the_new_one() {
-    for seed in 1..6 {
-        for cleaned in ["cleaned", ""] {
-            stop_everywhere(cleaned, seed, |sim| sim.fs.crash());
-        }
-    }
+fn a_swap_that_left_out_the_syncs_of_its_directory_would_be_found_out() {
+    check_all_states("cleaned", Some(PlantedBug::SkippedDirectorySync)).unwrap_err();
 }
 
 #[test]
