@@ -29,7 +29,7 @@ const RUN_LIMIT: Duration = Duration::from_mins(10);
 const CONSUMER_TIMEOUT_MS: u32 = 60_000;
 
 /// Latencies of produce requests as the producer's tool prints them, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct LatencyMs {
     pub(super) average: f64,
     pub(super) p50: f64,
@@ -58,6 +58,19 @@ pub(super) struct ClientRun {
     pub(super) busiest_thread: BusyThread,
 }
 
+/// What the producer's tool is to do.
+#[derive(Clone, Debug)]
+pub(super) struct Production<'a> {
+    pub(super) topic: &'a str,
+    pub(super) records: u64,
+    /// Of the records, so many do not count: the tool warms up with them.
+    pub(super) warmup_records: u64,
+    /// Records a second; none for as fast as the tool can.
+    pub(super) pace_per_s: Option<u64>,
+    /// Settings of the producer besides `acks=all`.
+    pub(super) properties: &'a [&'a str],
+}
+
 /// Produces `records` to a topic, as fast as the tool can, acked by all replicas.
 pub(super) fn produce(
     toolbox: &Toolbox,
@@ -65,10 +78,23 @@ pub(super) fn produce(
     topic: &str,
     records: u64,
 ) -> anyhow::Result<ClientRun> {
-    let mut command = tool(toolbox, "org.apache.kafka.tools.ProducerPerformance", bootstrap, topic, records);
-    command.args(["--record-size", &RECORD_BYTES.to_string(), "--throughput", "-1"]);
-    command.args(["--warmup-records", &(records / WARMUP_DIVISOR).to_string()]);
-    command.args(["--command-property", "acks=all"]);
+    let warmup_records = records / WARMUP_DIVISOR;
+    let production = Production { topic, records, warmup_records, pace_per_s: None, properties: &[] };
+    produce_as(toolbox, bootstrap, &production)
+}
+
+/// Produces as told, acked by all replicas.
+pub(super) fn produce_as(
+    toolbox: &Toolbox,
+    bootstrap: &str,
+    production: &Production<'_>,
+) -> anyhow::Result<ClientRun> {
+    let Production { topic, records, warmup_records, pace_per_s, properties } = production;
+    let mut command = tool(toolbox, "org.apache.kafka.tools.ProducerPerformance", bootstrap, topic, *records);
+    let pace = pace_per_s.map_or_else(|| "-1".to_owned(), |pace| pace.to_string());
+    command.args(["--record-size", &RECORD_BYTES.to_string(), "--throughput", &pace]);
+    command.args(["--warmup-records", &warmup_records.to_string()]);
+    command.args(["--command-property", "acks=all"]).args(properties.iter());
     run(&mut command, parse_producer)
 }
 

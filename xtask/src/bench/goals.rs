@@ -27,10 +27,10 @@ const PEAK_MEMORY_MB_MAX: f64 = 200.0;
 /// One goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Goal {
-    what: String,
-    measured: String,
-    wanted: String,
-    reached: bool,
+    pub(super) what: String,
+    pub(super) measured: String,
+    pub(super) wanted: String,
+    pub(super) reached: bool,
 }
 
 /// Goals of the throughput section; empty if nothing of ours was measured.

@@ -6,8 +6,11 @@
 //! something could not be measured.
 
 mod client;
+mod durability;
 mod goals;
+mod latency;
 mod machine;
+mod metrics;
 mod probe;
 mod procfs;
 mod startup;
@@ -56,6 +59,10 @@ pub(crate) struct Options {
 enum What {
     /// The server and Kafka, interleaved, under Kafka's own performance tools; then their starts and idle memory
     Server(ServerOptions),
+    /// What an ack that survives a loss of power costs, side by side with Kafka
+    Durability(durability::Options),
+    /// One record at a time, acked after its sync, beside what the device itself takes
+    Latency(latency::Options),
 }
 
 /// Arguments of `cargo xtask bench server`.
@@ -131,7 +138,14 @@ impl Findings {
 
 /// Runs the benchmark that the options name.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let What::Server(options) = &options.what;
+    match &options.what {
+        What::Server(options) => run_server(options),
+        What::Durability(options) => durability::run(options),
+        What::Latency(options) => latency::run(options),
+    }
+}
+
+fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
@@ -180,7 +194,7 @@ fn print(findings: &Findings) {
     }
 }
 
-fn write_json(file: &Path, findings: &Findings) -> anyhow::Result<()> {
+fn write_json(file: &Path, findings: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(findings)? + "\n";
     fs::write(file, text).with_context(|| format!("could not write {}", file.display()))
 }

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
-use riverrun_protocol::create_topics_request::CreatableTopic;
+use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
+use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
 use riverrun_protocol::{
-    CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, ErrorCode, ProduceRequest, Records,
-    Request, decode_response, encode_request,
+    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, ErrorCode,
+    IncrementalAlterConfigsRequest, ProduceRequest, Records, Request, decode_response, encode_request,
 };
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::TimestampMs;
@@ -25,10 +26,17 @@ use riverrun_types::TimestampMs;
 use super::client::RECORD_BYTES;
 use crate::clients::server::Server;
 
+/// The oldest: newer ones want to know the client's name.
+const API_VERSIONS_VERSION: i16 = 0;
 const CREATE_TOPICS_VERSION: i16 = 7;
 const CREATE_PARTITIONS_VERSION: i16 = 3;
 const DELETE_TOPICS_VERSION: i16 = 6;
+const ALTER_CONFIGS_VERSION: i16 = 1;
 const PRODUCE_VERSION: i16 = 12;
+
+/// Of `IncrementalAlterConfigs`.
+const RESOURCE_TOPIC: i8 = 2;
+const OPERATION_SET: i8 = 0;
 
 /// How long a server may take for a request, as the requests say it.
 const TIMEOUT_MS: i32 = 60_000;
@@ -73,12 +81,29 @@ impl Probe {
         Ok(Self { stream, correlation: 0 })
     }
 
+    /// Asks for what the server knows, which touches no disk.
+    pub(super) fn greet(&mut self) -> anyhow::Result<()> {
+        let frame = self.call(&ApiVersionsRequest::default(), API_VERSIONS_VERSION)?;
+        let (_, response) = decode_response::<ApiVersionsRequest<'_>>(&frame, API_VERSIONS_VERSION)?;
+        all_fine("greet", [("", ErrorCode(response.error_code))].into_iter())
+    }
+
     /// Creates topics in one request. One that exists already is as good: the answer to an earlier try was lost.
     pub(super) fn create(&mut self, topics: &[Topic]) -> anyhow::Result<()> {
+        self.create_with(topics, &[])
+    }
+
+    /// As [`create`](Self::create), each with these configs.
+    pub(super) fn create_with(&mut self, topics: &[Topic], configs: &[(&str, &str)]) -> anyhow::Result<()> {
+        let config = |(name, value): &(&str, &str)| CreatableTopicConfig {
+            name: (*name).to_owned().into(),
+            value: Some((*value).to_owned().into()),
+        };
         let creatable = |topic: &Topic| CreatableTopic {
             name: topic.name.clone().into(),
             num_partitions: topic.partitions,
             replication_factor: 1,
+            configs: configs.iter().map(config).collect(),
             ..CreatableTopic::default()
         };
         let request =
@@ -102,6 +127,25 @@ impl Probe {
         all_fine("grow", answers.filter(|(_, code)| *code != ErrorCode::INVALID_PARTITIONS))
     }
 
+    /// Sets configs of a topic.
+    pub(super) fn alter(&mut self, topic: &str, configs: &[(&str, &str)]) -> anyhow::Result<()> {
+        let config = |(name, value): &(&str, &str)| AlterableConfig {
+            name: (*name).to_owned().into(),
+            config_operation: OPERATION_SET,
+            value: Some((*value).to_owned().into()),
+        };
+        let resource = AlterConfigsResource {
+            resource_type: RESOURCE_TOPIC,
+            resource_name: topic.into(),
+            configs: configs.iter().map(config).collect(),
+        };
+        let request = IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
+        let frame = self.call(&request, ALTER_CONFIGS_VERSION)?;
+        let (_, response) =
+            decode_response::<IncrementalAlterConfigsRequest<'_>>(&frame, ALTER_CONFIGS_VERSION)?;
+        all_fine("configure", response.responses.iter().map(|answer| (topic, ErrorCode(answer.error_code))))
+    }
+
     pub(super) fn delete(&mut self, topic: &str) -> anyhow::Result<()> {
         let state = DeleteTopicState { name: Some(topic.into()), ..Default::default() };
         let request =
@@ -113,8 +157,12 @@ impl Probe {
 
     /// Produces one record to each of the partitions, in one request, acked by all replicas.
     pub(super) fn produce(&mut self, targets: &[Target]) -> anyhow::Result<()> {
-        let batch = batch()?;
-        let data = |index| PartitionProduceData { index, records: Some(Records::Bytes(&batch)) };
+        self.produce_batch(targets, &batch_of(RECORD_BYTES.into())?)
+    }
+
+    /// Produces the same batch to each of the partitions, in one request, acked by all replicas.
+    pub(super) fn produce_batch(&mut self, targets: &[Target], batch: &[u8]) -> anyhow::Result<()> {
+        let data = |index| PartitionProduceData { index, records: Some(Records::Bytes(batch)) };
         let topic_data = targets.iter().map(|target| TopicProduceData {
             name: target.topic.as_str().into(),
             partition_data: target.partitions.clone().map(data).collect(),
@@ -152,11 +200,11 @@ impl Probe {
     }
 }
 
-/// One record of the size that the whole benchmark uses, made now.
-fn batch() -> anyhow::Result<Vec<u8>> {
+/// A batch of one record with a value of so many bytes, made now.
+pub(super) fn batch_of(value_bytes: usize) -> anyhow::Result<Vec<u8>> {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
     let mut builder = BatchBuilder::new(BatchOptions::default());
-    let value = vec![b'r'; RECORD_BYTES.into()];
+    let value = vec![b'r'; value_bytes];
     builder.append(TimestampMs(i64::try_from(now_ms)?), None, Some(&value), &[])?;
     Ok(builder.build()?)
 }
@@ -239,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_record_that_is_sent_is_a_sound_batch_of_one() {
-        let bytes = batch().unwrap();
+        let bytes = batch_of(512).unwrap();
         let (batch, rest) = riverrun_records::UnverifiedBatch::split_first(&bytes).unwrap();
         assert!(rest.is_empty());
         assert_eq!(batch.verify().unwrap().record_count(), 1);

@@ -181,7 +181,7 @@ impl Turn<'_> {
 }
 
 /// Waits until the system has written what earlier turns left in the page cache, so that no turn pays for another.
-fn write_back(data: &Path) -> anyhow::Result<()> {
+pub(super) fn write_back(data: &Path) -> anyhow::Result<()> {
     let directory = File::open(data).with_context(|| format!("{} cannot be opened", data.display()))?;
     Ok(rustix::fs::syncfs(&directory)?)
 }

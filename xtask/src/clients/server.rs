@@ -158,7 +158,13 @@ impl<'a> Launch<'a> {
         let log = OpenOptions::new().create(true).append(true).open(self.dir.join(LOG_FILE))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("could not start {command:?}"))?;
-        Ok(Server { kind: self.kind, child, port: self.port, dir: self.dir.clone() })
+        Ok(Server {
+            kind: self.kind,
+            child,
+            port: self.port,
+            other_port: self.other_port,
+            dir: self.dir.clone(),
+        })
     }
 
     fn riverrun(&self) -> Command {
@@ -189,6 +195,7 @@ pub(crate) struct Server {
     kind: ServerKind,
     child: Child,
     port: u16,
+    other_port: u16,
     dir: PathBuf,
 }
 
@@ -203,6 +210,11 @@ impl Server {
     /// `host:port` for clients.
     pub(crate) fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The port of ours where its metrics are.
+    pub(crate) fn admin_port(&self) -> u16 {
+        self.other_port
     }
 
     pub(crate) fn kind(&self) -> ServerKind {

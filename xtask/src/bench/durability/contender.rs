@@ -1,0 +1,87 @@
+//! What is compared: the two servers, each at the durability levels that it has.
+
+use serde::Serialize;
+
+use super::super::probe::{Probe, Topic};
+use crate::clients::server::ServerKind;
+
+/// Partitions in one request, which Kafka takes without complaint.
+const PARTITIONS_PER_REQUEST: usize = 1000;
+
+/// Kafka's own default: never.
+const NEVER: &str = "9223372036854775807";
+
+/// What makes a topic of ours synced, and what not.
+pub(in super::super) const SYNCED_TOPIC_CONFIGS: &[(&str, &str)] = &[("durability", "1")];
+pub(in super::super) const UNSYNCED_TOPIC_CONFIGS: &[(&str, &str)] = &[("durability", "4")];
+
+/// A server at a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Contender {
+    KafkaUnsynced,
+    KafkaSynced,
+    RiverrunSynced,
+    RiverrunUnsynced,
+}
+
+impl Contender {
+    /// In the order of a round.
+    pub(super) const ALL: [Self; 4] =
+        [Self::KafkaUnsynced, Self::RiverrunSynced, Self::KafkaSynced, Self::RiverrunUnsynced];
+
+    pub(super) fn server(self) -> ServerKind {
+        match self {
+            Self::KafkaUnsynced | Self::KafkaSynced => ServerKind::Kafka,
+            Self::RiverrunSynced | Self::RiverrunUnsynced => ServerKind::Riverrun,
+        }
+    }
+
+    /// What an ack means, printed beside every figure.
+    pub(super) fn durability(self) -> &'static str {
+        match self {
+            Self::KafkaUnsynced => "page cache",
+            Self::KafkaSynced => "flush.messages=1",
+            Self::RiverrunSynced => "1 synced",
+            Self::RiverrunUnsynced => "4 page cache",
+        }
+    }
+
+    /// Part of a topic's name.
+    pub(super) fn slug(self) -> &'static str {
+        match self {
+            Self::KafkaUnsynced | Self::RiverrunUnsynced => "unsynced",
+            Self::KafkaSynced | Self::RiverrunSynced => "synced",
+        }
+    }
+
+    /// What makes a topic one of this level.
+    pub(super) fn configs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::KafkaUnsynced => &[("flush.messages", NEVER), ("flush.ms", NEVER)],
+            Self::KafkaSynced => &[("flush.messages", "1"), ("flush.ms", "0")],
+            Self::RiverrunSynced => SYNCED_TOPIC_CONFIGS,
+            Self::RiverrunUnsynced => UNSYNCED_TOPIC_CONFIGS,
+        }
+    }
+
+    /// Creates a topic at this level, in as many requests as it takes; the answers to earlier tries may be lost.
+    pub(super) fn create(self, probe: &mut Probe, topic: &Topic) -> anyhow::Result<()> {
+        let mut counts = (0..=topic.partitions).step_by(PARTITIONS_PER_REQUEST).skip(1).collect::<Vec<_>>();
+        if counts.last() != Some(&topic.partitions) {
+            counts.push(topic.partitions);
+        }
+        for (index, partitions) in counts.into_iter().enumerate() {
+            let topic = Topic { name: topic.name.clone(), partitions };
+            if index == 0 {
+                // Deleted topics are to make room soon, in both servers.
+                let delay = ("file.delete.delay.ms", "1000");
+                let configs: Vec<_> = self.configs().iter().copied().chain([delay]).collect();
+                probe.create_with(&[topic], &configs)?;
+            } else {
+                probe.grow(&topic)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,315 @@
+//! The goals of durability, and whether this run reached them.
+//!
+//! Ratios pair runs of the same round, because the machine's mood changes between rounds, and take the median of the
+//! rounds. A goal of which a half was not measured is left out.
+
+use serde::Serialize;
+
+use super::super::goals::Goal;
+use super::super::median;
+use super::super::procfs::Memory;
+use super::contender::Contender;
+use super::paced::{FEW, MANY};
+use super::{Findings, backlog, paced, throughput};
+use crate::clients::server::Server;
+
+/// Synced, against Kafka unsynced with the same client.
+const UNSYNCED_KAFKA_RATIO_MIN: f64 = 1.2;
+
+/// Or a client that could not have gone much faster: its busiest thread had this share of a core.
+const CLIENT_SHARE_MIN: f64 = 0.9;
+
+/// Synced, against Kafka synced: partitions and ratio.
+const SYNCED_KAFKA_RATIOS_MIN: [(i32, f64); 3] = [(1, 1.5), (100, 2.5), (1000, 5.0)];
+
+/// Synced, against ours unsynced, with 100 partitions.
+const SYNC_SHARE_MIN: f64 = 0.7;
+
+/// Synced with 10,000 partitions, against 100.
+const MANY_SHARE_MIN: f64 = 0.7;
+
+/// Latency with 10,000 partitions against 100, and with a reader of the backlog against without.
+const P99_RATIO_MAX: f64 = 2.0;
+
+const RESTART_S_MAX: f64 = 5.0;
+
+/// Above the write cache, which has its default size.
+const WRITE_CACHE_MB: f64 = 134.2;
+const MEMORY_ABOVE_CACHE_MB: f64 = 150.0;
+
+/// The most memory that the server had in RAM until the end of a section.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Peak {
+    section: &'static str,
+    bytes: u64,
+}
+
+impl Peak {
+    pub(super) fn of(section: &'static str, server: &Server) -> anyhow::Result<Self> {
+        Ok(Self { section, bytes: Memory::of(server.process_id())?.peak_bytes })
+    }
+}
+
+/// All goals that something was measured of.
+pub(super) fn of(findings: &Findings) -> Vec<Goal> {
+    let mut goals = of_throughput(&findings.throughput);
+    goals.extend(of_paced(&findings.paced));
+    for contender in Contender::ALL {
+        goals.extend(of_backlog(&findings.backlog, contender));
+    }
+    let restarts = findings.restart.iter().map(|run| run.restart_s);
+    if let Some(slowest) = restarts.reduce(f64::max) {
+        goals.push(Goal {
+            what: "restart after kill -9 with a full journal".to_owned(),
+            measured: format!("{slowest:.2} s at most"),
+            wanted: format!("< {RESTART_S_MAX} s"),
+            reached: slowest < RESTART_S_MAX,
+        });
+    }
+    goals.extend(of_memory(&findings.peak_memory));
+    goals
+}
+
+fn of_memory(peaks: &[Peak]) -> Option<Goal> {
+    let highest = peaks.iter().max_by_key(|peak| peak.bytes)?;
+    let (mb, limit_mb) = (highest.bytes as f64 / 1e6, WRITE_CACHE_MB + MEMORY_ABOVE_CACHE_MB);
+    Some(Goal {
+        what: "peak RSS".to_owned(),
+        measured: format!("{mb:.0} MB in section {}", highest.section),
+        wanted: format!("< {limit_mb:.0} MB"),
+        reached: mb < limit_mb,
+    })
+}
+
+fn of_throughput(runs: &[throughput::Run]) -> Vec<Goal> {
+    let mut cases: Vec<_> = runs.iter().map(|run| (run.partitions, run.producers)).collect();
+    cases.sort_unstable();
+    cases.dedup();
+    let mut goals = Vec::new();
+    for (partitions, producers) in &cases {
+        goals.extend(against_unsynced_kafka(runs, *partitions, *producers));
+    }
+    for (partitions, producers) in &cases {
+        let wanted = SYNCED_KAFKA_RATIOS_MIN.iter().find(|(of, _)| of == partitions);
+        let this = Of { partitions: *partitions, producers: *producers };
+        let beside = this.beside(Contender::KafkaSynced);
+        goals.extend(
+            wanted.and_then(|(_, ratio_min)| at_least(runs, this, beside, "Kafka synced", *ratio_min)),
+        );
+        if *partitions == FEW {
+            let beside = this.beside(Contender::RiverrunUnsynced);
+            goals.extend(at_least(runs, this, beside, "ours unsynced", SYNC_SHARE_MIN));
+        }
+        if *partitions == MANY {
+            let few = Of { partitions: FEW, ..this }.beside(Contender::RiverrunSynced);
+            goals.extend(at_least(runs, this, few, "ours with 100 partitions", MANY_SHARE_MIN));
+        }
+    }
+    goals
+}
+
+/// A case of the throughput section.
+#[derive(Clone, Copy)]
+struct Of {
+    partitions: i32,
+    producers: u32,
+}
+
+/// Somebody in a case.
+#[derive(Clone, Copy)]
+struct Beside {
+    contender: Contender,
+    of: Of,
+}
+
+impl Of {
+    fn beside(self, contender: Contender) -> Beside {
+        Beside { contender, of: self }
+    }
+
+    fn named(self) -> String {
+        let partitions = if self.partitions == 1 {
+            "1 partition".to_owned()
+        } else {
+            format!("{} partitions", self.partitions)
+        };
+        let producers = if self.producers == 1 {
+            "1 producer".to_owned()
+        } else {
+            format!("{} producers", self.producers)
+        };
+        format!("{partitions}, {producers}")
+    }
+}
+
+impl Beside {
+    fn runs(self, runs: &[throughput::Run]) -> impl Iterator<Item = &throughput::Run> {
+        runs.iter().filter(move |run| {
+            run.contender == self.contender
+                && run.partitions == self.of.partitions
+                && run.producers == self.of.producers
+        })
+    }
+}
+
+/// The median over the rounds of ours, synced, by somebody else's.
+fn ratio(runs: &[throughput::Run], ours: Of, other: Beside) -> Option<f64> {
+    let pairs: Vec<_> = ours
+        .beside(Contender::RiverrunSynced)
+        .runs(runs)
+        .filter_map(|run| {
+            let beside = other.runs(runs).find(|beside| beside.round == run.round)?;
+            Some(run.records_per_s / beside.records_per_s)
+        })
+        .collect();
+    (!pairs.is_empty()).then(|| median(pairs))
+}
+
+fn at_least(runs: &[throughput::Run], ours: Of, other: Beside, named: &str, ratio_min: f64) -> Option<Goal> {
+    let ratio = ratio(runs, ours, other)?;
+    Some(Goal {
+        what: format!("synced records/s: {}", ours.named()),
+        measured: format!("{ratio:.2}x {named}"),
+        wanted: format!(">= {ratio_min}x"),
+        reached: ratio >= ratio_min,
+    })
+}
+
+fn against_unsynced_kafka(runs: &[throughput::Run], partitions: i32, producers: u32) -> Option<Goal> {
+    let ours = Of { partitions, producers };
+    let ratio = ratio(runs, ours, ours.beside(Contender::KafkaUnsynced))?;
+    let share =
+        median(ours.beside(Contender::RiverrunSynced).runs(runs).map(|run| run.client_busiest_thread.share));
+    Some(Goal {
+        what: format!("synced records/s: {}", ours.named()),
+        measured: format!(
+            "{ratio:.2}x Kafka unsynced, busiest client thread {:.0}% of a core",
+            share * 100.0
+        ),
+        wanted: format!(">= {UNSYNCED_KAFKA_RATIO_MIN}x, or thread >= {:.0}%", CLIENT_SHARE_MIN * 100.0),
+        reached: ratio >= UNSYNCED_KAFKA_RATIO_MIN || share >= CLIENT_SHARE_MIN,
+    })
+}
+
+fn of_paced(runs: &[paced::Run]) -> Option<Goal> {
+    let p99 = |partitions| {
+        let of = move |run: &&paced::Run| {
+            run.contender == Contender::RiverrunSynced && run.partitions == partitions
+        };
+        runs.iter().filter(of)
+    };
+    let ratios: Vec<_> = p99(MANY)
+        .filter_map(|many| {
+            let few = p99(FEW).find(|few| few.round == many.round)?;
+            Some(many.latency_ms.p99 / few.latency_ms.p99)
+        })
+        .collect();
+    (!ratios.is_empty())
+        .then(|| not_above("synced p99, paced: 10000 partitions", "that with 100", median(ratios)))
+}
+
+fn of_backlog(runs: &[backlog::Run], contender: Contender) -> Option<Goal> {
+    let of = |with_reader| {
+        runs.iter()
+            .filter(move |run| run.contender == contender && run.read_mib_per_s.is_some() == with_reader)
+    };
+    let ratios: Vec<_> = of(true)
+        .filter_map(|with| {
+            let without = of(false).find(|without| without.round == with.round)?;
+            Some(with.latency_ms.p99 / without.latency_ms.p99)
+        })
+        .collect();
+    // Kafka's ratio stands in the table; it has no goal.
+    let ours = matches!(contender, Contender::RiverrunSynced | Contender::RiverrunUnsynced);
+    let what = format!("publish p99 beside a reader of the backlog, durability {}", contender.durability());
+    (ours && !ratios.is_empty()).then(|| not_above(&what, "that without", median(ratios)))
+}
+
+fn not_above(what: &str, than: &str, ratio: f64) -> Goal {
+    Goal {
+        what: what.to_owned(),
+        measured: format!("{ratio:.2}x {than}"),
+        wanted: format!("<= {P99_RATIO_MAX}x"),
+        reached: ratio <= P99_RATIO_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::client::LatencyMs;
+    use crate::bench::procfs::BusyThread;
+
+    fn run(contender: Contender, partitions: i32, records_per_s: f64, share: f64) -> throughput::Run {
+        throughput::Run {
+            contender,
+            durability: contender.durability(),
+            partitions,
+            producers: 1,
+            round: 1,
+            records: 1000,
+            records_per_s,
+            mib_per_s: 1.0,
+            latency_ms: LatencyMs::default(),
+            server_cpu_s_per_gb: 1.0,
+            server_peak_memory_bytes: 1,
+            client_busiest_thread: BusyThread { name: "t".to_owned(), share },
+        }
+    }
+
+    fn reached(runs: &[throughput::Run]) -> Vec<(String, bool)> {
+        of_throughput(runs).into_iter().map(|goal| (goal.measured, goal.reached)).collect()
+    }
+
+    #[test]
+    fn each_goal_compares_with_whom_it_names() {
+        let runs = [
+            run(Contender::KafkaUnsynced, 100, 100.0, 0.1),
+            run(Contender::RiverrunSynced, 100, 110.0, 0.5),
+            run(Contender::KafkaSynced, 100, 40.0, 0.1),
+            run(Contender::RiverrunUnsynced, 100, 160.0, 0.1),
+            run(Contender::RiverrunSynced, 10_000, 70.0, 0.95),
+            run(Contender::KafkaUnsynced, 10_000, 100.0, 0.1),
+        ];
+        let texts = reached(&runs);
+        let found: Vec<_> =
+            texts.iter().map(|(text, reached)| (text.split(',').next().unwrap(), *reached)).collect();
+        let expected = [
+            ("1.10x Kafka unsynced", false),
+            ("0.70x Kafka unsynced", true),
+            ("2.75x Kafka synced", true),
+            ("0.69x ours unsynced", false),
+            ("0.64x ours with 100 partitions", false),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn without_its_counterpart_a_goal_is_left_out() {
+        assert_eq!(of_throughput(&[run(Contender::RiverrunSynced, 1, 1.0, 0.1)]), []);
+    }
+
+    #[test]
+    fn a_reader_of_the_backlog_may_double_the_p99_and_no_more() {
+        let run = |read_mib_per_s, p99| backlog::Run {
+            contender: Contender::RiverrunSynced,
+            durability: "1",
+            round: 1,
+            read_mib_per_s,
+            records_per_s: 1.0,
+            latency_ms: LatencyMs { p99, ..LatencyMs::default() },
+        };
+        let goal =
+            |with| of_backlog(&[run(None, 2.0), run(Some(9.0), with)], Contender::RiverrunSynced).unwrap();
+        assert!(goal(4.0).reached && !goal(4.1).reached);
+    }
+
+    #[test]
+    fn the_highest_memory_of_all_sections_counts() {
+        let goal = of_memory(&[
+            Peak { section: "a", bytes: 100_000_000 },
+            Peak { section: "b", bytes: 400_000_000 },
+        ]);
+        assert!(!goal.unwrap().reached);
+    }
+}

@@ -1,0 +1,135 @@
+//! Latency at a rate far below the most: what a producer waits for its ack, with few partitions and with many.
+
+use serde::Serialize;
+
+use super::super::client::{self, LatencyMs, Production, RECORD_BYTES};
+use super::super::probe::{Target, Topic, until_answered};
+use super::super::table::{Table, grouped};
+use super::super::throughput::write_back;
+use super::contender::Contender;
+use super::{Options, ROUND_ROBIN, Side, contenders, side_of};
+use crate::bench::Bench;
+
+/// Numbers of partitions that the goal compares.
+pub(super) const FEW: i32 = 100;
+pub(super) const MANY: i32 = 10_000;
+
+/// Of the records, the part that the tool warms up with.
+const WARMUP_DIVISOR: u64 = 4;
+
+/// One run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Run {
+    pub(super) contender: Contender,
+    pub(super) durability: &'static str,
+    pub(super) partitions: i32,
+    pub(super) round: u32,
+    pub(super) pace_per_s: u64,
+    /// Below the pace, the server could not hold it.
+    pub(super) records_per_s: f64,
+    pub(super) latency_ms: LatencyMs,
+}
+
+/// Measures every round into `runs`: ours at both levels, Kafka without syncing.
+pub(super) fn measure(
+    bench: &Bench,
+    options: &Options,
+    sides: &mut [Side],
+    runs: &mut Vec<Run>,
+) -> anyhow::Result<()> {
+    let paced: Vec<_> =
+        contenders(sides).into_iter().filter(|contender| *contender != Contender::KafkaSynced).collect();
+    for round in 0..=options.rounds {
+        for partitions in [FEW, MANY] {
+            for contender in &paced {
+                let side = side_of(sides, *contender)?;
+                let run = turn(bench, options, side, *contender, partitions, round)?;
+                eprintln!(
+                    "{}: {partitions} partitions, {}, {}: p99 {:.0} ms",
+                    if round == 0 { "warm-up".to_owned() } else { format!("round {round}") },
+                    side.kind.name(),
+                    run.durability,
+                    run.latency_ms.p99
+                );
+                if round > 0 {
+                    runs.push(run);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn turn(
+    bench: &Bench,
+    options: &Options,
+    side: &mut Side,
+    contender: Contender,
+    partitions: i32,
+    round: u32,
+) -> anyhow::Result<Run> {
+    let topic = Topic { name: format!("paced-{}-{partitions}", contender.slug()), partitions };
+    until_answered(&mut side.server, |probe| contender.create(probe, &topic))?;
+    let last = Target { topic: topic.name.clone(), partitions: partitions - 1..partitions };
+    until_answered(&mut side.server, |probe| probe.produce(std::slice::from_ref(&last)))?;
+    write_back(&bench.data)?;
+    let records = options.pace * options.seconds;
+    let production = Production {
+        topic: &topic.name,
+        records,
+        warmup_records: records / WARMUP_DIVISOR,
+        pace_per_s: Some(options.pace),
+        properties: ROUND_ROBIN,
+    };
+    let client = client::produce_as(&bench.toolbox, &side.server.bootstrap(), &production)?;
+    side.server.must_run()?;
+    Ok(Run {
+        contender,
+        durability: contender.durability(),
+        partitions,
+        round,
+        pace_per_s: options.pace,
+        records_per_s: client.reported.records_per_s,
+        latency_ms: client.reported.latency_ms.unwrap_or_default(),
+    })
+}
+
+/// The table, empty if nothing was measured.
+pub(super) fn text(runs: &[Run]) -> String {
+    let Some(first) = runs.first() else { return String::new() };
+    let mut table = Table::new(
+        2,
+        &[
+            "server",
+            "durability",
+            "partitions",
+            "round",
+            "records/s",
+            "avg ms",
+            "p50 ms",
+            "p99 ms",
+            "p99.9 ms",
+            "max ms",
+        ],
+    );
+    for run in runs {
+        let latency = &run.latency_ms;
+        table.row([
+            run.contender.server().name().to_owned(),
+            run.durability.to_owned(),
+            run.partitions.to_string(),
+            run.round.to_string(),
+            grouped(run.records_per_s),
+            format!("{:.1}", latency.average),
+            format!("{:.0}", latency.p50),
+            format!("{:.0}", latency.p99),
+            format!("{:.0}", latency.p999),
+            format!("{:.0}", latency.max),
+        ]);
+    }
+    format!(
+        "Paced: ProducerPerformance, acks=all, round robin, {} records/s of {RECORD_BYTES} bytes\n\n{}",
+        grouped(first.pace_per_s as f64),
+        table.text()
+    )
+}

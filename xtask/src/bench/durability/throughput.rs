@@ -1,0 +1,295 @@
+//! Records a second, by partitions and producers, keyless and spread round robin: so batches are small, and what a
+//! sync costs shows.
+//!
+//! Owns the interleaving, and how many records a run has: as many as the contender did before in the time that is
+//! wanted, because their rates lie orders of magnitude apart.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use anyhow::{Context, anyhow};
+use serde::Serialize;
+
+use super::super::client::{self, ClientRun, LatencyMs, Production, RECORD_BYTES};
+use super::super::probe::{Target, Topic, until_answered};
+use super::super::procfs::{BusyThread, Memory, cpu_seconds};
+use super::super::table::{Table, grouped};
+use super::super::throughput::write_back;
+use super::contender::Contender;
+use super::{Options, ROUND_ROBIN, Side, contenders, side_of};
+use crate::bench::Bench;
+
+/// Topics with more partitions than this are made once: making and deleting them in Kafka takes longer than a run.
+const FRESH_PARTITIONS_MAX: i32 = 1000;
+
+/// Records of each producer's first run, before anything is known.
+const PILOT_RECORDS: u64 = 20_000;
+
+/// And at a level where Kafka syncs each batch on its own.
+const SLOW_PILOT_RECORDS: u64 = 2000;
+
+/// A run that took less than this part of the time wanted says little about the rate of a longer one.
+const PILOT_SHARE_MIN: f64 = 0.4;
+
+/// Pilots of one measurement at most.
+const PILOTS_MAX: u32 = 4;
+
+/// Of each producer, in any run: percentiles of fewer say nothing.
+const RECORDS_MIN: u64 = 400;
+
+/// Of the records, the part that the tool warms up with: its virtual machine is new each time.
+const WARMUP_DIVISOR: u64 = 4;
+
+/// One measurement of one contender.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Run {
+    pub(super) contender: Contender,
+    pub(super) durability: &'static str,
+    pub(super) partitions: i32,
+    pub(super) producers: u32,
+    pub(super) round: u32,
+    /// Of all producers.
+    pub(super) records: u64,
+    pub(super) records_per_s: f64,
+    pub(super) mib_per_s: f64,
+    /// Each figure of the producer where it was worst.
+    pub(super) latency_ms: LatencyMs,
+    pub(super) server_cpu_s_per_gb: f64,
+    pub(super) server_peak_memory_bytes: u64,
+    pub(super) client_busiest_thread: BusyThread,
+}
+
+/// What is measured, apart from who.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Case {
+    partitions: i32,
+    producers: u32,
+}
+
+/// Measures every round into `runs`.
+pub(super) fn measure(
+    bench: &Bench,
+    options: &Options,
+    sides: &mut [Side],
+    runs: &mut Vec<Run>,
+) -> anyhow::Result<()> {
+    let mut section = Section { bench, seconds: options.seconds as f64, rates: BTreeMap::new() };
+    // The most partitions last: topics that were made once stay.
+    let mut partitions = options.partitions.clone();
+    partitions.sort_unstable();
+    for partitions in partitions {
+        let cases: Vec<_> =
+            options.producers.iter().map(|producers| Case { partitions, producers: *producers }).collect();
+        for round in 0..=options.rounds {
+            for case in &cases {
+                for contender in contenders(sides) {
+                    let side = side_of(sides, contender)?;
+                    if round == 0 {
+                        section.pilot(side, contender, *case)?;
+                    } else {
+                        runs.push(section.turn(side, contender, *case, round)?);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Section<'a> {
+    bench: &'a Bench,
+    /// How long a run is to take.
+    seconds: f64,
+    /// Records a second of all producers, by the newest run.
+    rates: BTreeMap<(Contender, Case), f64>,
+}
+
+impl Section<'_> {
+    /// Runs until the rate is known well enough for a run of the right length; warms the server up by the way.
+    fn pilot(&mut self, side: &mut Side, contender: Contender, case: Case) -> anyhow::Result<()> {
+        for _ in 0..PILOTS_MAX {
+            let run = self.turn(side, contender, case, 0)?;
+            if run.records as f64 / run.records_per_s >= self.seconds * PILOT_SHARE_MIN {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, side: &mut Side, contender: Contender, case: Case, round: u32) -> anyhow::Result<Run> {
+        let fresh = case.partitions <= FRESH_PARTITIONS_MAX;
+        let topic = prepare(side, contender, case, fresh)?;
+        let run = self.produce(side, contender, case, round, &topic)?;
+        if fresh {
+            until_answered(&mut side.server, |probe| probe.delete(&topic.name))?;
+        }
+        self.rates.insert((contender, case), run.records_per_s);
+        eprintln!("{}", progress(&run));
+        Ok(run)
+    }
+
+    fn records_each(&self, contender: Contender, case: Case) -> u64 {
+        let pilot = if contender == Contender::KafkaSynced { SLOW_PILOT_RECORDS } else { PILOT_RECORDS };
+        let Some(rate) = self.rates.get(&(contender, case)) else { return pilot };
+        whole(rate * self.seconds / f64::from(case.producers)).max(RECORDS_MIN)
+    }
+
+    fn produce(
+        &self,
+        side: &mut Side,
+        contender: Contender,
+        case: Case,
+        round: u32,
+        topic: &Topic,
+    ) -> anyhow::Result<Run> {
+        write_back(&self.bench.data)?;
+        let (process, bootstrap) = (side.server.process_id(), side.server.bootstrap());
+        let cpu_before_s = cpu_seconds(process)?;
+        let records = self.records_each(contender, case);
+        let production = Production {
+            topic: &topic.name,
+            records,
+            warmup_records: records / WARMUP_DIVISOR,
+            pace_per_s: None,
+            properties: ROUND_ROBIN,
+        };
+        let clients = produce_at_once(self.bench, &bootstrap, &production, case.producers);
+        side.server.must_run()?;
+        let (clients, records) = (clients?, records * u64::from(case.producers));
+        let gb = (records * u64::from(RECORD_BYTES)) as f64 / 1e9;
+        Ok(Run {
+            contender,
+            durability: contender.durability(),
+            partitions: case.partitions,
+            producers: case.producers,
+            round,
+            records,
+            records_per_s: clients.iter().map(|client| client.reported.records_per_s).sum(),
+            mib_per_s: clients.iter().map(|client| client.reported.mib_per_s).sum(),
+            latency_ms: worst(clients.iter().filter_map(|client| client.reported.latency_ms)),
+            server_cpu_s_per_gb: (cpu_seconds(process)? - cpu_before_s) / gb,
+            server_peak_memory_bytes: Memory::of(process)?.peak_bytes,
+            client_busiest_thread: busiest(&clients).context("no producer ran")?,
+        })
+    }
+}
+
+/// A topic that is ready to be produced to at the contender's level.
+fn prepare(side: &mut Side, contender: Contender, case: Case, fresh: bool) -> anyhow::Result<Topic> {
+    // One of Kafka's processes does not bear two topics of ten thousand partitions well, so there is one, and its
+    // level is changed.
+    let name = if fresh {
+        format!("durability-{}-{}", contender.slug(), case.partitions)
+    } else {
+        format!("durability-{}", case.partitions)
+    };
+    let topic = Topic { name, partitions: case.partitions };
+    until_answered(&mut side.server, |probe| contender.create(probe, &topic))?;
+    if !fresh {
+        until_answered(&mut side.server, |probe| probe.alter(&topic.name, contender.configs()))?;
+    }
+    // The clients should not meet partitions that have no leader yet; the record of this does no harm.
+    let last = Target { topic: topic.name.clone(), partitions: topic.partitions - 1..topic.partitions };
+    until_answered(&mut side.server, |probe| probe.produce(std::slice::from_ref(&last)))?;
+    Ok(topic)
+}
+
+/// As many tools as asked, at the same time.
+fn produce_at_once(
+    bench: &Bench,
+    bootstrap: &str,
+    production: &Production<'_>,
+    producers: u32,
+) -> anyhow::Result<Vec<ClientRun>> {
+    thread::scope(|scope| {
+        let produce = || client::produce_as(&bench.toolbox, bootstrap, production);
+        let started: Vec<_> = (0..producers).map(|_| scope.spawn(produce)).collect();
+        let ended = started.into_iter().map(thread::ScopedJoinHandle::join);
+        ended.map(|result| result.unwrap_or_else(|_| Err(anyhow!("a producer's thread panicked")))).collect()
+    })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a number of records, far below the largest integer")]
+fn whole(records: f64) -> u64 {
+    records.max(0.0) as u64
+}
+
+fn worst(latencies: impl Iterator<Item = LatencyMs>) -> LatencyMs {
+    let worse = |one: LatencyMs, other: LatencyMs| LatencyMs {
+        average: one.average.max(other.average),
+        p50: one.p50.max(other.p50),
+        p95: one.p95.max(other.p95),
+        p99: one.p99.max(other.p99),
+        p999: one.p999.max(other.p999),
+        max: one.max.max(other.max),
+    };
+    latencies.reduce(worse).unwrap_or_default()
+}
+
+fn busiest(clients: &[ClientRun]) -> Option<BusyThread> {
+    let threads = clients.iter().map(|client| &client.busiest_thread);
+    threads.max_by(|one, other| one.share.total_cmp(&other.share)).cloned()
+}
+
+fn progress(run: &Run) -> String {
+    let round = if run.round == 0 { "pilot".to_owned() } else { format!("round {}", run.round) };
+    format!(
+        "{round}: {} partitions, {} producers, {}, {}: {} of {} records/s",
+        run.partitions,
+        run.producers,
+        run.contender.server().name(),
+        run.durability,
+        grouped(run.records as f64),
+        grouped(run.records_per_s)
+    )
+}
+
+/// The table, empty if nothing was measured.
+pub(super) fn text(runs: &[Run]) -> String {
+    if runs.is_empty() {
+        return String::new();
+    }
+    let columns = [
+        "server",
+        "durability",
+        "partitions",
+        "producers",
+        "round",
+        "records/s",
+        "MiB/s",
+        "avg ms",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "max ms",
+        "server CPU s/GB",
+        "peak RSS MB",
+        "busiest client thread",
+    ];
+    let mut table = Table::new(2, &columns);
+    for run in runs {
+        let BusyThread { name, share } = &run.client_busiest_thread;
+        let latency = &run.latency_ms;
+        table.row([
+            run.contender.server().name().to_owned(),
+            run.durability.to_owned(),
+            run.partitions.to_string(),
+            run.producers.to_string(),
+            run.round.to_string(),
+            grouped(run.records_per_s),
+            format!("{:.1}", run.mib_per_s),
+            format!("{:.1}", latency.average),
+            format!("{:.0}", latency.p50),
+            format!("{:.0}", latency.p99),
+            format!("{:.0}", latency.p999),
+            format!("{:.0}", latency.max),
+            format!("{:.2}", run.server_cpu_s_per_gb),
+            grouped(run.server_peak_memory_bytes as f64 / 1e6),
+            format!("{:.0}% {name}", share * 100.0),
+        ]);
+    }
+    format!(
+        "Throughput: ProducerPerformance, acks=all, round robin, records of {RECORD_BYTES} bytes\n\n{}",
+        table.text()
+    )
+}

@@ -1,0 +1,105 @@
+//! What the device itself takes for a synced write of one block: the floor under every synced ack.
+//!
+//! Writes go where the journal's would go and as the journal's do: to a file that was filled with zeros and synced before,
+//! one block after another, aligned.
+
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::fs::OFlags;
+use rustix::io::{ReadWriteFlags, pwritev2};
+
+/// Bytes of a write, and what its place and its memory are aligned to.
+pub(super) const BLOCK_BYTES: usize = 4096;
+
+/// Blocks of the file; after the last comes the first again.
+const BLOCKS: u64 = 4096;
+
+/// How a write becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// Past the page cache, with a flag that makes the write a synced one.
+    DirectDsync,
+    /// Through the page cache, and a sync after it.
+    BufferedFdatasync,
+}
+
+impl Method {
+    pub(super) const ALL: [Self; 2] = [Self::DirectDsync, Self::BufferedFdatasync];
+
+    /// As the server's option names it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::DirectDsync => "direct-dsync",
+            Self::BufferedFdatasync => "buffered-fdatasync",
+        }
+    }
+}
+
+/// A file to measure with.
+///
+/// Invariants: all of its blocks were written and synced before; it is removed when this is dropped.
+pub(super) struct Device {
+    path: PathBuf,
+    file: File,
+    method: Method,
+    /// Holds an aligned block somewhere.
+    memory: Vec<u8>,
+    next: u64,
+}
+
+impl Device {
+    /// Makes the file in `dir`, which lies on the device.
+    pub(super) fn open(dir: &Path, method: Method) -> anyhow::Result<Self> {
+        let path = dir.join(format!("device-{}", method.name()));
+        zero(&path)?;
+        let mut options = OpenOptions::new();
+        options.write(true);
+        if method == Method::DirectDsync {
+            options.custom_flags(OFlags::DIRECT.bits().cast_signed());
+        }
+        let file = options.open(&path).with_context(|| format!("{} with {method:?}", path.display()))?;
+        Ok(Self { path, file, method, memory: vec![b'd'; 2 * BLOCK_BYTES], next: 0 })
+    }
+
+    /// One write and its sync.
+    pub(super) fn write(&mut self) -> anyhow::Result<Duration> {
+        let misaligned = self.memory.as_ptr().addr() % BLOCK_BYTES;
+        let first = if misaligned == 0 { 0 } else { BLOCK_BYTES - misaligned };
+        let block = [IoSlice::new(&self.memory[first..first + BLOCK_BYTES])];
+        let offset = self.next % BLOCKS * BLOCK_BYTES as u64;
+        self.next += 1;
+        let flags = match self.method {
+            Method::DirectDsync => ReadWriteFlags::DSYNC,
+            Method::BufferedFdatasync => ReadWriteFlags::empty(),
+        };
+        let begun = Instant::now();
+        let written = pwritev2(&self.file, &block, offset, flags)?;
+        if self.method == Method::BufferedFdatasync {
+            rustix::fs::fdatasync(&self.file)?;
+        }
+        let elapsed = begun.elapsed();
+        anyhow::ensure!(written == BLOCK_BYTES, "only {written} bytes were written");
+        Ok(elapsed)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // The whole directory goes soon anyway.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+fn zero(path: &Path) -> anyhow::Result<()> {
+    let mut file = File::create(path)?;
+    let zeros = vec![0; BLOCK_BYTES * 256];
+    for _ in 0..BLOCKS / 256 {
+        file.write_all(&zeros)?;
+    }
+    Ok(file.sync_all()?)
+}

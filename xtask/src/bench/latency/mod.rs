@@ -1,0 +1,263 @@
+//! `cargo xtask bench latency`: one record at a time over one plain connection, acked after its sync.
+//!
+//! The probe is one blocking socket, no virtual machine. What the device itself takes for a synced write of one block is
+//! measured in the same run on the same directory, and in turns with the records, so that both see the same device. The
+//! breakdown comes from the server's own histograms; what they do not count is network and waking up.
+
+mod device;
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::durability::{SYNCED_TOPIC_CONFIGS, UNSYNCED_TOPIC_CONFIGS};
+use super::goals::{Goal, table};
+use super::machine::Machine;
+use super::metrics::{JOURNAL_QUEUE_SECONDS, JOURNAL_SYNC_SECONDS, JOURNAL_WRITE_SECONDS, Metrics};
+use super::probe::{Probe, Target, Topic, until_answered};
+use super::table::Table;
+use super::{Bench, install, write_json};
+use crate::clients::checkout;
+use crate::clients::install::Toolbox;
+use crate::clients::server::{Launch, Server, ServerKind};
+use device::{Device, Method};
+
+/// A goal: the median above the device's own.
+const ABOVE_DEVICE_US_MAX: f64 = 100.0;
+
+/// Measurements of one kind before the next kind has its turn.
+const TURN: usize = 100;
+
+/// Turns that do not count.
+const WARMUP_TURNS: usize = 5;
+
+/// Arguments of `cargo xtask bench latency`.
+#[derive(Args)]
+pub(super) struct Options {
+    /// Records, and synced writes of the device
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..))]
+    records: u32,
+    /// Any other setting of the server, as in `riverrun serve --set`; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Directory for the server's data, emptied before and after; `target/bench` when absent
+    #[arg(long, value_name = "DIR")]
+    data: Option<std::path::PathBuf>,
+    /// Also write everything measured as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<std::path::PathBuf>,
+}
+
+/// Times of one kind, in microseconds.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    what: String,
+    count: usize,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+impl Row {
+    /// `times` are in any order, and there is at least one.
+    fn of(what: impl Into<String>, times: &mut [Duration]) -> Self {
+        times.sort_unstable();
+        let at = |permille: usize| times[(times.len() - 1) * permille / 1000].as_secs_f64() * 1e6;
+        Self {
+            what: what.into(),
+            count: times.len(),
+            p50_us: at(500),
+            p90_us: at(900),
+            p99_us: at(990),
+            max_us: at(1000),
+        }
+    }
+}
+
+/// Everything that a run found out, as it stands in the JSON file.
+#[derive(Serialize)]
+struct Findings {
+    machine: Machine,
+    rows: Vec<Row>,
+    /// Parts of the median record's time at the synced level.
+    breakdown: Vec<Part>,
+    goals: Vec<Goal>,
+}
+
+/// A part of the median record's time; none if the server does not say.
+#[derive(Clone, Debug, Serialize)]
+struct Part {
+    what: &'static str,
+    p50_us: Option<f64>,
+}
+
+/// What takes its turn, and how long it took each time.
+#[derive(Default)]
+struct Times {
+    device: [Vec<Duration>; Method::ALL.len()],
+    /// Requests that touch no disk.
+    round_trips: Vec<Duration>,
+    synced: Vec<Duration>,
+    unsynced: Vec<Duration>,
+}
+
+/// Measures and prints.
+pub(super) fn run(options: &Options) -> anyhow::Result<()> {
+    let toolbox = Toolbox::new(checkout()?);
+    let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
+    install(&toolbox, &[ServerKind::Riverrun])?;
+    let bench = Bench { toolbox, data, kinds: vec![ServerKind::Riverrun] };
+    let machine = Machine::look(&bench.toolbox);
+    let dir = bench.data.join(ServerKind::Riverrun.name());
+    let launch = Launch::prepare(ServerKind::Riverrun, &bench.toolbox, dir)?;
+    let mut server = launch.with_own_settings(options.set.iter().cloned()).spawn()?;
+    server.wait_until_ready()?;
+    let (mut times, before, after) = measure(&mut server, options)?;
+    server.stop()?;
+    bench.clear(ServerKind::Riverrun)?;
+    let findings = judge(machine, &mut times, &before, &after);
+    print(&findings);
+    match &options.json {
+        Some(file) => write_json(file, &findings),
+        None => Ok(()),
+    }
+}
+
+/// Everything in turns, and the server's metrics before and after.
+fn measure(server: &mut Server, options: &Options) -> anyhow::Result<(Times, Metrics, Metrics)> {
+    let topic = |name: &str| Topic { name: name.to_owned(), partitions: 1 };
+    until_answered(server, |probe| {
+        probe.create_with(&[topic("synced")], SYNCED_TOPIC_CONFIGS)?;
+        probe.create_with(&[topic("unsynced")], UNSYNCED_TOPIC_CONFIGS)
+    })?;
+    let data = server.dir().join("data");
+    let mut devices = Method::ALL
+        .into_iter()
+        .map(|method| Device::open(&data, method))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    let mut probe = Probe::connect(server)?;
+    let [synced, unsynced] =
+        ["synced", "unsynced"].map(|topic| Target { topic: topic.to_owned(), partitions: 0..1 });
+    let (mut times, mut before) = (Times::default(), Metrics::default());
+    let turns = (options.records as usize).div_ceil(TURN);
+    for turn in 0..WARMUP_TURNS + turns {
+        if turn == WARMUP_TURNS {
+            (times, before) = (Times::default(), Metrics::of(server)?);
+        }
+        for (device, times) in devices.iter_mut().zip(&mut times.device) {
+            repeat(times, || device.write())?;
+        }
+        repeat(&mut times.round_trips, || timed(|| probe.greet()))?;
+        repeat(&mut times.unsynced, || timed(|| probe.produce(std::slice::from_ref(&unsynced))))?;
+        repeat(&mut times.synced, || timed(|| probe.produce(std::slice::from_ref(&synced))))?;
+    }
+    Ok((times, before, Metrics::of(server)?))
+}
+
+fn repeat(
+    times: &mut Vec<Duration>,
+    mut once: impl FnMut() -> anyhow::Result<Duration>,
+) -> anyhow::Result<()> {
+    for _ in 0..TURN {
+        times.push(once()?);
+    }
+    Ok(())
+}
+
+fn timed(what: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    what()?;
+    Ok(begun.elapsed())
+}
+
+fn judge(machine: Machine, times: &mut Times, before: &Metrics, after: &Metrics) -> Findings {
+    let device = Method::ALL.into_iter().zip(&mut times.device);
+    let mut rows: Vec<_> =
+        device.map(|(method, times)| Row::of(format!("device, 4 KiB, {}", method.name()), times)).collect();
+    // The server chooses the better method by default, and so does the comparison.
+    let device_us = rows.iter().map(|row| row.p50_us).fold(f64::INFINITY, f64::min);
+    rows.push(Row::of("request without disk", &mut times.round_trips));
+    rows.push(Row::of("record, durability 4 page cache", &mut times.unsynced));
+    let synced = Row::of("record, durability 1 synced", &mut times.synced);
+    let above_us = synced.p50_us - device_us;
+    let goal = Goal {
+        what: "synced record, p50 above the device's own".to_owned(),
+        measured: format!("{above_us:.0} us ({:.0} us, device {device_us:.0} us)", synced.p50_us),
+        wanted: format!("< {ABOVE_DEVICE_US_MAX} us"),
+        reached: above_us < ABOVE_DEVICE_US_MAX,
+    };
+    let breakdown = breakdown(&synced, rows[rows.len() - 2].p50_us, before, after);
+    rows.push(synced);
+    Findings { machine, rows, breakdown, goals: vec![goal] }
+}
+
+/// What the journal says of its parts, what a request without disk takes for the network, and the rest by difference.
+fn breakdown(synced: &Row, network_us: f64, before: &Metrics, after: &Metrics) -> Vec<Part> {
+    let p50_us = |name| after.quantile_since(before, name, 0.5).map(|seconds| seconds * 1e6);
+    let mut parts = vec![
+        Part { what: "queue", p50_us: p50_us(JOURNAL_QUEUE_SECONDS) },
+        Part { what: "write", p50_us: p50_us(JOURNAL_WRITE_SECONDS) },
+        Part { what: "sync", p50_us: p50_us(JOURNAL_SYNC_SECONDS) },
+        Part { what: "network and request", p50_us: Some(network_us) },
+    ];
+    let known_us: f64 = parts.iter().filter_map(|part| part.p50_us).sum();
+    parts.push(Part { what: "wake and the rest, by difference", p50_us: Some(synced.p50_us - known_us) });
+    parts.push(Part { what: "all", p50_us: Some(synced.p50_us) });
+    parts
+}
+
+fn print(findings: &Findings) {
+    println!("\n{}", findings.machine);
+    let mut times = Table::new(1, &["what", "count", "p50 us", "p90 us", "p99 us", "max us"]);
+    for row in &findings.rows {
+        times.row([
+            row.what.clone(),
+            row.count.to_string(),
+            format!("{:.0}", row.p50_us),
+            format!("{:.0}", row.p90_us),
+            format!("{:.0}", row.p99_us),
+            format!("{:.0}", row.max_us),
+        ]);
+    }
+    println!("One at a time, in turns\n\n{}", times.text());
+    let mut parts = Table::new(1, &["part of a synced record", "p50 us"]);
+    for part in &findings.breakdown {
+        let p50 = part.p50_us.map_or_else(|| "-".to_owned(), |p50_us| format!("{p50_us:.0}"));
+        parts.row([part.what.to_owned(), p50]);
+    }
+    println!("Breakdown\n\n{}", parts.text());
+    println!("{}", table(&findings.goals));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_taken_from_sorted_times() {
+        let mut times: Vec<_> = (1..=101).rev().map(Duration::from_micros).collect();
+        let row = Row::of("x", &mut times);
+        let text = format!("{:.0} {:.0} {:.0}", row.p50_us, row.p99_us, row.max_us);
+        assert_eq!(text, "51 100 101");
+    }
+
+    #[test]
+    fn what_the_server_does_not_count_is_the_rest() {
+        let text = |count: u32| {
+            let of = |name: &str| {
+                format!("{name}_bucket{{le=\"0.0001\"}} {count}\n{name}_bucket{{le=\"+Inf\"}} {count}\n")
+            };
+            of(JOURNAL_WRITE_SECONDS) + &of(JOURNAL_SYNC_SECONDS)
+        };
+        let (before, after) = (Metrics::default(), Metrics::parse(&text(10)));
+        let synced = Row::of("x", &mut [Duration::from_micros(300)]);
+        let parts = breakdown(&synced, 40.0, &before, &after);
+        let rest = parts.iter().find(|part| part.what.starts_with("wake")).unwrap();
+        assert_eq!(
+            (parts[0].p50_us, rest.p50_us.map(|us| format!("{us:.0}"))),
+            (None, Some("160".to_owned()))
+        );
+    }
+}

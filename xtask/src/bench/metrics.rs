@@ -1,0 +1,127 @@
+//! Our server's metrics, as its admin port prints them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::clients::server::Server;
+
+/// Bytes of the journal that are not free for reuse.
+pub(super) const JOURNAL_BYTES_USED: &str = "riverrun_journal_used_bytes";
+
+/// How long the journal's groups waited, were written and were synced.
+pub(super) const JOURNAL_QUEUE_SECONDS: &str = "riverrun_journal_queue_seconds";
+pub(super) const JOURNAL_WRITE_SECONDS: &str = "riverrun_journal_write_seconds";
+pub(super) const JOURNAL_SYNC_SECONDS: &str = "riverrun_journal_sync_seconds";
+
+/// The server answers at once.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// What the admin port said at one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metrics {
+    lines: Vec<(String, f64)>,
+}
+
+impl Metrics {
+    pub(super) fn of(server: &Server) -> anyhow::Result<Self> {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.admin_port()))?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("the admin port speaks no HTTP")?;
+        if !head.starts_with("HTTP/1.1 200") {
+            bail!("the admin port answered {}", head.lines().next().unwrap_or_default());
+        }
+        Ok(Self::parse(body))
+    }
+
+    pub(super) fn parse(text: &str) -> Self {
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        Self { lines: samples.filter_map(sample).collect() }
+    }
+
+    /// The sum of all samples of a name, whatever their labels; none if there is none.
+    pub(super) fn sum(&self, name: &str) -> Option<f64> {
+        let of_name = |sample: &&(String, f64)| {
+            sample.0.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
+        };
+        let mut values = self.lines.iter().filter(of_name).map(|(_, value)| *value).peekable();
+        values.peek()?;
+        Some(values.sum())
+    }
+
+    /// The cumulative buckets of a histogram over all its labels: upper bounds, which are the last label, and counts.
+    fn buckets(&self, name: &str) -> Vec<(f64, f64)> {
+        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        for (sample, count) in &self.lines {
+            let Some(labels) = sample.strip_prefix(name).and_then(|rest| rest.strip_prefix("_bucket{"))
+            else {
+                continue;
+            };
+            let Some(bound) = labels.split("le=\"").nth(1).and_then(|rest| rest.split('"').next()) else {
+                continue;
+            };
+            let bound = if bound == "+Inf" { Some(f64::INFINITY) } else { bound.parse().ok() };
+            let Some(bound) = bound else { continue };
+            match buckets.iter_mut().find(|(known, _)| known.total_cmp(&bound).is_eq()) {
+                Some((_, known)) => *known += count,
+                None => buckets.push((bound, *count)),
+            }
+        }
+        buckets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        buckets
+    }
+
+    /// A quantile of what a histogram has counted since `before`, by straight lines within its buckets.
+    pub(super) fn quantile_since(&self, before: &Self, name: &str, quantile: f64) -> Option<f64> {
+        let earlier = before.buckets(name);
+        let count_before = |bound: f64| {
+            earlier.iter().find(|(known, _)| known.total_cmp(&bound).is_eq()).map_or(0.0, |(_, count)| *count)
+        };
+        let buckets: Vec<_> = self
+            .buckets(name)
+            .into_iter()
+            .map(|(bound, count)| (bound, count - count_before(bound)))
+            .collect();
+        let wanted = buckets.last().filter(|(_, count)| *count > 0.0)?.1 * quantile;
+        let at = buckets.iter().position(|(_, count)| *count >= wanted)?;
+        let (low, below) = if at == 0 { (0.0, 0.0) } else { buckets[at - 1] };
+        let (high, upto) = buckets[at];
+        if high.is_infinite() || upto <= below {
+            return Some(low);
+        }
+        Some(low + (high - low) * (wanted - below) / (upto - below))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_a_name_are_summed_over_their_labels() {
+        let metrics = Metrics::parse("# HELP a x\na{l=\"1\"} 2\na{l=\"2\"} 3\na_b 9\nc 4.5\n");
+        assert_eq!((metrics.sum("a"), metrics.sum("c"), metrics.sum("d")), (Some(5.0), Some(4.5), None));
+    }
+
+    #[test]
+    fn a_quantile_counts_only_what_came_since() {
+        let text = |one: u32, two: u32, all: u32| {
+            format!(
+                "h_bucket{{le=\"0.1\"}} {one}\nh_bucket{{le=\"0.2\"}} {two}\nh_bucket{{le=\"+Inf\"}} {all}\n"
+            )
+        };
+        let (before, after) = (Metrics::parse(&text(100, 100, 100)), Metrics::parse(&text(100, 110, 110)));
+        let median = after.quantile_since(&before, "h", 0.5).unwrap();
+        assert!((median - 0.15).abs() < 1e-9, "{median}");
+        assert_eq!(after.quantile_since(&after, "h", 0.5), None);
+    }
+}
