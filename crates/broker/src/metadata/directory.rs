@@ -15,8 +15,7 @@ pub(crate) fn make_durable(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
         at = above(at);
     }
     match fs.sync_dir(above(at)) {
-        // Nobody makes a directory in one that he may not open.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        Err(error) if cannot_be_ours(&error) => {}
         synced => synced?,
     }
     for directory in missing.into_iter().rev() {
@@ -24,6 +23,18 @@ pub(crate) fn make_durable(fs: &dyn FileSystem, path: &Path) -> io::Result<()> {
         fs.sync_dir(above(directory))?;
     }
     Ok(())
+}
+
+/// Whether a directory that cannot be synced for this reason is none in which we have made another: we may not open it,
+/// or its file system is read-only or knows no such sync.
+fn cannot_be_ours(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::Unsupported
+    )
 }
 
 /// The directory that holds this one; the root holds itself.
