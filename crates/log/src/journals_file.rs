@@ -102,7 +102,7 @@ mod tests {
         check(fs, Path::new("/"), &both).unwrap();
         write(fs, Path::new("/"), &both).unwrap();
         check(fs, Path::new("/"), &both).unwrap();
-        for other in [&[][..], &[one.clone()], &[two, one]] {
+        for other in [&[][..], std::slice::from_ref(&one), &[two, one.clone()]] {
             let error = check(fs, Path::new("/"), other).unwrap_err();
             assert!(error.to_string().contains("/one, /two"), "{error}");
         }

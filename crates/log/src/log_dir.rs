@@ -116,7 +116,7 @@ impl LogDir {
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
-            space: Space::new(shared.reserve_bytes),
+            space: Space::new(shared.reserve_bytes()),
             tails: Mutex::default(),
             settling: Mutex::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
@@ -149,7 +149,7 @@ impl LogDir {
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(true),
             failure: Mutex::new(Some(error.to_string())),
-            space: Space::new(shared.reserve_bytes),
+            space: Space::new(shared.reserve_bytes()),
             tails: Mutex::default(),
             settling: Mutex::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
@@ -302,7 +302,7 @@ impl LogDir {
         let Ok(available_bytes) = self.env.fs.available_bytes(&self.path) else { return };
         if self.space.measured(available_bytes) {
             let path = self.path.display();
-            tracing::warn!(%path, available_bytes, reserve_bytes = self.shared.reserve_bytes, "space for clients");
+            tracing::warn!(%path, available_bytes, reserve_bytes = self.shared.reserve_bytes(), "space for clients");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,6 +11,7 @@ use riverrun_types::{DurabilityLevel, PartitionId, TopicId};
 use crate::error::LogError;
 use crate::open_logs::OpenLogs;
 use crate::partition_log::{Mode, PartitionLog};
+use crate::store::StoreOptions;
 use crate::write_cache::WriteCache;
 
 /// Shared by the store and its log dirs.
@@ -17,12 +19,8 @@ use crate::write_cache::WriteCache;
 pub(crate) struct StoreShared {
     pub(crate) open_logs: OpenLogs,
     pub(crate) journals: Vec<Arc<Journal>>,
-    journal_bytes: u64,
-    /// Levels that do not sync go through the journal as well.
-    pub(crate) journals_everything: bool,
+    options: StoreOptions,
     pub(crate) cache: WriteCache,
-    /// Client appends to a log dir are refused while less than so much space is left.
-    pub(crate) reserve_bytes: u64,
     /// Set once nothing of the journals' earlier lives is left to be brought into the segments.
     is_recovered: AtomicBool,
     is_closing: AtomicBool,
@@ -31,22 +29,26 @@ pub(crate) struct StoreShared {
 }
 
 impl StoreShared {
-    pub(crate) fn new(
-        open_logs: OpenLogs,
-        journals: Vec<Arc<Journal>>,
-        options: &crate::store::StoreOptions,
-    ) -> Self {
+    pub(crate) fn new(open_logs: OpenLogs, journals: Vec<Arc<Journal>>, options: StoreOptions) -> Self {
         Self {
             open_logs,
             is_recovered: AtomicBool::new(journals.is_empty()),
             journals,
-            journal_bytes: options.journal.bytes,
-            journals_everything: options.journal_async_write,
             cache: WriteCache::new(options.write_cache_bytes),
-            reserve_bytes: options.reserve_bytes,
+            options,
             is_closing: AtomicBool::new(false),
             switches: Mutex::default(),
         }
+    }
+
+    /// Client appends to a log dir are refused while less than so much space is left.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        self.options.reserve_bytes
+    }
+
+    /// Directories of the journals.
+    pub(crate) fn journal_dirs(&self) -> &[PathBuf] {
+        &self.options.journal_dirs
     }
 
     /// The journal of a partition, always the same one of those in use.
@@ -58,7 +60,8 @@ impl StoreShared {
 
     /// Where appends of a level go.
     pub(crate) fn mode_of(&self, level: DurabilityLevel) -> Result<Mode, LogError> {
-        let wants_journal = level.syncs_locally() || (self.journals_everything && !self.journals.is_empty());
+        let wants_journal =
+            level.syncs_locally() || (self.options.journal_async_write && !self.journals.is_empty());
         match (wants_journal, self.journals.is_empty()) {
             (false, _) => Ok(Mode::Segment),
             (true, false) => Ok(Mode::Journal),
@@ -99,7 +102,7 @@ impl StoreShared {
 
     /// Whether some journal has come so far that it should be given files back.
     pub(crate) fn is_journal_half_full(&self) -> bool {
-        self.journals.iter().any(|journal| journal.used_bytes() >= self.journal_bytes / 2)
+        self.journals.iter().any(|journal| journal.used_bytes() >= journal.bytes_max() / 2)
     }
 }
 

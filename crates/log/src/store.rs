@@ -135,10 +135,10 @@ impl LogStore {
             replays.push(replay);
         }
         let open_logs = OpenLogs::new(options.open_logs_max);
-        let shared = Arc::new(StoreShared::new(open_logs, journals, &options));
+        let shared = Arc::new(StoreShared::new(open_logs, journals, options));
         let dirs = open_dirs(env, dirs, &shared)?;
         for dir in dirs.iter().filter(|dir| dir.is_open()) {
-            dir.take_journals(&options.journal_dirs)?;
+            dir.take_journals(shared.journal_dirs())?;
         }
         Ok(Self {
             shared,

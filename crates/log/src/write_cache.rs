@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn half_a_cache_wakes_who_settles_also_when_nobody_waits_yet() {
         let cache = WriteCache::new(100);
-        let long = Duration::from_secs(3600);
+        let long = Duration::from_hours(1);
         cache.add(50);
         cache.alarm().wait(long);
         cache.alarm().wait(Duration::from_millis(1));

@@ -88,27 +88,29 @@ impl PartitionLog {
         prepared.assign(base_offset, epoch);
         let log_append_time = prepared.log_append_time;
         let piece = prepared.into_piece(base_offset, epoch, options.now);
+        // Read before the journal has the chance to fail.
+        let loss_count = self.marks.loss_count();
         if appender.mode == Mode::Journal {
             self.submit(log, &piece)?;
         }
         for (_, header) in piece.headers() {
             record_producer(&mut log.producers(), &header, options.now);
         }
-        let appended = Appended {
+        let place = Appended {
             base_offset,
             last_offset: piece.next_offset.plus(-1),
             log_append_time,
             log_start_offset: log.log_start(),
             bytes: piece.bytes.len(),
             duplicate: false,
-            loss_count: self.marks.loss_count(),
+            loss_count,
         };
         appender.next_offset = piece.next_offset;
         appender.latest_epoch = Some(epoch);
         if appender.mode != Mode::Journal {
             appender.staged.push(piece);
         }
-        Ok(appended)
+        Ok(place)
     }
 
     fn duplicate_of(&self, log: &OpenLog, place: BatchPlace, prepared: &Prepared) -> Appended {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
-use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs};
+use riverrun_types::{DurabilityLevel, ErrorKind, TimestampMs};
 
 use super::PartitionLog;
 use super::open::OpenLog;
@@ -177,15 +177,6 @@ impl OpenLog {
         let bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
         self.dir.shared().cache.remove(bytes);
     }
-
-    /// Where the log ends for readers and for everybody who waits.
-    pub(super) fn note_end(&self, handle: &PartitionLog, end: Offset, is_synced: bool) {
-        handle.marks.append_to(end);
-        if is_synced {
-            handle.marks.sync_to(end);
-        }
-        handle.marks.tell_advanced();
-    }
 }
 
 impl EntryOwner for OpenLog {
@@ -202,7 +193,11 @@ impl EntryOwner for OpenLog {
             Some(false) => {}
         }
         self.returned(bytes);
-        self.note_end(&handle, end, entry.is_synced);
+        handle.marks.append_to(end);
+        if entry.is_synced {
+            handle.marks.sync_to(end);
+        }
+        handle.marks.tell_advanced();
     }
 
     fn failed(&self, _header: &EntryHeader, error: &JournalError) {

@@ -58,8 +58,8 @@ impl OpenLog {
 
 /// The journal's bytes were checked when they came.
 fn find_in_piece(piece: &Piece, timestamp: TimestampMs, log_start: Offset) -> Option<Found> {
-    let batches = Batches::new(&piece.bytes).map_while(Result::ok);
-    batches.filter_map(|batch| find_in_batch(batch.bytes(), timestamp, log_start).ok()?).next()
+    let mut batches = Batches::new(&piece.bytes).map_while(Result::ok);
+    batches.find_map(|batch| find_in_batch(batch.bytes(), timestamp, log_start).ok()?)
 }
 
 fn find_in_view(view: &View, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {

@@ -62,7 +62,7 @@ impl Recovery<'_> {
                 partitions.entry(partition_of(entry.header.stream)).or_default().push(entry);
             }
             for (id, entries) in partitions {
-                self.replay(id, entries, journal)?;
+                self.replay(id, &entries, journal)?;
             }
         }
         for damaged in replay.damaged() {
@@ -75,7 +75,7 @@ impl Recovery<'_> {
     fn replay(
         &mut self,
         id: PartitionId,
-        entries: Vec<RecoveredEntry>,
+        entries: &[RecoveredEntry],
         journal: &Journal,
     ) -> Result<(), LogError> {
         let Some((dir, config)) = (self.place)(id) else {
@@ -84,33 +84,17 @@ impl Recovery<'_> {
         };
         let log = self.store.dirs[dir].partition(id, config, self.epoch);
         let usable = log.dir().check_usable();
-        match usable.and_then(|()| self.write(&log, &entries)) {
-            Ok(replayed) => self.count(id, &entries, &replayed),
+        match usable.and_then(|()| write(&log, entries)) {
+            Ok(replayed) => self.count(id, entries, &replayed),
             Err(error) => {
                 // What cannot be written now must not be lost when the journal uses its files again.
-                journal.hold(&log.dir().held_name(), &entries).map_err(LogError::Journal)?;
+                journal.hold(&log.dir().held_name(), entries).map_err(LogError::Journal)?;
                 self.report.held_entries += entries.len() as u64;
                 let error = log.take_offline(error);
                 self.note_offline(id, error);
             }
         }
         Ok(())
-    }
-
-    fn write(&self, log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<Vec<Replayed>, LogError> {
-        let now = log.dir().env().clock.wall();
-        let mut pieces: Vec<(EntryHeader, Piece)> = Vec::with_capacity(entries.len());
-        for entry in entries {
-            let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now).ok_or_else(|| {
-                let what = format!(
-                    "the journal's entry at {} does not hold the batches that it says",
-                    entry.position
-                );
-                LogError::Corrupt { path: log.path(), position: 0, what }
-            })?;
-            pieces.push((entry.header, piece));
-        }
-        log.replay(&pieces)
     }
 
     fn count(&mut self, id: PartitionId, entries: &[RecoveredEntry], replayed: &[Replayed]) {
@@ -155,4 +139,19 @@ impl Recovery<'_> {
         self.report.partitions = self.seen.len();
         self.report
     }
+}
+
+/// Writes entries of one partition, which are in order.
+fn write(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<Vec<Replayed>, LogError> {
+    let now = log.dir().env().clock.wall();
+    let mut pieces: Vec<(EntryHeader, Piece)> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now).ok_or_else(|| {
+            let what =
+                format!("the journal's entry at {} does not hold the batches that it says", entry.position);
+            LogError::Corrupt { path: log.path(), position: 0, what }
+        })?;
+        pieces.push((entry.header, piece));
+    }
+    log.replay(&pieces)
 }

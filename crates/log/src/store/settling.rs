@@ -12,7 +12,7 @@ use riverrun_journal::{Journal, Position};
 use super::LogStore;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
-use crate::partition_log::Switch;
+use crate::partition_log::{PartitionLog, Switch};
 
 /// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
 const REST: Duration = Duration::from_millis(200);
@@ -105,7 +105,7 @@ impl LogStore {
         }
         let mut result =
             self.for_each(LogDir::settle).and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));
-        let switches: Vec<Switch> = wanted.iter().filter_map(|log| log.begin_switch()).collect();
+        let switches: Vec<Switch> = wanted.iter().filter_map(PartitionLog::begin_switch).collect();
         if switches.iter().all(Switch::drain) {
             result = result.and(self.for_each(LogDir::settle));
             result = result.and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));

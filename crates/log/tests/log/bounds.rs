@@ -161,7 +161,7 @@ fn half_of_the_descriptors_are_for_logs() {
 fn append_real(log: &PartitionLog, value: &str) -> Offset {
     let batch = batch_at(&[(NOW.0, value)], BatchOptions::default());
     let options = AppendOptions { origin: AppendOrigin::Client, now: NOW };
-    put(&log, &batch, options).unwrap().base_offset
+    put(log, &batch, options).unwrap().base_offset
 }
 
 /// Descriptors of this process for files of segments below `dir`; other tests have theirs elsewhere.

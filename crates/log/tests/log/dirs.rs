@@ -6,7 +6,7 @@ use std::time::Duration;
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
-use riverrun_log::{KnownPartition, LogError, LogStore, StoreOptions};
+use riverrun_log::{KnownPartition, LogError, LogStore, RecoveryReport, StoreOptions};
 use riverrun_records::ProducerStamp;
 use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
@@ -257,6 +257,7 @@ fn several_dirs_hold_partitions_of_their_own() {
         epoch: 1,
         options: StoreOptions::default(),
         store: Some(store),
+        recovered: RecoveryReport::default(),
     };
     let store = machine.store();
     assert_eq!((store.dir_count(), store.dir_path(1)), (2, Path::new("/two")));

@@ -2,15 +2,23 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use riverrun_env::sim::SimEnv;
-use riverrun_env::{FileSystem, OpenMode, read_whole};
+use riverrun_env::{Clock, FileSystem, OpenMode, RealClock, read_whole};
+use riverrun_journal::JournalOptions;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, StoreOptions};
+use riverrun_log::{
+    AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, RecoveryReport, StoreOptions,
+};
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, ProducerStamp};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId};
+use riverrun_types::{
+    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId,
+    ack_offset,
+};
 
 /// The log dir.
 pub(crate) const DIR: &str = "/logs";
@@ -30,7 +38,10 @@ pub(crate) fn stamp(id: i64, base_sequence: i32) -> ProducerStamp {
     ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(0), base_sequence }
 }
 
-/// Appends whole batches and writes them, as a caller does who has nothing else to append.
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Appends whole batches and waits until they may be acked, as a caller does who has nothing else to append.
 pub(crate) fn put(
     log: &PartitionLog,
     batches: &[u8],
@@ -38,8 +49,15 @@ pub(crate) fn put(
 ) -> Result<Appended, AppendError> {
     let appended = log.append(BytesMut::from(batches), options)?;
     log.write_staged()?;
-    assert!(!log.is_lost(&appended));
-    Ok(appended)
+    let clock = RealClock::new();
+    while !log.is_lost(&appended) {
+        if ack_offset(log.level_reached(), Acks::All, log.watermarks()) > appended.last_offset {
+            return Ok(appended);
+        }
+        assert!(clock.monotonic() < PATIENCE, "nobody says what became of {appended:?}");
+        thread::yield_now();
+    }
+    Err(AppendError::Storage(log.failure().unwrap_or(LogError::Closed)))
 }
 
 /// A simulated machine.
@@ -49,6 +67,8 @@ pub(crate) struct Machine {
     pub(crate) epoch: i32,
     pub(crate) options: StoreOptions,
     pub(crate) store: Option<LogStore>,
+    /// What the last start has found in the journal.
+    pub(crate) recovered: RecoveryReport,
 }
 
 impl Machine {
@@ -61,9 +81,25 @@ impl Machine {
     }
 
     pub(crate) fn with_options(sim: SimEnv, config: LogConfig, options: StoreOptions) -> Self {
-        let mut machine = Self { sim, config: Arc::new(config), epoch: 0, options, store: None };
+        let recovered = RecoveryReport::default();
+        let mut machine = Self { sim, config: Arc::new(config), epoch: 0, options, store: None, recovered };
         machine.start().unwrap();
         machine
+    }
+
+    /// A machine whose partitions are synced by a journal before they are acked.
+    pub(crate) fn synced(seed: u64, config: &LogConfig) -> Self {
+        let config = LogConfig { durability: DurabilityLevel::SyncSync, ..config.clone() };
+        Self::with_options(SimEnv::new(seed), config, Self::with_journal())
+    }
+
+    /// A store with one small journal.
+    pub(crate) fn with_journal() -> StoreOptions {
+        StoreOptions {
+            journal_dirs: vec![PathBuf::from("/journal")],
+            journal: JournalOptions::with_bytes(4 << 20),
+            ..StoreOptions::default()
+        }
     }
 
     /// Small segments and an index entry for each batch, so that little data goes far.
@@ -73,7 +109,9 @@ impl Machine {
 
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
-        self.store = Some(LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?);
+        let store = LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?;
+        self.recovered = store.recover(LeaderEpoch(self.epoch), |_| Some((0, self.config.clone())))?;
+        self.store = Some(store);
         Ok(())
     }
 

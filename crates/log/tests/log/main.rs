@@ -9,6 +9,7 @@ mod crashes;
 mod damage;
 mod dirs;
 mod front;
+mod journal;
 mod machine;
 mod reads;
 mod real;

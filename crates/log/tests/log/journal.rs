@@ -1,0 +1,333 @@
+//! Partitions whose appends go through the journal: tail, settling, recovery, levels that change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::BytesMut;
+use riverrun_env::FileSystem;
+use riverrun_journal::Journal;
+use riverrun_log::config::LogConfig;
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendOptions, Chunk, LogObserver};
+use riverrun_records::{BatchOptions, ProducerStamp};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
+
+use crate::machine::{ID, Machine, batch_at, numbers, put, stamp};
+
+fn at_level(config: &LogConfig, durability: DurabilityLevel) -> Arc<LogConfig> {
+    Arc::new(LogConfig { durability, ..config.clone() })
+}
+
+/// Puts another level into force and waits for it as the broker's thread does.
+fn change_level(machine: &mut Machine, durability: DurabilityLevel) {
+    machine.config = at_level(&machine.config, durability);
+    machine.log().set_config(machine.config.clone());
+    machine.store().settle().unwrap();
+    assert_eq!(machine.log().level_reached(), durability);
+}
+
+#[test]
+fn what_is_acked_is_read_from_memory_and_no_segment_is_touched() {
+    let machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 20);
+    assert_eq!(machine.records().unwrap(), numbers(0, 20));
+    let marks = Watermarks { appended: Offset(20), synced: Offset(20) };
+    assert_eq!(machine.log().watermarks(), marks);
+    assert!(!machine.sim.fs.exists(&machine.partition_dir()).unwrap(), "no files yet");
+    let slice = machine.log().read(Offset(7), 300, Offset(20), true).unwrap();
+    assert!(
+        slice.chunks.iter().all(|chunk| matches!(chunk, Chunk::Memory(_))) && slice.next_offset > Offset(8)
+    );
+    assert!(machine.log().size_bytes() > 1000 && machine.store().write_cache().bytes() > 1000);
+}
+
+#[test]
+fn settling_moves_the_tail_into_segments_and_readers_notice_nothing() {
+    let machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 20);
+    let (size, time) = (machine.log().size_bytes(), machine.now());
+    let by_time = machine.log().offset_for_timestamp(time).unwrap();
+    machine.store().settle().unwrap();
+    assert_eq!(machine.store().write_cache().bytes(), 0);
+    assert!(machine.log_paths().len() > 1, "it rolled");
+    assert_eq!(machine.records().unwrap(), numbers(0, 20));
+    assert_eq!(
+        (machine.log().size_bytes(), machine.log().offset_for_timestamp(time).unwrap()),
+        (size, by_time)
+    );
+    machine.append_numbers(20, 30);
+    assert_eq!(machine.records().unwrap(), numbers(0, 30), "segments first, then the tail");
+    assert_eq!(machine.log().known_range(), (Offset(0), Offset(30)));
+}
+
+#[test]
+fn acked_records_survive_a_power_cut_settled_or_not() {
+    for seed in 0..20 {
+        let mut machine = Machine::synced(seed, &Machine::small_segments());
+        machine.append_numbers(0, 5);
+        machine.store().settle().unwrap();
+        machine.append_numbers(5, 12);
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(0, 12), "seed {seed}");
+        assert_eq!((machine.recovered.entries, machine.recovered.partitions), (12, 1));
+        assert_eq!(machine.log().watermarks().synced, Offset(12));
+        machine.append_numbers(12, 15);
+        machine.store().checkpoint().unwrap();
+        machine.append_numbers(15, 17);
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(0, 17), "seed {seed}");
+        assert_eq!(machine.recovered.entries, 2, "a checkpoint covers the others");
+    }
+}
+
+#[test]
+fn a_stop_in_order_leaves_nothing_to_recover() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 12);
+    machine.restart();
+    assert!(machine.store().was_clean());
+    let report = &machine.recovered;
+    assert_eq!((report.entries, report.known_entries), (0, 0));
+    assert_eq!(machine.records().unwrap(), numbers(0, 12));
+    machine.append_numbers(12, 15);
+    machine.restart();
+    assert_eq!(machine.records().unwrap(), numbers(0, 15));
+}
+
+#[test]
+fn duplicates_are_found_wherever_the_first_of_them_is() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    for sequence in 0..4 {
+        machine.try_append(&format!("record {sequence}"), stamp(9, sequence)).unwrap();
+    }
+    for round in 0..4 {
+        let again = machine.try_append("record 2", stamp(9, 2)).unwrap();
+        assert!(again.duplicate && again.base_offset == Offset(2), "round {round}");
+        assert!(machine.try_append("gap", stamp(9, 5)).is_err());
+        match round {
+            0 => machine.store().settle().unwrap(),
+            1 => machine.crash(),
+            _ => machine.restart(),
+        }
+    }
+    assert_eq!(machine.records().unwrap(), numbers(0, 4));
+}
+
+#[test]
+fn a_duplicate_of_what_is_staged_is_found_and_one_write_takes_all() {
+    let machine = Machine::new(1, LogConfig::default());
+    let log = machine.log();
+    let stage = |sequence: i32| {
+        let options = BatchOptions { producer: stamp(9, sequence), ..BatchOptions::default() };
+        let batch = batch_at(&[(machine.now().0, "staged")], options);
+        log.append(BytesMut::from(&batch[..]), machine.append_options())
+    };
+    let first = stage(0).unwrap();
+    stage(1).unwrap();
+    let again = stage(0).unwrap();
+    assert!(again.duplicate && again.base_offset == first.base_offset);
+    assert!(stage(3).is_err(), "a gap after what is staged");
+    assert_eq!((log.log_end_offset().unwrap(), log.watermarks().appended), (Offset(0), Offset(0)));
+    log.write_staged().unwrap();
+    assert_eq!((log.log_end_offset().unwrap(), log.watermarks().appended), (Offset(2), Offset(2)));
+    let before = machine.sim.fs.operations();
+    for sequence in 2..7 {
+        stage(sequence).unwrap();
+    }
+    log.write_staged().unwrap();
+    assert_eq!((machine.sim.fs.operations() - before, log.log_end_offset().unwrap()), (1, Offset(7)));
+}
+
+#[test]
+fn what_was_staged_when_a_write_failed_is_lost_and_can_be_sent_again() {
+    let machine = Machine::new(1, Machine::small_segments());
+    machine.try_append("record 0", stamp(9, 0)).unwrap();
+    let log = machine.log();
+    let batch = |sequence: i32, value: &str| {
+        let options = BatchOptions { producer: stamp(9, sequence), ..BatchOptions::default() };
+        BytesMut::from(&batch_at(&[(machine.now().0, value)], options)[..])
+    };
+    let one = log.append(batch(1, "record 1"), machine.append_options()).unwrap();
+    let two = log.append(batch(2, "record 2"), machine.append_options()).unwrap();
+    machine.sim.fs.set_space(Some(10));
+    assert!(log.write_staged().is_err());
+    assert!(log.is_lost(&one) && log.is_lost(&two));
+    machine.sim.fs.set_space(None);
+    for sequence in 1..3 {
+        let again = machine.try_append(&format!("record {sequence}"), stamp(9, sequence)).unwrap();
+        assert!(!again.duplicate, "{sequence}: it was lost");
+    }
+    assert_eq!(machine.records().unwrap(), numbers(0, 3));
+    assert!(log.is_lost(&one), "others have its offset");
+}
+
+struct Watching {
+    advances: AtomicUsize,
+    failures: AtomicUsize,
+}
+
+impl LogObserver for Watching {
+    fn advanced(&self) {
+        self.advances.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn failed(&self) {
+        self.failures.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_failed_journal_fails_what_waits_and_all_that_comes_while_other_levels_go_on() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 3);
+    let watching = Arc::new(Watching { advances: AtomicUsize::new(0), failures: AtomicUsize::new(0) });
+    let observer: std::sync::Weak<Watching> = Arc::downgrade(&watching);
+    machine.log().observe(observer);
+    machine.append_numbers(3, 4);
+    assert!(watching.advances.load(Ordering::SeqCst) > 0);
+    machine.sim.fs.fail_sync_after(0);
+    assert!(machine.try_append("lost", ProducerStamp::NONE).is_err());
+    assert!(watching.failures.load(Ordering::SeqCst) > 0);
+    let error = machine.try_append("refused", ProducerStamp::NONE).unwrap_err();
+    assert!(error.to_string().contains("journal has failed"), "{error}");
+    assert_eq!(machine.records().unwrap(), numbers(0, 4), "reads go on");
+    let other = PartitionId { index: 1, ..ID };
+    let config = at_level(&machine.config, DurabilityLevel::AsyncAsync);
+    let log = machine.store().partition(other, 0, config, LeaderEpoch(1)).unwrap();
+    put(&log, &batch_at(&[(0, "async")], BatchOptions::default()), machine.append_options()).unwrap();
+    machine.kill();
+    let records = machine.records().unwrap();
+    assert_eq!(records[..4], numbers(0, 4));
+    machine.try_append("after", ProducerStamp::NONE).unwrap();
+}
+
+#[test]
+fn a_change_of_level_loses_and_reorders_nothing_either_way() {
+    for seed in 0..10 {
+        let mut machine = Machine::synced(seed, &Machine::small_segments());
+        machine.append_numbers(0, 6);
+        change_level(&mut machine, DurabilityLevel::AsyncAsync);
+        machine.append_numbers(6, 12);
+        change_level(&mut machine, DurabilityLevel::AsyncSync);
+        assert_eq!(machine.log().watermarks().synced, Offset(12), "synced before the first ack");
+        machine.append_numbers(12, 15);
+        change_level(&mut machine, DurabilityLevel::SyncSync);
+        machine.append_numbers(15, 18);
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(0, 18), "seed {seed}");
+        change_level(&mut machine, DurabilityLevel::SyncAsync);
+        machine.append_numbers(18, 20);
+        machine.kill();
+        assert_eq!(machine.records().unwrap(), numbers(0, 20), "seed {seed}: a kill takes nothing");
+    }
+}
+
+#[test]
+fn a_level_that_was_changed_while_the_server_was_down_is_reached_after_recovery() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 6);
+    machine.config = at_level(&machine.config, DurabilityLevel::AsyncAsync);
+    machine.crash();
+    assert_eq!(machine.log().level_reached(), DurabilityLevel::AsyncSync, "the journal has its end");
+    machine.append_numbers(6, 8);
+    machine.store().settle().unwrap();
+    assert_eq!(machine.log().level_reached(), DurabilityLevel::AsyncAsync);
+    machine.append_numbers(8, 12);
+    machine.kill();
+    assert_eq!(machine.records().unwrap(), numbers(0, 12));
+    machine.config = at_level(&machine.config, DurabilityLevel::SyncSync);
+    machine.kill();
+    assert_eq!(machine.log().watermarks(), Watermarks { appended: Offset(0), synced: Offset(0) });
+    assert_eq!(machine.records().unwrap(), numbers(0, 12), "synced when it was opened");
+    assert_eq!(machine.log().level_reached(), DurabilityLevel::SyncSync);
+    machine.append_numbers(12, 14);
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), numbers(0, 14));
+}
+
+#[test]
+fn deleted_records_stay_deleted_wherever_they_were() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 10);
+    assert_eq!(machine.log().delete_records(Offset(7)).unwrap(), Offset(7));
+    assert_eq!(machine.records().unwrap(), numbers(7, 10));
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), numbers(7, 10));
+    machine.append_numbers(10, 12);
+    machine.log().delete_records(Offset(12)).unwrap();
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), []);
+    assert_eq!(machine.log().log_end_offset().unwrap(), Offset(12));
+    machine.append_numbers(12, 13);
+}
+
+#[test]
+fn epochs_of_the_tail_are_known_and_follow_a_recovery() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 3);
+    machine.crash();
+    machine.append_numbers(3, 5);
+    for round in 0..2 {
+        let log = machine.log();
+        assert_eq!(
+            log.epoch_end_offset(LeaderEpoch(1)).unwrap(),
+            (LeaderEpoch(1), Offset(3)),
+            "round {round}"
+        );
+        assert_eq!(log.epoch_of(Offset(4)).unwrap(), Some(LeaderEpoch(2)));
+        assert_eq!(log.latest_epoch().unwrap(), Some(LeaderEpoch(2)));
+        machine.crash();
+    }
+}
+
+#[test]
+fn a_journal_goes_round_while_records_keep_coming() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    let value = "x".repeat(200_000);
+    for number in 0..60 {
+        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(number) };
+        let batch = batch_at(&[(number, &value)], BatchOptions::default());
+        put(&machine.log(), &batch, options).unwrap();
+        machine.store().settle().unwrap();
+        let used: u64 = machine.store().journals().map(Journal::used_bytes).sum();
+        assert!(used < 3 << 20, "{used} bytes of 4 MiB");
+    }
+    machine.crash();
+    assert_eq!(machine.log().log_end_offset().unwrap(), Offset(60));
+    assert!(machine.recovered.entries < 20, "{:?}", machine.recovered);
+}
+
+#[test]
+fn entries_of_a_topic_that_is_no_more_are_dropped() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 3);
+    machine.sim.fs.crash();
+    machine.store = None;
+    let store =
+        riverrun_log::LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
+    assert!(
+        store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap().log_end_offset().is_err()
+    );
+    let report = store.recover(LeaderEpoch(2), |_| None).unwrap();
+    assert_eq!((report.dropped_entries, report.entries), (3, 0));
+    let log = store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap();
+    assert_eq!(log.log_end_offset().unwrap(), Offset(0));
+}
+
+#[test]
+fn journals_may_not_change_while_they_hold_what_no_segment_has() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 3);
+    machine.sim.fs.crash();
+    machine.store = None;
+    let former = machine.options.clone();
+    machine.options.journal_dirs = vec!["/elsewhere".into()];
+    let error = machine.start().unwrap_err();
+    assert!(error.to_string().contains("/journal") && error.to_string().contains("/elsewhere"), "{error}");
+    let options = std::mem::replace(&mut machine.options, former);
+    machine.start().unwrap();
+    machine.store.take().unwrap().close().unwrap();
+    machine.options = options;
+    machine.start().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, 3));
+}
