@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::JournalError;
 
 /// Smallest size of a journal file.
-pub const FILE_BYTES_MIN: u64 = 1024 * 1024;
+pub const FILE_BYTES_MIN: u64 = 64 * 1024;
+/// Smallest size of a journal file that the default makes.
+const DEFAULT_FILE_BYTES_MIN: u64 = 1024 * 1024;
 /// Largest size of a journal file: what a frame's length can say, with room to spare.
 pub const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// Files that a journal of the default file size is divided into.
@@ -46,7 +48,7 @@ impl JournalOptions {
     pub fn with_bytes(bytes: u64) -> Self {
         Self {
             bytes,
-            file_bytes: (bytes / FILES).clamp(FILE_BYTES_MIN, FILE_BYTES_MAX),
+            file_bytes: (bytes / FILES).clamp(DEFAULT_FILE_BYTES_MIN, FILE_BYTES_MAX),
             group_bytes: 512 * 1024,
             group_wait: Duration::from_micros(500),
             alignment: 4096,

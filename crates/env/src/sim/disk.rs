@@ -97,6 +97,8 @@ pub(super) struct Disk {
     pub(super) planted: Option<PlantedBug>,
     /// Nothing can be opened.
     pub(super) are_descriptors_exhausted: bool,
+    /// A power cut destroys blocks that are being written.
+    pub(super) tears_blocks: bool,
     /// Files cannot be opened past the page cache.
     pub(super) is_direct_refused: bool,
     /// Bytes by which files may still grow.
@@ -124,6 +126,7 @@ impl Disk {
             fail_write_at: None,
             planted: None,
             are_descriptors_exhausted: false,
+            tears_blocks: false,
             is_direct_refused: false,
             space: None,
         }
@@ -477,10 +480,11 @@ impl Disk {
         self.crash_directories(choose);
         let reachable = self.durably_reachable(ROOT);
         self.nodes.retain(|inode, _| reachable.contains(inode));
+        let tears_blocks = self.tears_blocks;
         for node in self.nodes.values_mut() {
             match node {
                 Node::File(image) if image.is_settled() => {}
-                Node::File(image) => Arc::make_mut(image).crash(choose),
+                Node::File(image) => Arc::make_mut(image).crash(choose, tears_blocks),
                 Node::Directory(directory) => directory.live.clone_from(&directory.durable),
             }
         }

@@ -88,6 +88,12 @@ impl SimFileSystem {
         self.disk.lock().are_descriptors_exhausted = are_exhausted;
     }
 
+    /// Makes power cuts harsher: a 4096-byte block that is being written, and all that was synced in it before, may
+    /// hold anything afterwards. Without this a 512-byte sector is old or new.
+    pub fn tear_blocks(&self, are_torn: bool) {
+        self.disk.lock().tears_blocks = are_torn;
+    }
+
     /// Makes every opening of a file past the page cache be refused as unsupported, or no longer.
     pub fn refuse_direct(&self, is_refused: bool) {
         self.disk.lock().is_direct_refused = is_refused;

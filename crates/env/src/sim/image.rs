@@ -1,6 +1,6 @@
 //! One simulated file: what processes see, and what the disk would hold after a power cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher};
 use std::ops::Range;
 
@@ -8,6 +8,12 @@ use super::crash_states::Choose;
 
 /// A disk writes this many bytes in one piece: after a power cut a sector is old or new, never a mixture.
 const SECTOR_BYTES: usize = 512;
+
+/// A device that is cut off while it writes may destroy this many bytes around.
+const BLOCK_BYTES: usize = 4096;
+/// What such a block holds then, one time in [`TORN_CHOICES`].
+const GARBAGE: u8 = 0xdb;
+const TORN_CHOICES: usize = 4;
 
 /// The bytes of one file.
 ///
@@ -162,8 +168,13 @@ impl FileImage {
     }
 
     /// A power cut: each sector written since the last sync is there in any of its states, or not at all, and the
-    /// size is any that the file had since.
-    pub(super) fn crash(&mut self, choose: &mut dyn Choose) {
+    /// size is any that the file had since. With `tears_blocks` a whole block with such a sector may be garbage.
+    pub(super) fn crash(&mut self, choose: &mut dyn Choose, tears_blocks: bool) {
+        let torn: BTreeSet<usize> = if tears_blocks {
+            self.dirty.keys().map(|sector| sector * SECTOR_BYTES / BLOCK_BYTES).collect()
+        } else {
+            BTreeSet::new()
+        };
         let lens = options(self.durable.len(), std::mem::take(&mut self.lens));
         let len = lens[choose.choose(lens.len())];
         self.durable.resize(len, 0);
@@ -176,6 +187,13 @@ impl FileImage {
             let overlaid = versions.iter().map(|version| overlay(old, version)).collect();
             let contents = options(old.to_vec(), overlaid);
             old.copy_from_slice(&contents[choose.choose(contents.len())]);
+        }
+        for block in torn {
+            let (start, end) = (block * BLOCK_BYTES, ((block + 1) * BLOCK_BYTES).min(len));
+            // Neither the first choice nor the last: those are what was durable and what processes saw.
+            if start < end && choose.choose(TORN_CHOICES) == 1 {
+                self.durable[start..end].fill(GARBAGE);
+            }
         }
         self.live.clone_from(&self.durable);
     }
@@ -216,7 +234,7 @@ mod tests {
             image.write(0, &[1; 1000]);
             image.sync();
             image.write(1000, &[2; 2000]);
-            image.crash(&mut SplitMix::new(seed));
+            image.crash(&mut SplitMix::new(seed), false);
             assert_eq!(image.read(0, 1000), [1; 1000]);
         }
     }
@@ -227,7 +245,7 @@ mod tests {
         for seed in 0..400 {
             let mut image = FileImage::default();
             image.write(0, &[1; 1024]);
-            image.crash(&mut SplitMix::new(seed));
+            image.crash(&mut SplitMix::new(seed), false);
             states.insert(image.read(0, 1024).to_vec());
         }
         let halves = |first: u8, second: u8| [[first; 512], [second; 512]].concat();
@@ -235,6 +253,21 @@ mod tests {
         let whole = [halves(0, 0), halves(0, 1), halves(1, 0), halves(1, 1)];
         let expected = [vec![], half(0), half(1)].into_iter().chain(whole);
         assert_eq!(states, expected.collect());
+    }
+
+    #[test]
+    fn a_torn_block_takes_what_was_synced_in_it_along_and_nothing_else() {
+        let mut destroyed = 0;
+        for seed in 0..60 {
+            let mut image = FileImage::default();
+            image.write(0, &[1; 2 * BLOCK_BYTES]);
+            image.sync();
+            image.write(BLOCK_BYTES + 1024, &[2; 512]);
+            image.crash(&mut SplitMix::new(seed), true);
+            assert_eq!(image.read(0, BLOCK_BYTES), [1; BLOCK_BYTES], "seed {seed}");
+            destroyed += usize::from(image.read(BLOCK_BYTES, 512) != [1; 512]);
+        }
+        assert!((1..60).contains(&destroyed), "{destroyed} of 60");
     }
 
     #[test]
@@ -246,7 +279,7 @@ mod tests {
             image.write(2048, &[2; 512]);
             image.write(1024, &[3; 512]);
             image.sync_range(1024..1536);
-            image.crash(&mut SplitMix::new(seed));
+            image.crash(&mut SplitMix::new(seed), false);
             assert_eq!(image.read(1024, 512), [3; 512], "seed {seed}");
             lost_the_rest += usize::from(image.read(0, 512) == [0; 512] && image.read(2048, 512) != [2; 512]);
         }
@@ -275,7 +308,7 @@ mod tests {
         image.fail_sync();
         image.sync();
         assert_eq!(image.read(0, 3), b"new");
-        image.crash(&mut SplitMix::new(1));
+        image.crash(&mut SplitMix::new(1), false);
         assert_eq!(image.read(0, 3), b"old");
     }
 }

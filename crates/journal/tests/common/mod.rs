@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod faulty;
+pub(crate) mod lives;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,17 +14,24 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use riverrun_env::Env;
 use riverrun_journal::{
-    EntryHeader, EntryKind, EntryOwner, Journal, JournalError, JournalOptions, Position, RecoveredEntry,
-    Replay, StoredEntry, StreamId, Submission, SyncMethod, Wants,
+    EntryHeader, EntryKind, EntryOwner, FILE_BYTES_MIN, Journal, JournalError, JournalOptions, Position,
+    RecoveredEntry, Replay, StoredEntry, StreamId, Submission, SyncMethod, Wants,
 };
 use riverrun_types::{LeaderEpoch, Offset};
 
 pub(crate) const DIR: &str = "/journal";
 const STREAMS: u8 = 3;
 
-/// Two files of the smallest size.
+/// Two small files.
 pub(crate) fn small_options(sync_method: SyncMethod) -> JournalOptions {
-    JournalOptions { sync_method, ..JournalOptions::with_bytes(2 * 1024 * 1024) }
+    let bytes = 2 * 1024 * 1024;
+    JournalOptions { sync_method, ..JournalOptions::with_bytes(bytes) }
+}
+
+/// Two files of the smallest size, for runs that are repeated a thousand times.
+pub(crate) fn smallest_options(sync_method: SyncMethod) -> JournalOptions {
+    let bytes = 2 * FILE_BYTES_MIN;
+    JournalOptions { bytes, file_bytes: FILE_BYTES_MIN, ..small_options(sync_method) }
 }
 
 /// The bytes of entry number `index`: recognisable, and of the size asked for.
@@ -87,6 +97,8 @@ pub(crate) struct History {
     pub(crate) recorder: Arc<Recorder>,
     /// Entries below were settled.
     pub(crate) settled: AtomicUsize,
+    /// Entries below were seen by somebody.
+    seen: AtomicUsize,
 }
 
 impl History {
@@ -173,8 +185,9 @@ impl History {
         {
             return Err(format!("entry {after} follows entry {before}"));
         }
+        let seen = self.seen.load(Ordering::Relaxed);
         let acked = told.stored.iter().filter(|(.., synced)| *synced).map(|(index, ..)| index + 1).max();
-        let (acked, settled) = (acked.unwrap_or(0), self.settled.load(Ordering::Relaxed));
+        let (acked, settled) = (acked.unwrap_or(0).max(seen), self.settled.load(Ordering::Relaxed));
         let (first, end) = (indexes.first().copied(), indexes.last().map_or(0, |last| last + 1));
         if end < acked && acked > settled {
             return Err(format!("entries up to {acked} were acked, and what is found ends at {end}"));
@@ -185,6 +198,11 @@ impl History {
             ));
         }
         Ok(indexes)
+    }
+
+    /// Somebody saw all entries below `end`: they may not vanish any more.
+    pub(crate) fn saw(&self, end: usize) {
+        self.seen.fetch_max(end, Ordering::Relaxed);
     }
 
     /// The next life goes on behind what recovery has found, so entries that were lost unacked are forgotten.
