@@ -48,7 +48,7 @@ impl Life {
         let store = Store::open(env, &options())?;
         self.epoch = store.image().leader_epoch().0;
         self.create(&store, &["a".to_owned()])?;
-        self.snapshot(&store)?;
+        Self::snapshot(&store)?;
         // One frame that is several sectors long.
         self.create(&store, &["b", "c", "d"].map(|name| name.repeat(200)))?;
         self.change(
@@ -60,7 +60,7 @@ impl Life {
             },
         )?;
         self.producer_id = store.allocate_producer_id()?.0;
-        self.snapshot(&store)?;
+        Self::snapshot(&store)?;
         self.create(&store, &["e".to_owned()])
     }
 
@@ -89,7 +89,7 @@ impl Life {
         Ok(())
     }
 
-    fn snapshot(&self, store: &Store) -> Result<(), MetadataError> {
+    fn snapshot(store: &Store) -> Result<(), MetadataError> {
         let mut writer = store.writer.lock();
         store.snapshot(&mut writer, &store.image());
         writer.poison.clone().map_or(Ok(()), |reason| Err(MetadataError::Poisoned(reason)))
