@@ -40,6 +40,8 @@ pub(crate) struct Oracle {
     droppable: BTreeSet<i64>,
     /// Everything below survives a power cut.
     pub(crate) durable_end: i64,
+    /// Everything below is under a checkpoint.
+    pub(crate) covered_end: i64,
     pub(crate) producers: BTreeMap<i64, Vec<Sent>>,
 }
 
@@ -87,6 +89,12 @@ impl Oracle {
                 }
             }
         }
+    }
+
+    /// A checkpoint has covered all of the log.
+    pub(crate) fn cover(&mut self) {
+        self.durable_end = self.end();
+        self.covered_end = self.end();
     }
 
     /// The log ends at `end` after a power cut.

@@ -4,11 +4,13 @@ use std::cell::Cell;
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use riverrun_env::Random;
 use riverrun_env::sim::{SimEnv, SimRandom};
+use riverrun_env::{Clock, Random, RealClock};
+use riverrun_journal::JournalOptions;
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::{AppendOrigin, SequenceError, next_sequence};
@@ -16,13 +18,22 @@ use riverrun_log::{
     AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog, StoreOptions,
 };
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, Header, ProducerStamp};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId};
+use riverrun_types::{
+    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, ProducerEpoch, ProducerId, TimestampMs, TopicId,
+    ack_offset,
+};
 
 use crate::oracle::{Oracle, Sent, Written};
 
 const PARTITION: PartitionId = PartitionId { topic: TopicId([5; 16]), index: 3 };
 /// One that takes its place among the open logs.
 const OTHER: PartitionId = PartitionId { topic: TopicId([5; 16]), index: 4 };
+const LEVELS: [DurabilityLevel; 4] = [
+    DurabilityLevel::SyncSync,
+    DurabilityLevel::SyncAsync,
+    DurabilityLevel::AsyncSync,
+    DurabilityLevel::AsyncAsync,
+];
 const HOUR_MS: i64 = 60 * 60 * 1000;
 const DELETE_RETENTION_MS: i64 = 2 * HOUR_MS;
 const RETENTION_MS: i64 = 6 * HOUR_MS;
@@ -62,6 +73,7 @@ impl Dice {
 pub(crate) struct World {
     dice: Dice,
     sim: SimEnv,
+    options: StoreOptions,
     config: Arc<LogConfig>,
     /// Counts the starts, which are the leader epochs.
     starts: i32,
@@ -84,7 +96,19 @@ fn draw_config(dice: &Dice) -> LogConfig {
         delete_retention_ms: DELETE_RETENTION_MS.unsigned_abs(),
         compression: dice.pick(&[None, None, Some(Compression::Lz4), Some(Compression::None)]),
         producer_id_expiration_ms: u64::MAX,
+        durability: dice.pick(&LEVELS),
         ..LogConfig::default()
+    }
+}
+
+fn draw_options(dice: &Dice) -> StoreOptions {
+    let journals = dice.pick(&[&["/journal"][..], &["/journal-1", "/journal-2"]]);
+    StoreOptions {
+        open_logs_max: 1,
+        journal_dirs: journals.iter().map(PathBuf::from).collect(),
+        journal: JournalOptions::with_bytes(2 << 20),
+        journal_async_write: dice.one_in(4),
+        ..StoreOptions::default()
     }
 }
 
@@ -93,8 +117,9 @@ impl World {
         let dice = Dice::new(seed);
         let config = Arc::new(draw_config(&dice));
         let sim = SimEnv::new(seed);
-        let mut world =
-            Self { dice, sim, config, starts: 0, store: None, oracle: Oracle::default(), history: vec![] };
+        let options = draw_options(&dice);
+        let oracle = Oracle::default();
+        let mut world = Self { dice, sim, options, config, starts: 0, store: None, oracle, history: vec![] };
         world.start();
         world
     }
@@ -102,8 +127,12 @@ impl World {
     fn start(&mut self) {
         self.starts += 1;
         let dirs = [PathBuf::from("/data/logs")];
-        let options = StoreOptions { open_logs_max: 1, ..StoreOptions::default() };
-        self.store = Some(LogStore::open(&self.sim.env(), &dirs, options).unwrap());
+        let store = LogStore::open(&self.sim.env(), &dirs, self.options.clone()).unwrap();
+        let place = |_| Some((0, self.config.clone()));
+        let report = store.recover(LeaderEpoch(self.starts), place).unwrap();
+        assert!(report.offline.is_empty(), "{report:?}");
+        self.note(format!("  start {}: {report:?}", self.starts));
+        self.store = Some(store);
     }
 
     fn store(&self) -> &LogStore {
@@ -133,11 +162,13 @@ impl World {
             0..45 => self.append_plain(),
             45..60 => self.append_idempotent(),
             60..66 => self.advance(),
-            66..72 => self.retain(),
+            66..69 => self.retain(),
+            69..72 => self.change_level(),
             72..78 => self.compact(),
             78..81 => self.delete_records(),
-            81..85 => self.roll(),
-            85..90 => self.checkpoint(),
+            81..83 => self.roll(),
+            83..86 => self.settle(),
+            86..90 => self.checkpoint(),
             90..92 => self.restart_cleanly(),
             92..94 => self.kill(),
             94..96 => self.cut_power(),
@@ -202,6 +233,9 @@ impl World {
         assert_eq!(appended.last_offset, Offset(self.oracle.end() - 1));
         assert_eq!(appended.log_start_offset, Offset(self.oracle.log_start));
         assert!(!appended.duplicate);
+        if self.log().level_reached().syncs_locally() {
+            self.oracle.durable_end = self.oracle.end();
+        }
         self.note(format!("append {base}..{}", self.oracle.end()));
     }
 
@@ -307,7 +341,7 @@ impl World {
         }
         self.oracle.log_start = after;
         let left = self.read_all();
-        let is_covered = self.oracle.durable_end == self.oracle.end();
+        let is_covered = self.oracle.covered_end == self.oracle.end();
         if is_covered && by_time && left.iter().all(|(offset, _)| is_old(*offset)) {
             assert_eq!(left, [], "all of it had expired");
         }
@@ -346,12 +380,38 @@ impl World {
         self.log().roll_if_due(self.now()).unwrap();
     }
 
+    // Levels and the journal.
+
+    /// Brings the tail into the segments, and a change of level to its end.
+    fn settle(&mut self) {
+        self.store().settle().unwrap();
+        let log = self.log();
+        log.ensure_open().unwrap();
+        self.store().settle().unwrap();
+        assert_eq!(log.level_reached(), self.config.durability);
+        assert_eq!(self.store().write_cache().bytes(), 0);
+        self.note(format!("settle, level {}", log.level_reached()));
+    }
+
+    fn change_level(&mut self) {
+        let durability = self.dice.pick(&LEVELS);
+        self.config = Arc::new(LogConfig { durability, ..(*self.config).clone() });
+        self.log().set_config(self.config.clone());
+        self.note(format!("level {durability} is asked for"));
+        if self.dice.one_in(2) {
+            self.settle();
+            if durability.syncs_locally() {
+                self.oracle.durable_end = self.oracle.end();
+            }
+        }
+    }
+
     // Restarts.
 
     fn checkpoint(&mut self) {
         self.store().checkpoint().unwrap();
         self.note("checkpoint");
-        self.oracle.durable_end = self.oracle.end();
+        self.oracle.cover();
     }
 
     /// Another log is opened where only one may be open.
@@ -364,12 +424,12 @@ impl World {
         assert_eq!(self.store().open_log_count(), 1);
         assert_eq!(self.log().known_range().1, end, "closed in order");
         self.note("closed for another");
-        self.oracle.durable_end = self.oracle.end();
+        self.oracle.cover();
     }
 
     fn restart_cleanly(&mut self) {
         self.store.take().expect("the store is open").close().unwrap();
-        self.oracle.durable_end = self.oracle.end();
+        self.oracle.cover();
         self.note("clean restart");
         self.start();
     }
@@ -505,11 +565,18 @@ impl World {
     }
 }
 
-/// Appends and writes.
+/// Longer than anything takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Appends, and waits until it may be acked.
 fn put(log: &PartitionLog, batches: &[u8], options: AppendOptions) -> Result<Appended, AppendError> {
     let appended = log.append(BytesMut::from(batches), options)?;
     log.write_staged()?;
-    assert!(!log.is_lost(&appended));
+    let clock = RealClock::new();
+    while ack_offset(log.level_reached(), Acks::All, log.watermarks()) <= appended.last_offset {
+        assert!(!log.is_lost(&appended) && clock.monotonic() < PATIENCE, "{appended:?}");
+        thread::yield_now();
+    }
     Ok(appended)
 }
 
