@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use riverrun_env::sim::{PlantedBug, SimEnv, SimFileSystem};
 use riverrun_env::{FileSystem, read_whole};
-use riverrun_log::StoreOptions;
 use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::{RecoveryReport, StoreOptions};
 use riverrun_types::Offset;
 
 use crate::machine::{Machine, numbers, stamp};
@@ -37,13 +37,13 @@ impl Life {
     /// Lives on a new disk until the first failure.
     fn run(sim: &SimEnv) -> Self {
         let mut life = Self::default();
-        if let Ok(machine) = start(sim.clone()) {
-            let _stopped = life.steps(&machine);
+        if let Ok(mut machine) = start(sim.clone(), 0) {
+            let _stopped = life.steps(&mut machine);
         }
         life
     }
 
-    fn steps(&mut self, machine: &Machine) -> Option<()> {
+    fn steps(&mut self, machine: &mut Machine) -> Option<()> {
         self.append(machine, 5)?;
         self.checkpoint(machine)?;
         self.append(machine, 2)?;
@@ -57,6 +57,8 @@ impl Life {
         machine.log().apply_retention(machine.now(), Offset(self.acked)).ok()?;
         self.log_start = machine.log().log_start_offset().ok()?.0;
         self.log_start_asked = self.log_start;
+        self.append(machine, 2)?;
+        self.restart(machine)?;
         self.append(machine, 2)
     }
 
@@ -74,6 +76,14 @@ impl Life {
         machine.store().checkpoint().ok()?;
         self.durable = self.acked;
         Some(())
+    }
+
+    /// Stops in order and starts again.
+    fn restart(&mut self, machine: &mut Machine) -> Option<()> {
+        machine.store.take()?.close().ok()?;
+        self.durable = self.acked;
+        machine.start().ok()?;
+        machine.log().log_end_offset().ok().map(|_| ())
     }
 
     /// What is wrong with what a machine finds that was started after this life: everything from the log start up to
@@ -109,10 +119,17 @@ fn config() -> LogConfig {
     }
 }
 
-/// A machine that starts on this disk.
-fn start(sim: SimEnv) -> Result<Machine, String> {
+/// A machine that starts on this disk, after so many starts.
+fn start(sim: SimEnv, epoch: i32) -> Result<Machine, String> {
     let options = StoreOptions::default();
-    let mut machine = Machine { sim, config: config().into(), epoch: 0, options, store: None };
+    let mut machine = Machine {
+        sim,
+        config: config().into(),
+        epoch,
+        options,
+        store: None,
+        recovered: RecoveryReport::default(),
+    };
     machine.start().map_err(|error| error.to_string())?;
     Ok(machine)
 }
@@ -132,20 +149,20 @@ fn contents(machine: &Machine) -> BTreeMap<PathBuf, Vec<u8>> {
 fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> {
     let fork = || state.crash_states(1).next().expect("nothing is pending, so there is one");
     let before = state.fs.operations();
-    let first = start(fork())?;
+    let first = start(fork(), 2)?;
     life.check(&first, life.durable)?;
     let (once, operations) = (contents(&first), first.sim.fs.operations() - before);
     let end = first.log().log_end_offset().map_err(|error| error.to_string())?.0;
     first.sim.fs.kill();
-    let again = start(first.sim)?;
+    let again = start(first.sim, 3)?;
     life.check(&again, end)?;
     if contents(&again) != once {
         return Err("other bytes after the second recovery".to_owned());
     }
     state.fs.stop_after(index as u64 % operations);
-    let _stopped = start(state.clone()).map(|machine| machine.records());
+    let _stopped = start(state.clone(), 2).map(|machine| machine.records());
     for twice in state.crash_states(2) {
-        let found = start(twice).map_err(|error| format!("recovery cut short: {error}"))?;
+        let found = start(twice, 3).map_err(|error| format!("recovery cut short: {error}"))?;
         life.check(&found, life.durable).map_err(|error| format!("recovery cut short: {error}"))?;
     }
     Ok(())
@@ -170,7 +187,7 @@ fn whole_life() -> (u64, u64) {
     let sim = SimEnv::new(1);
     let life = Life::run(&sim);
     assert!(
-        life.acked == 13 && life.durable == 10 && life.log_start > 3,
+        life.acked == 15 && life.durable == 13 && life.log_start > 3,
         "the life does what it should: {life:?}"
     );
     (sim.fs.operations(), sim.fs.syncs())
@@ -207,12 +224,12 @@ fn check_second_life(prepare: impl Fn(&SimFileSystem), is_all_written: bool) -> 
     prepare(&sim.fs);
     let mut life = Life::run(&sim);
     sim.fs.kill();
-    let machine = start(sim)?;
+    let machine = start(sim, 2)?;
     life.check(&machine, if is_all_written { life.acked } else { life.durable })?;
     life.acked = machine.log().log_end_offset().map_err(|error| error.to_string())?.0;
     life.append(&machine, 1).and_then(|()| life.checkpoint(&machine)).ok_or("the second life is no life")?;
     for (index, state) in machine.sim.crash_states(bound(10)).enumerate() {
-        let found = start(state).and_then(|found| life.check(&found, life.durable));
+        let found = start(state, 3).and_then(|found| life.check(&found, life.durable));
         found.map_err(|error| format!("state {index}: {error}"))?;
     }
     Ok(())
