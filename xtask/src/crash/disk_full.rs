@@ -25,8 +25,8 @@ const DISK_BYTES: u64 = 400 << 20;
 /// What the server gets of it.
 const ROOM_BYTES: u64 = 120 << 20;
 
-/// The server looks for what retention lets go this often.
-const SERVER_SETTINGS: &[&str] = &["log.retention.check.interval.ms=500"];
+/// The server looks often for what retention lets go, and its reserve suits the small room.
+const SERVER_SETTINGS: &[&str] = &["log.retention.check.interval.ms=500", "log.dir.reserve.bytes=16777216"];
 
 /// A deleted segment's file is gone soon after.
 const DELETE_DELAY_MS: &str = "100";

@@ -105,6 +105,7 @@ struct ProgressState {
     /// Of those that failed, with an error that no other try would mend.
     final_failures: u64,
     errors: BTreeMap<String, u64>,
+    flips: u64,
     recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
 }
 
@@ -131,6 +132,16 @@ impl Progress {
     /// Why records were given up, and how many.
     pub(super) fn errors(&self) -> BTreeMap<String, u64> {
         self.lock().errors.clone()
+    }
+
+    /// Notes that the topic's level was changed, or could not be.
+    pub(super) fn note_flip(&self, changed: bool) {
+        self.lock().flips += u64::from(changed);
+    }
+
+    /// Changes of the topic's level so far.
+    pub(super) fn flips(&self) -> u64 {
+        self.lock().flips
     }
 
     /// The acks since the last call.

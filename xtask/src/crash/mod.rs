@@ -7,6 +7,7 @@
 mod disk;
 mod disk_full;
 mod event;
+mod flip;
 mod kill;
 mod ledger;
 mod load;
@@ -36,6 +37,9 @@ use disk::FileSystem;
 
 /// Segments of the load's topic: small, so that they roll often.
 const SEGMENT_BYTES: &str = "1048576";
+
+/// A journal and a cache so small that the load goes around in them.
+const SMALL_SIZES: &[&str] = &["journal.bytes=16777216", "write.cache.bytes=16777216"];
 
 /// How the server is crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -71,6 +75,9 @@ pub(crate) struct Options {
     /// File system of the image; `kill` works on the directory as it is
     #[arg(long, value_enum, default_value_t = FileSystem::Xfs)]
     fs: FileSystem,
+    /// Change the topic's level all the time; a kill may lose nothing at any
+    #[arg(long)]
+    flip: bool,
     /// Where this machine allows no loop mounts, say so and succeed
     #[arg(long)]
     where_allowed: bool,
@@ -106,7 +113,8 @@ impl Level {
     }
 
     fn server_settings(self) -> Vec<String> {
-        vec![format!("default.durability={}", self.0)]
+        let sizes = SMALL_SIZES.iter().map(|setting| (*setting).to_owned());
+        sizes.chain([format!("default.durability={}", self.0)]).collect()
     }
 }
 
@@ -122,6 +130,7 @@ struct Settings {
     fs: FileSystem,
     level: Level,
     seed: u64,
+    flip: bool,
     dir: PathBuf,
     /// `name=value` for the server.
     set: Vec<String>,
@@ -137,6 +146,7 @@ impl Settings {
             fs: options.fs,
             level: Level(options.level),
             seed: options.seed.map_or_else(|| u64::try_from(now_us), Ok)?,
+            flip: options.flip,
             dir: options.dir.clone().unwrap_or_else(|| std::env::temp_dir().join(name)),
             set: options.set.clone(),
             binary: options.server.clone(),
@@ -159,6 +169,9 @@ pub(crate) fn record(options: &RecorderOptions) -> anyhow::Result<()> {
 /// Crashes the server as the options say; an error if it did not keep its word.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let settings = Settings::new(options)?;
+    if settings.flip && options.mode != Mode::Kill {
+        bail!("--flip goes with --mode kill: after a power cut it depends on the level what may be gone");
+    }
     let toolbox = Toolbox::new(checkout()?);
     if settings.binary.is_none() {
         toolbox.install(&BTreeSet::from([Kit::Server]))?;

@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use riverrun_client::{Admin, ErrorCode, NewTopic};
 
 use super::event::Event;
+use super::flip::Flips;
 use super::ledger::Ledger;
 use super::load::{Load, Progress, Shape, Shared, cluster_options};
 use super::random::Rng;
@@ -83,6 +84,7 @@ pub(super) struct Run<'a> {
     summary: Summary,
     load: Option<Load>,
     tail: Option<Tail>,
+    flips: Option<Flips>,
 }
 
 impl<'a> Run<'a> {
@@ -119,6 +121,7 @@ impl<'a> Run<'a> {
             summary: Summary::Printed,
             load: None,
             tail: None,
+            flips: None,
         })
     }
 
@@ -160,6 +163,9 @@ impl<'a> Run<'a> {
         create(&self.shared, topic, limit).await?;
         self.load = Some(Load::start(&self.shared, shape, 0, &mut self.rng).await?);
         self.tail = Some(Tail::start(&self.shared, shape.partitions()));
+        if self.settings.flip {
+            self.flips = Some(Flips::start(&self.shared, &shape.topic, self.rng.fork()));
+        }
         Ok(())
     }
 
@@ -206,6 +212,7 @@ impl<'a> Run<'a> {
 
     /// Ends the load on a server that runs, reads everything back, and judges.
     pub(super) async fn judge(&mut self) -> anyhow::Result<Verdict> {
+        drop(self.flips.take());
         if let Some(load) = self.load.take() {
             load.stop().await?;
         }
@@ -238,6 +245,9 @@ impl<'a> Run<'a> {
             bail!("nothing was acked, which proves nothing");
         }
         let failed = self.progress().failed();
+        if self.settings.flip && self.progress().flips() == 0 {
+            bail!("the topic's level was never changed");
+        }
         if failed > 0 && !self.allowed.failures {
             bail!("{failed} records were refused or given up: {:?}", self.progress().errors());
         }
@@ -267,6 +277,9 @@ impl<'a> Run<'a> {
             "{} records read back, {} of them repeats where that is allowed",
             verdict.records_read, verdict.repeats
         );
+        if self.settings.flip {
+            println!("the topic's level was changed {} times", self.progress().flips());
+        }
         for (error, count) in self.progress().errors() {
             println!("  {count} given up: {error}");
         }

@@ -34,8 +34,8 @@ impl Method {
     /// As the server's option names it.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::DirectDsync => "direct-dsync",
-            Self::BufferedFdatasync => "buffered-fdatasync",
+            Self::DirectDsync => "direct",
+            Self::BufferedFdatasync => "buffered",
         }
     }
 }
