@@ -8,8 +8,10 @@
 //! which clients say that they know it (KIP-110). Leaves out: transactional batches, which are refused with
 //! `INVALID_TXN_STATE`, because no producer can have begun a transaction here.
 
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
@@ -102,14 +104,41 @@ pub(crate) async fn handle(
         Err(error) => return Outcome::Close(format!("Produce: {error}")),
     };
     let (acks, patience) = (plan.acks, plan.patience);
-    let mut topics = append_all(broker, call.version, plan, frame);
-    write_all(&mut topics);
+    let mut staged = Staged(append_all(broker, call.version, plan, frame));
+    // What arrived with this request is staged, too, before any of it is written.
+    arrivals_started().await;
+    let mut topics = staged.write();
     match acks {
         Some(Acks::None) => return without_response(topics),
         Some(acks) => await_all(&mut topics, acks, patience).await,
         None => {}
     }
     respond(call, &ProduceResponse { responses: responses(topics), ..Default::default() })
+}
+
+/// Appends that may not be written yet. They are when this is dropped, so that what was staged does not wait for the next
+/// produce request if this one's connection ends.
+struct Staged(Vec<TopicAnswers>);
+
+impl Staged {
+    fn write(&mut self) -> Vec<TopicAnswers> {
+        let mut topics = std::mem::take(&mut self.0);
+        write_all(&mut topics);
+        topics
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        write_all(&mut self.0);
+    }
+}
+
+/// Leaves once, for the requests that arrived together with this one. It is polled again without being woken: see
+/// [`Dispatch`](crate::net::connection::Dispatch).
+async fn arrivals_started() {
+    let mut has_left = false;
+    poll_fn(|_| if std::mem::replace(&mut has_left, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 /// Gives every batch its place, in the order of the request.

@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+/// The part of a budget that may be spent on what is only of use, so that it never stands in the way of requests.
+const SPARE_SHARE: usize = 4;
+
 /// Bytes that may be held at once.
 ///
 /// Invariants: `used` is the sum of all live [`Charge`]s; it passes the capacity only by responses, by one charge
@@ -63,6 +66,12 @@ impl MemoryBudget {
     /// Takes `bytes` at once if the budget has them.
     pub(crate) fn try_charge(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         self.take(bytes).then(|| Charge { budget: Arc::clone(self), bytes, overdraft: None })
+    }
+
+    /// Takes `bytes` at once if most of the budget is free: for what is only of use.
+    pub(crate) fn try_charge_spare(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+        let has_spare = self.used_bytes().saturating_add(bytes) <= self.capacity_bytes / SPARE_SHARE;
+        if has_spare { self.try_charge(bytes) } else { None }
     }
 
     /// Takes `bytes` whatever is held: for what exists already.

@@ -1,20 +1,24 @@
 //! One connection: frames in, requests started in order, responses out in the same order.
 //!
 //! Requests of one connection are pipelined: each is polled once as it arrives, which is when a handler does
-//! what must happen in order (append, state change), and its response waits for those before it. Nothing is
+//! what must happen in order (append, state change), and its response waits for those before it. All that arrived
+//! together is started before any of it goes on, and what is answered then leaves with one write. Nothing is
 //! read while responses that nobody takes pile up: a client that does not read is slowed, not buffered.
 //! Refuses frames outside of their bounds and clients that neither finish a frame nor stay active.
 
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 use futures_util::stream::{FuturesOrdered, StreamExt as _};
+use riverrun_protocol::ApiKey;
 use thiserror::Error;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
@@ -31,6 +35,8 @@ const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a client may take nothing of its responses while those of all clients have spent the memory that there
 /// is for them, which stops everyone.
 const SPENT_PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes that one read takes at most while a client sends much at once.
+const READ_BYTES_MAX: usize = 1024 * 1024;
 /// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
 /// back.
 const TICK: Duration = Duration::from_secs(2);
@@ -81,14 +87,17 @@ impl ConnectionLimits {
 
 type Response = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// Turns a frame into the future of its outcome.
+/// Turns a frame into the future of its outcome. That is polled once when it is made, and if it is not ready then, once
+/// more without being woken: when the Produce requests that arrived with it have been polled, too, and before a request
+/// of another kind is.
 pub(crate) trait Dispatch: Send + Sync {
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Response;
 }
 
 /// Invariants: responses leave in the order in which their requests came; `waiting` is at most
 /// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived and more is read;
-/// `ready_bytes` is the memory of the responses in `waiting` that are ready before their turn.
+/// `ready_bytes` is the memory of the responses in `waiting` that are ready before their turn; `read_ahead` is charged
+/// with what a read takes beyond an ordinary one.
 pub(crate) struct Connection<'a, D> {
     stream: TcpStream,
     info: Arc<ConnectionInfo>,
@@ -97,21 +106,33 @@ pub(crate) struct Connection<'a, D> {
     traffic: &'a TrafficMetrics,
     frames: FrameBuffer,
     large_frame: Option<Charge>,
-    waiting: FuturesOrdered<Response>,
+    /// Memory of reads beyond the ordinary ones.
+    read_ahead: Vec<Charge>,
+    waiting: FuturesOrdered<Unanswered>,
     ready_bytes: Arc<AtomicUsize>,
     outbox: Outbox,
+    /// Why nothing more is served once the outbox is empty.
+    refused: Option<String>,
     frame_since: Option<Instant>,
     active_at: Instant,
 }
 
-/// Charges a response that is ready before its turn, so that a parked request at the head does not let others pile
-/// up behind it.
-struct Weigher {
+/// A request whose turn to be answered has not come.
+struct Unanswered {
+    state: Progress,
     budget: Arc<MemoryBudget>,
     ready: Arc<AtomicUsize>,
 }
 
-impl Weigher {
+enum Progress {
+    Running(Response),
+    /// Ready before its turn; taken when that comes.
+    Ready(Option<Outcome>),
+}
+
+impl Unanswered {
+    /// Charges a response that is ready before its turn, so that a parked request at the head does not let others pile
+    /// up behind it.
     fn weigh(&self, mut outcome: Outcome) -> Outcome {
         if let Outcome::Respond(frame) = &mut outcome {
             let bytes = frame.memory_bytes();
@@ -119,6 +140,17 @@ impl Weigher {
             self.ready.fetch_add(bytes, Ordering::Relaxed);
         }
         outcome
+    }
+}
+
+impl Future for Unanswered {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        match &mut self.state {
+            Progress::Running(response) => response.as_mut().poll(context).map(|outcome| self.weigh(outcome)),
+            Progress::Ready(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
+        }
     }
 }
 
@@ -156,9 +188,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             dispatch,
             traffic,
             large_frame: None,
+            read_ahead: Vec::new(),
             waiting: FuturesOrdered::new(),
             ready_bytes: Arc::default(),
             outbox: Outbox::default(),
+            refused: None,
             frame_since: None,
             active_at: Instant::now(),
         }
@@ -171,9 +205,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let stall = self.start_requests().await?;
+            self.take_answers().await;
             if !self.outbox.is_empty() {
                 self.send_all().await?;
                 continue;
+            }
+            if let Some(why) = self.refused.take() {
+                return Err(Closed::BadRequest(why));
             }
             let may_read = stall.is_none() && self.admit_large().await;
             let event = tokio::select! {
@@ -184,8 +222,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 _ = tick.tick() => Event::Tick,
             };
             match event {
-                Event::Answered(outcome) => self.settle(outcome)?,
-                Event::Readable if self.read()? => {}
+                Event::Answered(outcome) => self.settle(outcome),
+                Event::Readable if self.read().await? => {}
                 Event::Readable => return Ok(()),
                 Event::GateOpened => {}
                 Event::Tick => self.check_deadlines(may_read)?,
@@ -195,13 +233,24 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Starts the requests that have arrived whole; answers why some are left, if some are.
     async fn start_requests(&mut self) -> Result<Option<Stall>, Closed> {
-        while self.waiting.len() < self.limits.requests_max && self.unsent_bytes() < UNSENT_BYTES_MAX {
+        while self.refused.is_none()
+            && self.waiting.len() < self.limits.requests_max
+            && self.unsent_bytes() < UNSENT_BYTES_MAX
+        {
             let Some(bytes) = self.frames.whole_frame_bytes()? else {
                 self.note_progress();
                 return Ok(None);
             };
-            if self.limits.produce_gate.holds(self.frames.api_key()) {
+            let api_key = self.frames.api_key();
+            if self.limits.produce_gate.holds(api_key) {
                 return Ok(Some(Stall::Gate));
+            }
+            if api_key != Some(ApiKey::Produce as i16) {
+                // It is to find what was produced before it.
+                self.take_answers().await;
+                if self.refused.is_some() {
+                    break;
+                }
             }
             let charge = match self.large_frame.take() {
                 Some(mut charge) => {
@@ -214,7 +263,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Ok(Some(Stall::Answers));
             };
             self.frame_since = None;
-            self.start(frame, charge).await?;
+            self.start(frame, charge).await;
         }
         Ok(Some(Stall::Answers))
     }
@@ -225,20 +274,34 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
-    async fn start(&mut self, frame: BytesMut, charge: Charge) -> Result<(), Closed> {
+    async fn start(&mut self, frame: BytesMut, charge: Charge) {
         let mut response = self.dispatch.dispatch(&self.info, frame, charge);
         // Polled once here and now, whatever comes of it.
-        let polled = std::future::poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await;
-        let weigher =
-            Weigher { budget: Arc::clone(&self.limits.responses), ready: Arc::clone(&self.ready_bytes) };
-        match polled {
-            Poll::Ready(outcome) if self.waiting.is_empty() => self.settle(outcome)?,
-            Poll::Ready(outcome) => {
-                self.waiting.push_back(Box::pin(std::future::ready(weigher.weigh(outcome))));
-            }
-            Poll::Pending => self.waiting.push_back(Box::pin(async move { weigher.weigh(response.await) })),
+        let polled = poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await;
+        let state = match polled {
+            Poll::Ready(outcome) if self.waiting.is_empty() => return self.settle(outcome),
+            Poll::Ready(outcome) => Progress::Ready(Some(outcome)),
+            Poll::Pending => Progress::Running(response),
+        };
+        let mut unanswered = Unanswered {
+            state,
+            budget: Arc::clone(&self.limits.responses),
+            ready: Arc::clone(&self.ready_bytes),
+        };
+        if let Progress::Ready(outcome) = &mut unanswered.state {
+            let weighed = outcome.take().map(|outcome| unanswered.weigh(outcome));
+            unanswered.state = Progress::Ready(weighed);
         }
-        Ok(())
+        self.waiting.push_back(unanswered);
+    }
+
+    /// Takes all answers whose turn has come, so that they leave together.
+    async fn take_answers(&mut self) {
+        while self.refused.is_none() && !self.waiting.is_empty() {
+            let polled = poll_fn(|context| Poll::Ready(self.waiting.poll_next_unpin(context))).await;
+            let Poll::Ready(Some(outcome)) = polled else { return };
+            self.settle(outcome);
+        }
     }
 
     /// Charges a request. Waits only while this connection has nothing unanswered or unsent: that holds charges
@@ -282,13 +345,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     /// Takes the outcome whose turn it is.
-    fn settle(&mut self, outcome: Outcome) -> Result<(), Closed> {
+    fn settle(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Respond(frame) => self.enqueue(frame),
             Outcome::Silent => {}
-            Outcome::Close(why) => return Err(Closed::BadRequest(why)),
+            Outcome::Close(why) => self.refused = Some(why),
         }
-        Ok(())
     }
 
     fn enqueue(&mut self, mut frame: ResponseFrame) {
@@ -321,17 +383,39 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     /// Reads what has arrived; false at the client's end of stream.
-    fn read(&mut self) -> Result<bool, Closed> {
+    async fn read(&mut self) -> Result<bool, Closed> {
         let charged = self.large_frame.as_ref().map_or(0, Charge::bytes);
-        match self.stream.try_read_buf(&mut self.frames.space(charged)) {
-            Ok(0) => Ok(false),
-            Ok(read) => {
+        let mut space = self.frames.space(charged);
+        let room = space.remaining_mut();
+        // Unlike `try_read_buf` it knows that a read which does not fill its buffer leaves nothing behind, and does not
+        // ask the system again before waiting.
+        let mut reading = pin!(self.stream.read_buf(&mut space));
+        let read = poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await;
+        match read {
+            Poll::Ready(Ok(0)) => Ok(false),
+            Poll::Ready(Ok(read)) => {
                 self.traffic.received(read);
                 self.active_at = Instant::now();
+                if read == room {
+                    self.read_more(room);
+                }
                 Ok(true)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(error) => Err(error.into()),
+            Poll::Ready(Err(error)) => Err(error.into()),
+            Poll::Pending => Ok(true),
+        }
+    }
+
+    /// More came at once than a read takes: the next ones take more, as far as there is memory to spare.
+    fn read_more(&mut self, read: usize) {
+        let more = self.frames.read_bytes();
+        let has_filled = read == more && self.large_frame.is_none();
+        if has_filled
+            && more < READ_BYTES_MAX
+            && let Some(charge) = self.limits.requests.try_charge_spare(more)
+        {
+            self.read_ahead.push(charge);
+            self.frames.set_read_bytes(2 * more);
         }
     }
 
@@ -349,8 +433,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         if idle > self.limits.idle_time_max && self.waiting.is_empty() {
             return Err(Closed::Idle(self.limits.idle_time_max));
         }
-        if idle > TICK {
-            self.frames.release();
+        if idle > TICK && self.frames.release() {
+            self.read_ahead.clear();
         }
         Ok(())
     }

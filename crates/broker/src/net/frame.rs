@@ -11,7 +11,7 @@ use thiserror::Error;
 const LENGTH_BYTES: usize = 4;
 /// The shortest request: API key, version, correlation id.
 const FRAME_BYTES_MIN: usize = 8;
-/// What one read asks for at least; an idle connection holds no buffer at all.
+/// What one read asks for unless told otherwise; an idle connection holds no buffer at all.
 const READ_BYTES: usize = 64 * 1024;
 /// Address space that is reserved at once for a large frame: an ordinary one is never moved while it arrives, and
 /// pages that nothing is written to cost nothing.
@@ -33,11 +33,13 @@ pub(crate) struct FrameBuffer {
     buffer: BytesMut,
     pending: Option<usize>,
     frame_bytes_max: usize,
+    /// Bytes that one read asks for; a frame that is larger is large.
+    read_bytes: usize,
 }
 
 impl FrameBuffer {
     pub(crate) fn new(frame_bytes_max: usize) -> Self {
-        Self { buffer: BytesMut::new(), pending: None, frame_bytes_max }
+        Self { buffer: BytesMut::new(), pending: None, frame_bytes_max, read_bytes: READ_BYTES }
     }
 
     /// Length of the next frame if all of it has arrived.
@@ -75,8 +77,8 @@ impl FrameBuffer {
     /// Bytes that a frame larger than an ordinary read, which has begun to arrive, should have been charged by now:
     /// a read's worth at first, then twice what has come, so that who sends little takes little.
     pub(crate) fn large_wanted_bytes(&self) -> Option<usize> {
-        let length = self.pending.filter(|&length| length > READ_BYTES)?;
-        Some(length.min((2 * self.buffer.len()).max(READ_BYTES)))
+        let length = self.pending.filter(|&length| length > self.read_bytes)?;
+        Some(length.min((2 * self.buffer.len()).max(self.read_bytes)))
     }
 
     /// Whether part of a frame has arrived.
@@ -88,31 +90,40 @@ impl FrameBuffer {
     pub(crate) fn space(&mut self, charged_bytes: usize) -> Limit<&mut BytesMut> {
         let arrived = self.buffer.len();
         let room = match self.pending {
-            Some(length) if length > READ_BYTES => {
+            Some(length) if length > self.read_bytes => {
                 let whole = length.min(RESERVE_BYTES_MAX.max(2 * charged_bytes));
                 self.buffer.reserve(whole.saturating_sub(arrived).max(1));
                 charged_bytes.min(length).saturating_sub(arrived).max(1)
             }
-            Some(length) => {
-                self.buffer.reserve(length.saturating_sub(arrived).max(1));
-                READ_BYTES
-            }
-            None => {
-                if self.buffer.capacity() - arrived < READ_BYTES / 4 {
-                    self.buffer.reserve(READ_BYTES);
+            _ => {
+                let rest = self.pending.map_or(0, |length| length.saturating_sub(arrived));
+                if self.buffer.capacity() - arrived < rest.max(self.read_bytes / 4) {
+                    self.buffer.reserve(self.read_bytes);
                 }
-                READ_BYTES
+                self.read_bytes
             }
         };
         let room = room.min(self.buffer.capacity() - arrived);
         (&mut self.buffer).limit(room)
     }
 
-    /// Gives the memory back while nothing is expected; keeps what has arrived.
-    pub(crate) fn release(&mut self) {
+    /// Bytes that one read asks for.
+    pub(crate) fn read_bytes(&self) -> usize {
+        self.read_bytes
+    }
+
+    /// Has the next reads ask for so much. The caller has charged what is more than before.
+    pub(crate) fn set_read_bytes(&mut self, bytes: usize) {
+        self.read_bytes = bytes;
+    }
+
+    /// Gives the memory back and reads as at first, unless something has arrived: then it is kept, and false.
+    pub(crate) fn release(&mut self) -> bool {
         if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
+            self.read_bytes = READ_BYTES;
         }
+        self.buffer.is_empty()
     }
 }
 

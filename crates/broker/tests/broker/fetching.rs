@@ -323,6 +323,39 @@ fn pipelined_requests_are_answered_in_order() {
     assert_eq!(read_all(&mut client, "t", 0, 0).len(), 10);
 }
 
+#[test]
+fn what_was_produced_before_a_request_is_there_for_it_though_nobody_waited() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    let bytes = batch(&["a"]);
+    for round in 1..=20 {
+        // All of a round is sent before anything is received, so much of it arrives together.
+        for _ in 0..3 {
+            client.send(&crate::support::produce_request("t", 0, &bytes, -1), 12);
+        }
+        client.send(&fetch_request("t", 0, 0), 12);
+        for _ in 0..3 {
+            client.receive::<riverrun_protocol::ProduceRequest<'_>>(12);
+        }
+        let (_, response) = client.receive::<FetchRequest<'_>>(12);
+        assert_eq!(response.responses[0].partitions[0].high_watermark, 3 * round);
+    }
+}
+
+#[test]
+fn requests_before_one_that_closes_the_connection_are_answered() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    let bytes = batch(&["a"]);
+    let answered = client.send(&crate::support::produce_request("t", 0, &bytes, -1), 12);
+    client.send(&crate::support::produce_request("nowhere", 0, &bytes, 0), 12);
+    assert_eq!(client.receive::<riverrun_protocol::ProduceRequest<'_>>(12).0, answered);
+    client.expect_closed("a refused batch with acks=0");
+    assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0), ["a"]);
+}
+
 fn list_offset(client: &mut Client, topic: &str, timestamp: i64) -> (i64, i64) {
     let partition = ListOffsetsPartition { timestamp, ..Default::default() };
     let topic = ListOffsetsTopic { name: topic.to_owned().into(), partitions: vec![partition] };
