@@ -82,6 +82,11 @@ pub trait File: Send + Sync + fmt::Debug {
     /// written are dropped, so that the next read asks the disk.
     fn advise_dont_need(&self, position: u64, len: u64) -> io::Result<()>;
 
+    /// Whether the byte at `position` lies in the page cache; `false` where nobody can tell. Reads nothing from disk.
+    fn is_cached(&self, _position: u64) -> bool {
+        false
+    }
+
     /// The descriptor, for `sendfile`; none in simulation.
     fn raw_fd(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -53,6 +53,7 @@ pub mod producer_state;
 mod repair;
 pub mod retention;
 mod scan;
+pub mod scrub;
 mod segment;
 mod shared;
 mod space;

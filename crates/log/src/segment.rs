@@ -7,6 +7,7 @@
 
 mod files;
 mod loading;
+mod proof;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,11 +21,13 @@ use riverrun_types::{Offset, PartitionId, TimestampMs};
 
 pub(crate) use files::FilePool;
 use files::FileSlot;
+use proof::Proved;
 
 use crate::error::LogError;
 use crate::fields::DecodeError;
 use crate::index::{ENTRY_BYTES, EntryCodec, IndexEntry, IndexHeader, entry_position};
 use crate::scan::ScanStop;
+use crate::verify::segment::IndexContent;
 
 /// Ending of a segment's batch file.
 pub(crate) const LOG_SUFFIX: &str = ".log";
@@ -101,6 +104,7 @@ pub(crate) struct Segment {
     log_slot: Arc<FileSlot>,
     index_slot: Arc<FileSlot>,
     index: Mutex<Index>,
+    proved: Mutex<Proved>,
     codec: EntryCodec,
 }
 
@@ -115,6 +119,7 @@ impl Segment {
             log_slot: Arc::default(),
             index_slot: Arc::default(),
             index: Mutex::new(index),
+            proved: Mutex::default(),
             codec,
         }
     }
@@ -134,6 +139,7 @@ impl Segment {
     /// Makes the files of a new segment; whatever has their names is emptied. Nothing is durable when it returns.
     pub(crate) fn create(home: Arc<Home>, base_offset: Offset) -> Result<Self, LogError> {
         let segment = Self::new(home, base_offset, true);
+        *segment.proved.lock() = Proved::all();
         let make = |path: &Path, bytes: &[u8]| -> Result<Arc<dyn File>, LogError> {
             let file = segment.home.fs.open(path, OpenMode::CreateOrOpen);
             let file = file.map_err(|error| LogError::io(path, error))?;
@@ -172,6 +178,25 @@ impl Segment {
         let mode = if self.extent().is_some() { OpenMode::Read } else { OpenMode::ReadWrite };
         let path = self.log_path();
         self.log_slot.get_or_open(&self.home.pool, || self.open_file(&path, mode))
+    }
+
+    /// The `.log` file for what is done once in a while: it is closed after that.
+    pub(crate) fn log_file_once(&self) -> Result<Arc<dyn File>, LogError> {
+        let path = self.log_path();
+        self.log_slot.get_or_open_once(|| self.open_file(&path, OpenMode::Read))
+    }
+
+    /// All entries of the index as its file has them.
+    pub(crate) fn index_content(&self) -> Result<IndexContent, LogError> {
+        self.ensure_loaded()?;
+        let file = self.index_file_once(OpenMode::ReadWrite)?;
+        let content = IndexContent::read_file(&*file, self.home.index_header(self.base_offset));
+        content.map_err(|error| LogError::io(&self.index_path(), error))
+    }
+
+    /// Makes the index anew, because entries of it were found to be damaged.
+    pub(crate) fn rebuild_index(&self) -> Result<(), LogError> {
+        self.rebuild_after(&crate::index::BAD_ENTRY)
     }
 
     /// The `.log` file, which stays open until the segment is sealed: appends go to it.
@@ -353,7 +378,8 @@ impl Segment {
             return Err(corrupt(format!("a batch of {} bytes reaches past the end", header.size_bytes())));
         }
         let span = header.last_offset().0.saturating_sub(self.base_offset.0);
-        if header.base_offset() < self.base_offset || span > i64::from(u32::MAX) {
+        let is_backward = header.last_offset() < header.base_offset();
+        if header.base_offset() < self.base_offset || span > i64::from(u32::MAX) || is_backward {
             return Err(corrupt(format!("offset {} does not fit the segment", header.base_offset())));
         }
         Ok(header)

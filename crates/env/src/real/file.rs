@@ -88,6 +88,12 @@ impl File for RealFile {
         Ok(())
     }
 
+    fn is_cached(&self, position: u64) -> bool {
+        let mut probe = [0; 1];
+        let mut buffers = [io::IoSliceMut::new(&mut probe)];
+        matches!(rustix::io::preadv2(&self.0, &mut buffers, position, ReadWriteFlags::NOWAIT), Ok(1))
+    }
+
     fn raw_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.as_fd())
     }

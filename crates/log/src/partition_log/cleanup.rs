@@ -34,7 +34,9 @@ impl PartitionLog {
             // It was closed just now, because nothing happens in it: the next time is early enough.
             return Ok(0);
         }
-        self.retain_in(&log, now, high_watermark).map_err(|error| self.dir.judge(error))
+        self.retain_in(&log, now, high_watermark)
+            .map_err(|error| self.dir.judge(error))
+            .inspect_err(|error| self.note_damage(error))
     }
 
     fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {

@@ -43,7 +43,9 @@ impl PartitionLog {
     /// durable. Readers and appends go on meanwhile; retention passes this log over.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<Option<CleanOutcome>, LogError> {
         self.dir.check_usable()?;
-        self.reshape(|log| self.compact_in(log, options)).map_err(|error| self.dir.judge(error))
+        self.reshape(|log| self.compact_in(log, options))
+            .map_err(|error| self.dir.judge(error))
+            .inspect_err(|error| self.note_damage(error))
     }
 
     fn compact_in(
@@ -54,6 +56,14 @@ impl PartitionLog {
         let (cleanable, segments) = self.survey(log, options.now, options.high_watermark)?;
         if cleanable.cleanable_bytes == 0 {
             return Ok(None);
+        }
+        // What is written anew gets new checksums: the old ones prove first that it is what was written.
+        for segment in log.view().segments.iter() {
+            if let Some(extent) =
+                segment.extent().filter(|_| segment.base_offset < cleanable.first_uncleanable)
+            {
+                segment.prove(0, extent.size_bytes)?;
+            }
         }
         let random = &self.dir.env().random;
         let last_offsets = log.writer.lock().producers.last_offsets();

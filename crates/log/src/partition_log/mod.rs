@@ -13,6 +13,7 @@ mod cleanup;
 mod compact;
 mod journaled;
 mod marks;
+mod offline;
 mod open;
 mod prepare;
 mod read;
@@ -26,7 +27,7 @@ mod writer;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -73,6 +74,8 @@ pub struct PartitionLog {
     config: RwLock<Arc<LogConfig>>,
     marks: Marks,
     state: RwLock<State>,
+    /// What was found to be damaged since the log was opened.
+    damage: OnceLock<LogError>,
     was_used: AtomicBool,
     /// In the time of the store's open logs.
     last_use: AtomicU64,
@@ -94,6 +97,7 @@ impl PartitionLog {
             config: RwLock::new(config),
             marks: Marks::new(),
             state: RwLock::new(State::Closed),
+            damage: OnceLock::new(),
             was_used: AtomicBool::new(false),
             last_use: AtomicU64::new(0),
             idle_since: Mutex::new(None),
@@ -233,6 +237,9 @@ impl PartitionLog {
         if let Err(error) = self.dir.check_usable() {
             return Some(error);
         }
+        if let Err(error) = self.check_undamaged() {
+            return Some(error);
+        }
         match &*self.state.read() {
             State::Offline(error) => Some(error.clone()),
             _ => None,
@@ -276,6 +283,7 @@ impl PartitionLog {
     /// The open log behind the handle, opened and recovered now if it was not.
     pub(crate) fn open(&self) -> Result<Arc<OpenLog>, LogError> {
         self.note_use();
+        self.check_undamaged()?;
         if let Some(result) = Self::current(&self.state.read(), self.id) {
             return result;
         }

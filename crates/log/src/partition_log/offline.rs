@@ -17,7 +17,6 @@ impl PartitionLog {
     pub(crate) fn note_damage(&self, error: &LogError) {
         if error.is_lasting() && self.damage.set(error.clone()).is_ok() {
             tracing::error!(partition = %self.id(), %error, "damage was found: the partition goes offline");
-            self.marks.failed();
         }
     }
 

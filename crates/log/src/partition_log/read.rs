@@ -22,6 +22,8 @@ use crate::segment::Segment;
 /// A range up to this size is copied: a response with many small partitions is then one gathered write instead of
 /// one `sendfile` for each.
 const COPIED_BYTES_MAX: u64 = 4096;
+/// Bytes of batches that are proved for one read at most, so that it does not take long.
+const PROVED_AT_ONCE_MAX: u64 = 1024 * 1024;
 /// Readers of one partition whose next positions are remembered.
 const RECENT_READS: usize = 4;
 /// How often a read begins anew because retention took the segment away meanwhile.
@@ -139,6 +141,17 @@ struct Limits {
     min_one: bool,
 }
 
+impl Limits {
+    /// As many bytes as may be proved at once, if not all of these were proved already.
+    fn while_unproved(self, segment: &Segment, start: u64) -> Self {
+        let is_proved = segment.is_proved(start, start.saturating_add(self.bytes_max));
+        Self {
+            bytes_max: if is_proved { self.bytes_max } else { self.bytes_max.min(PROVED_AT_ONCE_MAX) },
+            ..self
+        }
+    }
+}
+
 impl PartitionLog {
     /// Reads whole batches from the one that holds `from` on: at most `max_bytes`, nothing at or above `upto` (the
     /// high watermark), and from one segment only, or from the tail. If the first batch alone is larger than `max_bytes` it is
@@ -157,10 +170,10 @@ impl PartitionLog {
                 // Retention or compaction removed the file before it was opened: look again.
                 Err(ReadError::Storage(LogError::Io { source, .. }))
                     if source.kind() == io::ErrorKind::NotFound => {}
-                result => return result,
+                result => return result.inspect_err(|error| self.note_read_damage(error)),
             }
         }
-        log.read_once(limits)
+        log.read_once(limits).inspect_err(|error| self.note_read_damage(error))
     }
 }
 
@@ -193,12 +206,17 @@ impl OpenLog {
         mut slice: ReadSlice,
     ) -> Result<ReadSlice, ReadError> {
         let Some((index, start)) = self.find_start(view, limits.from)? else { return Ok(slice) };
-        let end = find_end(view, index, start, limits)?;
+        let segment = &view.segments[index];
+        let end = find_end(view, index, start, limits.while_unproved(segment, start))?;
         if end.position > start {
+            segment.prove(start, end.position)?;
             slice.next_offset = end.offset;
             slice.len = usize::try_from(end.position - start).unwrap_or(usize::MAX);
             slice.chunks.push(chunk(&view.segments[index], start, slice.len)?);
             self.remember(view, index, end);
+        } else if limits.min_one {
+            // No reader would ever get past a batch that claims to reach too far.
+            segment.check_batch(start, view.extent(index).size_bytes)?;
         }
         Ok(slice)
     }
@@ -244,6 +262,7 @@ pub(super) fn find_position(segment: &Segment, offset: Offset, size_bytes: u64) 
         }
         position += header.size_bytes() as u64;
     }
+    segment.check_batches(&*log, entry, position)?;
     Ok(position)
 }
 

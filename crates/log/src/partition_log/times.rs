@@ -16,7 +16,7 @@ impl PartitionLog {
     /// The first record, in the order of offsets, whose timestamp is `timestamp` or later; none if there is none.
     pub fn offset_for_timestamp(&self, timestamp: TimestampMs) -> Result<Option<Found>, LogError> {
         let log = self.open()?;
-        log.find_by_time(timestamp)
+        log.find_by_time(timestamp).inspect_err(|error| self.note_damage(error))
     }
 
     /// The first record with the largest timestamp of the log; none if the log is empty.
@@ -27,12 +27,13 @@ impl PartitionLog {
             (shown.view.clone(), shown.tail.max_timestamp())
         };
         for index in 0..view.segments.len() {
-            largest = largest.max(view.max_timestamp(index)?);
+            let of_segment = view.max_timestamp(index).inspect_err(|error| self.note_damage(error))?;
+            largest = largest.max(of_segment);
         }
         if largest == TimestampMs::NONE {
             return Ok(None);
         }
-        log.find_by_time(largest)
+        log.find_by_time(largest).inspect_err(|error| self.note_damage(error))
     }
 }
 
@@ -87,15 +88,18 @@ fn find_in_segment(
     let mut position = u64::from(entry.position);
     while position < size_bytes {
         let header = segment.header_at(&*log, position, size_bytes)?;
-        if header.max_timestamp() >= timestamp && header.last_offset() >= log_start {
-            let mut bytes = vec![0; header.size_bytes()];
-            log.read_exact_at(&mut bytes, position)
-                .map_err(|error| LogError::io(&segment.log_path(), error))?;
-            let found = find_in_batch(&bytes, timestamp, log_start);
-            let corrupt = |error| LogError::corrupt(&segment.log_path(), position, format!("{error}"));
-            if let Some(found) = found.map_err(corrupt)? {
-                return Ok(Some(found));
-            }
+        let mut bytes = vec![0; header.size_bytes()];
+        log.read_exact_at(&mut bytes, position).map_err(|error| LogError::io(&segment.log_path(), error))?;
+        let is_candidate = header.max_timestamp() >= timestamp && header.last_offset() >= log_start;
+        let found = if is_candidate {
+            find_in_batch(&bytes, timestamp, log_start)
+        } else {
+            // Nothing was found here only if the header can be believed.
+            UnverifiedBatch::only(&bytes).and_then(UnverifiedBatch::verify).map(|_| None)
+        };
+        let corrupt = |error| LogError::corrupt(&segment.log_path(), position, format!("{error}"));
+        if let Some(found) = found.map_err(corrupt)? {
+            return Ok(Some(found));
         }
         position += header.size_bytes() as u64;
     }

@@ -40,7 +40,7 @@ pub(crate) struct Flaw {
 #[derive(Debug, Default)]
 pub(crate) struct IndexContent {
     pub(crate) entries: Vec<IndexEntry>,
-    /// What is wrong with the file, and where: after that nothing was read.
+    /// What is wrong with the file first, and where.
     pub(crate) flaw: Option<(u64, String)>,
 }
 
@@ -78,8 +78,7 @@ impl IndexContent {
             match codec.decode(number, chunk) {
                 Ok(entry) => content.entries.push(entry),
                 Err(error) => {
-                    content.flaw = Some((entry_position(number), error.to_string()));
-                    break;
+                    content.flaw.get_or_insert_with(|| (entry_position(number), error.to_string()));
                 }
             }
         }

@@ -1,0 +1,198 @@
+//! The scrub: reads sealed segments again, slowly, to find damage before a reader does.
+//!
+//! Owns what is read and in which order; when, and on which thread, is the caller's. Checks what `riverrun log verify`
+//! checks, but for the records inside of batches. Leaves the page cache as it was: what lay in it is read from there
+//! and stays, what did not is read from the disk and dropped again. Damage takes the partition offline; below the log
+//! start it is passed over; in an index alone it makes the index anew.
+//!
+//! The pure part is [`order`] and [`rate`]: from where, and how fast.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_env::File;
+use riverrun_types::Offset;
+
+use crate::compaction::execute::CleanerControl;
+use crate::error::LogError;
+use crate::partition_log::PartitionLog;
+use crate::segment::{Extent, Segment};
+use crate::verify::segment::{Facts, Flaw, Half, SegmentCheck};
+
+/// Bytes that are read between two looks at the pace.
+const STEP_BYTES: u64 = 1024 * 1024;
+/// A pass is planned to take this share of the time that it has, so that it comes to its end.
+const SHARE_OF_INTERVAL: u64 = 2;
+/// Slower is not worth it: a pass over little data is soon done.
+const RATE_MIN: u64 = 256 * 1024;
+
+/// Bytes per second at which a pass over `total_bytes` is done well within `interval`, but at most `rate_max`.
+pub fn rate(total_bytes: u64, interval: Duration, rate_max: u64) -> u64 {
+    let seconds = (interval.as_secs() / SHARE_OF_INTERVAL).max(1);
+    total_bytes.div_ceil(seconds).max(RATE_MIN).min(rate_max.max(1))
+}
+
+/// Puts the partitions of a pass in order: each begins elsewhere, as `random` says, so that a server that is often
+/// started anew comes to all of them in time.
+pub fn order<T>(mut partitions: Vec<T>, random: u64) -> Vec<T> {
+    if let Some(count) = std::num::NonZeroU64::new(partitions.len() as u64) {
+        partitions.rotate_left(usize::try_from(random % count).unwrap_or(0));
+    }
+    partitions
+}
+
+/// What a scrub of one partition has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Sealed segments that were read to their ends.
+    pub segments: usize,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// Indexes that were damaged and made anew.
+    pub indexes_rebuilt: usize,
+}
+
+impl PartitionLog {
+    /// Checks all sealed segments. Blocks for the disk and for what `control` makes of each step. Damage takes the
+    /// partition offline, and is the error.
+    pub fn scrub(&self, control: &dyn CleanerControl) -> Result<Scrubbed, LogError> {
+        let segments = self.open()?.view().segments;
+        let mut scrubbed = Scrubbed::default();
+        for (segment, extent) in sealed(&segments) {
+            if control.is_stopped() {
+                break;
+            }
+            match self.scrub_segment(segment, extent, control, &mut scrubbed) {
+                // Retention or compaction took the files away.
+                Err(LogError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                result => result.inspect_err(|error| self.note_damage(error))?,
+            }
+        }
+        Ok(scrubbed)
+    }
+
+    fn scrub_segment(
+        &self,
+        segment: &Segment,
+        extent: Extent,
+        control: &dyn CleanerControl,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<(), LogError> {
+        let io = |error| LogError::io(&segment.log_path(), error);
+        let file = segment.log_file_once()?;
+        let facts = Facts {
+            base: segment.base_offset,
+            size_bytes: extent.size_bytes,
+            next_base: Some(extent.next_offset),
+            gapless_from: None,
+            walks_records: false,
+        };
+        let mut check = SegmentCheck::new(facts, segment.index_content()?);
+        let cold = cold_steps(&*file, extent.size_bytes);
+        let mut is_done = false;
+        while !is_done && !control.is_stopped() {
+            let from = check.position();
+            is_done = check.run(&*file, STEP_BYTES).map_err(io)?;
+            let read = check.position() - from;
+            scrubbed.bytes += read;
+            drop_steps(&*file, &cold, from, check.position()).map_err(io)?;
+            control.on_io(read);
+            if self.is_gone(segment)? {
+                return Ok(());
+            }
+            self.judge_flaws(segment, &mut check, scrubbed)?;
+        }
+        scrubbed.segments += usize::from(is_done);
+        Ok(())
+    }
+
+    /// Whether the segment is no longer part of the log: then nothing follows from what is in its files.
+    fn is_gone(&self, segment: &Segment) -> Result<bool, LogError> {
+        let view = self.open()?.view();
+        Ok(!view.segments.iter().any(|current| std::ptr::eq(Arc::as_ptr(current), segment)))
+    }
+
+    /// Acts on what was found, and forgets it.
+    fn judge_flaws(
+        &self,
+        segment: &Segment,
+        check: &mut SegmentCheck,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<(), LogError> {
+        if check.flaws.is_empty() {
+            return Ok(());
+        }
+        let log_start = self.open()?.view().log_start;
+        for flaw in std::mem::take(&mut check.flaws) {
+            let Flaw { half, position, what, .. } = &flaw;
+            if is_below(&flaw, log_start) {
+                tracing::warn!(
+                    path = %segment.log_path().display(), position, what,
+                    "the scrub passes over damage below the log start"
+                );
+            } else if *half == Half::Log {
+                return Err(LogError::corrupt(&segment.log_path(), *position, what.clone()));
+            } else {
+                tracing::warn!(path = %segment.index_path().display(), position, what, "the scrub found this");
+                segment.rebuild_index()?;
+                scrubbed.indexes_rebuilt += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The segments that nothing is appended to any more, and how far they reach.
+fn sealed(segments: &[Arc<Segment>]) -> impl Iterator<Item = (&Segment, Extent)> {
+    segments.iter().filter_map(|segment| Some((&**segment, segment.extent()?)))
+}
+
+fn is_below(flaw: &Flaw, log_start: Offset) -> bool {
+    flaw.until.is_some_and(|until| until <= log_start)
+}
+
+/// Which steps of a file do not lie in the page cache, as far as their first bytes tell.
+fn cold_steps(file: &dyn File, size_bytes: u64) -> Vec<bool> {
+    (0..size_bytes.div_ceil(STEP_BYTES)).map(|step| !file.is_cached(step * STEP_BYTES)).collect()
+}
+
+/// Drops the cold steps that end in a range that was read from the page cache. The system drops whole pages only.
+fn drop_steps(file: &dyn File, cold: &[bool], from: u64, upto: u64) -> io::Result<()> {
+    let first = from / STEP_BYTES;
+    for step in first..upto.div_ceil(STEP_BYTES) {
+        let is_cold = usize::try_from(step).ok().and_then(|step| cold.get(step)).copied().unwrap_or(false);
+        if is_cold {
+            file.advise_dont_need(step * STEP_BYTES, STEP_BYTES)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_done_well_within_its_time_unless_that_is_faster_than_allowed() {
+        let week = Duration::from_hours(7 * 24);
+        let rate_of = |total| rate(total, week, 10 << 20);
+        assert_eq!(rate_of(0), RATE_MIN);
+        assert_eq!(rate_of(1 << 40), (1_u64 << 40).div_ceil(7 * 24 * 3600 / 2));
+        assert_eq!(rate_of(1 << 50), 10 << 20);
+        assert_eq!(rate(1 << 40, Duration::ZERO, 1000), 1000);
+        assert_eq!(rate(5, week, 0), 1);
+    }
+
+    #[test]
+    fn every_pass_covers_all_partitions_and_begins_where_chance_wants() {
+        assert_eq!(order(Vec::<i32>::new(), 7), []);
+        for random in 0..10 {
+            let mut ordered = order(vec![1, 2, 3], random);
+            let shift = i32::try_from(random % 3).unwrap();
+            assert_eq!(ordered[0], 1 + shift);
+            ordered.sort_unstable();
+            assert_eq!(ordered, [1, 2, 3]);
+        }
+    }
+}

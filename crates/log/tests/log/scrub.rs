@@ -1,0 +1,176 @@
+//! Damage that is found while the log is in use: by the scrub, by reads, by lookups and by compaction.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions, Unhindered};
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::{CompactOptions, LogError, ReadError, verify_partition};
+use riverrun_types::{Offset, PartitionId, TimestampMs};
+
+use crate::machine::{ID, Machine, batch_at, numbers, put};
+
+const OTHER: PartitionId = PartitionId { index: 1, ..ID };
+const RECORDS: i64 = 14;
+
+/// A log of a sealed segment and an active one, opened after an orderly stop, and the paths of the `.log` files.
+fn reopened(config: LogConfig) -> (Machine, Vec<PathBuf>) {
+    let mut machine = Machine::new(1, config);
+    machine.append_numbers(0, RECORDS);
+    machine.restart();
+    machine.log().ensure_open().unwrap();
+    let paths = machine.log_paths();
+    assert!(paths.len() >= 2);
+    (machine, paths)
+}
+
+fn flip(machine: &Machine, path: &Path, position: usize) {
+    let mut bytes = machine.content(path);
+    bytes[position] ^= 0x10;
+    machine.put_content(path, &bytes);
+}
+
+fn assert_offline(machine: &Machine, error: &LogError, file: &Path) {
+    assert!(matches!(error, LogError::Corrupt { path, .. } if path == file), "{error}");
+    let told = error.to_string();
+    assert_eq!(machine.log().failure().unwrap().to_string(), told);
+    let read = machine.log().read(Offset(RECORDS - 1), 100, Offset(RECORDS), true).unwrap_err();
+    assert_eq!(read.to_string(), told, "no offset is read any more");
+    assert_eq!(machine.log().log_end_offset().unwrap_err().to_string(), told);
+    let batch = batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
+    assert_eq!(put(&machine.log(), &batch, machine.append_options()).unwrap_err().to_string(), told);
+    put(&machine.partition(OTHER), &batch, machine.append_options()).expect("the others go on");
+}
+
+#[test]
+fn an_intact_log_is_read_to_its_end_and_stays_as_it_is() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    let before: Vec<_> = paths.iter().map(|path| machine.content(path)).collect();
+    let scrubbed = machine.log().scrub(&Unhindered).unwrap();
+    assert_eq!((scrubbed.segments, scrubbed.bytes), (paths.len() - 1, before[0].len() as u64));
+    assert_eq!(scrubbed.indexes_rebuilt, 0);
+    assert_eq!(paths.iter().map(|path| machine.content(path)).collect::<Vec<_>>(), before);
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+}
+
+#[test]
+fn the_scrub_finds_every_flipped_byte_of_a_sealed_segment_and_every_cut() {
+    let (pristine, paths) = reopened(Machine::small_segments());
+    let bytes = pristine.content(&paths[0]);
+    for position in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[position] ^= 1 << (position % 8);
+        for damaged in [&flipped[..], &bytes[..position]] {
+            let (machine, _) = reopened(Machine::small_segments());
+            machine.put_content(&paths[0], damaged);
+            let error = machine.log().scrub(&Unhindered).expect_err("damage");
+            assert_offline(&machine, &error, &paths[0]);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_index_is_made_anew_and_nothing_goes_offline() {
+    let (pristine, paths) = reopened(Machine::small_segments());
+    let index = paths[0].with_extension("index");
+    for position in 44..pristine.content(&index).len() {
+        let (machine, _) = reopened(Machine::small_segments());
+        flip(&machine, &index, position);
+        machine.log().scrub(&Unhindered).unwrap();
+        let report = verify_partition(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
+        assert_eq!(report.findings, [], "byte {position}");
+        assert_eq!(machine.records().unwrap(), numbers(0, RECORDS), "byte {position}");
+    }
+}
+
+#[test]
+fn damage_below_the_log_start_is_passed_over() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    machine.log().delete_records(Offset(3)).unwrap();
+    flip(&machine, &paths[0], 100);
+    machine.log().scrub(&Unhindered).unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(3, RECORDS));
+    flip(&machine, &paths[0], machine.content(&paths[0]).len() - 1);
+    let error = machine.log().scrub(&Unhindered).expect_err("damage above it");
+    assert_offline(&machine, &error, &paths[0]);
+}
+
+/// Has retention take the sealed segments away while they are read.
+struct RetentionMeanwhile<'a> {
+    machine: &'a Machine,
+    path: PathBuf,
+    calls: Cell<u32>,
+}
+
+impl CleanerControl for RetentionMeanwhile<'_> {
+    fn on_io(&self, bytes: u64) {
+        assert!(bytes > 0);
+        self.calls.set(self.calls.get() + 1);
+        let now = TimestampMs(self.machine.now().0 + 1_000_000_000);
+        self.machine.log().apply_retention(now, Offset(RECORDS)).unwrap();
+        assert!(!self.machine.log_paths().contains(&self.path), "it is gone");
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_is_found_in_a_segment_that_went_meanwhile_means_nothing() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    flip(&machine, &paths[0], 100);
+    let control = RetentionMeanwhile { machine: &machine, path: paths[0].clone(), calls: Cell::new(0) };
+    let scrubbed = machine.log().scrub(&control).unwrap();
+    assert_eq!((scrubbed.segments, control.calls.get()), (0, 1));
+    assert!(machine.log().failure().is_none());
+}
+
+#[test]
+fn a_read_that_finds_damage_takes_only_that_partition_offline_until_a_restart() {
+    let (mut machine, paths) = reopened(Machine::small_segments());
+    let intact = machine.content(&paths[0]);
+    // The base offset of a batch in the middle, which no CRC covers.
+    let third = intact.len() / 12 * 2;
+    let at = (0..40).map(|shift| third + shift).find(|at| intact[*at..].starts_with(&2_i64.to_be_bytes()));
+    flip(&machine, &paths[0], at.unwrap() + 7);
+    let error = match machine.log().read(Offset(1), 1 << 20, Offset(RECORDS), true) {
+        Err(ReadError::Storage(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_offline(&machine, &error, &paths[0]);
+    machine.put_content(&paths[0], &intact);
+    machine.log().read(Offset(1), 1 << 20, Offset(RECORDS), true).expect_err("still offline");
+    machine.restart();
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+}
+
+#[test]
+fn a_lookup_by_time_that_finds_damage_takes_the_partition_offline() {
+    let config = LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() };
+    let (machine, paths) = reopened(config);
+    flip(&machine, &paths[0], 70);
+    let now = machine.now();
+    let error = machine.log().offset_for_timestamp(now).expect_err("damage");
+    assert_offline(&machine, &error, &paths[0]);
+}
+
+#[test]
+fn compaction_that_finds_damage_takes_the_partition_offline_and_writes_nothing() {
+    let config =
+        LogConfig { cleanup: CleanupPolicy { delete: false, compact: true }, ..Machine::small_segments() };
+    for position in [7, 70] {
+        let (machine, paths) = reopened(config.clone());
+        flip(&machine, &paths[0], position);
+        let before = machine.files();
+        let options = CompactOptions {
+            now: TimestampMs(machine.now().0 + 1_000_000_000),
+            high_watermark: Offset(RECORDS),
+            cleaner: CleanerOptions::default(),
+            control: &Unhindered,
+        };
+        let error = machine.log().compact(options).expect_err("damage");
+        assert_eq!(machine.files(), before, "byte {position}");
+        assert_offline(&machine, &error, &paths[0]);
+    }
+}
