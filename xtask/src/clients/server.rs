@@ -113,9 +113,15 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// With `name=value` settings for our server.
+    /// With `name=value` settings for our server, except those that it was given before.
     pub(crate) fn with_own_settings(mut self, settings: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.own_settings.extend(settings.into_iter().map(Into::into));
+        let name = |setting: &str| setting.split('=').next().map(str::to_owned);
+        for setting in settings {
+            let setting = setting.into();
+            if self.own_settings.iter().all(|known| name(known) != name(&setting)) {
+                self.own_settings.push(setting);
+            }
+        }
         self
     }
 

@@ -101,8 +101,8 @@ impl<'a> Run<'a> {
         let mut launch = launch
             .with_ports(free_ports(&mut rng)?)
             .with_data(data)
-            .with_own_settings(settings.level.server_settings())
-            .with_own_settings(settings.set.iter().cloned());
+            .with_own_settings(settings.set.iter().cloned())
+            .with_own_settings(settings.level.server_settings());
         if let Some(binary) = &settings.binary {
             launch = launch.with_binary(binary.clone());
         }
