@@ -22,6 +22,8 @@ const WAY_OUT: &str = "restore the file from a copy, or move all files of this j
 /// Pieces of a file, without regard to what is in them.
 struct Window {
     file: Arc<dyn File>,
+    /// Size of the file.
+    len: u64,
     bytes: Bytes,
     at: u64,
 }
@@ -40,7 +42,9 @@ impl Window {
 
     fn load(&mut self, offset: u64, len: usize) -> std::io::Result<()> {
         let at = offset - offset % BLOCK_BYTES as u64;
-        let wanted = (usize::try_from(offset - at).map_err(std::io::Error::other)? + len).max(WINDOW_BYTES);
+        let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(offset - at).map_err(std::io::Error::other)? + len;
+        let wanted = wanted.max(WINDOW_BYTES).min(left);
         let mut buffer = AlignedBuffer::zeroed(wanted.next_multiple_of(BLOCK_BYTES), BLOCK_BYTES);
         let mut filled = 0;
         while filled < buffer.len() {
@@ -70,7 +74,7 @@ impl FrameReader {
     pub(crate) fn open(path: PathBuf, file: Arc<dyn File>) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(&path, error);
         let len = file.len().map_err(io)?;
-        let mut window = Window { file, bytes: Bytes::new(), at: 0 };
+        let mut window = Window { file, len, bytes: Bytes::new(), at: 0 };
         let head = window.read(0, BLOCK_BYTES).map_err(io)?;
         match decode_file_head(&head) {
             FileHead::Used(header) => Ok(Self { path, header, len: len.min(header.bytes), window }),

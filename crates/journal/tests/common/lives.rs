@@ -90,7 +90,7 @@ impl Run {
                     return Err("an entry is damaged".into());
                 }
                 history.forget_behind(found.last().map_or(0, |last| last + 1));
-                Ok(self.second_life(&journal, history).is_ok())
+                Ok(Self::second_life(&journal, history).is_ok())
             }
             Err(_) => Ok(false),
         }
@@ -116,7 +116,7 @@ impl Run {
     }
 
     /// Goes on behind the tail, settles, and closes.
-    fn second_life(&self, journal: &Journal, history: &History) -> Result<(), JournalError> {
+    fn second_life(journal: &Journal, history: &History) -> Result<(), JournalError> {
         history.store(journal, 5000, Wants::Sync)?;
         history.settle(journal);
         history.store(journal, 100, Wants::Sync)?;

@@ -1,0 +1,248 @@
+//! Damaged journal files: found and named, or harmless; never served.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use common::{DIR, History, open, smallest_options};
+use riverrun_env::sim::SimEnv;
+use riverrun_env::{OpenMode, read_whole};
+use riverrun_journal::{JournalError, JournalOptions, RecoveredEntry, SyncMethod, Wants};
+use riverrun_types::ErrorKind;
+
+/// Entries of a small journal; the last is the only one that a crash may have torn.
+const SIZES: [usize; 6] = [60, 5, 90, 600, 30, 20];
+const ALIGNMENT: usize = 512;
+
+fn options() -> JournalOptions {
+    JournalOptions { alignment: ALIGNMENT, ..smallest_options(SyncMethod::DirectDsync) }
+}
+
+/// A journal whose process was killed, its history, and the bytes of its files by path.
+struct Small {
+    history: History,
+    files: Vec<(String, Vec<u8>)>,
+}
+
+fn small(is_closed: bool) -> Small {
+    let sim = SimEnv::new(1);
+    let history = History::default();
+    let (journal, ..) = open(&sim.env(), options()).unwrap();
+    for bytes in SIZES {
+        history.store(&journal, bytes, Wants::Sync).unwrap();
+    }
+    if is_closed {
+        journal.close().unwrap();
+    }
+    drop(journal);
+    let env = sim.env();
+    let names = env.fs.read_dir(Path::new(DIR)).unwrap().into_iter().filter(|entry| entry.len > 0);
+    let files = names.map(|entry| {
+        let path = format!("{DIR}/{}", entry.name.to_str().unwrap());
+        let bytes = read_whole(&*env.fs, Path::new(&path), 1 << 30).unwrap();
+        (path, bytes)
+    });
+    Small { history, files: files.collect() }
+}
+
+/// Opens a journal that has these files.
+fn open_with(files: &[(String, Vec<u8>)]) -> Result<(Vec<RecoveredEntry>, usize), JournalError> {
+    let sim = SimEnv::new(2);
+    let env = sim.env();
+    env.fs.create_dir_all(Path::new(DIR)).unwrap();
+    for (path, bytes) in files {
+        env.fs.open(Path::new(path), OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
+    }
+    env.fs.open_volume(Path::new(DIR)).unwrap().sync().unwrap();
+    open(&env, options()).map(|(_journal, entries, damaged)| (entries, damaged))
+}
+
+/// What is served is what was submitted, and all of it but for what is reported and for a torn last group.
+fn check(
+    small: &Small,
+    what: &str,
+    result: Result<(Vec<RecoveredEntry>, usize), JournalError>,
+    lost_max: usize,
+) {
+    match result {
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::GiveUp, "{what}: {error}");
+            let text = error.to_string();
+            assert!(text.contains(".journal"), "{what}: {text} names no file");
+        }
+        Ok((found, damaged)) => {
+            for entry in &found {
+                let index = usize::try_from(entry.header.index).unwrap();
+                assert_eq!(entry.header, common::header(index), "{what}");
+                assert_eq!(entry.payload, common::payload(index, SIZES[index]), "{what}");
+            }
+            let lost = SIZES.len() - found.len();
+            assert!(lost <= damaged + lost_max, "{what}: {lost} lost, {damaged} reported");
+            if damaged == 0 {
+                let is_whole = small.history.check(&found).is_ok();
+                assert!(is_whole || lost > 0, "{what}");
+            }
+        }
+    }
+}
+
+/// The bytes of a journal of a few entries end here; what is behind are zeros.
+fn used(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+#[test]
+fn every_flipped_byte_is_found_or_harmless() {
+    for is_closed in [false, true] {
+        let small = small(is_closed);
+        let used = used(&small.files[0].1);
+        // After a crash nobody can tell damage in the last group from a torn write.
+        let lost_max = usize::from(!is_closed);
+        let (mut errors, mut damaged) = (0, 0);
+        for at in 0..used {
+            let mut files = small.files.clone();
+            files[0].1[at] ^= 1 << (at % 8);
+            let result = open_with(&files);
+            errors += usize::from(result.is_err());
+            damaged += result.as_ref().map_or(0, |(_, damaged)| *damaged);
+            check(&small, &format!("byte {at}, closed: {is_closed}"), result, lost_max);
+        }
+        assert!(errors > 5 * 112, "{errors} errors");
+        assert!(damaged > 700, "{damaged} damaged entries");
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_at_any_length_is_found() {
+    for is_closed in [false, true] {
+        let small = small(is_closed);
+        let bytes = &small.files[0].1;
+        let used = used(bytes);
+        let lengths = (0..used).step_by(7).chain((0..bytes.len()).step_by(ALIGNMENT));
+        for len in lengths {
+            let files = [(small.files[0].0.clone(), bytes[..len].to_vec())];
+            let result = open_with(&files);
+            // Only zeros behind the last frame can be missed by nobody.
+            let is_harmless = len >= used.next_multiple_of(ALIGNMENT) + ALIGNMENT;
+            assert_eq!(result.is_err(), !is_harmless, "cut to {len} of {used}, closed: {is_closed}");
+            check(&small, &format!("cut to {len}"), result, 0);
+        }
+    }
+}
+
+#[test]
+fn a_damaged_payload_costs_its_own_entry_and_names_its_stream() {
+    let small = small(true);
+    let payload = common::payload(2, SIZES[2]);
+    let mut files = small.files.clone();
+    let at = files[0].1.windows(payload.len()).position(|window| window == &payload[..]).unwrap();
+    files[0].1[at + 100] ^= 1;
+    let sim = SimEnv::new(2);
+    let env = sim.env();
+    env.fs.create_dir_all(Path::new(DIR)).unwrap();
+    let file = env.fs.open(Path::new(&files[0].0), OpenMode::CreateNew).unwrap();
+    file.write_all_at(&files[0].1, 0).unwrap();
+    file.sync_all().unwrap();
+    let (_journal, mut replay) = riverrun_journal::Journal::open(&env, Path::new(DIR), options()).unwrap();
+    let found = common::read_all(&mut replay).unwrap();
+    let indexes: Vec<_> = found.iter().map(|entry| entry.header.index).collect();
+    assert_eq!(indexes, [0, 1, 3, 4, 5]);
+    let [damaged] = replay.damaged() else { panic!("{:?}", replay.damaged()) };
+    assert_eq!((damaged.stream, damaged.path.to_str()), (common::header(2).stream, Some(&*files[0].0)));
+    assert!(found[1].position < damaged.position && damaged.position < found[2].position);
+}
+
+#[test]
+fn files_of_two_journals_are_not_mixed() {
+    let (first, second) = (small(true), {
+        let sim = SimEnv::new(77);
+        let history = History::default();
+        let (journal, ..) = open(&sim.env(), options()).unwrap();
+        history.store(&journal, 10, Wants::Sync).unwrap();
+        drop(journal);
+        read_whole(&*sim.env().fs, Path::new("/journal/00000000.journal"), 1 << 30).unwrap()
+    });
+    let mut files = first.files.clone();
+    files.push((format!("{DIR}/00000001.journal"), second));
+    let error = open_with(&files).unwrap_err();
+    assert!(matches!(&error, JournalError::Format { what, .. } if what.contains("of journal")), "{error}");
+}
+
+#[test]
+fn a_file_of_a_newer_version_is_refused_by_name() {
+    let mut files = small(true).files;
+    files[0].1[9] = 2;
+    let error = open_with(&files).unwrap_err();
+    assert!(matches!(&error, JournalError::Format { what, .. } if what.contains("version 2")), "{error}");
+}
+
+/// A journal with three files in use, the first of them to be used again next.
+fn three_files() -> (Arc<SimEnv>, History) {
+    let sim = Arc::new(SimEnv::new(1));
+    let history = History::default();
+    let options = JournalOptions { bytes: 4 * options().file_bytes, ..options() };
+    let (journal, ..) = open(&sim.env(), options).unwrap();
+    for _ in 0..7 {
+        history.store(&journal, 20_000, Wants::Sync).unwrap();
+    }
+    drop(journal);
+    (sim, history)
+}
+
+#[test]
+fn a_missing_file_is_found() {
+    for (number, expected) in [(0, "missing"), (1, "missing")] {
+        let (sim, _history) = three_files();
+        let env = sim.env();
+        env.fs.remove_file(Path::new(&format!("{DIR}/0000000{number}.journal"))).unwrap();
+        let error = open(&env, options()).unwrap_err();
+        assert!(matches!(&error, JournalError::Corrupt { what, .. } if what.contains(expected)), "{error}");
+    }
+    let (sim, history) = three_files();
+    let (_journal, found, _) = open(&sim.env(), options()).unwrap();
+    assert_eq!(history.check(&found).unwrap().len(), 7);
+}
+
+#[test]
+fn damage_in_an_earlier_file_ends_the_replay_by_name() {
+    let (sim, _history) = three_files();
+    let env = sim.env();
+    let path = format!("{DIR}/00000001.journal");
+    let file = env.fs.open(Path::new(&path), OpenMode::ReadWrite).unwrap();
+    file.write_all_at(b"x", ALIGNMENT as u64 + 20).unwrap();
+    file.sync_all().unwrap();
+    let error = open(&env, options()).unwrap_err();
+    let JournalError::Corrupt { path: named, position, what } = &error else { panic!("{error}") };
+    assert_eq!((named.to_str(), *position), (Some(&*path), ALIGNMENT as u64));
+    assert!(what.contains("move all files of this journal away"), "{what}");
+}
+
+#[test]
+fn a_damaged_file_of_held_entries_is_refused_at_every_byte() {
+    let sim = SimEnv::new(1);
+    let env = sim.env();
+    let history = History::default();
+    let (journal, ..) = open(&env, options()).unwrap();
+    history.store(&journal, 50, Wants::Sync).unwrap();
+    drop(journal);
+    let (journal, found, _) = open(&env, options()).unwrap();
+    journal.hold("dir", &found).unwrap();
+    drop(journal);
+    let path = Path::new("/journal/held-dir-00000000");
+    let bytes: Bytes = read_whole(&*env.fs, path, 1 << 20).unwrap().into();
+    let file = env.fs.open(path, OpenMode::ReadWrite).unwrap();
+    for at in 0..bytes.len() {
+        file.write_all_at(&[bytes[at] ^ 4], at as u64).unwrap();
+        let error = open(&env, options()).unwrap_err();
+        assert!(error.to_string().contains("held-dir"), "byte {at}: {error}");
+        file.write_all_at(&bytes[at..=at], at as u64).unwrap();
+    }
+    for len in 0..bytes.len() {
+        file.set_len(len as u64).unwrap();
+        assert!(open(&env, options()).is_err(), "cut to {len}");
+        file.write_all_at(&bytes, 0).unwrap();
+    }
+    open(&env, options()).unwrap();
+}
