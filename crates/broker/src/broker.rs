@@ -15,6 +15,7 @@ use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
 
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
+use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
@@ -59,6 +60,7 @@ pub(crate) struct Broker {
     pub(crate) partitions: Partitions,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: SessionCache,
+    pub(crate) catch_up: Arc<CatchUp>,
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
     /// The room in the log dirs.

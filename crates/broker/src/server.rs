@@ -313,6 +313,7 @@ fn listener_limits(broker: &Broker) -> ListenerLimits {
             idle_time_max: Duration::from_millis(network.connections_max_idle_ms),
             requests: Arc::clone(&broker.budgets.requests),
             responses: Arc::clone(&broker.budgets.responses),
+            catch_up: Arc::clone(&broker.catch_up),
             produce_gate: Arc::clone(&broker.produce_gate),
         },
     }

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::broker::{Broker, Budgets};
 use crate::config::{BrokerConfig, ConfigError};
+use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
@@ -94,6 +95,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             partitions: Partitions::new(Arc::clone(&logs), image.leader_epoch()),
             groups: Groups::new(&config, &env),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
+            catch_up: CatchUp::new(network.catchup_reads_max, network.catchup_distance_bytes),
             budgets,
             metrics: Arc::new(metrics),
             space: DirSpace::new(&env, dirs.into_iter(), config.server.log_dir_reserve_bytes),

@@ -40,6 +40,14 @@ options! {
     queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of records in one fetch response at most, whatever the client asks for.
     fetch_max_bytes: usize = "fetch.max.bytes", Int(1024, i32::MAX), Some("57671680");
+    /// Reads that may wait for the disk at once, over all connections, each for 1 MiB at most: those of consumers that
+    /// catch up on records which have left memory. More of them read faster from a disk that does many things at
+    /// once; fewer leave more of it to the writers.
+    catchup_reads_max: usize = "catchup.reads.max", Int(1, 1024), Some("4");
+    /// Bytes behind the end of a log beyond which records that a consumer had to have read from the disk are dropped
+    /// from the system's page cache once they were sent, so that they take no room from what consumers near the end
+    /// read. Estimated from the size of the records that are read.
+    catchup_distance_bytes: u64 = "catchup.distance.bytes", Long(0, i64::MAX), Some("268435456");
     /// Incremental fetch sessions that are remembered at most. A client beyond sends whole fetch requests.
     max_incremental_fetch_session_cache_slots: usize = "max.incremental.fetch.session.cache.slots", Int(0, i32::MAX), Some("1000");
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use riverrun_log::{Chunk, ReadError};
+use riverrun_log::{Chunk, ReadError, ReadSlice};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, Offset};
 
+use super::catch_up::{CatchUp, FileRead};
+use super::readers::ReaderId;
 use super::session::{TopicRef, Wanted};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
@@ -52,6 +54,16 @@ impl Answer {
     }
 }
 
+/// A partition's turn in a pass.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    catch_up: &'a Arc<CatchUp>,
+    connection: u64,
+    bytes_left: usize,
+    /// Whether nothing was found before.
+    first: bool,
+}
+
 /// One pass over all that is wanted.
 #[derive(Debug)]
 pub(crate) struct Pass {
@@ -80,7 +92,13 @@ pub(crate) fn read_all(
                 if let Some(waiter) = waiter {
                     partition.enroll(waiter);
                 }
-                read_one(&partition, wanted, limits.bytes_max.saturating_sub(pass.bytes), pass.bytes == 0)
+                let turn = Turn {
+                    catch_up: &broker.catch_up,
+                    connection: context.connection.id,
+                    bytes_left: limits.bytes_max.saturating_sub(pass.bytes),
+                    first: pass.bytes == 0,
+                };
+                read_one(&partition, wanted, turn)
             }
             Err(code) => Answer::error(code),
         };
@@ -110,9 +128,9 @@ fn resolve(
     broker.partition(topic, wanted.partition.index)
 }
 
-fn read_one(partition: &Partition, wanted: &Wanted, bytes_left: usize, first: bool) -> Answer {
+fn read_one(partition: &Partition, wanted: &Wanted, turn: Turn<'_>) -> Answer {
     let high_watermark = partition.high_watermark();
-    match try_read(partition, wanted, high_watermark, bytes_left, first) {
+    match try_read(partition, wanted, high_watermark, turn) {
         Ok(answer) => answer,
         Err(error) => {
             let code = error::read_error(&error);
@@ -133,8 +151,7 @@ fn try_read(
     partition: &Partition,
     wanted: &Wanted,
     high_watermark: Offset,
-    bytes_left: usize,
-    first: bool,
+    turn: Turn<'_>,
 ) -> Result<Answer, ReadError> {
     if let Some(diverging) = diverging(partition, wanted)? {
         let log_start = partition.log.log_start_offset()?;
@@ -145,16 +162,17 @@ fn try_read(
             ..Answer::error(ErrorCode::NONE)
         });
     }
-    let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or_default().min(bytes_left);
-    let slice = partition.log.read(wanted.fetch_offset, bytes_max, high_watermark, first)?;
+    let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or_default().min(turn.bytes_left);
+    let slice = partition.log.read(wanted.fetch_offset, bytes_max, high_watermark, turn.first)?;
+    let more = slice.next_offset < high_watermark;
     Ok(Answer {
         error: ErrorCode::NONE,
         high_watermark,
         log_start: slice.log_start,
         diverging: None,
-        parts: slice.chunks.into_iter().map(part).collect(),
         bytes: slice.len,
-        more: slice.next_offset < high_watermark,
+        more,
+        parts: parts(slice, turn, partition, wanted),
     })
 }
 
@@ -166,9 +184,19 @@ fn diverging(partition: &Partition, wanted: &Wanted) -> Result<Option<(LeaderEpo
     Ok((epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset).then_some((epoch, end)))
 }
 
-fn part(chunk: Chunk) -> Part {
-    match chunk {
-        Chunk::File { file, position, len } => Part::File { file, position, len },
+fn parts(slice: ReadSlice, turn: Turn<'_>, partition: &Partition, wanted: &Wanted) -> Vec<Part> {
+    let id = ReaderId { partition: partition.id, connection: turn.connection };
+    let offsets = wanted.fetch_offset..slice.next_offset;
+    // What is partly in memory reaches up to the end of the log.
+    let is_whole = slice.chunks.len() == 1;
+    let part = |chunk| match chunk {
+        Chunk::File { file, position, len } => {
+            let read =
+                FileRead { file: &file, position, len, offsets: offsets.clone(), log_end: slice.log_end };
+            let far = if is_whole { turn.catch_up.follow(id, read) } else { None };
+            Part::File { file, position, len, far }
+        }
         Chunk::Memory(bytes) => Part::Bytes(bytes),
-    }
+    };
+    slice.chunks.into_iter().map(part).collect()
 }

@@ -89,13 +89,17 @@ async fn read_patiently(
     patience: Patience,
 ) -> Pass {
     let enough = |pass: &Pass| pass.urgent || wanted.is_empty() || pass.bytes >= patience.bytes_min;
-    let mut pass = read_all(broker, context, wanted, limits, None);
+    let connection = context.connection.id;
+    let read = |waiter| {
+        broker.catch_up.look_up(connection, move || read_all(broker, context, wanted, limits, waiter))
+    };
+    let mut pass = read(None).await;
     if enough(&pass) {
         return pass;
     }
     let waiter = Arc::new(Waiter::default());
     loop {
-        pass = read_all(broker, context, wanted, limits, Some(&waiter));
+        pass = read(Some(&waiter)).await;
         if enough(&pass) || Instant::now() >= patience.until {
             return pass;
         }

@@ -28,6 +28,7 @@ use super::gate::ProduceGate;
 use super::response::{Outcome, ResponseFrame};
 use super::send::Outbox;
 use crate::context::ConnectionInfo;
+use crate::fetch::catch_up::CatchUp;
 use crate::metrics::TrafficMetrics;
 
 /// Unsent response bytes of one connection after which it starts no further request.
@@ -56,6 +57,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) requests: Arc<MemoryBudget>,
     /// Shared by all connections.
     pub(crate) responses: Arc<MemoryBudget>,
+    /// Shared by all connections.
+    pub(crate) catch_up: Arc<CatchUp>,
     /// What requests with records pass; shared by all connections.
     pub(crate) produce_gate: Arc<ProduceGate>,
 }
@@ -180,6 +183,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         dispatch: &'a D,
         traffic: &'a TrafficMetrics,
     ) -> Self {
+        let outbox = Outbox::new(info.id, Arc::clone(&limits.catch_up));
         Self {
             frames: FrameBuffer::new(limits.frame_bytes_max),
             stream,
@@ -191,7 +195,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             read_ahead: Vec::new(),
             waiting: FuturesOrdered::new(),
             ready_bytes: Arc::default(),
-            outbox: Outbox::default(),
+            outbox,
             refused: None,
             frame_since: None,
             active_at: Instant::now(),

@@ -9,13 +9,20 @@ use riverrun_env::File;
 use riverrun_protocol::Frame;
 
 use super::budget::Charge;
+use crate::fetch::catch_up::FarRead;
 
 /// A piece of a response, in order.
 pub(crate) enum Part {
     /// Bytes in memory.
     Bytes(Bytes),
     /// A range of a file; the range has been written and is not changed any more.
-    File { file: Arc<dyn File>, position: u64, len: usize },
+    File {
+        file: Arc<dyn File>,
+        position: u64,
+        len: usize,
+        /// If the range is far behind the end of its log.
+        far: Option<Box<FarRead>>,
+    },
 }
 
 impl Part {

@@ -1,42 +1,57 @@
 //! Sending: what lies in memory leaves by `writev`, ranges of segment files by `sendfile`, without a copy here.
 //!
 //! `sendfile` blocks on pages that are not cached, and a blocked worker would stop every connection on it. So a
-//! cold range is read ahead on the blocking pool first, a few at a time for the whole server.
+//! range that may be on the disk is sent as a catch-up read: on a thread of its own, a few at a time for the whole
+//! server.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use riverrun_env::File;
 use rustix::fd::BorrowedFd;
+use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 
 use super::budget::Charge;
 use super::response::{Part, ResponseFrame};
+use crate::fetch::catch_up::{CatchUp, FarRead};
 
 /// Pieces handed to one `writev`.
 const IO_SLICES_MAX: usize = 32;
-/// Bytes asked of one `sendfile`: what a socket buffer takes at most before it would block anyway.
+/// Bytes asked of one `sendfile`: what a socket buffer takes at most before it would block anyway, and what is read
+/// from the disk at once.
 const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of a cold range that are read ahead at a time.
-const READ_AHEAD_BYTES: usize = 1024 * 1024;
-/// Cold ranges that are read at once, over all connections: they must not take the disk from the writers.
-static COLD_READS: Semaphore = Semaphore::const_new(4);
 
 /// Responses that wait for their socket.
 ///
-/// Invariants: `charges` holds the memory of everything in `parts`, and maybe of parts that just left.
-#[derive(Debug, Default)]
+/// Invariants: `charges` holds the memory of everything in `parts`, and maybe of parts that just left. The connection
+/// is known to `catch_up` as long as this lives.
+#[derive(Debug)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
     charges: Vec<Charge>,
+    connection: u64,
+    catch_up: Arc<CatchUp>,
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.catch_up.end(self.connection);
+    }
 }
 
 impl Outbox {
+    /// For the connection of that number.
+    pub(crate) fn new(connection: u64, catch_up: Arc<CatchUp>) -> Self {
+        catch_up.begin(connection);
+        Self { parts: VecDeque::new(), charges: Vec::new(), connection, catch_up }
+    }
+
     pub(crate) fn push(&mut self, frame: ResponseFrame) {
         self.parts.extend(frame.parts);
         self.charges.extend(frame.charge);
@@ -57,8 +72,12 @@ impl Outbox {
         let sent = match self.parts.front() {
             None => 0,
             Some(Part::Bytes(_)) => self.send_bytes(stream).await?,
-            Some(Part::File { file, position, len }) => {
-                send_file(stream, file, *position, (*len).min(SENDFILE_BYTES_MAX)).await?
+            Some(Part::File { file, position, len, far }) => {
+                let len = (*len).min(SENDFILE_BYTES_MAX);
+                match file.raw_fd() {
+                    Some(fd) => self.send_file(stream, fd, *position, len, far.as_deref()).await?,
+                    None => send_copied(stream, file, *position, len).await?,
+                }
             }
         };
         self.advance(sent);
@@ -105,31 +124,55 @@ impl Outbox {
                 }
             }
             sent -= step;
-            if front.len() == 0 {
-                self.parts.pop_front();
+            if front.len() == 0
+                && let Some(Part::File { far: Some(far), .. }) = self.parts.pop_front()
+            {
+                far.finish();
+            }
+        }
+    }
+
+    async fn send_file(
+        &self,
+        stream: &TcpStream,
+        fd: BorrowedFd<'_>,
+        position: u64,
+        len: usize,
+        far: Option<&FarRead>,
+    ) -> io::Result<usize> {
+        loop {
+            stream.writable().await?;
+            // The system reads ahead: the first page may be there, and the last one not.
+            if !(is_cached(fd, position) && is_cached(fd, position + len as u64 - 1)) {
+                self.catch_up.met_cold(self.connection, far);
+            }
+            let pass_on = || stream.try_io(Interest::WRITABLE, || sendfile(stream, fd, position, len));
+            let sent = if self.catch_up.is_cold(self.connection) {
+                let read_and_pass_on = || {
+                    // All of it at once: by itself the system asks the disk for little at a time.
+                    let _ = rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
+                    pass_on()
+                };
+                self.catch_up.wait_aside(read_and_pass_on).await
+            } else {
+                pass_on()
+            };
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
             }
         }
     }
 }
 
-async fn send_file(stream: &TcpStream, file: &Arc<dyn File>, position: u64, len: usize) -> io::Result<usize> {
-    let Some(fd) = file.raw_fd() else {
-        return send_copied(stream, file, position, len).await;
-    };
-    if !is_cached(fd, position) {
-        read_ahead(Arc::clone(file), position, len.min(READ_AHEAD_BYTES)).await?;
+fn sendfile(stream: &TcpStream, fd: BorrowedFd<'_>, position: u64, len: usize) -> io::Result<usize> {
+    let mut offset = position;
+    match rustix::fs::sendfile(stream, fd, Some(&mut offset), len) {
+        // The range was written before it was handed out, so an early end is damage.
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(sent) => Ok(sent),
+        Err(error) => Err(error.into()),
     }
-    stream
-        .async_io(Interest::WRITABLE, || {
-            let mut offset = position;
-            match rustix::fs::sendfile(stream, fd, Some(&mut offset), len) {
-                // The range was written before it was handed out, so an early end is damage.
-                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(sent) => Ok(sent),
-                Err(error) => Err(error.into()),
-            }
-        })
-        .await
 }
 
 /// Whether the page at `position` is in memory. Any doubt counts as yes: then `sendfile` itself reports.
@@ -137,24 +180,6 @@ fn is_cached(fd: BorrowedFd<'_>, position: u64) -> bool {
     let mut probe = [0; 1];
     let mut buffers = [io::IoSliceMut::new(&mut probe)];
     !matches!(rustix::io::preadv2(fd, &mut buffers, position, ReadWriteFlags::NOWAIT), Err(Errno::AGAIN))
-}
-
-async fn read_ahead(file: Arc<dyn File>, position: u64, len: usize) -> io::Result<()> {
-    let _permit = COLD_READS.acquire().await.map_err(io::Error::other)?;
-    tokio::task::spawn_blocking(move || {
-        let mut piece = vec![0; 64 * 1024];
-        let mut done = 0;
-        while done < len {
-            let wanted = piece.len().min(len - done);
-            match file.read_at(&mut piece[..wanted], position + done as u64)? {
-                0 => break,
-                read => done += read,
-            }
-        }
-        Ok(())
-    })
-    .await
-    .map_err(io::Error::other)?
 }
 
 /// For files without a descriptor (the simulated disk): through memory.

@@ -7,6 +7,7 @@ mod support;
 
 mod admin_port;
 mod batches;
+mod catch_up;
 mod fetching;
 mod framing;
 mod groups;

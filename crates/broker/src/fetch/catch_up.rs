@@ -1,0 +1,254 @@
+//! Catch-up reads: of records that have left memory, on their own budget, so that they stop nobody else.
+//!
+//! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
+//! once, each for a piece of a file of bounded size: that bounds threads, bytes in flight, and what the disk has to do
+//! beside the journal and the segments' writers. What such a reader brought into the page cache far behind the end of
+//! a log, it takes along ([`super::readers`]).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use riverrun_env::File;
+use riverrun_types::Offset;
+use tokio::sync::Semaphore;
+
+use super::readers::{ReaderId, Readers, Stretch};
+
+/// Fetches and ranges of a connection that may have to wait for the disk after one that had to.
+const COLD_FOR: u32 = 16;
+
+/// A file by identity. It is not kept open for this: once the log has closed or removed it, there is nothing to drop.
+#[derive(Clone, Debug)]
+struct FileRef(Weak<dyn File>);
+
+impl PartialEq for FileRef {
+    fn eq(&self, other: &Self) -> bool {
+        Weak::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// The catch-up reads of a server.
+///
+/// Invariants: `cold` holds a connection exactly while its next reads may have to wait for the disk, with the number
+/// of them.
+#[derive(Debug)]
+pub(crate) struct CatchUp {
+    waits: Semaphore,
+    distance_bytes: u64,
+    cold: Mutex<HashMap<u64, u32>>,
+    readers: Mutex<Readers<FileRef>>,
+}
+
+/// A read far behind the end of its log, until it was sent.
+pub(crate) struct FarRead {
+    catch_up: Arc<CatchUp>,
+    id: ReaderId,
+    stretch: Stretch<FileRef>,
+}
+
+impl fmt::Debug for FarRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FarRead").field(&self.id).finish()
+    }
+}
+
+/// What was read of a file, and where the log ended then.
+#[derive(Clone, Debug)]
+pub(crate) struct FileRead<'a> {
+    pub(crate) file: &'a Arc<dyn File>,
+    pub(crate) position: u64,
+    pub(crate) len: usize,
+    pub(crate) offsets: Range<Offset>,
+    pub(crate) log_end: Offset,
+}
+
+impl FileRead<'_> {
+    /// Bytes of records after these, if they are like these on average.
+    fn bytes_behind(&self) -> u64 {
+        let records = |range: Range<Offset>| u128::try_from(range.end.0 - range.start.0).unwrap_or_default();
+        let after = records(self.offsets.end..self.log_end);
+        let bytes = after * self.len as u128 / records(self.offsets.clone()).max(1);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+impl CatchUp {
+    /// `waits_max` reads wait for the disk at once; a reader further behind the log end than `distance_bytes` is far
+    /// behind.
+    pub(crate) fn new(waits_max: usize, distance_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            waits: Semaphore::new(waits_max),
+            distance_bytes,
+            cold: Mutex::default(),
+            readers: Mutex::default(),
+        })
+    }
+
+    /// A connection begins. Where it will read is unknown, so its first fetch may have to wait for the disk.
+    pub(crate) fn begin(&self, connection: u64) {
+        self.cold.lock().insert(connection, 1);
+    }
+
+    /// A connection is gone.
+    pub(crate) fn end(&self, connection: u64) {
+        self.cold.lock().remove(&connection);
+        self.readers.lock().forget(connection);
+    }
+
+    /// Whether what the connection reads next may be on the disk.
+    pub(crate) fn is_cold(&self, connection: u64) -> bool {
+        self.cold.lock().contains_key(&connection)
+    }
+
+    /// Looks something up for a fetch of the connection, on a thread of its own if that may have to wait.
+    pub(crate) async fn look_up<T>(&self, connection: u64, look_up: impl FnOnce() -> T) -> T {
+        if self.is_cold(connection) {
+            self.cool_down(connection);
+            self.wait_aside(look_up).await
+        } else {
+            look_up()
+        }
+    }
+
+    /// Does something that may have to wait for the disk, as one of a bounded number.
+    pub(crate) async fn wait_aside<T>(&self, work: impl FnOnce() -> T) -> T {
+        // It is never closed.
+        let _permit = self.waits.acquire().await;
+        tokio::task::block_in_place(work)
+    }
+
+    /// The connection met records on the disk.
+    pub(crate) fn met_cold(&self, connection: u64, read: Option<&FarRead>) {
+        self.cold.lock().insert(connection, COLD_FOR);
+        if let Some(read) = read {
+            self.readers.lock().met_cold(read.id);
+        }
+    }
+
+    fn cool_down(&self, connection: u64) {
+        let mut cold = self.cold.lock();
+        if let Some(left) = cold.get_mut(&connection) {
+            *left -= 1;
+            if *left == 0 {
+                cold.remove(&connection);
+            }
+        }
+    }
+
+    /// Notes a read; the result goes with it until it was sent, if it is far behind.
+    pub(crate) fn follow(self: &Arc<Self>, id: ReaderId, read: FileRead<'_>) -> Option<Box<FarRead>> {
+        if read.bytes_behind() <= self.distance_bytes {
+            return None;
+        }
+        self.readers.lock().read(id, &read.offsets);
+        let FileRead { file, position, len, offsets, .. } = read;
+        let stretch = Stretch { file: FileRef(Arc::downgrade(file)), position, len: len as u64, offsets };
+        Some(Box::new(FarRead { catch_up: Arc::clone(self), id, stretch }))
+    }
+}
+
+impl FarRead {
+    /// It was handed to the socket whole: what nobody needs any more leaves the page cache.
+    pub(crate) fn finish(self) {
+        let old = self.catch_up.readers.lock().sent(self.id, self.stretch);
+        if !old.is_empty() {
+            tokio::task::spawn_blocking(move || old.iter().for_each(drop_cached));
+        }
+    }
+}
+
+/// Only advice: where it fails, the system drops the pages when it needs room.
+fn drop_cached(stretch: &Stretch<FileRef>) {
+    if let Some(file) = stretch.file.0.upgrade()
+        && let Err(error) = file.advise_dont_need(stretch.position, stretch.len)
+    {
+        tracing::debug!(%error, "records that were read far behind stay in the page cache");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::OpenMode;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_types::{PartitionId, TopicId};
+
+    use super::*;
+
+    const ID: ReaderId =
+        ReaderId { partition: PartitionId { topic: TopicId([7; 16]), index: 0 }, connection: 5 };
+
+    fn file() -> Arc<dyn File> {
+        SimEnv::new(1).env().fs.open("/log".as_ref(), OpenMode::CreateNew).unwrap()
+    }
+
+    fn read(file: &Arc<dyn File>, log_end: i64) -> FileRead<'_> {
+        FileRead { file, position: 0, len: 1000, offsets: Offset(100)..Offset(110), log_end: Offset(log_end) }
+    }
+
+    #[test]
+    fn how_far_behind_a_read_is_follows_from_the_size_of_its_records() {
+        let file = file();
+        for (log_end, bytes) in [(110, 0), (120, 1000), (1110, 100_000), (90, 0)] {
+            assert_eq!(read(&file, log_end).bytes_behind(), bytes, "{log_end}");
+        }
+        let all = FileRead { len: usize::MAX, offsets: Offset(0)..Offset(1), ..read(&file, i64::MAX) };
+        assert_eq!(all.bytes_behind(), u64::MAX);
+    }
+
+    #[test]
+    fn only_a_read_far_behind_is_followed() {
+        let (catch_up, file) = (CatchUp::new(1, 1000), file());
+        assert!(catch_up.follow(ID, read(&file, 120)).is_none());
+        assert!(catch_up.follow(ID, read(&file, 121)).is_some());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_connection_is_taken_for_cold_at_first_and_for_some_time_after_it_was() {
+        let catch_up = CatchUp::new(1, 0);
+        catch_up.begin(5);
+        assert!(catch_up.is_cold(5), "nothing is known of it");
+        catch_up.look_up(5, || ()).await;
+        assert!(!catch_up.is_cold(5));
+        catch_up.met_cold(5, None);
+        for _ in 0..COLD_FOR {
+            assert!(catch_up.is_cold(5));
+            catch_up.look_up(5, || ()).await;
+        }
+        assert!(!catch_up.is_cold(5));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn only_so_many_wait_for_the_disk_and_nobody_else_waits_with_them() {
+        let catch_up = CatchUp::new(1, 0);
+        let (release, wait) = std::sync::mpsc::sync_channel::<()>(1);
+        let (report, is_running) = tokio::sync::oneshot::channel();
+        let first = tokio::spawn({
+            let catch_up = Arc::clone(&catch_up);
+            async move {
+                let work = move || {
+                    report.send(()).expect("the test listens");
+                    wait.recv().expect("the test releases it");
+                };
+                catch_up.wait_aside(work).await;
+            }
+        });
+        is_running.await.unwrap();
+        let second = tokio::spawn({
+            let catch_up = Arc::clone(&catch_up);
+            async move { catch_up.wait_aside(|| ()).await }
+        });
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!second.is_finished(), "it is not its turn");
+        catch_up.begin(6);
+        catch_up.cool_down(6);
+        catch_up.look_up(6, || ()).await;
+        release.send(()).unwrap();
+        first.await.unwrap();
+        second.await.unwrap();
+    }
+}

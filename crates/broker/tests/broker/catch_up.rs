@@ -1,0 +1,149 @@
+//! Consumers that read what has left memory: they get what was written, whoever writes meanwhile, and what they had
+//! read from the disk leaves memory again.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use riverrun_broker::Server;
+use rustix::fs::Advice;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::support::{Client, PATIENCE, batch, configured, create_topic, fetch, produce, records, values};
+
+const BATCHES: usize = 40;
+const VALUE_BYTES: usize = 900_000;
+
+/// Two or three segments, in a directory of its own, where everything is older than the last MiB.
+fn cold_server(data: &Path) -> Server {
+    configured(&[
+        ("default.durability", "4"),
+        ("catchup.distance.bytes", "1048576"),
+        ("catchup.reads.max", "2"),
+    ])
+    .data_dir(data)
+    .expect("a path")
+    .start()
+    .expect("starts")
+}
+
+fn value(index: usize) -> String {
+    let mut text = format!("value {index} ").repeat(VALUE_BYTES / 8);
+    text.truncate(VALUE_BYTES);
+    text
+}
+
+fn fill(client: &mut Client) {
+    create_topic(client, "t", 1, &[("segment.bytes", "25165824")]);
+    for index in 0..BATCHES {
+        produce(client, "t", 0, &batch(&[&value(index)]));
+    }
+}
+
+/// The segment files with records in them, oldest first.
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry")) {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(segments(&path));
+        } else if path.extension().is_some_and(|ending| ending == "log")
+            && entry.metadata().expect("readable").len() > VALUE_BYTES as u64
+        {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn forget_pages(path: &Path) {
+    let file = File::open(path).expect("opens");
+    file.sync_all().expect("syncs");
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("advice");
+}
+
+fn is_in_memory(path: &Path, position: u64) -> bool {
+    let file = File::open(path).expect("opens");
+    let mut byte = [0];
+    let probed =
+        rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT);
+    !matches!(probed, Err(Errno::AGAIN))
+}
+
+/// Reads the first `BATCHES` records as a consumer would, response by response.
+fn assert_reads_all(client: &mut Client) {
+    let mut next = 0;
+    while next < BATCHES {
+        let data = fetch(client, "t", 0, i64::try_from(next).expect("few"));
+        assert_eq!(data.error_code, 0);
+        let found = values(records(&data));
+        assert!(!found.is_empty(), "there is more at {next}");
+        for found in found.into_iter().take(BATCHES - next) {
+            assert!(found == value(next), "record {next} is not what was written");
+            next += 1;
+        }
+    }
+}
+
+#[test]
+fn what_had_to_be_read_from_the_disk_is_right_and_leaves_memory_again() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = cold_server(data.path());
+    let mut client = Client::new(&server);
+    fill(&mut client);
+    let files = segments(data.path());
+    assert!(files.len() >= 2, "{files:?}");
+    for path in &files {
+        forget_pages(path);
+    }
+    // Some file systems, such as those in memory, keep their pages whatever they are told.
+    let can_forget = !is_in_memory(&files[0], 0);
+    assert_reads_all(&mut client);
+    let since = Instant::now();
+    while can_forget && is_in_memory(&files[0], 4 << 20) {
+        assert!(since.elapsed() < PATIENCE, "the first segment is still in memory");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_reads_all(&mut client);
+    server.stop().expect("stops");
+}
+
+#[test]
+fn records_that_are_in_memory_stay_there() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = cold_server(data.path());
+    let mut client = Client::new(&server);
+    fill(&mut client);
+    assert_reads_all(&mut client);
+    thread::sleep(Duration::from_millis(100));
+    assert!(is_in_memory(&segments(data.path())[0], 4 << 20));
+    server.stop().expect("stops");
+}
+
+#[test]
+fn readers_far_behind_and_a_writer_do_not_wait_for_each_other() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = cold_server(data.path());
+    let mut writer = Client::new(&server);
+    fill(&mut writer);
+    for path in segments(data.path()) {
+        forget_pages(&path);
+    }
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = Client::new(&server);
+                scope.spawn(move || assert_reads_all(&mut client))
+            })
+            .collect();
+        let mut written = 0;
+        while written < 20 || readers.iter().any(|reader| !reader.is_finished()) {
+            produce(&mut writer, "t", 0, &batch(&["new"]));
+            written += 1;
+        }
+    });
+    server.stop().expect("stops");
+}
