@@ -53,9 +53,14 @@ impl StoreShared {
 
     /// The journal of a partition, always the same one of those in use.
     pub(crate) fn journal_of(&self, id: PartitionId) -> Option<&Arc<Journal>> {
+        self.journals.get(self.journal_index_of(id)?)
+    }
+
+    /// Its place among the journals.
+    pub(crate) fn journal_index_of(&self, id: PartitionId) -> Option<usize> {
         // The same in every version of the program: what is not settled is found where it was put.
         let hash = crc32c::crc32c(&stream_of(id).0) as usize;
-        self.journals.get(hash.checked_rem(self.journals.len())?)
+        hash.checked_rem(self.journals.len())
     }
 
     /// Where appends of a level go.

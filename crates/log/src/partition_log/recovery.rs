@@ -156,7 +156,8 @@ impl Opening<'_> {
     }
 
     fn run(&mut self, files: &PartitionFiles) -> Result<(), LogError> {
-        let Some((first_base, _)) = files.segments.first() else { return Ok(()) };
+        // A log that has lost all its segments, because all of it was deleted, still knows its producers.
+        let Some((first_base, _)) = files.segments.first() else { return self.load_producers() };
         // Retention may have passed the recovery point.
         self.recovery_point = self.recovery_point.max(*first_base);
         let first = files.segments.partition_point(|(base, _)| *base <= self.recovery_point) - 1;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use riverrun_journal::{Position, RecoveredEntry};
+use riverrun_journal::Position;
 use riverrun_records::Batches;
 use riverrun_types::Offset;
 
@@ -74,15 +74,12 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// The entries are aside, synced: their memory counts no longer as what the write cache bounds, because it may stay
+    /// Everything below `end` is aside, synced: its memory counts no longer as what the write cache bounds, because it may stay
     /// for as long as the process lives.
-    pub(crate) fn note_held(&self, entries: &[RecoveredEntry]) {
-        let (Some(log), Some(last)) = (self.current_log(), entries.last()) else { return };
-        let piece = Piece::of_entry(&last.header, last.payload.clone(), self.dir.env().clock.wall());
-        if let Some(piece) = piece {
-            log.held_end.store(piece.next_offset.0, Ordering::Relaxed);
-            log.uncount_below(piece.next_offset);
-        }
+    pub(crate) fn note_held(&self, end: Offset) {
+        let Some(log) = self.current_log() else { return };
+        log.held_end.store(end.0, Ordering::Relaxed);
+        log.uncount_below(end);
     }
 }
 

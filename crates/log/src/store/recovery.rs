@@ -61,8 +61,13 @@ impl Recovery<'_> {
             for entry in entries {
                 partitions.entry(partition_of(entry.header.stream)).or_default().push(entry);
             }
+            let mut aside = BTreeMap::new();
             for (id, entries) in partitions {
-                self.replay(id, &entries, journal)?;
+                self.replay(id, entries, &mut aside);
+            }
+            // What cannot be written now must not be lost when the journal uses its files again.
+            for (name, entries) in aside {
+                journal.hold(&name, &entries).map_err(LogError::Journal)?;
             }
         }
         for damaged in replay.damaged() {
@@ -71,30 +76,26 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Writes entries of one partition, or puts them aside.
+    /// Writes entries of one partition, or adds them to what is put aside for its log dir.
     fn replay(
         &mut self,
         id: PartitionId,
-        entries: &[RecoveredEntry],
-        journal: &Journal,
-    ) -> Result<(), LogError> {
+        entries: Vec<RecoveredEntry>,
+        aside: &mut BTreeMap<String, Vec<RecoveredEntry>>,
+    ) {
         let Some((dir, config)) = (self.place)(id) else {
             self.report.dropped_entries += entries.len() as u64;
-            return Ok(());
+            return;
         };
         let log = self.store.dirs[dir].partition(id, config, self.epoch);
-        let usable = log.dir().check_usable();
-        match usable.and_then(|()| write(&log, entries)) {
-            Ok(replayed) => self.count(id, entries, &replayed),
+        match log.dir().check_usable().and_then(|()| write(&log, &entries)) {
+            Ok(replayed) => self.count(id, &entries, &replayed),
             Err(error) => {
-                // What cannot be written now must not be lost when the journal uses its files again.
-                journal.hold(&log.dir().held_name(), entries).map_err(LogError::Journal)?;
                 self.report.held_entries += entries.len() as u64;
-                let error = log.take_offline(error);
-                self.note_offline(id, error);
+                aside.entry(log.dir().held_name()).or_default().extend(entries);
+                self.note_offline(id, log.take_offline(error));
             }
         }
-        Ok(())
     }
 
     fn count(&mut self, id: PartitionId, entries: &[RecoveredEntry], replayed: &[Replayed]) {
