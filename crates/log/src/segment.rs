@@ -105,6 +105,8 @@ pub(crate) struct Segment {
     index_slot: Arc<FileSlot>,
     index: Mutex<Index>,
     proved: Mutex<Proved>,
+    /// Of one that is appended to: compaction may have left gaps below, and none above.
+    gapless_from: OnceLock<Offset>,
     codec: EntryCodec,
 }
 
@@ -120,6 +122,7 @@ impl Segment {
             index_slot: Arc::default(),
             index: Mutex::new(index),
             proved: Mutex::default(),
+            gapless_from: OnceLock::new(),
             codec,
         }
     }
@@ -167,6 +170,16 @@ impl Segment {
     pub(crate) fn seal(&self, extent: Extent) {
         self.sealed.set(extent).expect("a segment is sealed once");
         self.log_slot.release(&self.home.pool);
+    }
+
+    /// Notes that compaction was here before appends came back: below `offset` it may have left gaps.
+    pub(crate) fn allow_gaps_below(&self, offset: Offset) {
+        self.gapless_from.get_or_init(|| offset);
+    }
+
+    /// Whether compaction may have left a gap at `offset`.
+    fn may_have_gap_at(&self, offset: Offset) -> bool {
+        self.extent().is_some() || self.gapless_from.get().is_some_and(|from| offset < *from)
     }
 
     pub(crate) fn extent(&self) -> Option<Extent> {

@@ -41,8 +41,12 @@ impl PartitionLog {
 
     fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
         let config = self.config();
-        // What lies in the tail counts for the log's size and age as well.
-        self.settle_in(log, &mut log.writer.lock())?;
+        // What lies in the tail counts for the log's size and age as well. Where there is no room for it, retention is
+        // what makes some.
+        match self.settle_in(log, &mut log.writer.lock()) {
+            Err(error) if !error.is_full() => return Err(error),
+            _ => {}
+        }
         log.remove_doomed_before(now, config.file_delete_delay_ms);
         let view = log.view();
         let facts = segment_facts(&view, now, false)?;

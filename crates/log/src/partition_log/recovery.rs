@@ -473,6 +473,8 @@ impl Opening<'_> {
         cursor: IndexCursor,
         first_timestamp: Option<TimestampMs>,
     ) -> Result<ActiveSegment, LogError> {
+        // The segments that came after it may be gone, and it may have been compacted before.
+        segment.allow_gaps_below(self.recovery_point);
         Ok(ActiveSegment {
             file: segment.hold_log_file()?,
             segment,

@@ -110,9 +110,9 @@ impl Segment {
             if header.size_bytes() as u64 > upto - position {
                 return Err(corrupt(format!("a batch of {} bytes reaches too far", header.size_bytes())));
             }
-            // Only compaction leaves gaps, and it keeps away from the segment that is appended to.
+            // Only compaction leaves gaps.
             let is_next = header.base_offset() == expected
-                || (header.base_offset() > expected && self.extent().is_some());
+                || (header.base_offset() > expected && self.may_have_gap_at(expected));
             if !is_next {
                 return Err(corrupt(format!("offset {} where {expected} must come", header.base_offset())));
             }

@@ -16,4 +16,5 @@ mod reads;
 mod real;
 mod repair;
 mod scrub;
+mod trouble;
 mod waits;

@@ -1,0 +1,296 @@
+//! Log dirs that fail, are full, or keep a reserve, beside a journal that others need.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use riverrun_env::sim::SimEnv;
+use riverrun_env::{FileSystem, OpenMode};
+use riverrun_journal::Journal;
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{
+    AppendError, AppendOptions, LogError, LogStore, PartitionLog, RecoveryReport, StoreOptions,
+};
+use riverrun_records::{BatchOptions, ProducerStamp};
+use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
+
+use crate::machine::{Machine, batch_at, numbers, put};
+
+const DIRS: [&str; 2] = ["/one", "/two"];
+
+fn synced(config: LogConfig) -> Arc<LogConfig> {
+    Arc::new(LogConfig { durability: DurabilityLevel::SyncSync, ..config })
+}
+
+/// A partition of each dir.
+fn partition(dir: usize) -> PartitionId {
+    PartitionId { topic: TopicId([7; 16]), index: i32::try_from(dir).unwrap() }
+}
+
+/// A server with two log dirs and one journal.
+struct Pair {
+    sim: SimEnv,
+    options: StoreOptions,
+    epoch: i32,
+    store: LogStore,
+    report: RecoveryReport,
+}
+
+impl Pair {
+    fn new(options: StoreOptions) -> Self {
+        Self::start(SimEnv::new(1), options, 1).unwrap()
+    }
+
+    fn start(sim: SimEnv, options: StoreOptions, epoch: i32) -> Result<Self, LogError> {
+        let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone())?;
+        let place =
+            |id: PartitionId| Some((usize::try_from(id.index).unwrap(), synced(LogConfig::default())));
+        let report = store.recover(LeaderEpoch(epoch), place)?;
+        Ok(Self { sim, options, epoch, store, report })
+    }
+
+    fn kill(self) -> Self {
+        self.sim.fs.kill();
+        let Self { sim, options, epoch, store, .. } = self;
+        drop(store);
+        Self::start(sim, options, epoch + 1).unwrap()
+    }
+
+    fn log(&self, dir: usize) -> Arc<PartitionLog> {
+        let config = synced(LogConfig::default());
+        self.store.partition(partition(dir), dir, config, LeaderEpoch(self.epoch)).unwrap()
+    }
+
+    fn append(&self, dir: usize, value: &str) -> Result<Offset, AppendError> {
+        let now = self.sim.env().clock.wall();
+        let batch = batch_at(&[(now.0, value)], BatchOptions::default());
+        let options = AppendOptions { origin: AppendOrigin::Client, now };
+        put(&self.log(dir), &batch, options).map(|appended| appended.base_offset)
+    }
+
+    fn values(&self, dir: usize) -> Vec<String> {
+        let log = self.log(dir);
+        let end = log.log_end_offset().unwrap();
+        let mut values = vec![];
+        let mut from = Offset(0);
+        while from < end {
+            let slice = log.read(from, 1 << 20, end, true).unwrap();
+            for chunk in &slice.chunks {
+                for batch in riverrun_records::Batches::new(&chunk.to_bytes().unwrap()) {
+                    let batch = batch.unwrap().verify().unwrap();
+                    let records = batch.records().unwrap();
+                    values.extend(
+                        (&records).into_iter().map(|record| {
+                            String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap()
+                        }),
+                    );
+                }
+            }
+            from = slice.next_offset;
+        }
+        values
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.store.journals().map(Journal::used_bytes).sum()
+    }
+
+    /// Appends to a dir until the journal has gone round more than once.
+    fn go_round(&self, dir: usize) {
+        let value = "x".repeat(200_000);
+        for _ in 0..40 {
+            self.append(dir, &value).unwrap();
+            let _one_dir_has_failed = self.store.settle();
+            assert!(self.used_bytes() < 3 << 20, "the journal is pinned");
+        }
+    }
+}
+
+#[test]
+fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
+    let sim = SimEnv::new(1);
+    let file = sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
+    file.write_all_at(b"not a directory", 0).unwrap();
+    let pair = Pair::start(sim, Machine::with_journal(), 1).unwrap();
+    assert!(pair.store.dir_failure(0).is_some() && pair.store.dir_failure(1).is_none());
+    let error = pair.append(0, "no").unwrap_err();
+    assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{error}");
+    assert!(matches!(pair.log(0).log_end_offset(), Err(LogError::DirFailed { .. })));
+    assert_eq!(pair.append(1, "yes").unwrap(), Offset(0));
+    pair.store.checkpoint().unwrap();
+    pair.store.close().unwrap();
+    let nothing = LogStore::open(&pair.sim.env(), &["/one".into()], StoreOptions::default());
+    assert!(nothing.is_err(), "without any dir there is nothing to open");
+}
+
+#[test]
+fn a_dir_that_has_failed_does_not_pin_the_journal_and_has_everything_after_the_next_start() {
+    let mut pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+        if number == 2 {
+            pair.store.settle().unwrap();
+        }
+    }
+    let expected = pair.values(0);
+    pair.append(1, "other").unwrap();
+    pair.sim.fs.fail_sync_after(0);
+    assert!(pair.store.checkpoint().is_err());
+    let failed = (0..2).find(|dir| pair.store.dir_failure(*dir).is_some()).unwrap();
+    assert_eq!(failed, 0, "it is synced first");
+    let error = pair.append(0, "refused").unwrap_err();
+    assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{error}");
+    pair.go_round(1);
+    assert_eq!(pair.values(0), expected, "reads go on");
+    assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
+    // What a failed sync left in memory counts for nothing at the next start.
+    pair = pair.kill();
+    assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+    assert_eq!(pair.values(0), expected);
+    assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
+    pair.store.checkpoint().unwrap();
+    assert!(pair.store.journals().next().unwrap().held().is_empty(), "it is all under a checkpoint");
+    pair.sim.fs.crash();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    assert_eq!(pair.values(0).len(), 7);
+}
+
+#[test]
+fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    let Pair { sim, options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
+    let file = sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
+    drop(file);
+    let pair = Pair::start(sim, options, 2).unwrap();
+    assert_eq!(pair.report.held_entries, 6);
+    pair.go_round(1);
+    let Pair { sim, options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.remove_file("/one".as_ref()).unwrap();
+    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
+    let pair = Pair::start(sim, options, 3).unwrap();
+    assert_eq!(pair.values(0), expected);
+}
+
+#[test]
+fn a_full_dir_refuses_appends_keeps_what_was_acked_and_goes_on_when_space_is_back() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 10);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(10, 20);
+    machine.sim.fs.set_space(Some(100));
+    assert!(machine.store().settle().is_err());
+    let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
+    assert!(matches!(error, AppendError::Storage(LogError::DirFull { .. })), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Retry);
+    assert_eq!(machine.records().unwrap(), numbers(0, 20), "reads go on");
+    machine.sim.fs.set_space(None);
+    machine.store().settle().unwrap();
+    machine.append_numbers(20, 25);
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), numbers(0, 25));
+}
+
+#[test]
+fn clients_leave_the_reserve_to_the_coordinator_and_get_space_back_by_themselves() {
+    for durability in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
+        let config = LogConfig { durability, ..Machine::small_segments() };
+        let options = StoreOptions { reserve_bytes: 4 << 20, ..Machine::with_journal() };
+        let machine = Machine::with_options(SimEnv::new(1), config, options);
+        machine.append_numbers(0, 5);
+        machine.sim.fs.set_space(Some(3 << 20));
+        machine.store().settle().unwrap();
+        let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
+        assert!(matches!(error, AppendError::Storage(LogError::DirFull { .. })), "{error}");
+        let own = AppendOptions { origin: AppendOrigin::Coordinator, now: machine.now() };
+        let batch = batch_at(&[(0, "record 5")], BatchOptions::default());
+        put(&machine.log(), &batch, own).unwrap();
+        machine.log().delete_records(Offset(2)).unwrap();
+        machine.store().checkpoint().unwrap();
+        machine.sim.fs.set_space(Some(5 << 20));
+        machine.store().settle().unwrap();
+        machine.append_numbers(6, 8);
+        assert_eq!(machine.records().unwrap(), numbers(2, 8), "level {durability}");
+    }
+}
+
+#[test]
+fn retention_makes_space_where_nothing_can_be_settled() {
+    let config = LogConfig {
+        retention_bytes: Some(500),
+        cleanup: CleanupPolicy { delete: true, compact: false },
+        file_delete_delay_ms: 0,
+        ..Machine::small_segments()
+    };
+    let machine = Machine::synced(1, &config);
+    machine.append_numbers(0, 40);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(40, 50);
+    machine.sim.fs.set_space(Some(10));
+    assert!(machine.store().settle().is_err());
+    assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
+    assert!(machine.log().apply_retention(machine.now(), Offset(50)).unwrap() > 1);
+    let later = riverrun_types::TimestampMs(machine.now().0 + 1);
+    machine.log().apply_retention(later, Offset(50)).unwrap();
+    machine.store().settle().unwrap();
+    machine.append_numbers(50, 52);
+    let start = machine.log().log_start_offset().unwrap().0;
+    assert_eq!(machine.records().unwrap(), numbers(start, 52));
+}
+
+#[test]
+fn a_failed_sync_of_names_in_a_swap_is_the_dirs_failure() {
+    use riverrun_log::CompactOptions;
+    use riverrun_log::compaction::execute::{CleanerOptions, Unhindered};
+    let cleanup = CleanupPolicy { delete: false, compact: true };
+    let mut failed = 0;
+    for sync in 0.. {
+        let machine = Machine::new(1, LogConfig { cleanup, ..Machine::small_segments() });
+        for _ in 0..30 {
+            machine.append("the same key");
+        }
+        machine.store().checkpoint().unwrap();
+        machine.sim.fs.fail_sync_after(sync);
+        let cleaner = CleanerOptions { dedupe_buffer_bytes: 10_000, load_factor: 0.9 };
+        let options =
+            CompactOptions { now: machine.now(), high_watermark: Offset(30), cleaner, control: &Unhindered };
+        if machine.log().compact(options).is_ok() {
+            break;
+        }
+        assert!(machine.store().dir_failure(0).is_some(), "sync {sync}");
+        failed += 1;
+    }
+    assert!(failed > 4, "{failed}");
+}
+
+#[test]
+fn a_write_that_fails_while_settling_fails_the_dir_and_loses_nothing() {
+    let mut failed = 0;
+    for write in 0.. {
+        let mut machine = Machine::synced(write, &Machine::small_segments());
+        machine.append_numbers(0, 20);
+        machine.sim.fs.fail_write_after(write);
+        let settled = machine.store().settle();
+        if settled.is_ok() {
+            break;
+        }
+        assert!(machine.store().dir_failure(0).is_some(), "write {write}");
+        assert_eq!(machine.records().unwrap(), numbers(0, 20), "write {write}: reads go on");
+        assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
+        machine.kill();
+        assert_eq!(machine.records().unwrap(), numbers(0, 20), "write {write}");
+        machine.append_numbers(20, 22);
+        failed += 1;
+    }
+    assert!(failed > 3, "{failed}");
+}
