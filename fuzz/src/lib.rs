@@ -3,8 +3,10 @@
 
 mod allocation;
 mod batches;
+mod journals;
 mod messages;
 
 pub use allocation::peak_bytes_during;
 pub use batches::{check_batch, check_stream};
+pub use journals::check_journal;
 pub use messages::{check_message, check_request};

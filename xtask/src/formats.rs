@@ -16,6 +16,11 @@ const PAGES: &[Page] = &[
     ("index", "Segment index (`.index`)", &["crates/log/src/index.rs"]),
     ("log-dir", "Log dir: checkpoint and producer snapshots", &["crates/log/src/checkpoint.rs"]),
     ("log-starts", "Log dir: log starts since the last checkpoint", &["crates/log/src/log_starts.rs"]),
+    (
+        "journal",
+        "Journal (`.journal`), and entries held aside",
+        &["crates/journal/src/frames.rs", "crates/journal/src/held.rs"],
+    ),
     ("metadata", "Metadata: snapshot, log, identity of log dirs", &["crates/broker/src/metadata/frames.rs"]),
 ];
 

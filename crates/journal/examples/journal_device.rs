@@ -85,7 +85,7 @@ fn device_times(env: &Env, dir: &Path, bytes: usize, rounds: usize) -> anyhow::R
 fn time(env: &Env, run: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<Duration> {
     let start = env.clock.monotonic();
     run()?;
-    Ok(env.clock.monotonic() - start)
+    Ok(env.clock.monotonic().saturating_sub(start))
 }
 
 struct Owner(SyncSender<bool>);
@@ -126,7 +126,7 @@ fn journal_times(
         journal.submit(submission)?;
         anyhow::ensure!(told.recv()?, "not synced");
         if round >= 100 {
-            times.push(env.clock.monotonic() - start);
+            times.push(env.clock.monotonic().saturating_sub(start));
         }
         journal.settle_to(journal.delivered());
     }

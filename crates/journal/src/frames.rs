@@ -80,6 +80,9 @@ const _: () = assert!(ENTRY_BYTES == 56);
 /// An entry outside of a frame, without its payload.
 pub(crate) const LOOSE_BYTES: usize = 8 + ENTRY_BYTES;
 
+/// Positions beyond are never reached; below it, sizes can be added without a thought.
+const POSITION_MAX: u64 = u64::MAX / 2;
+
 const KIND_RECORDS: u8 = 1;
 const KIND_IN_SEGMENT: u8 = 2;
 
@@ -187,8 +190,12 @@ fn decode_fields(mut fields: Fields<'_>) -> Option<FileHeader> {
         && header.start.is_multiple_of(u64::from(alignment))
         && header.bytes.is_multiple_of(u64::from(alignment))
         && header.bytes > u64::from(alignment)
-        && header.start.checked_add(header.bytes).is_some()
-        && header.previous_end <= header.start;
+        && header
+            .start
+            .checked_add(header.bytes)
+            .is_some_and(|end| end <= POSITION_MAX && header.synced <= end)
+        && header.previous_end <= header.start
+        && header.settled <= header.start;
     is_sane.then_some(header)
 }
 

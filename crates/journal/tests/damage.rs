@@ -138,7 +138,7 @@ fn a_damaged_payload_costs_its_own_entry_and_names_its_stream() {
     let payload = common::payload(2, SIZES[2]);
     let mut files = small.files.clone();
     let at = files[0].1.windows(payload.len()).position(|window| window == &payload[..]).unwrap();
-    files[0].1[at + 100] ^= 1;
+    files[0].1[at + 50] ^= 1;
     let sim = SimEnv::new(2);
     let env = sim.env();
     env.fs.create_dir_all(Path::new(DIR)).unwrap();

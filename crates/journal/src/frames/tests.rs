@@ -174,6 +174,9 @@ fn a_header_with_values_that_are_never_written_is_refused() {
         FileHeader { bytes: 4096, ..good },
         FileHeader { bytes: u64::MAX - 4095, ..good },
         FileHeader { previous_end: good.start + 1, ..good },
+        FileHeader { start: 1 << 63, ..good },
+        FileHeader { synced: good.end() + 1, ..good },
+        FileHeader { settled: good.start + 1, ..good },
     ] {
         assert!(matches!(decode_file_head(&bad.encode()), FileHead::Damaged(_)), "{bad:?}");
     }
