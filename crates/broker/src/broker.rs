@@ -24,6 +24,7 @@ use crate::metrics::SharedMetrics;
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::partitions::{Partition, Partitions, Placement};
+use crate::scrub::ScrubProgress;
 use crate::space::DirSpace;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
@@ -69,6 +70,7 @@ pub(crate) struct Broker {
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
+    pub(crate) scrub: ScrubProgress,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.
     pub(crate) applying_configs: Mutex<()>,
     /// What clients of each listener are told; set once the listeners are bound and ports are known.

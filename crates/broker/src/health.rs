@@ -68,10 +68,12 @@ impl Broker {
     pub(crate) fn trouble(&self) -> Option<String> {
         let metadata = || self.metadata.failure().map(|reason| format!("metadata cannot change: {reason}"));
         let dirs = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_failure(dir));
+        let damaged = || self.logs.damaged().into_iter().next();
         let open = || self.partitions.all().into_iter().find_map(|partition| partition.log.failure());
         metadata()
             .or_else(|| dirs().map(|error| error.to_string()))
             .or_else(|| open().map(|error| error.to_string()))
+            .or_else(|| damaged().map(|(id, error)| format!("partition {id} is offline: {error}")))
             .or_else(|| self.space.any_short().map(|dir| self.space.shortage_of(dir)))
             .or_else(|| self.open_failures.describe())
             .or_else(|| self.groups.failed_shard(&*self.env.clock).map(groups_failed))

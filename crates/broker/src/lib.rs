@@ -27,6 +27,7 @@ mod metrics;
 mod net;
 mod partitions;
 mod router;
+mod scrub;
 mod server;
 mod shutdown;
 mod space;

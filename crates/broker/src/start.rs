@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::partitions::Partitions;
+use crate::scrub::ScrubProgress;
 use crate::space::DirSpace;
 
 /// Why a server did not start.
@@ -101,6 +102,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             space: DirSpace::new(&env, dirs.into_iter(), config.server.log_dir_reserve_bytes),
             produce_gate: Arc::new(ProduceGate::new(|| true)),
             open_failures: OpenFailures::default(),
+            scrub: ScrubProgress::default(),
             applying_configs: Mutex::default(),
             advertised: OnceLock::new(),
             env,

@@ -18,7 +18,7 @@ use crate::config::TopicOverrides;
 use crate::metadata::Topic;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
-use crate::{cleaner, groups};
+use crate::{cleaner, groups, scrub};
 
 /// How long after a full log dir made retention run it may run again.
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
@@ -40,6 +40,9 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     tasks.spawn(job(broker, stop, IDLE_CHECK, close_idle));
     if upkeep.log_cleaner_enable {
         tasks.spawn(cleaner::run(Arc::clone(broker), stop.clone()));
+    }
+    if let Ok(interval_ms @ 1..) = u64::try_from(upkeep.log_scrub_interval_ms) {
+        tasks.spawn(scrub::run(Arc::clone(broker), every(interval_ms), stop.clone()));
     }
 }
 

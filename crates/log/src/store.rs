@@ -26,6 +26,7 @@ use crate::log_dir::LogDir;
 use crate::open_logs::OpenLogs;
 use crate::partition_log::PartitionLog;
 use crate::shared::StoreShared;
+use crate::verify::Listing;
 use crate::write_cache::WriteCache;
 
 /// What a store may use.
@@ -211,6 +212,19 @@ impl LogStore {
     /// Removes a partition and its files. Whoever holds the handle gets [`LogError::Deleted`].
     pub fn delete(&self, id: PartitionId, dir_index: usize) -> Result<(), LogError> {
         self.dirs[dir_index].delete(id)
+    }
+
+    /// Partitions whose files were found to be damaged since the start, and how. Opens nothing, and passes over those
+    /// that are being opened at the moment.
+    pub fn damaged(&self) -> Vec<(PartitionId, LogError)> {
+        let handles = self.dirs.iter().flat_map(|dir| dir.handles());
+        handles.filter_map(|log| Some((log.id(), log.damage()?))).collect()
+    }
+
+    /// Whether a partition has more than one segment, by the names of its files. Opens none of them.
+    pub fn has_sealed_segments(&self, id: PartitionId, dir_index: usize) -> bool {
+        let dir = &self.dirs[dir_index];
+        Listing::read(dir.env(), &dir.partition_path(id)).is_ok_and(|listing| listing.logs.len() > 1)
     }
 
     /// All partitions of a log dir that a checkpoint remembers or that have a handle, in the order of their ids. From

@@ -22,6 +22,11 @@ options! {
     log_cleaner_dedupe_buffer_size: usize = "log.cleaner.dedupe.buffer.size", Long(1_048_576, i64::MAX), Some("134217728");
     /// Milliseconds to wait before looking again when there was nothing to compact.
     log_cleaner_backoff_ms: u64 = "log.cleaner.backoff.ms", Long(1, i64::MAX), Some("15000");
+    /// Milliseconds between the beginnings of two passes of the scrub, which reads sealed segments again and takes a
+    /// partition offline if its bytes are not those that were written. 0 or -1: never.
+    log_scrub_interval_ms: i64 = "log.scrub.interval.ms", Long(-1, i64::MAX), Some("604800000");
+    /// Bytes per second that the scrub may read at most. It takes half of the time between two passes, if it may.
+    log_scrub_bytes_per_second: u64 = "log.scrub.bytes.per.second", Long(1, i64::MAX), Some("10485760");
     /// Bytes per second that compaction may read and write together.
     log_cleaner_io_max_bytes_per_second: f64 = "log.cleaner.io.max.bytes.per.second", Double(1.0, f64::MAX), Some("1.7976931348623157E308");
 }

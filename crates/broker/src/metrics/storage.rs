@@ -5,6 +5,7 @@ use std::sync::Weak;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
 
 use super::partitions::{Series, put};
 use crate::broker::Broker;
@@ -29,8 +30,19 @@ impl fmt::Debug for StorageCollector {
 impl Collector for StorageCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(broker) = self.broker.upgrade() else { return Ok(()) };
-        put_dirs(&mut encoder, &broker)
+        put_dirs(&mut encoder, &broker)?;
+        put_damage(&mut encoder, &broker)
     }
+}
+
+fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {
+    let count = |value: u64| vec![(Vec::new(), i64::try_from(value).unwrap_or(i64::MAX))];
+    let offline = count(broker.logs.damaged().len() as u64);
+    put(encoder, "partitions_offline", "Partitions whose files were found to be damaged", None, &offline)?;
+    let (bytes, passes) = (count(broker.scrub.bytes()), count(broker.scrub.passes()));
+    let help = "Bytes of segments that the scrub has read since the start";
+    put(encoder, "scrub_read", help, Some(&Unit::Bytes), &bytes)?;
+    put(encoder, "scrub_passes", "Passes of the scrub that came to their end since the start", None, &passes)
 }
 
 fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {

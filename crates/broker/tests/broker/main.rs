@@ -8,6 +8,7 @@ mod support;
 mod admin_port;
 mod batches;
 mod catch_up;
+mod damage;
 mod fetching;
 mod framing;
 mod groups;

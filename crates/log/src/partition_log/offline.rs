@@ -3,13 +3,22 @@
 //! Nobody reads or appends any more until a restart, by which someone may have restored or repaired the files. What
 //! was appended before goes its way: it is synced, settled and covered by checkpoints as if nothing had happened.
 
-use super::PartitionLog;
+use super::{PartitionLog, State};
 use crate::error::{LogError, ReadError};
 
 impl PartitionLog {
     /// What was found to be damaged, if anything was.
     pub(super) fn check_undamaged(&self) -> Result<(), LogError> {
         self.damage.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// How its files are damaged, as far as anybody has seen. Waits for nobody.
+    pub(crate) fn damage(&self) -> Option<LogError> {
+        let found_open = || match &*self.state.try_read()? {
+            State::Offline(error) => Some(error.clone()),
+            _ => None,
+        };
+        self.damage.get().cloned().or_else(found_open)
     }
 
     /// Takes the partition offline if the error says that its files are damaged. The first such error stays the

@@ -1,0 +1,121 @@
+//! The scrub's shell: when a pass begins, how fast it goes, and what is told of it.
+//!
+//! A pass goes over all partitions that have records, in their order, from a place that chance chooses on. What is
+//! read of each, and what follows from damage, is the log's business.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverrun_log::compaction::execute::CleanerControl;
+use riverrun_log::compaction::pace::IoPace;
+use riverrun_log::scrub::{order, rate};
+
+use crate::broker::Broker;
+use crate::shutdown::{StopSignal, stopped};
+use crate::upkeep::{Kept, kept_partitions};
+
+/// The first pass begins so long after the start, or after one interval if that is shorter: a server that is often
+/// started anew is scrubbed, too.
+const FIRST_PASS: Duration = Duration::from_mins(1);
+
+/// What a look at a partition's directory counts for in the pace, and opening its log: many small partitions take
+/// their time like few large ones.
+const LOOK_BYTES: u64 = 4 * 1024;
+const OPEN_BYTES: u64 = 64 * 1024;
+
+/// What the scrub has done since the start.
+#[derive(Debug, Default)]
+pub(crate) struct ScrubProgress {
+    bytes: AtomicU64,
+    passes: AtomicU64,
+}
+
+impl ScrubProgress {
+    /// Bytes that were read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Passes that came to their end.
+    pub(crate) fn passes(&self) -> u64 {
+        self.passes.load(Ordering::Relaxed)
+    }
+}
+
+/// Lent to the reads of one pass.
+struct Control {
+    broker: Arc<Broker>,
+    pace: Mutex<IoPace>,
+    stop: StopSignal,
+}
+
+impl CleanerControl for Control {
+    fn on_io(&self, bytes: u64) {
+        let mut debt = bytes;
+        while !self.is_stopped() {
+            let wait = self.pace.lock().charge(debt, self.broker.env.clock.monotonic());
+            let Some(wait) = wait else { return };
+            std::thread::sleep(wait);
+            debt = 0;
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+}
+
+/// Scrubs again and again until `stop` turns true. `log.scrub.interval.ms` lies between the beginnings of two passes,
+/// or more if one takes longer.
+pub(crate) async fn run(broker: Arc<Broker>, interval: Duration, mut stop: StopSignal) {
+    let mut pause = FIRST_PASS.min(interval);
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        let begun = broker.env.clock.monotonic();
+        let (for_pass, stop) = (Arc::clone(&broker), stop.clone());
+        if let Err(error) = tokio::task::spawn_blocking(move || pass(&for_pass, interval, stop)).await {
+            tracing::error!(%error, "a pass of the scrub failed");
+        }
+        let took = broker.env.clock.monotonic().saturating_sub(begun);
+        pause = interval.saturating_sub(took).max(Duration::from_millis(1));
+    }
+}
+
+/// Goes over all partitions once. Blocks for the disk and for the pace.
+fn pass(broker: &Arc<Broker>, interval: Duration, stop: StopSignal) {
+    let kept = kept_partitions(broker);
+    let total_bytes = kept.iter().map(|kept| kept.known.size_bytes).sum();
+    let rate = rate(total_bytes, interval, broker.config.upkeep.log_scrub_bytes_per_second);
+    let pace = Mutex::new(IoPace::new(Some(rate)));
+    let control = Control { broker: Arc::clone(broker), pace, stop };
+    for kept in order(kept, broker.env.random.next_u64()) {
+        if control.is_stopped() {
+            return;
+        }
+        scrub(broker, &kept, &control);
+    }
+    broker.scrub.passes.fetch_add(1, Ordering::Relaxed);
+}
+
+fn scrub(broker: &Broker, kept: &Kept, control: &Control) {
+    control.on_io(LOOK_BYTES);
+    // Only a log that has sealed segments is opened: most of many have none.
+    let dir = kept.topic.log_dir(kept.known.id.index);
+    if !dir.is_some_and(|dir| broker.logs.has_sealed_segments(kept.known.id, dir)) {
+        return;
+    }
+    control.on_io(OPEN_BYTES);
+    let Some(partition) = kept.open(broker) else { return };
+    match partition.log.scrub(control) {
+        Ok(scrubbed) => _ = broker.scrub.bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed),
+        Err(error) => {
+            let (topic, partition) = (&*kept.topic.name, kept.known.id.index);
+            tracing::error!(topic, partition, %error, "the scrub found damage, or could not read");
+        }
+    }
+}

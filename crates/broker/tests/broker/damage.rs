@@ -1,0 +1,158 @@
+//! Segments that are damaged under a running server: the partition goes offline with a message, and nothing else does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use riverrun_broker::Server;
+use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use riverrun_protocol::{ErrorCode, ListOffsetsRequest};
+
+use crate::admin_port::get;
+use crate::support::{
+    Client, PATIENCE, SOME_TIME, batch, create_topic, fetch, produce, read_all, server_with, try_produce,
+};
+
+/// Six records of 400 KB are three segments of this size.
+const SEGMENT: (&str, &str) = ("segment.bytes", "1048576");
+
+/// A server that was stopped in order and started again, with three segments in partition 0 of `t` and one record in
+/// partition 1.
+struct Damaged {
+    server: Server,
+    directory: tempfile::TempDir,
+}
+
+impl Damaged {
+    /// Starts again with `damage` done to the first segment.
+    fn with(options: &[(&str, &str)], damage: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let data = directory.path().to_str().expect("text").to_owned();
+        let basic = [("admin.listen", "127.0.0.1:0"), ("data.dir", &*data)];
+        let options = [&basic, options].concat();
+        let server = server_with(&options);
+        let mut client = Client::new(&server);
+        create_topic(&mut client, "t", 2, &[SEGMENT]);
+        let large = "x".repeat(400_000);
+        for _ in 0..6 {
+            produce(&mut client, "t", 0, &batch(&[&large]));
+        }
+        produce(&mut client, "t", 1, &batch(&["fine"]));
+        server.stop().expect("a clean stop");
+        let path = first_segment(directory.path());
+        let mut bytes = fs::read(&path).expect("readable");
+        damage(&mut bytes);
+        fs::write(&path, bytes).expect("writable");
+        Self { server: server_with(&options), directory }
+    }
+
+    /// Partition 0 answers nothing, partition 1 goes on, and people are told which file it is.
+    fn assert_offline(&self) {
+        let mut client = Client::new(&self.server);
+        for offset in [0, 5] {
+            let error = ErrorCode(fetch(&mut client, "t", 0, offset).error_code);
+            assert_eq!(error, ErrorCode::KAFKA_STORAGE_ERROR, "offset {offset}");
+        }
+        let answer = try_produce(&mut client, "t", 0, &batch(&["more"]));
+        assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+        produce(&mut client, "t", 1, &batch(&["goes on"]));
+        assert_eq!(read_all(&mut client, "t", 1, 0), ["fine", "goes on"]);
+        let path = first_segment(self.directory.path());
+        let (status, body) = self.admin("/health");
+        assert!(status.contains("503") && body.contains(path.to_str().expect("text")), "{status} {body}");
+        assert!(body.contains("at byte"), "{body}");
+        let (_, text) = self.admin("/metrics");
+        assert!(text.contains("riverrun_partitions_offline{} 1"), "{text}");
+    }
+
+    fn admin(&self, path: &str) -> (String, String) {
+        get(self.server.admin_address().expect("an admin port"), path)
+    }
+}
+
+/// The first of several segments of a partition.
+fn first_segment(dir: &Path) -> PathBuf {
+    let mut logs = Vec::new();
+    collect(dir, &mut logs);
+    let has_sibling = |path: &&PathBuf| logs.iter().filter(|log| log.parent() == path.parent()).count() > 1;
+    let mut logs: Vec<_> = logs.iter().filter(has_sibling).cloned().collect();
+    logs.sort();
+    logs.remove(0)
+}
+
+fn collect(dir: &Path, logs: &mut Vec<PathBuf>) {
+    for path in fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()) {
+        if path.is_dir() {
+            collect(&path, logs);
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            logs.push(path);
+        }
+    }
+}
+
+#[test]
+fn a_fetch_that_finds_damage_takes_its_partition_offline() {
+    // The base offset of the first batch, which no CRC covers.
+    let damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
+    let mut client = Client::new(&damaged.server);
+    assert_eq!(ErrorCode(fetch(&mut client, "t", 0, 0).error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    damaged.assert_offline();
+}
+
+#[test]
+fn a_segment_that_lost_its_end_is_found_when_it_is_opened() {
+    let damaged = Damaged::with(&[], |bytes| bytes.truncate(bytes.len() - 1));
+    let mut client = Client::new(&damaged.server);
+    assert_eq!(ErrorCode(fetch(&mut client, "t", 0, 0).error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    damaged.assert_offline();
+}
+
+#[test]
+fn a_search_by_time_that_finds_damage_takes_its_partition_offline() {
+    let damaged = Damaged::with(&[], |bytes| bytes[100] ^= 1);
+    let mut client = Client::new(&damaged.server);
+    let partition = ListOffsetsPartition {
+        partition_index: 0,
+        timestamp: SOME_TIME.0,
+        ..ListOffsetsPartition::default()
+    };
+    let topics = vec![ListOffsetsTopic { name: "t".into(), partitions: vec![partition] }];
+    let request = ListOffsetsRequest { replica_id: -1, topics, ..Default::default() };
+    let answer = client.call(&request, 7);
+    assert_eq!(ErrorCode(answer.topics[0].partitions[0].error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    damaged.assert_offline();
+}
+
+#[test]
+fn the_scrub_finds_damage_that_nobody_has_asked_for() {
+    let quick = [("log.scrub.interval.ms", "100"), ("log.scrub.bytes.per.second", "100000000")];
+    let damaged = Damaged::with(&quick, |bytes| bytes[200_000] ^= 1);
+    let begun = Instant::now();
+    while damaged.admin("/health").0.contains("200") {
+        assert!(begun.elapsed() < PATIENCE, "the scrub finds nothing");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    damaged.assert_offline();
+}
+
+#[test]
+fn the_scrub_finds_nothing_where_nothing_is_wrong_and_none_runs_where_none_is_wanted() {
+    let quick = [("log.scrub.interval.ms", "100"), ("log.scrub.bytes.per.second", "100000000")];
+    let intact = Damaged::with(&quick, |_| {});
+    let begun = Instant::now();
+    let passes = |text: &str| {
+        !text.contains("riverrun_scrub_passes{} 0") && !text.contains("riverrun_scrub_passes{} 1\n")
+    };
+    while !passes(&intact.admin("/metrics").1) {
+        assert!(begun.elapsed() < PATIENCE, "the scrub does not run");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let (status, body) = intact.admin("/health");
+    assert!(status.contains("200"), "{status} {body}");
+    let (_, text) = intact.admin("/metrics");
+    assert!(text.contains("riverrun_partitions_offline{} 0"), "{text}");
+    assert!(!text.contains("riverrun_scrub_read_bytes{} 0\n"), "{text}");
+    let off = Damaged::with(&[("log.scrub.interval.ms", "-1")], |bytes| bytes[200_000] ^= 1);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(off.admin("/health").0.contains("200"));
+}
