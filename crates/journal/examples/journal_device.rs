@@ -4,7 +4,7 @@
 //!
 //! Writes blocks of four sizes into a file of synced zeros, by `O_DIRECT` with `RWF_DSYNC` and by a write and
 //! `fdatasync` in turn, so that both meet the same moods of the device; then stores entries of the same sizes one at a
-//! time in a journal. Prints percentiles in microseconds.
+//! time in a journal, and last fills one and reads it as a restart does. Prints percentiles in microseconds.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,15 @@ use riverrun_types::{LeaderEpoch, Offset};
 const SIZES: [usize; 4] = [4 << 10, 16 << 10, 128 << 10, 512 << 10];
 const FILE_BYTES: usize = 64 << 20;
 const METHODS: [SyncMethod; 2] = [SyncMethod::DirectDsync, SyncMethod::BufferedFdatasync];
+
+const HEADER: EntryHeader = EntryHeader {
+    stream: StreamId([1; 20]),
+    kind: EntryKind::Records,
+    index: 0,
+    epoch: 1,
+    base_offset: Offset(0),
+    leader_epoch: LeaderEpoch(1),
+};
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -44,6 +53,49 @@ fn main() -> anyhow::Result<()> {
             env.fs.remove_dir_all(&dir.join("journal"))?;
         }
     }
+    restart_time(&env, &dir.join("journal"))?;
+    env.fs.remove_dir_all(&dir.join("journal"))?;
+    Ok(())
+}
+
+/// Fills a journal of the default size with entries of a few sizes, and reads it as a restart would.
+fn restart_time(env: &Env, dir: &Path) -> anyhow::Result<()> {
+    let options = JournalOptions::default();
+    let (journal, _) = Journal::open(env, dir, options)?;
+    let (sender, told) = sync_channel(64);
+    let owner = Arc::new(Owner(sender));
+    let mut submitted = 0;
+    let start = env.clock.monotonic();
+    while journal.used_bytes() < options.bytes - 2 * options.file_bytes {
+        for _ in 0..64 {
+            let payload = vec![7; 500 + submitted % 16 * 1000].into();
+            journal.submit(Submission {
+                header: HEADER,
+                payload,
+                wants: Wants::Sync,
+                owner: owner.clone(),
+            })?;
+            submitted += 1;
+        }
+        for _ in 0..64 {
+            anyhow::ensure!(told.recv()?, "not synced");
+        }
+    }
+    println!("{submitted} entries written in {} ms", env.clock.monotonic().saturating_sub(start).as_millis());
+    drop(journal);
+    let start = env.clock.monotonic();
+    let (_journal, mut replay) = Journal::open(env, dir, options)?;
+    let opened = env.clock.monotonic().saturating_sub(start);
+    let mut found = 0;
+    while let Some(entries) = replay.next()? {
+        found += entries.len();
+    }
+    let read = env.clock.monotonic().saturating_sub(start);
+    println!(
+        "{found} entries found again: opened in {} ms, read in {} ms",
+        opened.as_millis(),
+        read.as_millis()
+    );
     Ok(())
 }
 
@@ -110,18 +162,10 @@ fn journal_times(
     let (journal, _) = Journal::open(env, dir, JournalOptions { sync_method, ..JournalOptions::default() })?;
     let (sender, told) = sync_channel(1);
     let owner = Arc::new(Owner(sender));
-    let header = EntryHeader {
-        stream: StreamId([1; 20]),
-        kind: EntryKind::Records,
-        index: 0,
-        epoch: 1,
-        base_offset: Offset(0),
-        leader_epoch: LeaderEpoch(1),
-    };
     let mut times = Vec::with_capacity(rounds);
     for round in 0..rounds + 100 {
         let payload = vec![7; bytes].into();
-        let submission = Submission { header, payload, wants: Wants::Sync, owner: owner.clone() };
+        let submission = Submission { header: HEADER, payload, wants: Wants::Sync, owner: owner.clone() };
         let start = env.clock.monotonic();
         journal.submit(submission)?;
         anyhow::ensure!(told.recv()?, "not synced");

@@ -8,7 +8,7 @@
 //! Guarantees: only headers of the last file's frames and the payloads of its tail are read here, whatever the
 //! journal's size; an interrupted recovery changes nothing that the next one finds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use riverrun_env::{AlignedBuffer, Env, OpenMode};
 use riverrun_types::Position;
 
 use crate::files::{FileName, Files, NoRoom, OlderFile, open_to_recover};
-use crate::frames::{EntryToEncode, Frame, FrameHeader, encode_frame, frame_bytes};
+use crate::frames::{EntryToEncode, FileHeader, Frame, FrameHeader, encode_frame, frame_bytes};
 use crate::held::HeldFile;
 use crate::reader::FrameReader;
 use crate::replay::{Replay, ReplayFile};
@@ -84,69 +84,95 @@ const fn trusts_page_cache() -> bool {
 /// Finds what is in `dir` and writes the tail anew.
 pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<Recovered, JournalError> {
     let listing = list(env, dir)?;
-    if listing.files.is_empty() {
-        sync_ancestors(env, dir)?;
-    } else {
-        // A name may have been given right before the end, so that nobody knows yet whether it is durable: what is
-        // built on it must not outlive it.
-        env.fs.sync_dir(dir).map_err(|error| JournalError::write(dir, error))?;
-    }
-    let next_number = listing.files.iter().map(|name| name.number + 1).max().unwrap_or(0);
+    make_names_durable(env, dir, &listing)?;
     let mut found = open_files(env, dir, &listing)?;
     let walk = match found.last_mut() {
         Some((_, last)) => walk(last)?,
         None => Walk::default(),
     };
-    let mut files = Files {
-        env: env.clone(),
-        dir: dir.to_path_buf(),
-        options,
-        id: id_of(env, &found)?,
-        current: None,
-        older: Vec::new().into(),
-        end: found.last().map_or(0, |(_, last)| {
-            if trusts_page_cache() { walk.end } else { walk.synced.max(last.header.frames_start()) }
-        }),
-        next_start: found.last().map_or(0, |(_, last)| last.header.next_start()),
-        next_number,
-    };
+    let mut files = files_of(env, dir, options, &listing, &found, &walk)?;
     let in_headers = found.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
     let settled = in_headers.max(walk.settled_below(u64::MAX));
+    files.older = older_of(&found, settled, files.end)?.into();
+    let held = held_up_to(env, dir, files.id, &listing)?;
+    let excluded = Excluded { settled, held };
+    let tail = match found.last_mut() {
+        Some((_, last)) => read_tail(last, &walk, files.end, &excluded)?,
+        None => Vec::new(),
+    };
     // What a frame of the tail says may be in the page cache only: good to skip entries by, not to reuse files by.
     let mut settled_on_disk = in_headers.max(walk.settled_below(files.end));
-    files.older = older_of(&found, settled, files.end)?.into();
-    let mut excluded = Excluded { settled, held: HashMap::new() };
-    for held in &listing.held {
-        for entry in held.read(env, dir, files.id)? {
-            let last = excluded.held.entry(entry.header.stream).or_default();
-            *last = (*last).max(entry.position);
-        }
-    }
-    let mut replay = Vec::new();
-    let mut tail = Vec::new();
-    let last = found.len().saturating_sub(1);
-    for (index, (older, (_, mut reader))) in files.older.iter().zip(found).enumerate() {
-        if index == last {
-            tail = read_tail(&mut reader, &walk, files.end, &excluded)?;
-        }
-        if older.frames_end > settled {
-            replay.push(ReplayFile { reader, end: older.frames_end });
-        }
-    }
+    let ends = files.older.iter().map(|older| older.frames_end);
+    let readers = found.into_iter().map(|(_, reader)| reader).zip(ends);
+    let mut replay: Vec<_> =
+        readers.filter(|(_, end)| *end > settled).map(|(reader, end)| ReplayFile { reader, end }).collect();
     if !tail.is_empty() {
         replay.push(rewrite(&mut files, &tail, settled)?);
         settled_on_disk = settled;
     }
     let oldest = replay.first().map_or(files.next_start, |file| file.reader.header.start);
+    let held = listing.held.clone();
     Ok(Recovered {
         synced: files.end,
-        replay: Replay::new(env.clone(), dir.to_path_buf(), files.id, listing.held.clone(), replay, excluded),
-        held: listing.held,
+        replay: Replay::new(env.clone(), dir.to_path_buf(), files.id, listing.held, replay, excluded),
+        held,
         files,
         settled,
         settled_on_disk,
         oldest,
     })
+}
+
+/// A name may have been given right before the end, so that nobody knows yet whether it is durable: what is built on
+/// it must not outlive it. The same is true of the directory itself before the first file.
+fn make_names_durable(env: &Env, dir: &Path, listing: &Listing) -> Result<(), JournalError> {
+    if listing.files.is_empty() {
+        return sync_ancestors(env, dir);
+    }
+    env.fs.sync_dir(dir).map_err(|error| JournalError::write(dir, error))
+}
+
+/// The files as the writer takes them over, without the older ones: the next frame goes behind all that was found.
+fn files_of(
+    env: &Env,
+    dir: &Path,
+    options: JournalOptions,
+    listing: &Listing,
+    found: &[(FileName, FrameReader)],
+    walk: &Walk,
+) -> Result<Files, JournalError> {
+    let last = found.last().map(|(_, last)| &last.header);
+    let end = |last: &FileHeader| {
+        if trusts_page_cache() { walk.end } else { walk.synced.max(last.frames_start()) }
+    };
+    Ok(Files {
+        env: env.clone(),
+        dir: dir.to_path_buf(),
+        options,
+        id: id_of(env, found)?,
+        current: None,
+        older: VecDeque::new(),
+        end: last.map_or(0, end),
+        next_start: last.map_or(0, FileHeader::next_start),
+        next_number: listing.files.iter().map(|name| name.number + 1).max().unwrap_or(0),
+    })
+}
+
+/// For each stream that has held entries, the last of them.
+fn held_up_to(
+    env: &Env,
+    dir: &Path,
+    id: JournalId,
+    listing: &Listing,
+) -> Result<HashMap<StreamId, Position>, JournalError> {
+    let mut held_up_to = HashMap::new();
+    for held in &listing.held {
+        for entry in held.read(env, dir, id)? {
+            let last: &mut Position = held_up_to.entry(entry.header.stream).or_default();
+            *last = (*last).max(entry.position);
+        }
+    }
+    Ok(held_up_to)
 }
 
 fn list(env: &Env, dir: &Path) -> Result<Listing, JournalError> {

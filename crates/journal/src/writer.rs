@@ -68,7 +68,10 @@ pub(crate) struct Writer {
     settled_written: u64,
     unsynced_since: Option<Duration>,
     buffer: Option<AlignedBuffer>,
+    /// Nothing came for a while.
     is_quiet: bool,
+    /// The group waits for something that the system is short of.
+    is_short: bool,
 }
 
 impl Writer {
@@ -84,6 +87,7 @@ impl Writer {
             unsynced_since: None,
             buffer: None,
             is_quiet: false,
+            is_short: false,
         }
     }
 
@@ -174,7 +178,7 @@ impl Writer {
         let wants_sync = self.group.entries.iter().any(|queued| queued.submission.wants == Wants::Sync);
         self.write(&frame, wants_sync, started)?;
         self.tell(frame, wants_sync);
-        self.is_quiet = false;
+        (self.is_quiet, self.is_short) = (false, false);
         Ok(Turn::Again)
     }
 
@@ -202,7 +206,9 @@ impl Writer {
             return Turn::Done;
         }
         if let NoRoom::Shortage(error) = reason {
-            tracing::warn!(%error, "the journal waits for space");
+            if !std::mem::replace(&mut self.is_short, true) {
+                tracing::warn!(%error, "the journal waits for what the system is short of");
+            }
             return Turn::Sleep(Some(SHORTAGE_WAIT));
         }
         Turn::Sleep(None)

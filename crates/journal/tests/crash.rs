@@ -4,7 +4,10 @@ mod common;
 
 use common::faulty::Bug;
 use common::lives::{End, Fault, every};
+use common::{History, open, smallest_options};
+use riverrun_env::sim::SimEnv;
 use riverrun_journal::SyncMethod::{self, BufferedFdatasync, DirectDsync};
+use riverrun_journal::{JournalError, JournalOptions, Wants};
 
 /// Fewer boundaries than this, and the scenario no longer does what it is for.
 const BOUNDARIES_MIN: u64 = 12;
@@ -51,6 +54,52 @@ fn a_failed_write_anywhere_costs_nothing_that_was_acked() {
             hold_everywhere(Fault::Write, method, end);
         }
     }
+}
+
+/// A few groups, two of them unsynced; whether nothing went wrong.
+fn short_life(sim: &SimEnv, history: &History, options: JournalOptions) -> Result<(), JournalError> {
+    let (journal, ..) = open(&sim.env(), options)?;
+    for (bytes, wants) in [(100, Wants::Sync), (1500, Wants::Write), (300, Wants::Write), (700, Wants::Sync)]
+    {
+        history.store(&journal, bytes, wants)?;
+    }
+    history.store(&journal, 900, Wants::Write)?;
+    journal.close()
+}
+
+/// Recovers in one state of the disk, twice.
+fn check_state(sim: &SimEnv, history: &History, options: JournalOptions) -> Result<(), String> {
+    let recover = || {
+        let (_journal, found, damaged) = open(&sim.env(), options).map_err(|error| error.to_string())?;
+        if damaged > 0 {
+            return Err("an entry is damaged".to_owned());
+        }
+        history.check(&found)
+    };
+    let first = recover()?;
+    sim.fs.crash();
+    if first == recover()? { Ok(()) } else { Err(format!("{first:?} was found first")) }
+}
+
+#[test]
+fn every_state_that_a_power_cut_may_leave_has_what_was_acked() {
+    let options = JournalOptions { alignment: 512, ..smallest_options(DirectDsync) };
+    let states_max = 24 * usize::try_from(seeds().end).expect("a small number");
+    let (mut states, mut exhausted) = (0, 0);
+    for stop in 0.. {
+        let (sim, history) = (SimEnv::new(stop), History::default());
+        sim.fs.stop_after(stop);
+        let is_whole = short_life(&sim, &history, options).is_ok();
+        exhausted += usize::from(sim.fs.crash_states(states_max).is_exhaustive());
+        for state in sim.crash_states(states_max) {
+            check_state(&state, &history, options).unwrap_or_else(|what| panic!("stop {stop}: {what}"));
+            states += 1;
+        }
+        if is_whole {
+            break;
+        }
+    }
+    assert!(states > 100 && exhausted > 5, "{states} states, all of them at {exhausted} stops");
 }
 
 /// The same runs over files with a bug: one of them has to find it.

@@ -1,5 +1,7 @@
 //! Damaged journal files: found and named, or harmless; never served.
 
+#![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
+
 mod common;
 
 use std::path::Path;

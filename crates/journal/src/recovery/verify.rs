@@ -1,0 +1,145 @@
+//! Looking through a journal's files without opening it: for `riverrun log verify`.
+//!
+//! Reads every frame and every payload, as a replay of everything would, and changes nothing. Tells damage from the
+//! torn tail that a crash leaves and from what is settled, which nobody reads any more.
+
+use std::path::{Path, PathBuf};
+
+use riverrun_env::{Env, OpenMode};
+
+use super::{Excluded, Walk, id_of, older_of, walk};
+use crate::files::FileName;
+use crate::held::HeldFile;
+use crate::reader::FrameReader;
+use crate::{JournalError, JournalId};
+
+/// Something that is wrong with a journal's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalFinding {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it, in bytes from its start.
+    pub position: u64,
+    /// What is wrong there.
+    pub what: String,
+    /// A crash has left it: it was never synced, and the next start cuts it off.
+    pub is_torn_tail: bool,
+    /// It is durable elsewhere, so that nobody reads it here any more.
+    pub is_settled: bool,
+}
+
+/// Looks through the journal in `dir`. Fails only if the system cannot read.
+pub fn verify(env: &Env, dir: &Path) -> Result<Vec<JournalFinding>, JournalError> {
+    let mut verification = Verification { env, dir, findings: Vec::new() };
+    verification.run()?;
+    Ok(verification.findings)
+}
+
+struct Verification<'a> {
+    env: &'a Env,
+    dir: &'a Path,
+    findings: Vec<JournalFinding>,
+}
+
+impl Verification<'_> {
+    fn run(&mut self) -> Result<(), JournalError> {
+        let (mut names, mut held) = (Vec::new(), Vec::new());
+        for entry in self.env.fs.read_dir(self.dir).map_err(|error| JournalError::io(self.dir, error))? {
+            let Some(name) = entry.name.to_str().filter(|_| !entry.is_dir) else { continue };
+            names.extend(FileName::parse(name).filter(|name| name.is_named));
+            held.extend(HeldFile::parse(name));
+        }
+        let mut files = Vec::new();
+        for name in names {
+            if let Some(file) = self.open(name)? {
+                files.push((name, file));
+            }
+        }
+        files.sort_by_key(|(_, file)| file.header.start);
+        let id = self.noted(id_of(self.env, &files))?;
+        if let Some(id) = id {
+            self.check_files(&mut files)?;
+            self.check_held(&held, id)?;
+        }
+        Ok(())
+    }
+
+    /// Takes an error about a file's content as a finding.
+    fn noted<T>(&mut self, result: Result<T, JournalError>) -> Result<Option<T>, JournalError> {
+        let (path, position, what) = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(JournalError::Corrupt { path, position, what }) => (path, position, what),
+            Err(JournalError::Format { path, what }) => (path, 0, what),
+            Err(error) => return Err(error),
+        };
+        self.find(path, position, what, false, false);
+        Ok(None)
+    }
+
+    fn find(&mut self, path: PathBuf, position: u64, what: String, is_torn_tail: bool, is_settled: bool) {
+        self.findings.push(JournalFinding { path, position, what, is_torn_tail, is_settled });
+    }
+
+    fn open(&mut self, name: FileName) -> Result<Option<FrameReader>, JournalError> {
+        let path = name.path(self.dir);
+        let file = self.env.fs.open(&path, OpenMode::Read).map_err(|error| JournalError::io(&path, error))?;
+        self.noted(FrameReader::open(path, file))
+    }
+
+    fn check_files(&mut self, files: &mut [(FileName, FrameReader)]) -> Result<(), JournalError> {
+        let Some((_, last)) = files.last_mut() else { return Ok(()) };
+        let walked = walk(last);
+        let walk = self.noted(walked)?.unwrap_or_default();
+        let in_headers = files.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
+        let excluded =
+            Excluded { settled: in_headers.max(walk.settled_below(u64::MAX)), ..Excluded::default() };
+        let Some(older) = self.noted(older_of(files, excluded.settled, walk.end))? else { return Ok(()) };
+        for ((_, file), older) in files.iter_mut().zip(older) {
+            self.check_frames(file, older.frames_end, &walk, &excluded)?;
+        }
+        Ok(())
+    }
+
+    /// Goes over the frames of one file up to `end`.
+    fn check_frames(
+        &mut self,
+        file: &mut FrameReader,
+        end: u64,
+        walk: &Walk,
+        excluded: &Excluded,
+    ) -> Result<(), JournalError> {
+        let mut position = file.header.frames_start();
+        while position < end {
+            let Some(frame) = self.noted(file.frame_at(position))? else { return Ok(()) };
+            let offset = |position: u64| position - file.header.start;
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(what) => {
+                    let is_settled = end <= excluded.settled;
+                    self.find(file.path.clone(), offset(position), what.to_owned(), false, is_settled);
+                    return Ok(());
+                }
+            };
+            let bytes = file.bytes_of(&frame)?;
+            for (row, payload) in frame.entries(&bytes) {
+                if !row.is_payload(&payload) {
+                    let is_settled = excluded.has(row.header.stream, row.position);
+                    let is_torn = position >= walk.synced;
+                    let what = "the payload of an entry does not match its checksum".to_owned();
+                    let at = row.position.0 - file.header.start;
+                    self.find(file.path.clone(), at, what, is_torn, is_settled);
+                }
+            }
+            position += frame.bytes as u64;
+        }
+        Ok(())
+    }
+
+    fn check_held(&mut self, held: &[HeldFile], id: JournalId) -> Result<(), JournalError> {
+        for file in held {
+            let read = file.read(self.env, self.dir, id);
+            self.noted(read)?;
+        }
+        Ok(())
+    }
+}
