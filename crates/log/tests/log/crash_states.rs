@@ -1,6 +1,7 @@
 //! The machine stops after every operation of a life, and the states are looked at in which it may leave the disk: all
 //! of them where they are few, else a sample. What a checkpoint has covered is there, nothing is invented, a second
-//! recovery finds the same, and one that is cut short does no harm. For logs that go to their segments at once.
+//! recovery finds the same, and one that is cut short does no harm. For a log that goes to its segments at once, and for
+//! one whose appends a journal syncs: there all that was acked is covered.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,23 +11,43 @@ use riverrun_env::sim::{PlantedBug, SimEnv, SimFileSystem};
 use riverrun_env::{FileSystem, read_whole};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::{RecoveryReport, StoreOptions};
-use riverrun_types::Offset;
+use riverrun_types::{DurabilityLevel, Offset};
 
 use crate::machine::{Machine, numbers, stamp};
 
-/// Multiplies how many states of one moment are looked at.
+/// Multiplies how many states of one moment are looked at, and makes it every moment where it is one of several
+/// otherwise.
 const BUDGET_VARIABLE: &str = "RIVERRUN_CRASH_STATES";
 
+fn budget() -> Option<usize> {
+    std::env::var(BUDGET_VARIABLE).ok().map(|text| text.parse().expect("a number"))
+}
+
 fn bound(states: usize) -> usize {
-    let factor = std::env::var(BUDGET_VARIABLE).ok().and_then(|text| text.parse::<usize>().ok());
-    states * factor.unwrap_or(1)
+    states * budget().unwrap_or(1)
+}
+
+/// The moments 0 to `count` - 1 of a life that are looked at. A life with a journal has many, and files of megabytes.
+fn moments(way: Way, count: u64) -> impl Iterator<Item = u64> {
+    let stride = if way == Way::Journal && budget().is_none() { 5 } else { 1 };
+    (0..count).step_by(stride)
+}
+
+/// The way of a record to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// To the segments, unsynced.
+    Segments,
+    /// Through the journal, synced before it is acked.
+    Journal,
 }
 
 /// What a life of the log was promised.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Life {
+    way: Way,
     acked: i64,
-    /// Everything below is covered by a checkpoint that has returned.
+    /// Everything below is covered by a checkpoint that has returned, or by the journal.
     durable: i64,
     log_start: i64,
     /// A log start that was asked for, and may or may not hold.
@@ -35,9 +56,9 @@ struct Life {
 
 impl Life {
     /// Lives on a new disk until the first failure.
-    fn run(sim: &SimEnv) -> Self {
-        let mut life = Self::default();
-        if let Ok(mut machine) = start(sim.clone(), 0) {
+    fn run(sim: &SimEnv, way: Way) -> Self {
+        let mut life = Self { way, acked: 0, durable: 0, log_start: 0, log_start_asked: 0 };
+        if let Ok(mut machine) = start(sim.clone(), way, 0) {
             let _stopped = life.steps(&mut machine);
         }
         life
@@ -50,7 +71,9 @@ impl Life {
         self.log_start_asked = 3;
         machine.log().delete_records(Offset(3)).ok()?;
         self.log_start = 3;
-        self.append(machine, 3)?;
+        self.append(machine, 2)?;
+        machine.store().settle().ok()?;
+        self.append(machine, 1)?;
         self.checkpoint(machine)?;
         self.append(machine, 1)?;
         self.log_start_asked = self.acked;
@@ -68,6 +91,9 @@ impl Life {
             let sequence = i32::try_from(self.acked).unwrap();
             machine.try_append(&value, stamp(9, sequence)).ok()?;
             self.acked += 1;
+            if self.way == Way::Journal {
+                self.durable = self.acked;
+            }
         }
         Some(())
     }
@@ -109,8 +135,12 @@ impl Life {
     }
 }
 
-fn config() -> LogConfig {
+fn config(way: Way) -> LogConfig {
     LogConfig {
+        durability: match way {
+            Way::Segments => DurabilityLevel::AsyncAsync,
+            Way::Journal => DurabilityLevel::SyncSync,
+        },
         segment_bytes: 300,
         retention_bytes: Some(400),
         cleanup: CleanupPolicy { delete: true, compact: false },
@@ -120,16 +150,13 @@ fn config() -> LogConfig {
 }
 
 /// A machine that starts on this disk, after so many starts.
-fn start(sim: SimEnv, epoch: i32) -> Result<Machine, String> {
-    let options = StoreOptions::default();
-    let mut machine = Machine {
-        sim,
-        config: config().into(),
-        epoch,
-        options,
-        store: None,
-        recovered: RecoveryReport::default(),
+fn start(sim: SimEnv, way: Way, epoch: i32) -> Result<Machine, String> {
+    let options = match way {
+        Way::Segments => StoreOptions::default(),
+        Way::Journal => Machine::with_journal(),
     };
+    let recovered = RecoveryReport::default();
+    let mut machine = Machine { sim, config: config(way).into(), epoch, options, store: None, recovered };
     machine.start().map_err(|error| error.to_string())?;
     Ok(machine)
 }
@@ -149,20 +176,20 @@ fn contents(machine: &Machine) -> BTreeMap<PathBuf, Vec<u8>> {
 fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> {
     let fork = || state.crash_states(1).next().expect("nothing is pending, so there is one");
     let before = state.fs.operations();
-    let first = start(fork(), 2)?;
+    let first = start(fork(), life.way, 2)?;
     life.check(&first, life.durable)?;
     let (once, operations) = (contents(&first), first.sim.fs.operations() - before);
     let end = first.log().log_end_offset().map_err(|error| error.to_string())?.0;
     first.sim.fs.kill();
-    let again = start(first.sim, 3)?;
+    let again = start(first.sim, life.way, 3)?;
     life.check(&again, end)?;
     if contents(&again) != once {
         return Err("other bytes after the second recovery".to_owned());
     }
     state.fs.stop_after(index as u64 % operations);
-    let _stopped = start(state.clone(), 2).map(|machine| machine.records());
+    let _stopped = start(state.clone(), life.way, 2).map(|machine| machine.records());
     for twice in state.crash_states(2) {
-        let found = start(twice, 3).map_err(|error| format!("recovery cut short: {error}"))?;
+        let found = start(twice, life.way, 3).map_err(|error| format!("recovery cut short: {error}"))?;
         life.check(&found, life.durable).map_err(|error| format!("recovery cut short: {error}"))?;
     }
     Ok(())
@@ -170,10 +197,10 @@ fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> 
 
 /// How many states a power cut may leave of a life on a disk that was prepared, or what is wrong with the first bad
 /// one. At most so many are looked at.
-fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize) -> Result<usize, String> {
+fn check_life(way: Way, prepare: impl Fn(&SimFileSystem), states_max: usize) -> Result<usize, String> {
     let sim = SimEnv::new(1);
     prepare(&sim.fs);
-    let life = Life::run(&sim);
+    let life = Life::run(&sim, way);
     let mut looked_at = 0;
     for (index, state) in sim.crash_states(bound(states_max)).enumerate() {
         check_state(&life, &state, index).map_err(|error| format!("state {index}: {error}"))?;
@@ -183,92 +210,122 @@ fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize) -> Result<usi
 }
 
 /// Operations and syncs of a whole life.
-fn whole_life() -> (u64, u64) {
+fn whole_life(way: Way) -> (u64, u64) {
     let sim = SimEnv::new(1);
-    let life = Life::run(&sim);
+    let life = Life::run(&sim, way);
+    let durable = if way == Way::Journal { 15 } else { 13 };
     assert!(
-        life.acked == 15 && life.durable == 13 && life.log_start > 3,
+        life.acked == 15 && life.durable == durable && life.log_start > 3,
         "the life does what it should: {life:?}"
     );
     (sim.fs.operations(), sim.fs.syncs())
 }
 
-#[test]
-fn what_a_checkpoint_covers_is_in_every_state_that_a_power_cut_may_leave_and_nothing_is_invented() {
-    let (operations, _) = whole_life();
+/// Cuts the power after every operation of a life, at most `states_max` states each time; how many were looked at.
+fn check_every_stop(way: Way, states_max: usize) -> usize {
+    let (operations, _) = whole_life(way);
     let check = |stop| {
-        let checked = check_life(|fs| fs.stop_after(stop), 16);
+        let checked = check_life(way, |fs| fs.stop_after(stop), states_max);
         checked.unwrap_or_else(|error| panic!("stop {stop}, {error}"))
     };
-    let looked_at: usize = (0..=operations).map(check).sum();
-    assert!(looked_at > 500, "{looked_at} states");
+    moments(way, operations + 1).map(check).sum()
 }
 
 #[test]
-fn the_same_holds_after_each_failed_sync_and_write() {
-    let (operations, syncs) = whole_life();
-    for count in 0..syncs {
-        let checked = check_life(|fs| fs.fail_sync_after(count), 10);
+fn what_a_checkpoint_covers_is_in_every_state_that_a_power_cut_may_leave_and_nothing_is_invented() {
+    let looked_at = check_every_stop(Way::Segments, 10);
+    assert!(looked_at > 300, "{looked_at} states");
+}
+
+#[test]
+fn what_was_acked_after_a_sync_is_in_every_state_that_a_power_cut_may_leave() {
+    let looked_at = check_every_stop(Way::Journal, 3);
+    assert!(looked_at > 50, "{looked_at} states");
+}
+
+/// The same after each failed sync and each failed write of a life.
+fn check_every_failure(way: Way, states_max: usize) {
+    let (operations, syncs) = whole_life(way);
+    for count in moments(way, syncs) {
+        let checked = check_life(way, |fs| fs.fail_sync_after(count), states_max);
         checked.unwrap_or_else(|error| panic!("sync {count}, {error}"));
     }
-    for count in 0..operations - syncs {
-        let checked = check_life(|fs| fs.fail_write_after(count), 6);
+    for count in moments(way, operations - syncs) {
+        let checked = check_life(way, |fs| fs.fail_write_after(count), states_max);
         checked.unwrap_or_else(|error| panic!("write {count}, {error}"));
     }
 }
 
+#[test]
+fn failed_syncs_and_writes_lose_nothing_that_a_checkpoint_covers() {
+    check_every_failure(Way::Segments, 6);
+}
+
+#[test]
+fn failed_syncs_and_writes_lose_nothing_that_the_journal_has_synced() {
+    check_every_failure(Way::Journal, 2);
+}
+
 /// A life that ends with the process, while the page cache stays, and a second one that makes a checkpoint: what the
 /// second one was told is in every state. It finds all that was acked, unless a sync has failed.
-fn check_second_life(prepare: impl Fn(&SimFileSystem), is_all_written: bool) -> Result<(), String> {
+fn check_second_life(way: Way, prepare: impl Fn(&SimFileSystem), is_all_written: bool) -> Result<(), String> {
     let sim = SimEnv::new(1);
     prepare(&sim.fs);
-    let mut life = Life::run(&sim);
+    let mut life = Life::run(&sim, way);
     sim.fs.kill();
-    let machine = start(sim, 2)?;
+    let machine = start(sim, way, 2)?;
     life.check(&machine, if is_all_written { life.acked } else { life.durable })?;
     life.acked = machine.log().log_end_offset().map_err(|error| error.to_string())?.0;
     life.append(&machine, 1).and_then(|()| life.checkpoint(&machine)).ok_or("the second life is no life")?;
-    for (index, state) in machine.sim.crash_states(bound(10)).enumerate() {
-        let found = start(state, 3).and_then(|found| life.check(&found, life.durable));
+    for (index, state) in machine.sim.crash_states(bound(4)).enumerate() {
+        let found = start(state, way, 3).and_then(|found| life.check(&found, life.durable));
         found.map_err(|error| format!("state {index}: {error}"))?;
     }
     Ok(())
 }
 
 #[test]
-fn a_checkpoint_covers_nothing_that_only_the_page_cache_has() {
-    let (operations, syncs) = whole_life();
-    for stop in 0..=operations {
-        check_second_life(|fs| fs.stop_after(stop), true)
-            .unwrap_or_else(|error| panic!("stop {stop}: {error}"));
-    }
-    for sync in 0..syncs {
-        check_second_life(|fs| fs.fail_sync_after(sync), false)
-            .unwrap_or_else(|error| panic!("sync {sync}: {error}"));
+fn a_start_builds_on_nothing_that_only_the_page_cache_has() {
+    for way in [Way::Segments, Way::Journal] {
+        let (operations, syncs) = whole_life(way);
+        for stop in moments(way, operations + 1) {
+            check_second_life(way, |fs| fs.stop_after(stop), true)
+                .unwrap_or_else(|error| panic!("{way:?}, stop {stop}: {error}"));
+        }
+        for sync in moments(way, syncs) {
+            check_second_life(way, |fs| fs.fail_sync_after(sync), false)
+                .unwrap_or_else(|error| panic!("{way:?}, sync {sync}: {error}"));
+        }
     }
 }
 
-/// At how many of the moments 0 to `count` - 1 the bug is found out: the states do not pass the checks, or reading
-/// them comes upon what is no batch.
-fn found_out(bug: PlantedBug, count: u64, prepare: fn(&SimFileSystem, u64)) -> usize {
-    let check = |moment| {
+/// Asserts that there is a moment, of the moments 0 to `count` - 1, at which the bug is found out: the states do not
+/// pass the checks, or reading them comes upon what is no batch.
+fn assert_found_out(way: Way, bug: PlantedBug, count: u64, prepare: fn(&SimFileSystem, u64)) {
+    let states_max = if way == Way::Journal { 2 } else { 8 };
+    let is_found_out = |moment| {
         let prepare = |fs: &SimFileSystem| {
             fs.plant(bug);
             prepare(fs, moment);
         };
-        catch_unwind(AssertUnwindSafe(|| check_life(prepare, 6).is_err())).unwrap_or(true)
+        catch_unwind(AssertUnwindSafe(|| check_life(way, prepare, states_max).is_err())).unwrap_or(true)
     };
-    (0..count).filter(|moment| check(*moment)).count()
+    assert!((0..count).any(is_found_out), "{way:?}: {bug:?}");
+}
+
+fn assert_planted_bugs_are_found_out(way: Way) {
+    let (operations, syncs) = whole_life(way);
+    assert_found_out(way, PlantedBug::SkippedDirectorySync, operations, SimFileSystem::stop_after);
+    assert_found_out(way, PlantedBug::IgnoredShortWrite, operations - syncs, SimFileSystem::fail_write_after);
+    assert_found_out(way, PlantedBug::RepeatedSync, syncs, SimFileSystem::fail_sync_after);
 }
 
 #[test]
-fn planted_bugs_are_found_out() {
-    let (operations, syncs) = whole_life();
-    let skipped = found_out(PlantedBug::SkippedDirectorySync, operations, SimFileSystem::stop_after);
-    let cut = found_out(PlantedBug::IgnoredShortWrite, operations - syncs, SimFileSystem::fail_write_after);
-    let repeated = found_out(PlantedBug::RepeatedSync, syncs, SimFileSystem::fail_sync_after);
-    assert!(
-        skipped >= 1 && cut >= 1 && repeated >= 1,
-        "skipped syncs of directories {skipped}, cut writes {cut}, repeated syncs {repeated}"
-    );
+fn bugs_planted_on_the_way_to_the_segments_are_found_out() {
+    assert_planted_bugs_are_found_out(Way::Segments);
+}
+
+#[test]
+fn bugs_planted_on_the_way_through_the_journal_are_found_out() {
+    assert_planted_bugs_are_found_out(Way::Journal);
 }
