@@ -138,6 +138,9 @@ impl OpenLog {
     /// Syncs the segments that reach above `from`, and the names of all.
     fn sync_above(&self, from: Offset) -> Result<(), LogError> {
         let view = self.view();
+        if view.segments.is_empty() {
+            return Ok(());
+        }
         for (index, segment) in view.segments.iter().enumerate() {
             if view.extent(index).next_offset > from {
                 let file = segment.log_file()?;

@@ -18,8 +18,8 @@ use crate::machine::{Machine, batch_at, numbers, put};
 
 const DIRS: [&str; 2] = ["/one", "/two"];
 
-fn synced(config: LogConfig) -> Arc<LogConfig> {
-    Arc::new(LogConfig { durability: DurabilityLevel::SyncSync, ..config })
+fn synced() -> Arc<LogConfig> {
+    Arc::new(LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() })
 }
 
 /// A partition of each dir.
@@ -43,8 +43,7 @@ impl Pair {
 
     fn start(sim: SimEnv, options: StoreOptions, epoch: i32) -> Result<Self, LogError> {
         let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone())?;
-        let place =
-            |id: PartitionId| Some((usize::try_from(id.index).unwrap(), synced(LogConfig::default())));
+        let place = |id: PartitionId| Some((usize::try_from(id.index).unwrap(), synced()));
         let report = store.recover(LeaderEpoch(epoch), place)?;
         Ok(Self { sim, options, epoch, store, report })
     }
@@ -57,7 +56,7 @@ impl Pair {
     }
 
     fn log(&self, dir: usize) -> Arc<PartitionLog> {
-        let config = synced(LogConfig::default());
+        let config = synced();
         self.store.partition(partition(dir), dir, config, LeaderEpoch(self.epoch)).unwrap()
     }
 
