@@ -8,10 +8,12 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
+use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendOptions, LogStore};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, NodeId, PartitionId, TopicId};
+use tokio::sync::Notify;
 
 use crate::config::{BrokerConfig, Listener};
 use crate::context::RequestContext;
@@ -19,13 +21,12 @@ use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
-use crate::metadata::{self, Image, Topic};
+use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
-use crate::space::DirSpace;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
 #[derive(Clone, Copy, Debug)]
@@ -58,14 +59,15 @@ pub(crate) struct Broker {
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) metadata: metadata::Store,
     pub(crate) logs: Arc<LogStore>,
+    pub(crate) journals: JournalRegistry,
     pub(crate) partitions: Partitions,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: SessionCache,
     pub(crate) catch_up: Arc<CatchUp>,
     pub(crate) budgets: Budgets,
     pub(crate) metrics: SharedMetrics,
-    /// The room in the log dirs.
-    pub(crate) space: DirSpace,
+    /// Somebody found no room for records in a log dir.
+    pub(crate) shortage: Notify,
     /// What requests with records pass.
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// Partitions that are in no table because they cannot be opened.
@@ -102,12 +104,7 @@ impl Broker {
         if let Some(partition) = self.partitions.get(id) {
             return Ok(partition);
         }
-        let options = self.config.topic_options(&topic.name, &topic.configs);
-        let placement = Placement {
-            id,
-            dir,
-            config: Arc::new(options.log_config(self.config.server.producer_id_expiration_ms)),
-        };
+        let placement = Placement { id, dir, config: self.log_config(topic) };
         let opened = self
             .partitions
             .open(&placement)
@@ -115,6 +112,12 @@ impl Broker {
         self.open_failures.forget(id);
         self.check_still_current(topic, &placement)?;
         Ok(opened)
+    }
+
+    /// The options of a topic's logs.
+    pub(crate) fn log_config(&self, topic: &Topic) -> Arc<LogConfig> {
+        let options = self.config.topic_options(&topic.name, &topic.configs);
+        Arc::new(options.log_config(self.config.server.producer_id_expiration_ms))
     }
 
     /// The image may have moved on while a partition was being opened by an older one: the topic is gone, or has

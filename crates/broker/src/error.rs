@@ -59,7 +59,6 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         LogError::DirFull { .. }
         | LogError::Journal(_)
         | LogError::JournalFailed(_)
-        | LogError::JournalsChanged { .. }
         | LogError::NoJournal { .. }
         | LogError::Io { .. }
         | LogError::Write { .. }

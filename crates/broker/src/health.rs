@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
+use riverrun_journal::Journal;
 use riverrun_log::LogError;
 use riverrun_protocol::ErrorCode;
 use riverrun_types::PartitionId;
@@ -27,7 +28,8 @@ pub(crate) struct OpenFailures {
 }
 
 impl OpenFailures {
-    fn remember(&self, id: PartitionId, reason: String) {
+    /// The partition cannot be opened.
+    pub(crate) fn remember(&self, id: PartitionId, reason: String) {
         let mut reasons = self.reasons.lock();
         if reasons.len() < FAILURES_MAX || reasons.contains_key(&id) {
             reasons.insert(id, reason);
@@ -69,12 +71,15 @@ impl Broker {
         let metadata = || self.metadata.failure().map(|reason| format!("metadata cannot change: {reason}"));
         let dirs = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_failure(dir));
         let damaged = || self.logs.damaged().into_iter().next();
+        let journals = || self.logs.journals().find_map(Journal::failure);
+        let shortage = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_shortage(dir));
         let open = || self.partitions.all().into_iter().find_map(|partition| partition.log.failure());
         metadata()
             .or_else(|| dirs().map(|error| error.to_string()))
             .or_else(|| open().map(|error| error.to_string()))
+            .or_else(|| journals().map(|error| error.to_string()))
+            .or_else(|| shortage().map(|error| error.to_string()))
             .or_else(|| damaged().map(|(id, error)| format!("partition {id} is offline: {error}")))
-            .or_else(|| self.space.any_short().map(|dir| self.space.shortage_of(dir)))
             .or_else(|| self.open_failures.describe())
             .or_else(|| self.groups.failed_shard(&*self.env.clock).map(groups_failed))
     }

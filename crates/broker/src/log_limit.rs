@@ -12,6 +12,8 @@ pub(crate) static BAD_CLIENTS: LogLimit = LogLimit::new(Duration::from_secs(1));
 pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_secs(1));
 /// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again.
 pub(crate) static STORAGE_TROUBLE: LogLimit = LogLimit::new(Duration::from_secs(1));
+/// Journals that cannot be settled: every cycle meets the trouble again.
+pub(crate) static SETTLING_TROUBLE: LogLimit = LogLimit::new(Duration::from_secs(5));
 
 /// At most one line each `interval`; says how many were left out since the last.
 #[derive(Debug)]

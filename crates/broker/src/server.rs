@@ -26,6 +26,7 @@ use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Orig
 use crate::net::connection::ConnectionLimits;
 use crate::net::listener::{ConnectionCounts, Listener, ListenerLimits, bind};
 use crate::router::Router;
+use crate::settle::Settler;
 use crate::shutdown::{StopSignal, stopped};
 use crate::start::{StartError, open_broker};
 use crate::topics;
@@ -184,6 +185,13 @@ fn run(
         }
     };
     let Started { broker, addresses, mut tasks } = started;
+    let settler = match Settler::start(&broker) {
+        Ok(settler) => settler,
+        Err(error) => {
+            report(Err(StartError::Thread(error)));
+            return Ok(());
+        }
+    };
     report(Ok(addresses));
     runtime.block_on(async {
         stopped(&mut stopping).await;
@@ -194,7 +202,9 @@ fn run(
         }
     });
     runtime.shutdown_timeout(STOP_GRACE);
-    broker.logs.close().map_err(|error| StopError(error.to_string()))
+    settler.stop();
+    broker.logs.close().map_err(|error| StopError(error.to_string()))?;
+    broker.journals.finish().map_err(|error| StopError(error.to_string()))
 }
 
 struct Started {

@@ -4,12 +4,15 @@
 //! depend on the number of partitions.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_log::{LogError, LogStore};
+use riverrun_types::PartitionId;
 use thiserror::Error;
+use tokio::sync::Notify;
 
 use crate::broker::{Broker, Budgets};
 use crate::config::{BrokerConfig, ConfigError};
@@ -17,13 +20,13 @@ use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
-use crate::metadata::{MetadataError, Store, StoreOptions};
+use crate::metadata::{JournalRegistry, MetadataError, Store, StoreOptions};
 use crate::metrics::Metrics;
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::partitions::Partitions;
 use crate::scrub::ScrubProgress;
-use crate::space::DirSpace;
+use crate::settle::used_journals;
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -56,19 +59,32 @@ pub enum StartError {
     Died,
 }
 
+/// The reserve of a log dir is this share of its volume at most.
+const RESERVE_SHARE: u64 = 20;
+
 /// Half of the descriptors that the process may have are for logs: connections and listeners need the others.
-fn log_store_options() -> riverrun_log::StoreOptions {
+fn log_store_options(env: &Env, config: &BrokerConfig, dirs: &[PathBuf]) -> riverrun_log::StoreOptions {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    // `None`: there is no limit.
-    riverrun_log::StoreOptions::for_descriptors(limit.current.unwrap_or(u64::MAX))
+    let volumes = dirs.iter().filter_map(|dir| env.fs.total_bytes(dir).ok());
+    let smallest_bytes = volumes.min().unwrap_or(u64::MAX);
+    riverrun_log::StoreOptions {
+        journal_dirs: config.journal_dirs(),
+        journal: config.durability.journal_options(),
+        journal_async_write: config.durability.journal_async_write,
+        write_cache_bytes: config.durability.write_cache_bytes,
+        reserve_bytes: config.server.log_dir_reserve_bytes.min(smallest_bytes / RESERVE_SHARE),
+        // `None`: there is no limit.
+        ..riverrun_log::StoreOptions::for_descriptors(limit.current.unwrap_or(u64::MAX))
+    }
 }
 
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
+    let meta_dir = config.server.data_dir.join("meta");
     let metadata = Store::open(
         &env,
         &StoreOptions {
-            dir: config.server.data_dir.join("meta"),
+            dir: meta_dir.clone(),
             node_id: config.server.node_id,
             cluster_id: None,
             log_dirs: config.log_dirs(),
@@ -82,14 +98,15 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     }
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
-    let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options())?);
+    let journals = JournalRegistry::open(&env, &meta_dir)?;
+    let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options(&env, &config, &dirs))?);
     let config = Arc::new(config);
     let network = &config.network;
     let budgets = Budgets {
         requests: MemoryBudget::new(network.queued_max_request_bytes),
         responses: MemoryBudget::new(network.queued_max_response_bytes),
     };
-    Ok(Arc::new_cyclic(|broker| {
+    let broker = Arc::new_cyclic(|broker| {
         let mut metrics = Metrics::new();
         metrics.register_collectors(broker);
         Broker {
@@ -99,8 +116,8 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             catch_up: CatchUp::new(network.catchup_reads_max, network.catchup_distance_bytes),
             budgets,
             metrics: Arc::new(metrics),
-            space: DirSpace::new(&env, dirs.into_iter(), config.server.log_dir_reserve_bytes),
-            produce_gate: Arc::new(ProduceGate::new(|| true)),
+            shortage: Notify::new(),
+            produce_gate: produce_gate(&logs),
             open_failures: OpenFailures::default(),
             scrub: ScrubProgress::default(),
             applying_configs: Mutex::default(),
@@ -108,7 +125,41 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             env,
             metadata,
             logs,
+            journals,
             config: Arc::clone(&config),
         }
-    }))
+    });
+    recover(&broker)?;
+    Ok(broker)
+}
+
+/// Open while the write cache has room.
+fn produce_gate(logs: &Arc<LogStore>) -> Arc<ProduceGate> {
+    let cache_of = Arc::downgrade(logs);
+    let has_room = move || cache_of.upgrade().is_none_or(|logs| !logs.write_cache().is_full());
+    let gate = Arc::new(ProduceGate::new(has_room));
+    let opened = Arc::clone(&gate);
+    logs.write_cache().on_room(Box::new(move || opened.room_was_made()));
+    gate
+}
+
+/// Brings what the journals hold into the segments. Partitions that cannot take theirs go offline, and health tells.
+fn recover(broker: &Broker) -> Result<(), StartError> {
+    broker.journals.begin(&broker.config.journal_dirs(), &used_journals(broker))?;
+    let image = broker.metadata.image();
+    let place = |id: PartitionId| {
+        let topic = image.topic_by_id(id.topic)?;
+        Some((topic.log_dir(id.index)?, broker.log_config(topic)))
+    };
+    let report = broker.logs.recover(broker.epoch(), place)?;
+    for (id, error) in &report.offline {
+        tracing::error!(partition = %id, %error, "a partition cannot take what the journal has for it");
+        broker.open_failures.remember(*id, error.to_string());
+    }
+    if report.entries + report.dropped_entries + report.held_entries > 0 {
+        let (entries, bytes, partitions) = (report.entries, report.bytes, report.partitions);
+        let (dropped, held) = (report.dropped_entries, report.held_entries);
+        tracing::info!(entries, bytes, partitions, dropped, held, "recovered from the journals");
+    }
+    Ok(())
 }

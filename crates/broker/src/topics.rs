@@ -110,8 +110,7 @@ impl Broker {
         let _applying = self.applying_configs.lock();
         let image = self.metadata.image();
         for topic in topics.iter().filter_map(|id| image.topic_by_id(*id)) {
-            let options = self.config.topic_options(&topic.name, &topic.configs);
-            let config = Arc::new(options.log_config(self.config.server.producer_id_expiration_ms));
+            let config = self.log_config(topic);
             for index in 0..topic.partition_count() {
                 if let Some(partition) = self.partitions.get(PartitionId { topic: topic.id, index }) {
                     partition.log.set_config(Arc::clone(&config));

@@ -78,7 +78,7 @@ async fn make_room(broker: Arc<Broker>, mut stop: StopSignal, looks: Arc<Mutex<L
     loop {
         tokio::select! {
             () = stopped(&mut stop) => return,
-            () = broker.space.shortage() => {}
+            () = broker.shortage.notified() => {}
         }
         let (for_work, looks) = (Arc::clone(&broker), Arc::clone(&looks));
         let work = move || {

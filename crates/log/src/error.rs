@@ -95,19 +95,6 @@ pub enum LogError {
         /// The level.
         level: DurabilityLevel,
     },
-    /// The journals in use are not those that may still hold what is in no segment yet.
-    #[error(
-        "journals were changed while they held entries that are in no segment yet: they were {}, and are now {};          start once with the former and stop in order, or give up what they held by removing {}",
-        before.join(", "), now.join(", "), file.display()
-    )]
-    JournalsChanged {
-        /// Those that were in use.
-        before: Vec<String>,
-        /// Those that are to be used.
-        now: Vec<String>,
-        /// The file that remembers them.
-        file: PathBuf,
-    },
     /// What the journals hold was not brought into the segments yet.
     #[error("the journals' entries are still being recovered")]
     NotRecovered,
@@ -147,10 +134,7 @@ impl LogError {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
             Self::Closed | Self::DirFull { .. } | Self::NotRecovered => ErrorKind::Retry,
             Self::Journal(source) => source.kind(),
-            Self::NoJournal { .. }
-            | Self::JournalsChanged { .. }
-            | Self::Locked { .. }
-            | Self::Deleted(_) => ErrorKind::FixRequest,
+            Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
             Self::Io { .. }
             | Self::JournalFailed(_)
             | Self::Write { .. }

@@ -43,7 +43,6 @@ pub mod epochs;
 mod error;
 mod fields;
 mod index;
-mod journals_file;
 mod log_dir;
 mod log_starts;
 mod open_logs;

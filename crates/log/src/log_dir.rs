@@ -20,7 +20,6 @@ use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCh
 use crate::config::LogConfig;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
-use crate::journals_file::{self, JOURNALS_FILE};
 use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
 use crate::partition_log::PartitionLog;
@@ -502,40 +501,11 @@ impl LogDir {
     }
 
     /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail.
-    /// With `journals` nothing is left in any journal, and those are noted.
-    pub(crate) fn close(&self, journals: Option<&[PathBuf]>) -> Result<(), LogError> {
+    pub(crate) fn close(&self) -> Result<(), LogError> {
         self.is_closed.store(true, Ordering::Release);
-        let mut closed = Ok(());
-        if self.is_open() {
-            closed = self.checkpoint(true).map(|_| ());
-            if let (Ok(()), Some(journals)) = (&closed, journals) {
-                closed = self.write_journals(journals);
-            }
-        }
+        let closed = if self.is_open() { self.checkpoint(true).map(|_| ()) } else { Ok(()) };
         self.release();
         closed
-    }
-
-    /// Refuses journals other than those that may hold something for this dir, and notes that they may from now on.
-    pub(crate) fn take_journals(&self, journals: &[PathBuf]) -> Result<(), LogError> {
-        journals_file::check(&*self.env.fs, &self.path, journals)?;
-        self.write_journals(journals)
-    }
-
-    fn write_journals(&self, journals: &[PathBuf]) -> Result<(), LogError> {
-        if journals.is_empty() && !self.has_journals_file()? {
-            return Ok(());
-        }
-        let written = journals_file::write(&*self.env.fs, &self.path, journals);
-        written.map_err(|error| match error {
-            ChangeError::Undone(error) => LogError::io(&self.path, error),
-            ChangeError::Unknown(error) => self.fail(&self.path, &error),
-        })
-    }
-
-    fn has_journals_file(&self) -> Result<bool, LogError> {
-        let path = self.path.join(JOURNALS_FILE);
-        self.env.fs.exists(&path).map_err(|error| LogError::io(&path, error))
     }
 
     /// Lets go of the partitions and the lock, and writes nothing.

@@ -1,6 +1,5 @@
 //! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -44,11 +43,6 @@ impl StoreShared {
     /// Client appends to a log dir are refused while less than so much space is left.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         self.options.reserve_bytes
-    }
-
-    /// Directories of the journals.
-    pub(crate) fn journal_dirs(&self) -> &[PathBuf] {
-        &self.options.journal_dirs
     }
 
     /// The journal of a partition, always the same one of those in use.

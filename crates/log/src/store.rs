@@ -35,7 +35,9 @@ pub struct StoreOptions {
     /// Logs that may be open at the same time, in all log dirs together; at least one. An open log holds one
     /// descriptor. A fourth of that number, but at least 16, may be open besides: files of segments that are read.
     pub open_logs_max: usize,
-    /// Directories of the journals, one for each device. Without any no partition can have a level that syncs.
+    /// Directories of the journals, one for each device. Without any no partition can have a level that syncs. They must
+    /// be those of the last time, in the same order, unless the store was closed then: which journal has a partition's
+    /// records follows from their number. The caller sees to that, who can tell a journal that was moved from another.
     pub journal_dirs: Vec<PathBuf>,
     /// Options of each journal.
     pub journal: JournalOptions,
@@ -138,9 +140,6 @@ impl LogStore {
         let open_logs = OpenLogs::new(options.open_logs_max);
         let shared = Arc::new(StoreShared::new(open_logs, journals, options));
         let dirs = open_dirs(env, dirs, &shared)?;
-        for dir in dirs.iter().filter(|dir| dir.is_open()) {
-            dir.take_journals(shared.journal_dirs())?;
-        }
         Ok(Self {
             shared,
             dirs,
@@ -244,12 +243,8 @@ impl LogStore {
     pub fn close(&self) -> Result<(), LogError> {
         self.shared.stop_appending();
         let settled = self.close_journals();
-        let mut result = settled;
-        for dir in &self.dirs {
-            let closed = dir.close(if result.is_ok() { Some(&[]) } else { None });
-            result = result.and(closed);
-        }
-        result
+        let closed: Vec<_> = self.dirs.iter().map(|dir| dir.close()).collect();
+        settled.and(closed.into_iter().collect())
     }
 }
 

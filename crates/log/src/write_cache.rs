@@ -100,14 +100,15 @@ impl Alarm {
         }
     }
 
-    /// Waits until it is raised, but not longer than `timeout`, and takes it back.
-    pub(crate) fn wait(&self, timeout: Duration) {
+    /// Waits until it is raised, but not longer than `timeout`, and takes it back. Returns whether it was raised.
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
         let mut lock = self.lock.lock();
         // ALARM: taken back.
-        if !self.is_raised.swap(false, Ordering::AcqRel) {
-            self.condition.wait_for(&mut lock, timeout);
-            self.is_raised.store(false, Ordering::Release);
+        if self.is_raised.swap(false, Ordering::AcqRel) {
+            return true;
         }
+        self.condition.wait_for(&mut lock, timeout);
+        self.is_raised.swap(false, Ordering::AcqRel)
     }
 }
 

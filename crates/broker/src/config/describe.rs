@@ -236,11 +236,11 @@ mod tests {
             assert_eq!(entry.value.as_ref(), Some(&holds));
             (holds, entry.source, shown(&entry))
         };
-        let default = "offsets.topic.durability=4 Default".to_owned();
-        assert_eq!(level(&[], &[]), ("4".into(), ConfigSource::Default, vec![default.clone()]));
-        let (holds, source, synonyms) = level(&[("offsets.topic.durability", "4")], &[("durability", "4")]);
+        let default = "offsets.topic.durability=1 Default".to_owned();
+        assert_eq!(level(&[], &[]), ("1".into(), ConfigSource::Default, vec![default.clone()]));
+        let (holds, source, synonyms) = level(&[("offsets.topic.durability", "3")], &[("durability", "4")]);
         assert_eq!((holds.as_str(), source), ("4", ConfigSource::Topic));
-        assert_eq!(synonyms, ["durability=4 Topic", "offsets.topic.durability=4 Server", &default]);
+        assert_eq!(synonyms, ["durability=4 Topic", "offsets.topic.durability=3 Server", &default]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! topic's `durability`, `flush.messages` and `flush.ms` into the one level that holds.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use riverrun_journal::{FILE_BYTES_MAX, FILE_BYTES_MIN, JournalOptions, SyncMethod};
 use riverrun_types::DurabilityLevel;
 use riverrun_types::DurabilityLevel::{AsyncAsync, AsyncSync, SyncAsync, SyncSync};
 
@@ -40,6 +42,31 @@ options! {
     /// Bytes of records at most that are in memory because they are not in the segments yet. When it is full,
     /// producers wait.
     write_cache_bytes: u64 = "write.cache.bytes", Long(8_388_608, i64::MAX), Some("134217728");
+}
+
+/// Files that a journal is divided into.
+const JOURNAL_FILES: u64 = 8;
+
+impl DurabilityOptions {
+    /// The options of each journal.
+    pub(crate) fn journal_options(&self) -> JournalOptions {
+        let of_default_size = JournalOptions::with_bytes(self.journal_bytes);
+        let alignment = self.journal_alignment as u64;
+        let file_bytes = self.journal_bytes / JOURNAL_FILES;
+        JournalOptions {
+            // A frame never crosses the end of a file.
+            file_bytes: file_bytes.clamp(FILE_BYTES_MIN, FILE_BYTES_MAX) / alignment * alignment,
+            group_bytes: self.journal_group_bytes,
+            group_wait: Duration::from_micros(self.journal_group_wait_us),
+            alignment: self.journal_alignment,
+            sync_interval: Duration::from_millis(self.journal_sync_interval_ms),
+            sync_method: match &*self.journal_sync_method {
+                "buffered" => SyncMethod::BufferedFdatasync,
+                _ => SyncMethod::DirectDsync,
+            },
+            ..of_default_size
+        }
+    }
 }
 
 /// What Kafka's `flush.messages` and `flush.ms` mean where nobody sets them: no sync is asked for.

@@ -4,7 +4,6 @@ use riverrun_types::{DurabilityLevel, limits};
 
 use super::definition::Kind::{Choices, Int, Long};
 use super::definition::options;
-use super::server::ONLY_LEVEL_4;
 
 options! {
     /// Consumer groups and committed offsets.
@@ -39,7 +38,7 @@ options! {
     offsets_topic_compression_codec: u32 = "offsets.topic.compression.codec", Int(0, 4), Some("0");
     /// What an acked commit and an acked change of a group survive, as the topic config `durability`, whatever the default
     /// of other topics is. A `durability` that the topic of group offsets sets for itself goes before it.
-    offsets_topic_durability: DurabilityLevel = "offsets.topic.durability", Int(1, 4), Some("4"), ONLY_LEVEL_4;
+    offsets_topic_durability: DurabilityLevel = "offsets.topic.durability", Int(1, 4), Some("1");
     /// Minutes for which a group's offsets are kept after its last member left.
     offsets_retention_minutes: i64 = "offsets.retention.minutes", Int(1, i32::MAX), Some("10080");
     /// Milliseconds between two searches for offsets to forget.

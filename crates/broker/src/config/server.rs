@@ -50,13 +50,6 @@ options! {
     producer_id_expiration_check_interval_ms: u64 = "producer.id.expiration.check.interval.ms", Int(1, i32::MAX), Some("600000");
 }
 
-/// The sentence that refuses a level whose journal is not there yet.
-pub(crate) const ONLY_LEVEL_4: Accept = Accept::Only(
-    &["4"],
-    "levels 1, 2 and 3 need synced or replicated writes, which this version does not have yet; only 4 (acked when in the \
-     page cache, survives a crash of the process) works",
-);
-
 impl super::definition::FromOption for std::net::SocketAddr {
     fn from_option(text: Option<&str>) -> Result<Self, String> {
         text.and_then(|text| text.trim().parse().ok())

@@ -12,15 +12,12 @@ use riverrun_types::DurabilityLevel;
 use super::definition::Kind::{Bool, Choice, Choices, Double, Int, List, Long};
 use super::definition::{Accept, OptionDef, options};
 use super::durability;
-use super::server::ONLY_LEVEL_4;
 
 /// Texts of the configs that a topic sets for itself, by name.
 pub type TopicOverrides = BTreeMap<String, String>;
 
 const NOT_REPLICATED: &str = "there are no replicas to throttle on a server of one node";
 const NOT_TIERED: &str = "tiered storage is not supported yet";
-const NOT_FLUSHED: &str = "when records are synced is decided by the config durability, not by counts or times; \
-                           only the default is accepted";
 
 options! {
     /// What a topic is configured to do.
@@ -45,17 +42,15 @@ options! {
     /// What an acked record survives. 1: loss of power on every node; 2: loss of a minority of nodes; 3: loss of power
     /// on one node; 4: a crash of the process. On a server of one node 1 is as 3, and 2 as 4. It may change while the
     /// topic is in use. Riverrun's own config.
-    durability: DurabilityLevel = "durability", Int(1, 4), Some("4"), ONLY_LEVEL_4;
+    durability: DurabilityLevel = "durability", Int(1, 4), Some("4");
     /// Milliseconds between a segment's removal from the log and that of its file.
     file_delete_delay_ms: u64 = "file.delete.delay.ms", Long(0, i64::MAX), Some("60000");
     /// Records between two syncs in Kafka. Any value but the default makes the topic's level its sync counterpart (1 for
     /// 2, 3 for 4): each acked record is synced then, which is more than a count could ask for.
-    flush_messages: u64 = "flush.messages", Long(1, i64::MAX), Some("9223372036854775807"),
-        Accept::Only(&["9223372036854775807"], NOT_FLUSHED);
+    flush_messages: u64 = "flush.messages", Long(1, i64::MAX), Some("9223372036854775807");
     /// Milliseconds between two syncs in Kafka. Any value but the default makes the topic's level its sync counterpart, as
     /// `flush.messages` does.
-    flush_ms: u64 = "flush.ms", Long(0, i64::MAX), Some("9223372036854775807"),
-        Accept::Only(&["9223372036854775807"], NOT_FLUSHED);
+    flush_ms: u64 = "flush.ms", Long(0, i64::MAX), Some("9223372036854775807");
     /// Followers whose replication is throttled.
     follower_replication_throttled_replicas: Vec<String> = "follower.replication.throttled.replicas",
         List("partition:broker pairs"), Some(""), Accept::Only(&[""], NOT_REPLICATED);

@@ -21,9 +21,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server without sockets, and what keeps its timer going. Its time passes about as fast as ours.
 async fn start(sim: &SimEnv) -> (Arc<Broker>, watch::Sender<bool>) {
+    start_at(sim, "1").await
+}
+
+/// As [`start`], with group offsets at this level.
+async fn start_at(sim: &SimEnv, level: &str) -> (Arc<Broker>, watch::Sender<bool>) {
     let config = BrokerConfig::from_pairs([
         ("data.dir", "/data"),
         ("offsets.topic.num.partitions", "1"),
+        ("offsets.topic.durability", level),
         ("group.initial.rebalance.delay.ms", "0"),
     ]);
     let broker = open_broker(sim.env(), config.expect("valid")).expect("opens");
@@ -100,7 +106,8 @@ async fn until_one_waits(broker: &Arc<Broker>) {
 #[tokio::test]
 async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_log() {
     let sim = SimEnv::new(1);
-    let (broker, _stop) = start(&sim).await;
+    // At this level an append is a write of the log's own.
+    let (broker, _stop) = start_at(&sim, "4").await;
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
     assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE));

@@ -22,7 +22,7 @@ use riverrun_protocol::produce_response::{
 };
 use riverrun_protocol::{ErrorCode, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::{BatchHeader, Compression};
-use riverrun_types::{Acks, TopicId};
+use riverrun_types::{Acks, ErrorKind, TopicId};
 
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
@@ -104,7 +104,7 @@ pub(crate) async fn handle(
         Err(error) => return Outcome::Close(format!("Produce: {error}")),
     };
     let (acks, patience) = (plan.acks, plan.patience);
-    let mut staged = Staged(append_all(broker, call.version, plan, frame));
+    let mut staged = Staged { broker, topics: append_all(broker, call.version, plan, frame) };
     // What arrived with this request is staged, too, before any of it is written.
     arrivals_started().await;
     let mut topics = staged.write();
@@ -118,19 +118,22 @@ pub(crate) async fn handle(
 
 /// Appends that may not be written yet. They are when this is dropped, so that what was staged does not wait for the next
 /// produce request if this one's connection ends.
-struct Staged(Vec<TopicAnswers>);
+struct Staged<'b> {
+    broker: &'b Broker,
+    topics: Vec<TopicAnswers>,
+}
 
-impl Staged {
+impl Staged<'_> {
     fn write(&mut self) -> Vec<TopicAnswers> {
-        let mut topics = std::mem::take(&mut self.0);
-        write_all(&mut topics);
+        let mut topics = std::mem::take(&mut self.topics);
+        write_all(self.broker, &mut topics);
         topics
     }
 }
 
-impl Drop for Staged {
+impl Drop for Staged<'_> {
     fn drop(&mut self) {
-        write_all(&mut self.0);
+        write_all(self.broker, &mut self.topics);
     }
 }
 
@@ -184,14 +187,14 @@ impl Batches {
 }
 
 /// Writes what the journal does not, after all of the request is staged.
-fn write_all(topics: &mut [TopicAnswers]) {
+fn write_all(broker: &Broker, topics: &mut [TopicAnswers]) {
     for topic in topics {
         for answer in &mut topic.partitions {
             let Some(awaited) = &answer.awaited else { continue };
             if let Err(failed) = awaited.partition.write_staged() {
                 let (partition, error) = (answer.response.index, AppendError::Storage(failed));
                 let code = error::append_error(&error);
-                complain(&topic.name, partition, &error);
+                complain(broker, &topic.name, partition, &error);
                 answer.refuse(code, &error.to_string());
             }
         }
@@ -345,10 +348,6 @@ fn append(
         Ok(partition) => partition,
         Err(code) => return Answer::refused(target.index, code, None),
     };
-    if broker.space.is_short(partition.dir) {
-        let message = broker.space.shortage_of(partition.dir);
-        return Answer::refused(target.index, ErrorCode::KAFKA_STORAGE_ERROR, Some(message));
-    }
     let batch = batches.take(&target.records);
     if version < ZSTD_SINCE && is_zstd(&batch) {
         return Answer::refused(target.index, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, None);
@@ -360,7 +359,7 @@ fn append(
         },
         Err(error) => {
             let code = error::append_error(&error);
-            complain(topic, target.index, &error);
+            complain(broker, topic, target.index, &error);
             let mut answer = Answer::refused(target.index, code, Some(error.to_string()));
             if code == ErrorCode::NOT_LEADER_OR_FOLLOWER && version >= LEADER_SINCE {
                 let (leader_id, leader_epoch) = (broker.node_id().0, broker.epoch().0);
@@ -372,7 +371,11 @@ fn append(
 }
 
 /// Logs an error that is the server's own trouble.
-fn complain(topic: &str, partition: i32, error: &AppendError) {
+fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
+    if error.kind() == ErrorKind::Retry {
+        // It may be for want of room, of which retention may make some.
+        broker.shortage.notify_one();
+    }
     if error::is_our_trouble(error::append_error(error)) {
         STORAGE_TROUBLE.warn(|suppressed| {
             tracing::error!(topic, partition, suppressed, %error, "append failed");

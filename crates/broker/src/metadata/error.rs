@@ -99,6 +99,9 @@ pub enum MetadataError {
         /// What is wrong and what to do.
         reason: String,
     },
+    /// A journal that may hold records is not there.
+    #[error("journal.dirs: {0}")]
+    Journals(String),
     /// The change is larger than a metadata file takes at once.
     #[error("the request changes too much at once; split it")]
     TooLarge,

@@ -54,7 +54,7 @@ fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result
     };
     let failed = series(&|index| broker.logs.dir_failure(index).is_some());
     put(encoder, "log_dir_failed", "Whether a log dir takes no more writes until a restart", None, &failed)?;
-    let full = series(&|index| broker.space.is_short(index));
+    let full = series(&|index| broker.logs.dir_shortage(index).is_some());
     put(
         encoder,
         "log_dir_full",

@@ -51,7 +51,6 @@ impl ProduceGate {
     }
 
     /// Has all who wait look again.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the gate is always open without a write cache"))]
     pub(crate) fn room_was_made(&self) {
         self.room.notify_waiters();
     }

@@ -29,8 +29,6 @@ use waiters::Waiters;
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) id: PartitionId,
-    /// Index of its log dir.
-    pub(crate) dir: usize,
     pub(crate) log: Arc<PartitionLog>,
     high_watermark: AtomicI64,
     waiters: Waiters,
@@ -38,10 +36,10 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    fn new(id: PartitionId, dir: usize, log: Arc<PartitionLog>) -> Result<Self, LogError> {
+    fn new(id: PartitionId, log: Arc<PartitionLog>) -> Result<Self, LogError> {
         log.ensure_open()?;
         let high_watermark = AtomicI64::new(visible_offset(log.level_reached(), log.watermarks()).0);
-        Ok(Self { id, dir, log, high_watermark, waiters: Waiters::default(), acks: AckQueue::default() })
+        Ok(Self { id, log, high_watermark, waiters: Waiters::default(), acks: AckQueue::default() })
     }
 
     /// Gives whole batches their place in the log. They are neither written nor acked by that: [`Self::write_staged`]
@@ -186,7 +184,7 @@ impl Partitions {
     }
 
     fn recover(&self, placement: &Placement, log: Arc<PartitionLog>) -> Result<Partition, LogError> {
-        let open = || Partition::new(placement.id, placement.dir, log);
+        let open = || Partition::new(placement.id, log);
         // After a clean stop opening is a matter of microseconds; otherwise a scan may be needed, and other
         // connections' work moves to another thread meanwhile.
         if self.logs.was_clean() { open() } else { tokio::task::block_in_place(open) }

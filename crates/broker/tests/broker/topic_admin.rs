@@ -285,7 +285,7 @@ fn topic_configs_change_and_survive_a_restart() {
     assert_eq!(alter(&mut wire, TOPIC, "t", 0, "retention.ms", "1000"), ErrorCode::NONE);
     assert_eq!(alter(&mut wire, TOPIC, "t", 2, "cleanup.policy", "compact"), ErrorCode::NONE);
     for (name, value) in
-        [("retention.ms", "soon"), ("nonsense", "1"), ("durability", "1"), ("min.insync.replicas", "2")]
+        [("retention.ms", "soon"), ("nonsense", "1"), ("durability", "5"), ("min.insync.replicas", "2")]
     {
         assert_eq!(alter(&mut wire, TOPIC, "t", 0, name, value), ErrorCode::INVALID_CONFIG, "{name}={value}");
     }

@@ -84,7 +84,7 @@ fn wrong_configuration_is_a_usage_error_that_names_it() {
     for (flags, part) in [
         (&["--set", "log.retension.ms=1"][..], "did you mean \"log.retention.ms\"?"),
         (&["--set", "num.partitions=0"], "num.partitions"),
-        (&["--set", "default.durability=1"], "only 4"),
+        (&["--set", "default.durability=5"], "from 1 to 4"),
         (&["--set", "data.dir=/tmp/x", "--data", "/tmp/y"], "given by two flags"),
         (&["--listen", "nonsense"], "listeners"),
         (&["--set", "no-equals-sign"], "key=value"),

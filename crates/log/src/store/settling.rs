@@ -13,6 +13,7 @@ use super::LogStore;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
 use crate::partition_log::{PartitionLog, Switch};
+use crate::producer_state::AppendOrigin;
 
 /// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
 const REST: Duration = Duration::from_millis(200);
@@ -22,12 +23,30 @@ const DRAIN_POLL: Duration = Duration::from_millis(1);
 
 impl LogStore {
     /// Waits until settling is worth while: the write cache or a journal is half full, or the level of a partition is
-    /// to change; but not longer than `timeout`.
-    pub fn wait_for_settling(&self, timeout: Duration) {
+    /// to change; but not longer than `timeout`. Returns whether it is, or [`Self::wake_settling`] was called.
+    pub fn wait_for_settling(&self, timeout: Duration) -> bool {
         if self.is_troubled.load(Ordering::Relaxed) {
             std::thread::sleep(REST.min(timeout));
         }
-        self.shared.cache.alarm().wait(timeout);
+        self.shared.cache.alarm().wait(timeout)
+    }
+
+    /// Ends the wait of who settles, or its next one.
+    pub fn wake_settling(&self) {
+        self.shared.cache.alarm().raise();
+    }
+
+    /// Looks how much space each log dir has left. A settling cycle does so, too.
+    pub fn measure_space(&self) {
+        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+            dir.measure_space();
+        }
+    }
+
+    /// Why clients' appends to a log dir are refused for want of space, if they are.
+    pub fn dir_shortage(&self, dir_index: usize) -> Option<LogError> {
+        let dir = &self.dirs[dir_index];
+        dir.space().check(AppendOrigin::Client, dir.path()).err()
     }
 
     /// One cycle: brings all tails into the segments, in large runs and in the order of partitions, and changes levels
@@ -58,9 +77,7 @@ impl LogStore {
     }
 
     fn end_cycle(&self, result: Result<(), LogError>) -> Result<(), LogError> {
-        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
-            dir.measure_space();
-        }
+        self.measure_space();
         self.is_troubled.store(result.is_err(), Ordering::Relaxed);
         result
     }

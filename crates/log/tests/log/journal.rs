@@ -313,21 +313,3 @@ fn entries_of_a_topic_that_is_no_more_are_dropped() {
     let log = store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap();
     assert_eq!(log.log_end_offset().unwrap(), Offset(0));
 }
-
-#[test]
-fn journals_may_not_change_while_they_hold_what_no_segment_has() {
-    let mut machine = Machine::synced(1, &LogConfig::default());
-    machine.append_numbers(0, 3);
-    machine.sim.fs.crash();
-    machine.store = None;
-    let former = machine.options.clone();
-    machine.options.journal_dirs = vec!["/elsewhere".into()];
-    let error = machine.start().unwrap_err();
-    assert!(error.to_string().contains("/journal") && error.to_string().contains("/elsewhere"), "{error}");
-    let options = std::mem::replace(&mut machine.options, former);
-    machine.start().unwrap();
-    machine.store.take().unwrap().close().unwrap();
-    machine.options = options;
-    machine.start().unwrap();
-    assert_eq!(machine.records().unwrap(), numbers(0, 3));
-}

@@ -1,3 +1,4 @@
+use riverrun_journal::{JournalOptions, SyncMethod};
 use riverrun_types::DurabilityLevel;
 
 use super::*;
@@ -52,13 +53,36 @@ fn the_bounds_of_every_range_reach_the_typed_configuration() {
 }
 
 #[test]
-fn a_sync_level_is_refused_until_there_is_a_journal() {
-    for level in ["1", "2", "3"] {
-        let error = error_of(&[("default.durability", level)]);
-        assert!(error.contains("default.durability") && error.contains("does not have yet"), "{error}");
-    }
+fn the_level_of_a_topic_is_its_own_or_the_servers_or_the_counterpart_that_syncs() {
+    let level = |default: &str, name: &str, own: &[(&str, &str)]| {
+        let config = BrokerConfig::from_pairs([("default.durability", default)]).expect("valid");
+        let overrides = own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        assert_eq!(check_topic_configs(&config, &overrides), Ok(()), "{own:?}");
+        config.topic_options(name, &overrides).level().number()
+    };
+    assert_eq!(level("4", "t", &[]), 4);
+    assert_eq!(level("4", "t", &[("durability", "1")]), 1);
+    assert_eq!(level("4", "t", &[("flush.messages", "1")]), 3);
+    assert_eq!(level("2", "t", &[("flush.messages", "1"), ("flush.ms", "0")]), 1);
+    assert_eq!(level("4", "t", &[("flush.messages", "9223372036854775807"), ("durability", "2")]), 2);
+    assert_eq!(level("4", OFFSETS_TOPIC, &[]), 1, "group offsets have a default of their own");
+    assert_eq!(level("1", OFFSETS_TOPIC, &[("durability", "4")]), 4);
     assert!(error_of(&[("default.durability", "5")]).contains("from 1 to 4"));
-    assert!(BrokerConfig::from_pairs([("default.durability", "4")]).is_ok());
+}
+
+#[test]
+fn the_journals_options_fit_each_other_whatever_is_set() {
+    for bytes in ["8388608", "10000001", "536870912", "9223372036854775807"] {
+        for alignment in ["512", "4096", "65536"] {
+            let pairs = [("journal.bytes", bytes), ("journal.alignment", alignment)];
+            let options = BrokerConfig::from_pairs(pairs).expect("valid").durability.journal_options();
+            assert!(options.file_bytes.is_multiple_of(options.alignment as u64), "{options:?}");
+            assert!(options.file_bytes >= 1 << 20 && options.file_bytes <= options.bytes, "{options:?}");
+        }
+    }
+    let options = BrokerConfig::from_pairs([("journal.sync.method", "buffered")]).expect("valid");
+    assert_eq!(options.durability.journal_options().sync_method, SyncMethod::BufferedFdatasync);
+    assert_eq!(BrokerConfig::default().durability.journal_options(), JournalOptions::default());
 }
 
 #[test]
@@ -115,9 +139,9 @@ fn topic_configs_are_checked_by_name_value_and_against_each_other() {
         (&[("retention.mss", "1")] as &[_], "did you mean retention.ms?"),
         (&[("retention.ms", "soon")], "Invalid value soon for configuration retention.ms"),
         (&[("segment.bytes", "1")], "from 1048576"),
-        (&[("durability", "1")], "only 4"),
+        (&[("durability", "0")], "from 1 to 4"),
         (&[("remote.storage.enable", "true")], "not supported yet"),
-        (&[("flush.messages", "1")], "durability"),
+        (&[("flush.messages", "1"), ("durability", "4")], "durability=4"),
         (&[("min.insync.replicas", "2")], "one replica"),
         (&[("compression.gzip.level", "0")], "-1 or"),
         (&[("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "5")], "above"),

@@ -106,7 +106,7 @@ fn configs_that_cannot_be_honoured_are_refused() {
         ("retention.ms", None),
         ("retention.ms", Some("x")),
         ("nonsense", Some("1")),
-        ("durability", Some("1")),
+        ("durability", Some("5")),
         ("remote.storage.enable", Some("true")),
     ] {
         assert_eq!(code(with(name, value)), ErrorCode::INVALID_CONFIG, "{name}={value:?}");

@@ -1,0 +1,247 @@
+//! Which journals hold records of this server: `<data>/meta/journals`, a small file that is replaced atomically.
+//!
+//! A record that was acked may lie in a journal only, until it has been settled, and which journal that is follows from
+//! their number and order. So the file says which journals there are and whether all that they held was settled when the
+//! server stopped. Unless it was, a start with others is refused, and so is one without a journal whose disk is not
+//! mounted or that somebody emptied. Journals are told by their ids: a data directory may be moved or copied as it is.
+//! An owner who has lost a journal for good says so with a file [`ACCEPT_LOSS_FILE`] beside the list.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use riverrun_env::{Env, atomic_replace, read_whole};
+use serde::{Deserialize, Serialize};
+
+use super::error::MetadataError;
+use super::frames::{first_line, read_frames, write_frame};
+use super::log_dirs::ACCEPT_LOSS_FILE;
+use super::records::to_json;
+
+const FILE: &str = "journals";
+const WHAT: &str = "list of journals";
+/// Such a file in bytes at most.
+const BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    dir: PathBuf,
+    /// The journal's id, once records were written to it.
+    id: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    /// Whether the server stopped with every record in the segments and nowhere else.
+    is_settled: bool,
+    journals: Vec<Known>,
+}
+
+/// The list in use.
+///
+/// Invariants: `content` is what the file says, synced. It names the journals that are in use, and says that they are
+/// not settled from [`Self::begin`] to [`Self::finish`].
+#[derive(Debug)]
+pub(crate) struct JournalRegistry {
+    env: Env,
+    path: PathBuf,
+    content: Mutex<Content>,
+    accepts_loss: bool,
+}
+
+impl JournalRegistry {
+    /// Reads the list in `dir`, the metadata's.
+    pub(crate) fn open(env: &Env, dir: &Path) -> Result<Self, MetadataError> {
+        let path = dir.join(FILE);
+        let accept = dir.join(ACCEPT_LOSS_FILE);
+        let accepts_loss = env.fs.exists(&accept).map_err(MetadataError::io("look at", accept))?;
+        let content = Mutex::new(read(env, &path)?);
+        Ok(Self { env: env.clone(), path, content, accepts_loss })
+    }
+
+    /// Writes down that these journals are in use, durably. `ids` are those of the journals that hold records, or have
+    /// held some. Refuses them while records may lie in others, or in the same in another order.
+    pub(crate) fn begin(&self, dirs: &[PathBuf], ids: &[Option<String>]) -> Result<(), MetadataError> {
+        let mut content = self.content.lock();
+        let journals: Vec<Known> =
+            dirs.iter().zip(ids).map(|(dir, id)| Known { dir: dir.clone(), id: id.clone() }).collect();
+        if let Some(reason) = content.refusal(&journals, self.dir()) {
+            if !self.accepts_loss {
+                return Err(MetadataError::Journals(reason));
+            }
+            tracing::warn!(
+                reason,
+                "records that are in those journals only are given up, as the owner wishes"
+            );
+        }
+        let begun = Content { is_settled: false, journals };
+        if *content != begun {
+            self.replace(&mut content, begun)?;
+        }
+        if self.accepts_loss {
+            let accept = self.dir().join(ACCEPT_LOSS_FILE);
+            self.env.fs.remove_file(&accept).map_err(MetadataError::io("remove", accept))?;
+        }
+        Ok(())
+    }
+
+    /// Writes down that a journal holds records now, unless that is written already.
+    pub(crate) fn note_used(&self, index: usize, id: &str) -> Result<(), MetadataError> {
+        let mut content = self.content.lock();
+        if content.journals.get(index).is_none_or(|known| known.id.as_deref() == Some(id)) {
+            return Ok(());
+        }
+        let mut noted = content.clone();
+        noted.journals[index].id = Some(id.to_owned());
+        self.replace(&mut content, noted)
+    }
+
+    /// Writes down that every record is in the segments, so that the journals may be others at the next start.
+    pub(crate) fn finish(&self) -> Result<(), MetadataError> {
+        let mut content = self.content.lock();
+        let settled = Content { is_settled: true, ..content.clone() };
+        self.replace(&mut content, settled)
+    }
+
+    fn dir(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    fn replace(&self, content: &mut Content, new: Content) -> Result<(), MetadataError> {
+        let mut bytes = first_line(WHAT).into_bytes();
+        write_frame(&mut bytes, 0, &to_json(&new));
+        let replaced = atomic_replace(&*self.env.fs, &self.path, &bytes);
+        replaced.map_err(|error| MetadataError::io("write", &self.path)(error.into()))?;
+        *content = new;
+        Ok(())
+    }
+}
+
+fn read(env: &Env, path: &Path) -> Result<Content, MetadataError> {
+    let bytes = match read_whole(&*env.fs, path, BYTES_MAX) {
+        Ok(bytes) => bytes,
+        // A server that never had a journal.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
+        Err(error) => return Err(MetadataError::io("read", path)(error)),
+    };
+    let frames =
+        read_frames(WHAT, &bytes).map_err(|source| MetadataError::File { path: path.to_owned(), source })?;
+    let content = |reason: String| MetadataError::Content { path: path.to_owned(), reason };
+    let payload = frames.payloads.first().ok_or_else(|| content("it is cut".to_owned()))?;
+    serde_json::from_slice(payload).map_err(|error| content(error.to_string()))
+}
+
+impl Content {
+    /// Why these journals cannot be used now, with the way out.
+    fn refusal(&self, now: &[Known], meta: &Path) -> Option<String> {
+        let is_missed = |(at, known): (usize, &Known)| {
+            known.id.is_some() && now.get(at).is_none_or(|journal| journal.id != known.id)
+        };
+        let holds_records = self.journals.iter().any(|known| known.id.is_some());
+        let missed = self.journals.iter().enumerate().any(is_missed);
+        let is_other = holds_records && self.journals.len() != now.len();
+        if self.is_settled || !(missed || is_other) {
+            return None;
+        }
+        let dirs = |journals: &[Known]| {
+            journals.iter().map(|journal| journal.dir.display().to_string()).collect::<Vec<_>>().join(",")
+        };
+        let (before, after) = (dirs(&self.journals), dirs(now));
+        let what = if before == after {
+            "but it is not there any more. Is its disk mounted?".to_owned()
+        } else {
+            format!(
+                "but now journal.dirs is {after}. Start once with {before} and stop cleanly; then it may change."
+            )
+        };
+        Some(format!(
+            "the server did not stop cleanly, and a journal in {before} may hold acked records that are nowhere else, \
+             {what} If they are lost for good, make a file {ACCEPT_LOSS_FILE} in {} and start again",
+            meta.display()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::sim::SimEnv;
+    use riverrun_env::{FileSystem as _, OpenMode};
+
+    use super::*;
+
+    fn open(sim: &SimEnv) -> Result<JournalRegistry, MetadataError> {
+        sim.fs.create_dir_all("/meta".as_ref()).expect("made");
+        JournalRegistry::open(&sim.env(), "/meta".as_ref())
+    }
+
+    /// Starts with journals, each given as its directory and its id, if it holds records.
+    fn begin(sim: &SimEnv, journals: &[(&str, Option<&str>)]) -> Result<JournalRegistry, String> {
+        let registry = open(sim).map_err(|error| error.to_string())?;
+        let (dirs, ids): (Vec<_>, Vec<_>) =
+            journals.iter().map(|(dir, id)| (PathBuf::from(dir), id.map(str::to_owned))).unzip();
+        registry.begin(&dirs, &ids).map_err(|error| error.to_string())?;
+        Ok(registry)
+    }
+
+    #[test]
+    fn journals_that_hold_records_may_change_after_a_clean_stop_only() {
+        let sim = SimEnv::new(1);
+        begin(&sim, &[("/a", None)]).expect("new").note_used(0, "j1").expect("written");
+        sim.fs.crash();
+        let others: [&[(&str, Option<&str>)]; 3] =
+            [&[("/b", None)], &[("/b", Some("j2"))], &[("/a", Some("j1")), ("/b", None)]];
+        for other in others {
+            let error = begin(&sim, other).expect_err("not settled");
+            assert!(error.contains("Start once with /a") && error.contains("accept-loss"), "{error}");
+        }
+        begin(&sim, &[("/a", Some("j1"))]).expect("the same").finish().expect("written");
+        sim.fs.crash();
+        begin(&sim, &[("/b", None), ("/c", None)]).expect("settled");
+    }
+
+    #[test]
+    fn a_journal_may_be_moved_but_not_be_gone_nor_stand_in_anothers_place() {
+        let sim = SimEnv::new(1);
+        begin(&sim, &[("/a", Some("j1")), ("/b", Some("j2"))]).expect("new");
+        sim.fs.crash();
+        begin(&sim, &[("/c/a", Some("j1")), ("/c/b", Some("j2"))]).expect("moved");
+        let error = begin(&sim, &[("/c/a", None), ("/c/b", Some("j2"))]).expect_err("gone");
+        assert!(error.contains("/c/a") && error.contains("mounted"), "{error}");
+        assert!(begin(&sim, &[("/c/b", Some("j2")), ("/c/a", Some("j1"))]).is_err(), "another order");
+    }
+
+    #[test]
+    fn journals_that_hold_nothing_may_change() {
+        let sim = SimEnv::new(1);
+        begin(&sim, &[("/a", None)]).expect("new");
+        sim.fs.crash();
+        begin(&sim, &[("/b", None), ("/c", None)]).expect("nothing was in it");
+    }
+
+    #[test]
+    fn a_loss_is_accepted_once() {
+        let sim = SimEnv::new(1);
+        begin(&sim, &[("/a", Some("j1"))]).expect("new");
+        sim.fs.open("/meta/accept-loss".as_ref(), OpenMode::CreateNew).expect("made");
+        begin(&sim, &[("/a", Some("j2"))]).expect("accepted");
+        assert!(!sim.fs.exists("/meta/accept-loss".as_ref()).expect("known"));
+        assert!(begin(&sim, &[("/a", None)]).is_err(), "the next one is not");
+    }
+
+    #[test]
+    fn every_damaged_byte_of_the_list_is_found() {
+        let sim = SimEnv::new(1);
+        begin(&sim, &[("/a", Some("j1"))]).expect("new");
+        let path: &Path = "/meta/journals".as_ref();
+        let good = read_whole(&*sim.env().fs, path, BYTES_MAX).expect("readable");
+        let file = sim.fs.open(path, OpenMode::ReadWrite).expect("there");
+        for (at, byte) in (0_u64..).zip(good) {
+            file.write_all_at(&[byte ^ 1], at).expect("written");
+            assert!(open(&sim).is_err(), "byte {at}");
+            file.write_all_at(&[byte], at).expect("written");
+        }
+        open(&sim).expect("intact again");
+    }
+}

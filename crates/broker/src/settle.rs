@@ -1,0 +1,87 @@
+//! The thread that brings what the journals hold into the segments.
+//!
+//! It works when the write cache or a journal is half full or a level is to change, and otherwise now and then, so that
+//! little is left to recover. It also writes down which journals hold records, and keeps an eye on the room in the log
+//! dirs.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use riverrun_journal::Journal;
+use riverrun_types::Position;
+
+use crate::broker::Broker;
+use crate::log_limit::SETTLING_TROUBLE;
+
+/// How often the room in the log dirs is measured while nothing is to be settled.
+const PAUSE: Duration = Duration::from_millis(500);
+/// After so many pauses what there is is settled although nothing asks for it.
+const PAUSES_MAX: u32 = 20;
+
+/// The running thread.
+#[derive(Debug)]
+pub(crate) struct Settler {
+    broker: Arc<Broker>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Settler {
+    pub(crate) fn start(broker: &Arc<Broker>) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (for_thread, stopping) = (Arc::clone(broker), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("riverrun-settle".to_owned())
+            .spawn(move || run(&for_thread, &stopping))?;
+        Ok(Self { broker: Arc::clone(broker), stop, thread })
+    }
+
+    /// Ends the thread after the cycle that it is in.
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.broker.logs.wake_settling();
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that settles has panicked");
+        }
+    }
+}
+
+fn run(broker: &Broker, stop: &AtomicBool) {
+    let mut pauses = 0;
+    while !stop.load(Ordering::Acquire) {
+        let is_due = broker.logs.wait_for_settling(PAUSE) || pauses >= PAUSES_MAX;
+        note_journals(broker);
+        if !is_due {
+            pauses += 1;
+            broker.logs.measure_space();
+            continue;
+        }
+        pauses = 0;
+        if let Err(error) = broker.logs.settle() {
+            SETTLING_TROUBLE.warn(|suppressed| {
+                tracing::error!(%error, suppressed, "what the journals hold cannot be brought into the segments");
+            });
+        }
+    }
+}
+
+/// The ids of the journals that hold records or have held some, in their order; no other id outlives the process.
+pub(crate) fn used_journals(broker: &Broker) -> Vec<Option<String>> {
+    let is_used = |journal: &Journal| journal.delivered() > Position(0) || journal.used_bytes() > 0;
+    let journals = broker.logs.journals();
+    journals.map(|journal| is_used(journal).then(|| journal.id().to_string())).collect()
+}
+
+fn note_journals(broker: &Broker) {
+    for (index, id) in used_journals(broker).into_iter().enumerate() {
+        let Some(id) = id else { continue };
+        if let Err(error) = broker.journals.note_used(index, &id) {
+            SETTLING_TROUBLE.warn(|suppressed| {
+                tracing::warn!(%error, suppressed, "that a journal is in use cannot be written down");
+            });
+        }
+    }
+}
