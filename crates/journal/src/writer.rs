@@ -4,6 +4,8 @@
 //! order of submission and only after the disk said yes, and that after a failed write or sync nobody is told anything
 //! but the failure: neither is ever tried again. While one group is written, the next one queues.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -53,6 +55,22 @@ impl Group {
     }
 }
 
+/// Poisons the journal if its thread dies of a panic, which only an owner can cause: nobody would store what is
+/// queued.
+struct Alarm {
+    shared: Arc<Shared>,
+    dir: PathBuf,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = io::Error::other("the journal's thread has panicked");
+            self.shared.fail(std::iter::empty(), &JournalError::write(&self.dir, error));
+        }
+    }
+}
+
 /// The state of the journal's thread.
 ///
 /// Invariants: `synced <= files.end`; `unsynced_since` is set exactly while something that was written to the current
@@ -93,6 +111,7 @@ impl Writer {
 
     /// Works until the journal is closed, dropped or has failed.
     pub(crate) fn run(mut self) {
+        let _alarm = Alarm { shared: self.shared.clone(), dir: self.files.dir.clone() };
         loop {
             match self.turn() {
                 Turn::Again => {}

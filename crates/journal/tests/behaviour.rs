@@ -6,10 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{DIR, History, open, payload, read_all, small_options};
+use common::{DIR, History, header, open, payload, read_all, small_options};
 use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
-use riverrun_journal::{Journal, JournalError, JournalOptions, Position, SyncMethod, Wants};
+use riverrun_journal::{
+    EntryHeader, EntryOwner, Journal, JournalError, JournalOptions, Position, StoredEntry, Submission,
+    SyncMethod, Wants,
+};
 use riverrun_types::ErrorKind;
 
 const METHODS: [SyncMethod; 2] = [SyncMethod::DirectDsync, SyncMethod::BufferedFdatasync];
@@ -319,4 +322,32 @@ fn an_owner_that_holds_the_last_reference_does_not_stop_the_thread_from_ending()
     history.store(&journal, 10, Wants::Sync).unwrap();
     drop(journal);
     open(&sim.env(), small_options(SyncMethod::DirectDsync)).expect("the lock is free");
+}
+
+struct Panicking;
+
+impl EntryOwner for Panicking {
+    fn stored(&self, _entry: StoredEntry<'_>) {
+        panic!("an owner with a bug");
+    }
+
+    fn failed(&self, _header: &EntryHeader, _error: &JournalError) {}
+}
+
+#[test]
+fn an_owner_that_panics_fails_the_journal_instead_of_hanging_everybody() {
+    let sim = SimEnv::new(1);
+    let (journal, _, _) = open(&sim.env(), small_options(SyncMethod::DirectDsync)).unwrap();
+    let submission = Submission {
+        header: header(0),
+        payload: payload(0, 10),
+        wants: Wants::Sync,
+        owner: Arc::new(Panicking),
+    };
+    journal.submit(submission).unwrap();
+    while journal.failure().is_none() {
+        std::thread::yield_now();
+    }
+    let history = History::default();
+    assert!(matches!(history.store(&journal, 1, Wants::Sync), Err(JournalError::Write { .. })));
 }

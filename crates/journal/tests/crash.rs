@@ -14,7 +14,7 @@ const BOUNDARIES_MIN: u64 = 12;
 
 fn seeds() -> std::ops::Range<u64> {
     let count = std::env::var("RIVERRUN_CRASH_SEEDS").ok().and_then(|count| count.parse().ok());
-    0..count.unwrap_or(1)
+    0..count.unwrap_or(2)
 }
 
 fn hold_everywhere(fault: fn(u64) -> Fault, method: SyncMethod, end: End) {
