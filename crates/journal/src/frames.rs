@@ -330,7 +330,8 @@ pub(crate) fn table_end(bytes: &[u8], bytes_max: usize) -> Result<usize, NoFrame
 }
 
 /// The size that the first [`FRAME_HEADER_BYTES`] of what lies at `position` claim, if they are of a frame that was
-/// written there: they lie in one sector, so they are right even if the rest of the frame was torn.
+/// written there: they lie in one sector, so they are right even if the rest of the frame was torn. A process that is
+/// killed may leave less than a sector, so the size is nothing to rely on alone.
 pub(crate) fn claimed_bytes(bytes: &[u8], id: JournalId, position: u64) -> Option<u64> {
     let mut fields = Fields(bytes.get(FRAME_CHECKED..FRAME_HEADER_BYTES)?);
     let is_there = bytes.starts_with(&FRAME_MAGIC) && fields.array()? == id.0 && fields.u64()? == position;

@@ -130,7 +130,9 @@ impl FrameReader {
         }
         let first = self.read(position, FRAME_HEADER_BYTES.min(bytes))?;
         let claimed = claimed_bytes(&first, self.header.id, position);
-        Ok(claimed.is_some_and(|claimed| claimed > bytes as u64))
+        // No frame was ever begun that does not fit into the file: such a size is of a header that was torn.
+        let fits = |claimed: &u64| claimed.is_multiple_of(block) && position + claimed <= self.header.end();
+        Ok(claimed.filter(fits).is_some_and(|claimed| claimed > bytes as u64))
     }
 
     /// An error about what lies at `position`.
