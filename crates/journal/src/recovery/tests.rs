@@ -10,8 +10,8 @@ use riverrun_env::sim::SimEnv;
 use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::{
-    EntryHeader, EntryKind, EntryOwner, Journal, JournalError, JournalOptions, StoredEntry, StreamId,
-    Submission, Wants,
+    EntryHeader, EntryKind, EntryOwner, FILE_BYTES_MIN, Journal, JournalError, JournalOptions, StoredEntry,
+    StreamId, Submission, Wants,
 };
 
 thread_local! {
@@ -55,9 +55,13 @@ fn store(journal: &Journal, index: u64) -> bool {
     told.recv().unwrap()
 }
 
+/// Files so small that they are filled at once: nothing but entries is synced after the first one.
+fn options() -> JournalOptions {
+    JournalOptions { bytes: 2 * FILE_BYTES_MIN, file_bytes: FILE_BYTES_MIN, ..JournalOptions::default() }
+}
+
 fn found(sim: &SimEnv) -> Vec<u64> {
-    let options = JournalOptions::with_bytes(2 << 20);
-    let (_journal, mut replay) = Journal::open(&sim.env(), Path::new("/journal"), options).unwrap();
+    let (_journal, mut replay) = Journal::open(&sim.env(), Path::new("/journal"), options()).unwrap();
     let mut indexes = Vec::new();
     while let Some(entries) = replay.next().unwrap() {
         indexes.extend(entries.iter().map(|entry| entry.header.index));
@@ -69,8 +73,7 @@ fn found(sim: &SimEnv) -> Vec<u64> {
 fn served_before_and_after_a_power_cut(trusts: bool) -> (Vec<u64>, Vec<u64>) {
     let sim = SimEnv::new(1);
     {
-        let options = JournalOptions::with_bytes(2 << 20);
-        let (journal, _) = Journal::open(&sim.env(), Path::new("/journal"), options).unwrap();
+        let (journal, _) = Journal::open(&sim.env(), Path::new("/journal"), options()).unwrap();
         assert!(store(&journal, 0));
         sim.fs.fail_sync_after(0);
         assert!(!store(&journal, 1));
