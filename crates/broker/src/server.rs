@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
@@ -46,6 +46,7 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 pub struct Server {
     addresses: Addresses,
     durability: DurabilityLevel,
+    journal_dirs: Vec<PathBuf>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<Result<(), StopError>>>,
     /// Removed with the server.
@@ -69,6 +70,7 @@ pub struct StopError(String);
 #[derive(Debug, Default)]
 pub struct ServerBuilder {
     settings: Settings,
+    env: Option<Env>,
     has_data_dir: bool,
     has_listeners: bool,
 }
@@ -87,6 +89,12 @@ impl ServerBuilder {
         Ok(self)
     }
 
+    /// Gives the server other files, clocks and randomness than the operating system's, as simulations do.
+    #[must_use]
+    pub fn env(self, env: Env) -> Self {
+        Self { env: Some(env), ..self }
+    }
+
     /// Starts the server.
     pub fn start(mut self) -> Result<Server, StartError> {
         let temporary = if self.has_data_dir {
@@ -100,7 +108,8 @@ impl ServerBuilder {
         if !self.has_listeners {
             self = self.set("listeners", "PLAINTEXT://127.0.0.1:0")?;
         }
-        let mut server = Server::start(BrokerConfig::new(self.settings)?)?;
+        let env = self.env.unwrap_or_else(Env::real);
+        let mut server = Server::start_on(env, BrokerConfig::new(self.settings)?)?;
         server.temporary = temporary;
         Ok(server)
     }
@@ -114,15 +123,20 @@ impl Server {
 
     /// Starts a server with this configuration.
     pub fn start(config: BrokerConfig) -> Result<Self, StartError> {
+        Self::start_on(Env::real(), config)
+    }
+
+    fn start_on(env: Env, config: BrokerConfig) -> Result<Self, StartError> {
         let durability = config.topic_defaults.level();
+        let journal_dirs = config.journal_dirs();
         let (stop, stopping) = watch::channel(false);
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("riverrun".to_owned())
-            .spawn(move || run(config, stopping, |outcome| ready.send(outcome).unwrap_or_default()))
+            .spawn(move || run(env, config, stopping, |outcome| ready.send(outcome).unwrap_or_default()))
             .map_err(StartError::Thread)?;
         let addresses = started.recv().map_err(|_| StartError::Died)??;
-        Ok(Self { addresses, durability, stop, thread: Some(thread), temporary: None })
+        Ok(Self { addresses, durability, journal_dirs, stop, thread: Some(thread), temporary: None })
     }
 
     /// `host:port` that Kafka clients take as `bootstrap.servers`.
@@ -143,6 +157,11 @@ impl Server {
     /// What acked records of topics survive that set nothing themselves.
     pub fn default_durability(&self) -> DurabilityLevel {
         self.durability
+    }
+
+    /// Where the journals lie.
+    pub fn journal_dirs(&self) -> &[PathBuf] {
+        &self.journal_dirs
     }
 
     /// Stops the server and waits until its files are closed in order.
@@ -173,11 +192,12 @@ impl fmt::Debug for Server {
 
 /// The server's thread: starts, reports, serves until told to stop, closes.
 fn run(
+    env: Env,
     config: BrokerConfig,
     mut stopping: StopSignal,
     report: impl FnOnce(Result<Addresses, StartError>),
 ) -> Result<(), StopError> {
-    let (runtime, started) = match build(config, &stopping) {
+    let (runtime, started) = match build(env, config, &stopping) {
         Ok(built) => built,
         Err(error) => {
             report(Err(error));
@@ -214,6 +234,7 @@ struct Started {
 }
 
 fn build(
+    env: Env,
     config: BrokerConfig,
     stopping: &StopSignal,
 ) -> Result<(tokio::runtime::Runtime, Started), StartError> {
@@ -224,7 +245,7 @@ fn build(
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
-    let broker = open_broker(Env::real(), config)?;
+    let broker = open_broker(env, config)?;
     let started = {
         // Sockets are bound to the runtime that they are made in.
         let _inside = runtime.enter();

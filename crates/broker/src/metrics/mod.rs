@@ -3,6 +3,7 @@
 //! Owns the registry and the metrics that are counted as things happen; what is read at a scrape (logs, groups,
 //! the process) comes from the collectors beside this file. Each name is registered once, with its description.
 
+mod journals;
 mod partitions;
 mod process;
 mod storage;
@@ -104,6 +105,7 @@ impl Metrics {
     /// Adds what is read from the live server at each scrape.
     pub(crate) fn register_collectors(&mut self, broker: &std::sync::Weak<Broker>) {
         self.registry.register_collector(Box::new(partitions::PartitionCollector::new(broker.clone())));
+        self.registry.register_collector(Box::new(journals::JournalCollector::new(broker.clone())));
         self.registry.register_collector(Box::new(storage::StorageCollector::new(broker.clone())));
     }
 

@@ -127,7 +127,7 @@ pub(super) fn put(
     name: &str,
     help: &str,
     unit: Option<&Unit>,
-    series: &Series,
+    series: &[(Vec<(&'static str, String)>, i64)],
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
     for (labels, value) in series {

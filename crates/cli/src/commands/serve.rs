@@ -64,6 +64,7 @@ struct Ready {
     listeners: Vec<String>,
     admin: Option<String>,
     data: String,
+    journals: Vec<String>,
     durability: u8,
     survives: &'static str,
 }
@@ -96,8 +97,7 @@ fn raise_descriptors() {
 async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> {
     // Before the server starts, so that no signal is lost between the two.
     let mut stop = StopSignals::new()?;
-    let data =
-        std::path::absolute(&config.server.data_dir).unwrap_or_else(|_| config.server.data_dir.clone());
+    let data = absolute(&config.server.data_dir);
     let server = Server::start(config).map_err(|error| cannot_start(&error, &data))?;
     output.print(&ready(&server, data.to_string_lossy().into_owned()), ready_line)?;
     stop.next().await;
@@ -146,6 +146,10 @@ fn flags(args: &ServeArgs) -> Result<Vec<(String, String)>, Failure> {
     Ok(flags)
 }
 
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn path_text(path: &Path) -> Result<String, Failure> {
     let text = path.to_str().ok_or_else(|| Failure::usage("--data: the path is not UTF-8"))?;
     Ok(text.to_owned())
@@ -172,6 +176,7 @@ fn ready(server: &Server, data: String) -> Ready {
         listeners: server.listeners().map(|(name, address)| format!("{name}://{address}")).collect(),
         admin: server.admin_address().map(|address| address.to_string()),
         data,
+        journals: server.journal_dirs().iter().map(|dir| absolute(dir).display().to_string()).collect(),
         durability: durability.number(),
         survives: durability.survives(),
     }
@@ -181,12 +186,13 @@ fn ready_line(ready: &Ready) -> String {
     let admin =
         ready.admin.as_ref().map(|admin| format!(", metrics at http://{admin}/metrics")).unwrap_or_default();
     format!(
-        "riverrun {} listens on {}{admin}, keeps its data in {}, acks at durability level {} (survives {}); Ctrl-C stops\n",
+        "riverrun {} listens on {}{admin}, keeps its data in {}, acks at durability level {} (survives {}), has its journal in {}; Ctrl-C stops\n",
         ready.version,
         ready.listeners.join(", "),
         ready.data,
         ready.durability,
         ready.survives,
+        ready.journals.join(", "),
     )
 }
 
