@@ -70,5 +70,6 @@ pub use error::{DamagedEntry, JournalError};
 pub use journal::Journal;
 pub use metrics::{BUCKETS, JournalMetrics, TimeHistogram};
 pub use options::{FILE_BYTES_MAX, FILE_BYTES_MIN, JournalOptions, SyncMethod};
+pub use recovery::{JournalFinding, verify};
 pub use replay::Replay;
 pub use riverrun_types::Position;

@@ -22,6 +22,10 @@ use crate::reader::FrameReader;
 use crate::replay::{Replay, ReplayFile};
 use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
 
+mod verify;
+
+pub use verify::{JournalFinding, verify};
+
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

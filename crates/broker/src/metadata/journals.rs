@@ -119,6 +119,11 @@ impl JournalRegistry {
     }
 }
 
+/// Whether the list in `dir` reads, if there is one.
+pub(super) fn verify(env: &Env, dir: &Path) -> Result<(), MetadataError> {
+    read(env, &dir.join(FILE)).map(|_| ())
+}
+
 fn read(env: &Env, path: &Path) -> Result<Content, MetadataError> {
     let bytes = match read_whole(&*env.fs, path, BYTES_MAX) {
         Ok(bytes) => bytes,

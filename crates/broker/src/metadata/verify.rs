@@ -9,7 +9,7 @@ use riverrun_env::Env;
 
 use super::error::MetadataError;
 use super::frames::FrameError;
-use super::{log_dirs, store};
+use super::{journals, log_dirs, store};
 
 /// Something that is wrong with a metadata file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,10 +35,14 @@ impl MetadataFinding {
     }
 }
 
-/// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`). An error means that the system cannot
-/// read.
+/// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`), and the list of journals beside them. An
+/// error means that the system cannot read.
 pub fn verify_metadata(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
-    store::verify(env, dir).or_else(|error| finding(error).map(|found| vec![found]))
+    let mut findings = store::verify(env, dir).or_else(|error| finding(error).map(|found| vec![found]))?;
+    if let Err(error) = journals::verify(env, dir) {
+        findings.push(finding(error)?);
+    }
+    Ok(findings)
 }
 
 /// Checks the file in the log dir `dir` that says whose it is.

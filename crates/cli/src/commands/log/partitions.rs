@@ -16,6 +16,8 @@ const LOG_DIR_FILES: [&str; 3] = ["checkpoint", "log-starts", "directory.id"];
 const METADATA_FILE: &str = "snapshot";
 const METADATA_LOG_PREFIX: &str = "log-";
 const METADATA_LOG_DIGITS: usize = 20;
+/// Ending of the files that make a directory a journal's.
+const JOURNAL_SUFFIX: &str = ".journal";
 
 /// A partition's directory, `<topic id>/<index>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +33,12 @@ pub(super) struct Found {
     pub(super) partitions: Vec<PartitionDir>,
     pub(super) log_dirs: Vec<PathBuf>,
     pub(super) metadata: Vec<PathBuf>,
+    pub(super) journals: Vec<PathBuf>,
 }
 
 impl Found {
     /// Looks at `path`, which may be a data directory, a log dir, a topic's directory, a partition's, or that of the
-    /// metadata.
+    /// metadata or of a journal.
     pub(super) fn at(path: &Path) -> Result<Self, Failure> {
         let failed = |error: &io::Error| Failure::io(path.display(), error);
         // The topic's id is in the name of the directory above, which a relative path may not show.
@@ -62,7 +65,7 @@ impl Found {
             return Ok(());
         }
         let mut directories = Vec::new();
-        let (mut is_log_dir, mut is_metadata) = (false, false);
+        let (mut is_log_dir, mut is_metadata, mut is_journal) = (false, false, false);
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -72,10 +75,12 @@ impl Found {
             } else if let Some(name) = name.to_str() {
                 is_log_dir |= LOG_DIR_FILES.contains(&name);
                 is_metadata |= name == METADATA_FILE || is_metadata_log(name);
+                is_journal |= name.ends_with(JOURNAL_SUFFIX);
             }
         }
         self.log_dirs.extend(is_log_dir.then(|| dir.to_path_buf()));
         self.metadata.extend(is_metadata.then(|| dir.to_path_buf()));
+        self.journals.extend(is_journal.then(|| dir.to_path_buf()));
         for directory in directories.iter().filter(|_| depth > 0) {
             self.collect(directory, depth - 1)?;
         }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use riverrun_broker::{MetadataError, MetadataFinding, verify_identity, verify_metadata};
 use riverrun_env::Env;
+use riverrun_journal::{JournalError, JournalFinding, verify as verify_journal};
 use riverrun_log::{Finding, LogDirFiles, Weight, verify_partition_of};
 use serde::Serialize;
 
@@ -27,20 +28,24 @@ Examples:
   riverrun log verify /disk1/logs /disk2/logs --json
 
 What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts
-and identity of log dirs; snapshot and log of the metadata. All paths are gone through, whatever
-is found, and nothing is changed.
+and identity of log dirs; files of journals; snapshot and log of the metadata. All paths are gone
+through, whatever is found, and nothing is changed.
 
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
 nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
-tail, which the next start cuts off) and damage below the log start are listed and count as good.
+tail, which the next start cuts off), damage below the log start, and what of a journal is settled
+are listed and count as good.
 
 Stop the server first: while it writes, files may look damaged that are not.";
+
+/// The weight of damage in a part of a journal that is durable elsewhere.
+const SETTLED: &str = "settled";
 
 /// Flags of `log verify`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Data directories, log dirs, topics' or partitions' directories, metadata directories
+    /// Data directories, log dirs, topics' or partitions' directories, those of metadata and journals
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -72,7 +77,7 @@ struct PartitionReport {
     findings: Vec<FindingReport>,
 }
 
-/// A log dir or the metadata.
+/// A log dir, a journal or the metadata.
 #[derive(Debug, Serialize)]
 struct DirectoryReport {
     path: String,
@@ -129,6 +134,11 @@ impl Verification {
             let findings = verify_metadata(&self.env, &path).map_err(|error| metadata_failure(&error));
             let findings = findings.map(|found| found.into_iter().map(FindingReport::from).collect());
             self.directory(&path, "metadata", findings);
+        }
+        for path in found.journals {
+            let findings = verify_journal(&self.env, &path).map_err(|error| journal_failure(&error));
+            let findings = findings.map(|found| found.into_iter().map(FindingReport::from).collect());
+            self.directory(&path, "journal", findings);
         }
         for path in found.log_dirs {
             let findings = self.log_dir(&path);
@@ -206,6 +216,10 @@ fn metadata_failure(error: &MetadataError) -> Failure {
     Failure::new(Exit::Failed, error.to_string())
 }
 
+fn journal_failure(error: &JournalError) -> Failure {
+    Failure::new(Exit::Failed, error.to_string())
+}
+
 fn text_of(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -229,6 +243,18 @@ impl From<MetadataFinding> for FindingReport {
         let MetadataFinding { path, position, what, is_torn_tail } = finding;
         let weight = if is_torn_tail { Weight::TornTail } else { Weight::Damage };
         Self { path: text_of(&path), position, weight: weight.name(), what }
+    }
+}
+
+impl From<JournalFinding> for FindingReport {
+    fn from(finding: JournalFinding) -> Self {
+        let JournalFinding { path, position, what, is_torn_tail, is_settled } = finding;
+        let weight = match (is_settled, is_torn_tail) {
+            (true, _) => SETTLED,
+            (false, true) => Weight::TornTail.name(),
+            (false, false) => Weight::Damage.name(),
+        };
+        Self { path: text_of(&path), position, weight, what }
     }
 }
 
