@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 
-#[expect(dead_code, reason = "this program needs a part of it")]
 mod common;
 
 use std::path::{Path, PathBuf};
