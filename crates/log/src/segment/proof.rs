@@ -18,6 +18,8 @@ use crate::scan::BatchScan;
 const RANGES_MAX: usize = 16;
 /// Bytes that are read at once where batches are small.
 const WINDOW_BYTES: usize = 64 * 1024;
+/// Batches up to this size are small: with larger ones, reading the headers alone costs less than reading all.
+const SMALL_BATCH_BYTES: u64 = 2048;
 
 /// The ranges that were proved.
 ///
@@ -93,7 +95,7 @@ impl Segment {
 
     fn compare(&self, from: IndexEntry, after: Option<IndexEntry>, upto: u64) -> Result<(), LogError> {
         let log = self.log_file()?;
-        let mut headers = Headers { log: &*log, end: upto, window: Vec::new(), window_start: 0 };
+        let mut headers = Headers { log: &*log, end: upto, window: Vec::new(), window_start: 0, last: 0 };
         let mut cursor = IndexCursor::at(self.base_offset, from, u32::MAX);
         let mut expected = self.base_offset.plus(i64::from(from.relative_offset));
         while cursor.position < upto {
@@ -168,20 +170,23 @@ struct Headers<'a> {
     end: u64,
     window: Vec<u8>,
     window_start: u64,
+    /// Where the header asked for last is.
+    last: u64,
 }
 
 impl Headers<'_> {
-    /// The header at `position`. Where the last one was near, more is read at once.
+    /// The header at `position`. If the batch before it was small, more is read at once.
     fn at(&mut self, position: u64) -> io::Result<&[u8; layout::HEADER_BYTES]> {
         let held = self.window_start + self.window.len() as u64;
         if position < self.window_start || position + layout::HEADER_BYTES as u64 > held {
-            let is_near = position < held + WINDOW_BYTES as u64;
+            let is_near = position - self.last <= SMALL_BATCH_BYTES && !self.window.is_empty();
             let left = usize::try_from(self.end - position).unwrap_or(usize::MAX);
             let wanted = if is_near { WINDOW_BYTES.min(left) } else { 0 };
             self.window.resize(wanted.max(layout::HEADER_BYTES), 0);
             self.window_start = position;
             self.log.read_exact_at(&mut self.window, position)?;
         }
+        self.last = position;
         let at = usize::try_from(position - self.window_start).expect("inside the window");
         Ok(self.window[at..].first_chunk().expect("read just now"))
     }
