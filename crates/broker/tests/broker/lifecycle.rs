@@ -13,7 +13,17 @@ use crate::support::{
 };
 
 /// Commits as a client without membership; gives the error.
-fn commit(client: &mut Client, group: &str, topic: &str, committed_offset: i64) -> ErrorCode {
+pub(crate) fn commit(client: &mut Client, group: &str, topic: &str, committed_offset: i64) -> ErrorCode {
+    let request = commit_request(group, topic, committed_offset);
+    ErrorCode(client.call(&request, 9).topics[0].partitions[0].error_code)
+}
+
+/// A commit of partition 0 by a client without membership.
+pub(crate) fn commit_request<'a>(
+    group: &'a str,
+    topic: &'a str,
+    committed_offset: i64,
+) -> OffsetCommitRequest<'a> {
     let partition = OffsetCommitRequestPartition {
         committed_offset,
         committed_metadata: Some("m".into()),
@@ -24,12 +34,11 @@ fn commit(client: &mut Client, group: &str, topic: &str, committed_offset: i64) 
         partitions: vec![partition],
         ..Default::default()
     }];
-    let request = OffsetCommitRequest { group_id: group.into(), topics, ..Default::default() };
-    ErrorCode(client.call(&request, 9).topics[0].partitions[0].error_code)
+    OffsetCommitRequest { group_id: group.into(), topics, ..Default::default() }
 }
 
 /// The topics that a group has committed offsets of, with the offset of partition 0.
-fn committed(client: &mut Client, group: &str) -> Vec<(String, i64)> {
+pub(crate) fn committed(client: &mut Client, group: &str) -> Vec<(String, i64)> {
     let group =
         OffsetFetchRequestGroup { group_id: group.to_owned().into(), topics: None, ..Default::default() };
     let mut response = client.call(&OffsetFetchRequest { groups: vec![group], ..Default::default() }, 9);
@@ -69,7 +78,7 @@ fn everything_is_there_after_a_restart() {
 }
 
 /// Copies a directory as it lies on the disk while a server writes to it.
-fn copy(from: &std::path::Path, to: &std::path::Path) {
+pub(crate) fn copy(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).expect("made");
     for entry in std::fs::read_dir(from).expect("readable") {
         let entry = entry.expect("readable");

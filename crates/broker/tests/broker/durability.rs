@@ -1,0 +1,415 @@
+//! Levels of durability over real sockets: what an ack is worth, what becomes of it when the level changes or the disk
+//! fails, and what producers wait for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use riverrun_broker::Server;
+use riverrun_env::Env;
+use riverrun_env::sim::SimEnv;
+use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
+use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use riverrun_protocol::{
+    DescribeConfigsRequest, DescribeLogDirsRequest, ErrorCode, IncrementalAlterConfigsRequest, ProduceRequest,
+};
+
+use crate::admin_port::get;
+use crate::support::{
+    Client, PATIENCE, batch, configured, create_topic, fetch_request, only, produce, produce_request,
+    read_all, server_with, try_create_topic, try_produce,
+};
+
+const TOPIC: i8 = 2;
+
+/// A server on simulated files that keeps real time.
+fn simulated(sim: &SimEnv, options: &[(&str, &str)]) -> Server {
+    let env = Env { fs: sim.env().fs, ..Env::real() };
+    let options = [&[("data.dir", "/data")], options].concat();
+    configured(&options).env(env).start().expect("the server starts")
+}
+
+fn set_config(client: &mut Client, topic: &str, name: &str, value: &str) {
+    let config = AlterableConfig { name: name.into(), config_operation: 0, value: Some(value.into()) };
+    let resource =
+        AlterConfigsResource { resource_type: TOPIC, resource_name: topic.into(), configs: vec![config] };
+    let request = IncrementalAlterConfigsRequest { resources: vec![resource], ..Default::default() };
+    assert_eq!(ErrorCode(client.call(&request, 1).responses[0].error_code), ErrorCode::NONE);
+}
+
+/// What a topic answers to somebody who asks for these configs by name.
+fn configs(client: &mut Client, topic: &str, names: &[&'static str]) -> Vec<(String, String)> {
+    let resource = DescribeConfigsResource {
+        resource_type: TOPIC,
+        resource_name: topic.into(),
+        configuration_keys: (!names.is_empty()).then(|| names.iter().map(|name| (*name).into()).collect()),
+    };
+    let topic = topic.to_owned();
+    let request = DescribeConfigsRequest { resources: vec![resource], ..Default::default() };
+    let result = client.call(&request, 4).results.remove(0);
+    assert_eq!(ErrorCode(result.error_code), ErrorCode::NONE, "{topic}");
+    let value = |value: Option<riverrun_protocol::Str<'_>>| value.unwrap_or_default().into_owned();
+    result.configs.into_iter().map(|config| (config.name.into_owned(), value(config.value))).collect()
+}
+
+fn level_reached(client: &mut Client, topic: &str) -> String {
+    configs(client, topic, &["durability.reached"]).remove(0).1
+}
+
+fn wait_for_level(client: &mut Client, topic: &str, level: &str) {
+    let begun = Instant::now();
+    while level_reached(client, topic) != level {
+        assert!(begun.elapsed() < PATIENCE, "level {level} is not reached");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Everything in a partition, over as many fetches as it takes.
+fn read_whole(client: &mut Client, topic: &str, count: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    let begun = Instant::now();
+    while found.len() < count {
+        let offset = i64::try_from(found.len()).expect("few");
+        found.extend(read_all(client, topic, 0, offset));
+        assert!(begun.elapsed() < PATIENCE, "{} of {count}", found.len());
+    }
+    found
+}
+
+#[test]
+fn what_is_acked_at_level_1_survives_a_power_cut() {
+    let sim = SimEnv::new(7);
+    let server = simulated(&sim, &[]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "safe", 2, &[("durability", "1")]);
+    create_topic(&mut client, "fast", 1, &[("durability", "4")]);
+    for round in 0..20 {
+        produce(&mut client, "safe", 0, &batch(&[&format!("a{round}")]));
+        produce(&mut client, "safe", 1, &batch(&[&format!("b{round}")]));
+        produce(&mut client, "fast", 0, &batch(&["x"]));
+    }
+    let expected = |name: &str| -> Vec<String> { (0..20).map(|round| format!("{name}{round}")).collect() };
+    assert_eq!(read_all(&mut client, "safe", 0, 0), expected("a"));
+    // Whatever the server still writes from here on is not on this disk.
+    let mut cut: Vec<SimEnv> = sim.crash_states(3).collect();
+    assert!(cut.len() >= 2, "{}", cut.len());
+    server.stop().expect("stops");
+    for sim in &mut cut {
+        let server = simulated(sim, &[]);
+        let mut client = Client::new(&server);
+        assert_eq!(read_all(&mut client, "safe", 0, 0), expected("a"));
+        assert_eq!(read_all(&mut client, "safe", 1, 0), expected("b"));
+        let kept = read_all(&mut client, "fast", 0, 0);
+        assert!(kept.len() <= 20 && kept.iter().all(|value| value == "x"), "{kept:?}");
+        assert_eq!(produce(&mut client, "safe", 0, &batch(&["next"])), 20);
+        server.stop().expect("a clean stop");
+    }
+}
+
+/// Produces numbered records over one pipelined connection until told to stop; gives how many were acked. Fails if one
+/// is refused or gets another offset than its number.
+fn pour(server: &Server, topic: &'static str, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<usize> {
+    const AHEAD: usize = 20;
+    let (mut client, stop) = (Client::new(server), Arc::clone(stop));
+    std::thread::spawn(move || {
+        let (mut sent, mut acked) = (0_usize, 0_usize);
+        loop {
+            while sent < acked + AHEAD && !stop.load(Ordering::SeqCst) {
+                let bytes = batch(&[&sent.to_string()]);
+                client.send(&produce_request(topic, 0, &bytes, -1), 9);
+                sent += 1;
+            }
+            if sent == acked {
+                return acked;
+            }
+            let (_, response) = client.receive::<ProduceRequest<'_>>(9);
+            let answer = &response.responses[0].partition_responses[0];
+            assert_eq!(ErrorCode(answer.error_code), ErrorCode::NONE, "{:?}", answer.error_message);
+            assert_eq!(answer.base_offset, i64::try_from(acked).expect("few"));
+            acked += 1;
+        }
+    })
+}
+
+#[test]
+fn a_topics_level_changes_both_ways_under_load_without_loss_or_reordering() {
+    let server = server_with(&[]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "4")]);
+    let stop = Arc::new(AtomicBool::new(false));
+    let pouring = pour(&server, "t", &stop);
+    for level in ["1", "4", "3", "2", "1"] {
+        set_config(&mut client, "t", "durability", level);
+        wait_for_level(&mut client, "t", level);
+        let end = |client: &mut Client| only(client.call(&fetch_request("t", 0, 0), 12)).high_watermark;
+        let (begun, before) = (Instant::now(), end(&mut client));
+        while end(&mut client) < before + 50 {
+            assert!(begun.elapsed() < PATIENCE, "nothing is visible at level {level}");
+        }
+    }
+    stop.store(true, Ordering::SeqCst);
+    let acked = pouring.join().expect("every record is acked in its place");
+    let expected: Vec<String> = (0..acked).map(|number| number.to_string()).collect();
+    assert_eq!(read_whole(&mut client, "t", acked), expected);
+}
+
+#[test]
+fn flush_messages_makes_a_topic_synced_and_must_not_contradict_its_durability() {
+    let server = server_with(&[("default.durability", "4")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "synced", 1, &[("flush.messages", "1"), ("flush.ms", "0")]);
+    produce(&mut client, "synced", 0, &batch(&["a"]));
+    let names = ["durability.wanted", "durability.reached", "durability.unsynced.records"];
+    let told = configs(&mut client, "synced", &names);
+    let told: Vec<_> = told.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(
+        told,
+        [("durability.wanted", "3"), ("durability.reached", "3"), ("durability.unsynced.records", "0")]
+    );
+    // Who asks for everything is told configs, and nothing else.
+    let all = configs(&mut client, "synced", &[]);
+    assert!(all.iter().all(|(name, _)| !name.starts_with("durability.")), "{all:?}");
+    let contradiction = [("flush.messages", "1"), ("durability", "2")];
+    assert_eq!(try_create_topic(&mut client, "no", 1, 1, &contradiction), ErrorCode::INVALID_CONFIG);
+}
+
+#[test]
+fn a_failed_journal_fails_synced_topics_and_no_others() {
+    let sim = SimEnv::new(3);
+    let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "safe", 1, &[("durability", "1")]);
+    create_topic(&mut client, "fast", 1, &[("durability", "4")]);
+    produce(&mut client, "safe", 0, &batch(&["a"]));
+    produce(&mut client, "fast", 0, &batch(&["a"]));
+    sim.fs.fail_sync_after(0);
+    for _ in 0..2 {
+        let answer = try_produce(&mut client, "safe", 0, &batch(&["b"]));
+        assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+        assert!(answer.error_message.is_some_and(|message| !message.is_empty()));
+    }
+    assert_eq!(produce(&mut client, "fast", 0, &batch(&["b"])), 1);
+    assert_eq!(read_all(&mut client, "safe", 0, 0), ["a"], "what is not acked is not seen");
+    assert_eq!(read_all(&mut client, "fast", 0, 0), ["a", "b"]);
+    let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
+    assert!(status.contains("503") && body.contains("/data/journal"), "{status} {body}");
+    // It cannot say that all is settled, and the next start looks at the disk.
+    server.stop().expect_err("not a clean stop");
+    sim.fs.crash();
+    let server = simulated(&sim, &[]);
+    let mut client = Client::new(&server);
+    let kept = read_all(&mut client, "safe", 0, 0);
+    assert!(kept[0] == "a" && kept[1..].iter().all(|value| value == "b"), "{kept:?}");
+    produce(&mut client, "safe", 0, &batch(&["c"]));
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
+    let sim = SimEnv::new(5);
+    let server = simulated(&sim, &[("log.dir.reserve.bytes", "1000000")]);
+    let mut client = Client::new(&server);
+    // The records of these tests are old, and retention makes room.
+    create_topic(&mut client, "t", 1, &[("durability", "4"), ("retention.ms", "-1")]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    crate::support::find_coordinator(&mut client, "g");
+    sim.fs.set_space(Some(900_000));
+    let begun = Instant::now();
+    let refused = loop {
+        let answer = try_produce(&mut client, "t", 0, &batch(&["b"]));
+        if answer.error_code != 0 {
+            break answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the reserve is not kept");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(ErrorCode(refused.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert!(refused.error_message.is_some_and(|message| message.contains("/data/logs")));
+    assert_eq!(read_all(&mut client, "t", 0, 0)[0], "a", "readers go on");
+    assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE, "group offsets go on");
+    sim.fs.set_space(None);
+    let begun = Instant::now();
+    while try_produce(&mut client, "t", 0, &batch(&["c"])).error_code != 0 {
+        assert!(begun.elapsed() < PATIENCE, "it is not taken again");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn producers_wait_while_the_write_cache_is_full_and_consumers_do_not() {
+    let server = server_with(&[("write.cache.bytes", "8388608"), ("journal.bytes", "67108864")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "1")]);
+    let large = batch(&["x".repeat(900_000).as_str()]);
+    let producers: Vec<_> = (0..4)
+        .map(|_| {
+            let (mut client, large) = (Client::new(&server), large.clone());
+            std::thread::spawn(move || {
+                for _ in 0..12 {
+                    produce(&mut client, "t", 0, &large);
+                }
+            })
+        })
+        .collect();
+    let mut reader = Client::new(&server);
+    let begun = Instant::now();
+    while producers.iter().any(|producer| !producer.is_finished()) {
+        let mut request = fetch_request("t", 0, 0);
+        request.max_wait_ms = 10;
+        let data = only(reader.call(&request, 12));
+        assert_eq!(ErrorCode(data.error_code), ErrorCode::NONE);
+        assert!(begun.elapsed() < PATIENCE, "producers are stuck");
+    }
+    for producer in producers {
+        producer.join().expect("all is taken");
+    }
+    let end = only(reader.call(&fetch_request("t", 0, 0), 12)).high_watermark;
+    assert_eq!(end, 48);
+}
+
+#[test]
+fn a_produce_request_that_cannot_become_durable_in_time_is_told_so_and_stays() {
+    let sim = SimEnv::new(9);
+    let server = simulated(&sim, &[]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "1")]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    let (entered, has_entered) = std::sync::mpsc::sync_channel(1);
+    let (go_on, may_go_on) = std::sync::mpsc::sync_channel::<()>(1);
+    sim.fs.during_next_sync(move || {
+        entered.send(()).expect("somebody waits");
+        let _ = may_go_on.recv_timeout(PATIENCE);
+    });
+    let bytes = batch(&["b"]);
+    let mut request = produce_request("t", 0, &bytes, -1);
+    request.timeout_ms = 50;
+    client.send(&request, 9);
+    has_entered.recv_timeout(PATIENCE).expect("it is synced");
+    let (_, response) = client.receive::<ProduceRequest<'_>>(9);
+    let answer = &response.responses[0].partition_responses[0];
+    assert_eq!(ErrorCode(answer.error_code), ErrorCode::REQUEST_TIMED_OUT);
+    assert_eq!(read_all(&mut client, "t", 0, 0), ["a"], "nobody sees it before it is synced");
+    go_on.send(()).expect("the sync waits");
+    assert_eq!(read_whole(&mut client, "t", 2), ["a", "b"]);
+    assert_eq!(produce(&mut client, "t", 0, &batch(&["c"])), 2);
+}
+
+#[test]
+fn a_cordoned_log_dir_gets_no_new_partitions_and_keeps_those_it_has() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
+    let (one, two) = (path("one"), path("two"));
+    let both = format!("{one},{two}");
+    let start = |cordoned: &str| {
+        server_with(&[("data.dir", &path("data")), ("log.dirs", &both), ("cordoned.log.dirs", cordoned)])
+    };
+    let partitions = |client: &mut Client| -> Vec<(String, usize, bool)> {
+        let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 5).results;
+        let count = |dir: &riverrun_protocol::describe_log_dirs_response::DescribeLogDirsResult<'_>| {
+            dir.topics.iter().map(|topic| topic.partitions.len()).sum()
+        };
+        dirs.iter().map(|dir| (dir.log_dir.to_string(), count(dir), dir.is_cordoned)).collect()
+    };
+    let server = start("");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    produce(&mut client, "t", 1, &batch(&["b"]));
+    assert_eq!(partitions(&mut client), [(one.clone(), 1, false), (two.clone(), 1, false)]);
+    server.stop().expect("a clean stop");
+    let server = start(&one);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "u", 4, &[]);
+    assert_eq!(partitions(&mut client), [(one, 1, true), (two, 5, false)]);
+    produce(&mut client, "t", 0, &batch(&["c"]));
+    assert_eq!(read_all(&mut client, "t", 0, 0), ["a", "c"]);
+    assert_eq!(read_all(&mut client, "t", 1, 0), ["b"]);
+    server.stop().expect("a clean stop");
+    let server = start("*");
+    let mut client = Client::new(&server);
+    assert_eq!(try_create_topic(&mut client, "v", 1, 1, &[]), ErrorCode::INVALID_REPLICATION_FACTOR);
+    assert_eq!(read_all(&mut client, "t", 0, 0), ["a", "c"]);
+}
+
+#[test]
+fn journals_may_change_after_a_clean_stop_and_not_while_they_hold_records() {
+    let (first, killed) =
+        (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let at = |directory: &tempfile::TempDir, name: &str| {
+        directory.path().join(name).to_str().expect("text").to_owned()
+    };
+    let server = server_with(&[("data.dir", &at(&first, "data")), ("journal.dirs", &at(&first, "journal"))]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "1")]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    // The server has written down that its journal is in use.
+    let noted = first.path().join("data/meta/journals");
+    let begun = Instant::now();
+    while !std::fs::read_to_string(&noted).expect("readable").contains("\"id\":\"") {
+        assert!(begun.elapsed() < PATIENCE, "the journal is not noted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    crate::lifecycle::copy(first.path(), killed.path());
+    server.stop().expect("a clean stop");
+    let moved = [("data.dir", at(&killed, "data")), ("journal.dirs", at(&killed, "elsewhere"))];
+    let moved = moved.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let refused = configured(&moved).start().expect_err("its records are nowhere else").to_string();
+    assert!(refused.contains("journal") && refused.contains("accept-loss"), "{refused}");
+    // With its journal beside it a killed server goes on wherever it lies.
+    let server =
+        server_with(&[("data.dir", &at(&killed, "data")), ("journal.dirs", &at(&killed, "journal"))]);
+    assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0), ["a"]);
+    server.stop().expect("a clean stop");
+    let server = server_with(&moved);
+    assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0), ["a"]);
+}
+
+#[test]
+fn the_journals_work_is_shown_in_the_metrics() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "1")]);
+    for _ in 0..5 {
+        produce(&mut client, "t", 0, &batch(&["a"]));
+    }
+    let (_, text) = get(server.admin_address().expect("an admin port"), "/metrics");
+    let sum = |name: &str| -> f64 {
+        let samples = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
+        });
+        samples.map(|line| line.rsplit(' ').next().expect("a value").parse::<f64>().expect("a number")).sum()
+    };
+    assert!(sum("riverrun_journal_entries_total") >= 5.0, "{text}");
+    let groups = sum("riverrun_journal_groups_total");
+    assert!(groups >= 1.0);
+    for name in ["queue", "write", "sync"] {
+        let counted = sum(&format!("riverrun_journal_{name}_seconds_count"));
+        assert!(counted >= 1.0, "{name}: {counted}");
+    }
+    assert!(sum("riverrun_journal_written_bytes_total") >= groups * 4096.0);
+    assert!(text.contains("riverrun_durability_level{topic=\"t\",partition=\"0\"} 1"), "{text}");
+    assert!(text.contains("riverrun_unsynced_records{topic=\"t\",partition=\"0\"} 0"), "{text}");
+}
+
+#[test]
+fn commits_that_come_together_are_synced_together() {
+    const COMMITS: i64 = 200;
+    let sim = SimEnv::new(11);
+    let server = simulated(&sim, &[("offsets.topic.num.partitions", "1")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    crate::support::find_coordinator(&mut client, "g");
+    assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 0), ErrorCode::NONE);
+    let before = sim.fs.syncs();
+    for offset in 1..=COMMITS {
+        client.send(&crate::lifecycle::commit_request("g", "t", offset), 9);
+    }
+    for _ in 1..=COMMITS {
+        let (_, response) = client.receive::<riverrun_protocol::OffsetCommitRequest<'_>>(9);
+        assert_eq!(ErrorCode(response.topics[0].partitions[0].error_code), ErrorCode::NONE);
+    }
+    let syncs = sim.fs.syncs() - before;
+    assert!(i64::try_from(syncs).expect("few") < COMMITS, "{syncs} syncs");
+    assert_eq!(crate::lifecycle::committed(&mut client, "g"), [("t".to_owned(), COMMITS)]);
+}
