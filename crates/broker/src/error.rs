@@ -60,6 +60,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         | LogError::Journal(_)
         | LogError::JournalFailed(_)
         | LogError::NoJournal { .. }
+        | LogError::LevelWaits(_)
         | LogError::Io { .. }
         | LogError::Write { .. }
         | LogError::Corrupt { .. }

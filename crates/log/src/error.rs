@@ -95,6 +95,9 @@ pub enum LogError {
         /// The level.
         level: DurabilityLevel,
     },
+    /// The level of a partition could not be changed now; it is tried again.
+    #[error("the durability of partition {0} cannot be changed now")]
+    LevelWaits(PartitionId),
     /// What the journals hold was not brought into the segments yet.
     #[error("the journals' entries are still being recovered")]
     NotRecovered,
@@ -132,7 +135,7 @@ impl LogError {
         match self {
             // Space may come back: retention, or an administrator, makes some. So may descriptors and memory.
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
-            Self::Closed | Self::DirFull { .. } | Self::NotRecovered => ErrorKind::Retry,
+            Self::Closed | Self::DirFull { .. } | Self::NotRecovered | Self::LevelWaits(_) => ErrorKind::Retry,
             Self::Journal(source) => source.kind(),
             Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
             Self::Io { .. }

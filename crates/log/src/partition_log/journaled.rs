@@ -17,7 +17,7 @@ use crate::error::{AppendError, LogError};
 use crate::shared::stream_of;
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
-const RUN_BYTES: usize = 4 * 1024 * 1024;
+const RUN_BYTES: usize = 1024 * 1024;
 
 impl PartitionLog {
     /// Refuses what the journal could never take.

@@ -40,7 +40,7 @@ use marks::Marks;
 pub(crate) use open::{Mode, OpenLog};
 pub use read::{Chunk, ReadSlice};
 pub(crate) use replay::Replayed;
-pub(crate) use switch::Switch;
+pub(crate) use switch::{Switch, Switched};
 pub(crate) use tail::Piece;
 pub(crate) use writer::record_producer;
 

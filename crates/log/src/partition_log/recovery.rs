@@ -306,10 +306,10 @@ impl Opening<'_> {
         file.set_len(position).map_err(|error| LogError::write(&path, error))
     }
 
-    /// The segments must reach up to where the journal goes on.
+    /// The segments must reach up to where the journal goes on, unless what is missing lies below the log start.
     fn check_joins_journal(&self, end: Offset) -> Result<(), LogError> {
         match self.replay_from {
-            Some(from) if from != end => {
+            Some(from) if from != end && from > self.checkpoint.log_start => {
                 let what = format!("ends at offset {end}, and the journal goes on at {from}");
                 let base = self.segments.last().map_or(Offset::ZERO, |found| found.segment.base_offset);
                 Err(LogError::corrupt(&self.home.log_path(base), 0, what))

@@ -13,6 +13,7 @@ use riverrun_types::Offset;
 use super::journaled::counterpart;
 use super::open::{Mode, OpenLog, OpenParts};
 use super::tail::Piece;
+use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::error::LogError;
 use crate::partition_files;
@@ -84,6 +85,12 @@ impl PartitionLog {
                 replayed.push(Replayed::Known);
                 continue;
             }
+            if piece.base_offset > end && piece.base_offset <= log.log_start() {
+                self.write_pieces(log, &mut writer, &pieces)?;
+                pieces.clear();
+                log.skip_to(&mut writer, piece.base_offset)?;
+                end = piece.base_offset;
+            }
             if piece.base_offset != end {
                 let what =
                     format!("offset {end} must come, and the journal goes on at {}", piece.base_offset);
@@ -135,6 +142,18 @@ impl PartitionLog {
 }
 
 impl OpenLog {
+    /// Goes on at `offset`: what is missing before lies below the log start. The log had lost its end once, after
+    /// records up to beyond it had been deleted on request, and has gone on at its start.
+    fn skip_to(&self, writer: &mut SegmentWriter, offset: Offset) -> Result<(), LogError> {
+        writer.end = offset;
+        writer.seal_active()?;
+        self.update_view(|view| {
+            view.settled_end = offset;
+            view.end = offset;
+        });
+        Ok(())
+    }
+
     /// Syncs the segments that reach above `from`, and the names of all.
     fn sync_above(&self, from: Offset) -> Result<(), LogError> {
         let view = self.view();

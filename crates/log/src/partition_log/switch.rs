@@ -28,6 +28,17 @@ pub(crate) struct Switch {
     end: Offset,
 }
 
+/// How a change of level has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switched {
+    /// The level is what the options ask for.
+    Done,
+    /// It could not be made this time.
+    Later,
+    /// The journal or the log dir has failed: not before a restart.
+    Never,
+}
+
 impl PartitionLog {
     /// Begins to stage what is appended, if the level asks for another way than the present one.
     pub(crate) fn begin_switch(self: &Arc<Self>) -> Option<Switch> {
@@ -72,8 +83,7 @@ impl Switch {
     }
 
     /// Lets appends go on: the new way if a checkpoint covers everything before them, and the old way otherwise.
-    /// Returns whether it is the new one.
-    pub(crate) fn finish(self) -> bool {
+    pub(crate) fn finish(self) -> Switched {
         let writer = self.log.writer.lock();
         let mut appender = self.log.appender.lock();
         let wanted = self.partition.config().durability;
@@ -93,7 +103,12 @@ impl Switch {
             tracing::warn!(partition = %self.partition.id, %error, "appends were lost in a change of level");
             self.partition.marks.tell_failed();
         }
-        is_done
+        let has_failed = self.log.journal_failure.get().is_some() || self.partition.failure().is_some();
+        match (is_done, has_failed) {
+            (true, _) => Switched::Done,
+            (false, false) => Switched::Later,
+            (false, true) => Switched::Never,
+        }
     }
 
     /// Hands what was staged to the journal, if that is where it goes now.

@@ -12,7 +12,7 @@ use riverrun_journal::{Journal, Position};
 use super::LogStore;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
-use crate::partition_log::{PartitionLog, Switch};
+use crate::partition_log::{PartitionLog, Switch, Switched};
 use crate::producer_state::AppendOrigin;
 
 /// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
@@ -63,7 +63,7 @@ impl LogStore {
         if self.shared.is_journal_half_full() {
             result = result.and(self.recycle(&delivered));
         }
-        let result = result.and(self.change_levels());
+        let result = result.and(self.change_levels(&delivered));
         self.end_cycle(result)
     }
 
@@ -115,13 +115,12 @@ impl LogStore {
     }
 
     /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
-    fn change_levels(&self) -> Result<(), LogError> {
+    fn change_levels(&self, delivered: &[Position]) -> Result<(), LogError> {
         let wanted = self.shared.take_switches();
         if wanted.is_empty() {
             return Ok(());
         }
-        let mut result =
-            self.for_each(LogDir::settle).and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));
+        let mut result = self.recycle(delivered);
         let switches: Vec<Switch> = wanted.iter().filter_map(PartitionLog::begin_switch).collect();
         if switches.iter().all(Switch::drain) {
             result = result.and(self.for_each(LogDir::settle));
@@ -129,8 +128,10 @@ impl LogStore {
         }
         for switch in switches {
             let partition = switch.partition().clone();
-            if !switch.finish() && partition.failure().is_none() {
+            if switch.finish() == Switched::Later {
                 self.shared.request_switch(Arc::downgrade(&partition));
+                // The next cycle rests before it tries again.
+                result = result.and(Err(LogError::LevelWaits(partition.id())));
             }
         }
         result
@@ -139,8 +140,7 @@ impl LogStore {
     /// Empties the journals and closes them. Nothing is left in them if this succeeds.
     pub(super) fn close_journals(&self) -> Result<(), LogError> {
         let drained = self.shared.journals.iter().try_for_each(|journal| self.drain(journal));
-        let settled = drained.and_then(|()| self.checkpoint());
-        let mut result = settled;
+        let mut result = drained.and(self.checkpoint());
         for journal in &self.shared.journals {
             result = result.and(journal.close().map_err(LogError::Journal));
         }

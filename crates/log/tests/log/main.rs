@@ -18,5 +18,6 @@ mod reads;
 mod real;
 mod repair;
 mod scrub;
+mod threads;
 mod trouble;
 mod waits;
