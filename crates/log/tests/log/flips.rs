@@ -11,7 +11,7 @@ use riverrun_log::{
     LogDirFiles, LogError, PartitionLog, ReadError, RecoveryReport, StoreOptions, verify_partition,
 };
 use riverrun_records::{BatchOptions, Batches, UnverifiedBatch};
-use riverrun_types::{Offset, TimestampMs};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::machine::{DIR, ID, Machine, batch_at, numbers, put, stamp};
 
@@ -136,6 +136,7 @@ fn read(log: &PartitionLog, bytes_max: usize) -> Result<Vec<(i64, String)>, Stri
             let bytes = chunk.to_bytes().map_err(|error| error.to_string())?;
             for batch in Batches::new(&bytes) {
                 let batch = batch.and_then(UnverifiedBatch::verify).map_err(|error| error.to_string())?;
+                assert_eq!(batch.leader_epoch(), LeaderEpoch(1), "what no CRC covers is right, too");
                 for record in &batch.records().map_err(|error| error.to_string())? {
                     let record = record.map_err(|error| error.to_string())?;
                     if record.offset >= from {
