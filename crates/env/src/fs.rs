@@ -71,6 +71,12 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Cuts the file, or extends it with zeros. Durable only after a sync.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// Sets space aside for this range, so that writing there later costs less. The file's length and its bytes stay;
+    /// what lies beyond the length is given back by [`Self::set_len`]. `Unsupported` where there is no such way.
+    fn allocate(&self, _position: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Makes the file's bytes and its size durable. After an error the bytes are in an unknown state and the call
     /// must not be repeated: the next one may succeed without having written anything.
     fn sync_data(&self) -> io::Result<()>;

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::File;
@@ -70,6 +70,10 @@ impl File for RealFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+
+    fn allocate(&self, position: u64, len: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, position, len)?)
     }
 
     fn sync_data(&self) -> io::Result<()> {

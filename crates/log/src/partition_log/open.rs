@@ -1,13 +1,14 @@
 //! The state of a partition whose files are open: what appends change, what the segments' writer owns, and what
 //! readers see.
 
-use std::sync::atomic::{AtomicI64, AtomicU64};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, MutexGuard};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
+use super::journaled::JournalOwner;
 use super::read::RecentReads;
 use super::tail::{Piece, Tail};
 use super::writer::SegmentWriter;
@@ -120,9 +121,8 @@ pub(crate) struct Appender {
 /// `reshaping` and `writer` are held while the disk is waited for.
 #[derive(Debug)]
 pub(crate) struct OpenLog {
-    pub(crate) this: Weak<Self>,
-    /// The handle in front of it.
-    pub(crate) handle: Weak<PartitionLog>,
+    /// Whom the journal tells.
+    pub(super) owner: Arc<JournalOwner>,
     pub(crate) dir: Arc<LogDir>,
     /// Why the journal takes nothing more of this log.
     pub(super) journal_failure: OnceLock<LogError>,
@@ -165,8 +165,7 @@ impl OpenLog {
             is_retired: false,
         };
         Arc::new_cyclic(|this| Self {
-            this: this.clone(),
-            handle: handle.this.clone(),
+            owner: Arc::new(JournalOwner::new(this.clone(), handle)),
             dir: handle.dir.clone(),
             journal_failure: OnceLock::new(),
             submitted_bytes: AtomicU64::new(0),
@@ -226,7 +225,7 @@ impl OpenLog {
     /// writing, or retention or compaction are at work.
     pub(crate) fn retire(&self) -> bool {
         let Some(_reshaping) = self.reshaping.try_lock() else { return false };
-        let Some(writer) = self.writer.try_lock() else { return false };
+        let Some(mut writer) = self.writer.try_lock() else { return false };
         let mut appender = self.appender.lock();
         // Offsets that are neither staged nor in a segment are on their way through the journal.
         let is_on_its_way = appender.next_offset != writer.end || appender.mode == Mode::Switching;
@@ -234,7 +233,9 @@ impl OpenLog {
             return false;
         }
         appender.is_retired = true;
-        drop((appender, writer));
+        drop(appender);
+        writer.give_space_back();
+        drop(writer);
         self.remove_doomed();
         true
     }
@@ -248,6 +249,9 @@ impl OpenLog {
         let mut shown = self.shown.lock();
         shown.is_abandoned = true;
         let tail = std::mem::take(&mut shown.tail);
-        self.dir.shared().cache.remove(tail.counted_bytes());
+        drop(shown);
+        // What is on its way still finds nobody.
+        let submitted_bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
+        self.dir.shared().cache.remove(tail.counted_bytes() + submitted_bytes);
     }
 }

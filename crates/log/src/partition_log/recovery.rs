@@ -478,6 +478,7 @@ impl Opening<'_> {
         Ok(ActiveSegment {
             file: segment.hold_log_file()?,
             segment,
+            allocated: Some(cursor.position),
             cursor,
             first_timestamp,
             opened_at: self.now,

@@ -1,6 +1,7 @@
 //! The same log on the real file system.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,36 @@ fn records_survive_a_restart_and_ranges_can_be_sent() {
             store.close().unwrap();
         }
     }
+}
+
+#[test]
+fn space_that_was_set_aside_shows_in_no_length_and_is_given_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let dirs = [directory.path().join("logs")];
+    let store = LogStore::open(&Env::real(), &dirs, StoreOptions::default()).unwrap();
+    let log = store.partition(partition(0), 0, Arc::new(LogConfig::default()), LeaderEpoch(1)).unwrap();
+    let value = "x".repeat(400_000);
+    for _ in 0..10 {
+        let batch = batch_at(&[(NOW.0, &value)], BatchOptions::default());
+        put(&log, &batch, AppendOptions { origin: AppendOrigin::Client, now: NOW }).unwrap();
+    }
+    let file = segment_file(directory.path()).expect("there is a segment");
+    let size = log.size_bytes();
+    assert_eq!(file.metadata().unwrap().len(), size);
+    store.close().unwrap();
+    let closed = file.metadata().unwrap();
+    assert_eq!(closed.len(), size);
+    assert!(closed.blocks() * 512 < size + 1_000_000, "{} blocks of {size} bytes", closed.blocks());
+}
+
+/// The `.log` file somewhere below.
+fn segment_file(directory: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.into_iter().find_map(|path| match path.extension() {
+        Some(extension) if extension == "log" => Some(path),
+        _ if path.is_dir() => segment_file(&path),
+        _ => None,
+    })
 }
 
 #[test]
