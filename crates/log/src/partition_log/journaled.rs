@@ -3,17 +3,18 @@
 //!
 //! What the journal's thread does here is short and never waits for the disk.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
-use riverrun_types::{DurabilityLevel, ErrorKind, TimestampMs};
+use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs};
 
 use super::PartitionLog;
 use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use crate::error::{AppendError, LogError};
+use crate::log_dir::LogDir;
 use crate::shared::stream_of;
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
@@ -36,12 +37,12 @@ impl PartitionLog {
         shared.check_appending()?;
         let level = self.level_reached();
         let journal = shared.journal_of(self.id).ok_or(LogError::NoJournal { level })?;
-        let owner = log.this.upgrade().ok_or(LogError::Closed)?;
         let bytes = piece.bytes.len() as u64;
         shared.cache.add(bytes);
         log.submitted_bytes.fetch_add(bytes, Ordering::Relaxed);
         let wants = if level.syncs_locally() { Wants::Sync } else { Wants::Write };
         let header = header_of(self, piece);
+        let owner = log.owner.clone();
         let submission = Submission { header, payload: piece.bytes.clone(), wants, owner };
         journal.submit(submission).map_err(|error| {
             log.take_back(bytes);
@@ -179,22 +180,49 @@ impl OpenLog {
     }
 }
 
-impl EntryOwner for OpenLog {
-    fn stored(&self, entry: StoredEntry<'_>) {
+/// What the journal has of a log: it keeps neither the log open nor the handle alive.
+#[derive(Debug)]
+pub(super) struct JournalOwner {
+    log: Weak<OpenLog>,
+    handle: Weak<PartitionLog>,
+    dir: Arc<LogDir>,
+}
+
+impl JournalOwner {
+    pub(super) fn new(log: Weak<OpenLog>, handle: &PartitionLog) -> Self {
+        Self { log, handle: handle.this.clone(), dir: handle.dir.clone() }
+    }
+
+    /// Shows what is stored; returns the log end then, if anybody wants to know.
+    fn show(&self, entry: StoredEntry<'_>) -> Option<Offset> {
+        let log = self.log.upgrade()?;
         let bytes = entry.payload.len() as u64;
-        let handle: Option<Arc<PartitionLog>> = self.handle.upgrade();
         let now = self.dir.env().clock.wall();
-        let piece = Piece::of_entry(entry.header, entry.payload, now);
-        let (Some(handle), Some(piece)) = (handle, piece) else { return self.take_back(bytes) };
+        let Some(piece) = Piece::of_entry(entry.header, entry.payload, now) else {
+            log.take_back(bytes);
+            return None;
+        };
         let end = piece.next_offset;
-        match self.show_stored(TailEntry { piece, position: entry.position }) {
-            None => return self.take_back(bytes),
+        match log.show_stored(TailEntry { piece, position: entry.position }) {
+            None => {
+                log.take_back(bytes);
+                return None;
+            }
             Some(true) => self.dir.note_tail(self.handle.clone()),
             Some(false) => {}
         }
-        self.returned(bytes);
+        log.returned(bytes);
+        Some(end)
+    }
+}
+
+impl EntryOwner for JournalOwner {
+    fn stored(&self, entry: StoredEntry<'_>) {
+        let is_synced = entry.is_synced;
+        // Who is told that it is there may close the log at once: nothing of it is held any more.
+        let (Some(end), Some(handle)) = (self.show(entry), self.handle.upgrade()) else { return };
         handle.marks.append_to(end);
-        if entry.is_synced {
+        if is_synced {
             handle.marks.sync_to(end);
         }
         handle.marks.tell_advanced();
@@ -202,7 +230,9 @@ impl EntryOwner for OpenLog {
 
     fn failed(&self, _header: &EntryHeader, error: &JournalError) {
         let Some(handle) = self.handle.upgrade() else { return };
-        self.fail_journal(&handle, error);
+        if let Some(log) = self.log.upgrade() {
+            log.fail_journal(&handle, error);
+        }
         handle.marks.tell_failed();
     }
 }

@@ -313,3 +313,17 @@ fn entries_of_a_topic_that_is_no_more_are_dropped() {
     let log = store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap();
     assert_eq!(log.log_end_offset().unwrap(), Offset(0));
 }
+
+#[test]
+fn the_memory_of_a_deleted_partition_comes_back() {
+    let machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 5);
+    let other = PartitionId { index: 1, ..ID };
+    machine.try_append_to(other, "stays", ProducerStamp::NONE).unwrap();
+    let before = machine.store().write_cache().bytes();
+    machine.store().delete(ID, 0).unwrap();
+    let left = machine.store().write_cache().bytes();
+    assert!(left > 0 && left < before / 2, "{left} of {before}");
+    machine.store().settle().unwrap();
+    assert_eq!(machine.store().write_cache().bytes(), 0);
+}
