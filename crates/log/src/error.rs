@@ -135,7 +135,9 @@ impl LogError {
         match self {
             // Space may come back: retention, or an administrator, makes some. So may descriptors and memory.
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
-            Self::Closed | Self::DirFull { .. } | Self::NotRecovered | Self::LevelWaits(_) => ErrorKind::Retry,
+            Self::Closed | Self::DirFull { .. } | Self::NotRecovered | Self::LevelWaits(_) => {
+                ErrorKind::Retry
+            }
             Self::Journal(source) => source.kind(),
             Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
             Self::Io { .. }
