@@ -12,6 +12,8 @@ pub(crate) static BAD_CLIENTS: LogLimit = LogLimit::new(Duration::from_secs(1));
 pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_secs(1));
 /// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again.
 pub(crate) static STORAGE_TROUBLE: LogLimit = LogLimit::new(Duration::from_secs(1));
+/// Files of topics that the metadata does not know: each look over all partitions finds them again.
+pub(crate) static UNKNOWN_TOPICS: LogLimit = LogLimit::new(Duration::from_hours(1));
 /// Journals that cannot be settled: every cycle meets the trouble again.
 pub(crate) static SETTLING_TROUBLE: LogLimit = LogLimit::new(Duration::from_secs(5));
 

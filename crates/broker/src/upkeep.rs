@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::broker::Broker;
 use crate::config::TopicOverrides;
+use crate::log_limit::UNKNOWN_TOPICS;
 use crate::metadata::Topic;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
@@ -109,33 +110,32 @@ impl Kept {
     }
 }
 
-/// Every partition that has records, from memory: nothing is opened. Files that belong to no topic any more are
-/// removed on the way.
+/// Every partition that has records, from memory: nothing is opened. Files of topics that the metadata does not know
+/// are told of and left alone: it may be the metadata that was lost.
 pub(crate) fn kept_partitions(broker: &Broker) -> Vec<Kept> {
+    let known: Vec<KnownPartition> =
+        (0..broker.logs.dir_count()).flat_map(|dir| broker.logs.known(dir)).collect();
+    // Read after the partitions, so that it knows every topic that had one by then.
     let image = broker.metadata.image();
-    let mut kept = Vec::new();
-    for dir in 0..broker.logs.dir_count() {
-        for known in broker.logs.known(dir) {
-            match image.topic_by_id(known.id.topic) {
-                Some(topic) if known.size_bytes > 0 => kept.push(Kept { topic: Arc::clone(topic), known }),
-                Some(_) => {}
-                None => remove_orphan(broker, known.id, dir),
-            }
+    let mut unknown = 0_usize;
+    let mut kept = Vec::with_capacity(known.len());
+    for known in known {
+        match image.topic_by_id(known.id.topic) {
+            Some(topic) if known.size_bytes > 0 => kept.push(Kept { topic: Arc::clone(topic), known }),
+            Some(_) => {}
+            // Its deletion is under way.
+            None if image.doomed().contains_key(&known.id.topic) => {}
+            None => unknown += 1,
         }
     }
+    if unknown > 0 {
+        UNKNOWN_TOPICS.warn(|suppressed| {
+            let what =
+                "partitions of topics that the metadata does not know are in the log dirs, and stay there";
+            tracing::warn!(partitions = unknown, suppressed, "{what}");
+        });
+    }
     kept
-}
-
-/// Removes the files of a topic that is gone: a crash came between its deletion and theirs. The image is read anew,
-/// because the topic may have been made after the one that the caller holds.
-fn remove_orphan(broker: &Broker, id: PartitionId, dir: usize) {
-    if broker.metadata.image().topic_by_id(id.topic).is_some() {
-        return;
-    }
-    broker.partitions.remove(id);
-    if let Err(error) = broker.logs.delete(id, dir) {
-        tracing::warn!(partition = %id, %error, "the files of a deleted topic cannot be removed");
-    }
 }
 
 /// What a partition looked like when a job looked at it.
@@ -234,4 +234,29 @@ fn expire_producers(broker: &Broker) {
 fn close_idle(broker: &Broker) {
     broker.partitions.release_unused();
     broker.logs.close_idle(IDLE_CHECK);
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::FileSystem as _;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_log::config::LogConfig;
+    use riverrun_types::TopicId;
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::start::open_broker;
+
+    #[test]
+    fn files_of_a_topic_that_the_metadata_does_not_know_are_left_alone() {
+        let sim = SimEnv::new(1);
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        let broker = open_broker(sim.env(), config).expect("starts");
+        let id = PartitionId { topic: TopicId([7; 16]), index: 0 };
+        let log =
+            broker.logs.partition(id, 0, Arc::new(LogConfig::default()), broker.epoch()).expect("a handle");
+        sim.fs.create_dir_all(&log.path()).expect("made");
+        assert!(kept_partitions(&broker).is_empty());
+        assert!(sim.fs.exists(&log.path()).expect("known"));
+    }
 }
