@@ -80,6 +80,16 @@ impl Metrics {
         buckets
     }
 
+    /// The mean of what a histogram has counted since `before`; none if that is nothing.
+    pub(super) fn mean_since(&self, before: &Self, name: &str) -> Option<f64> {
+        let since = |part: &str| {
+            let name = format!("{name}_{part}");
+            Some(self.sum(&name)? - before.sum(&name).unwrap_or_default())
+        };
+        let count = since("count").filter(|count| *count > 0.0)?;
+        Some(since("sum")? / count)
+    }
+
     /// A quantile of what a histogram has counted since `before`, by straight lines within its buckets.
     pub(super) fn quantile_since(&self, before: &Self, name: &str, quantile: f64) -> Option<f64> {
         let earlier = before.buckets(name);
@@ -110,6 +120,14 @@ mod tests {
     fn samples_of_a_name_are_summed_over_their_labels() {
         let metrics = Metrics::parse("# HELP a x\na{l=\"1\"} 2\na{l=\"2\"} 3\na_b 9\nc 4.5\n");
         assert_eq!((metrics.sum("a"), metrics.sum("c"), metrics.sum("d")), (Some(5.0), Some(4.5), None));
+    }
+
+    #[test]
+    fn a_mean_counts_only_what_came_since() {
+        let (before, after) =
+            (Metrics::parse("h_sum 10\nh_count 1\n"), Metrics::parse("h_sum 16\nh_count 4\n"));
+        assert_eq!(after.mean_since(&before, "h").map(|mean| format!("{mean:.1}")), Some("2.0".to_owned()));
+        assert_eq!(after.mean_since(&after, "h"), None);
     }
 
     #[test]

@@ -99,13 +99,33 @@ struct Bench {
     toolbox: Toolbox,
     data: PathBuf,
     kinds: Vec<ServerKind>,
+    /// Another binary of ours than the one of this checkout.
+    binary: Option<PathBuf>,
 }
 
 impl Bench {
     /// A server's empty directory, ready for its first start.
     fn launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
+        Ok(self.plain_launch(kind)?.with_own_settings(RIVERRUN_SETTINGS.iter().copied()))
+    }
+
+    /// As [`launch`](Self::launch), with our defaults: what an ack means is each topic's.
+    fn plain_launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
         let launch = Launch::prepare(kind, &self.toolbox, self.data.join(kind.name()))?;
-        Ok(launch.with_own_settings(RIVERRUN_SETTINGS.iter().copied()).with_jvm_options(KAFKA_JVM_OPTIONS))
+        let launch = launch.with_jvm_options(KAFKA_JVM_OPTIONS);
+        Ok(match &self.binary {
+            Some(binary) => launch.with_binary(binary.clone()),
+            None => launch,
+        })
+    }
+
+    /// What the measurement needs, fetched and built. Kafka's jars are needed in any case: its tools are the clients.
+    fn install(&self) -> anyhow::Result<()> {
+        let mut kits = BTreeSet::from([Kit::Java]);
+        if self.kinds.contains(&ServerKind::Riverrun) && self.binary.is_none() {
+            kits.insert(Kit::Server);
+        }
+        self.toolbox.install(&kits)
     }
 
     /// Removes what a server left.
@@ -149,8 +169,8 @@ fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
-    install(&toolbox, &kinds)?;
-    let bench = Bench { toolbox, data, kinds };
+    let bench = Bench { toolbox, data, kinds, binary: None };
+    bench.install()?;
     let mut findings = Findings::new(Machine::look(&bench.toolbox));
     let result = measure(&bench, options, &mut findings);
     findings.judge();
@@ -159,15 +179,6 @@ fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
         write_json(file, &findings)?;
     }
     result
-}
-
-/// Kafka's jars are needed in any case: its tools are the clients.
-fn install(toolbox: &Toolbox, kinds: &[ServerKind]) -> anyhow::Result<()> {
-    let mut kits = BTreeSet::from([Kit::Java]);
-    if kinds.contains(&ServerKind::Riverrun) {
-        kits.insert(Kit::Server);
-    }
-    toolbox.install(&kits)
 }
 
 /// What was found before an error stays in `findings`: it took minutes.

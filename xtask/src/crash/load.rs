@@ -166,10 +166,24 @@ impl Progress {
             ClientError::Undelivered { last: None, .. } => "given up without an attempt".to_owned(),
             error => error.to_string(),
         };
+        let text = without_numbers(&text);
         if state.errors.len() < ERRORS_MAX || state.errors.contains_key(&text) {
             *state.errors.entry(text).or_default() += 1;
         }
     }
+}
+
+/// Errors that differ in offsets or sizes alone are counted as one.
+fn without_numbers(text: &str) -> String {
+    let mut bare = String::new();
+    for letter in text.chars() {
+        if !letter.is_ascii_digit() {
+            bare.push(letter);
+        } else if !bare.ends_with('#') {
+            bare.push('#');
+        }
+    }
+    bare
 }
 
 /// What all parts of a run share.
@@ -415,6 +429,11 @@ mod tests {
             Event::Acked { span: span(9, 1), offset: Some(10) },
         ];
         assert_eq!(events(span(3, 7), &outcomes), expected);
+    }
+
+    #[test]
+    fn errors_that_differ_in_numbers_are_one() {
+        assert_eq!(without_numbers("7 bytes of 16384 left, 2"), "# bytes of # left, #");
     }
 
     #[test]

@@ -28,13 +28,22 @@ enum Calls {
     Syncs,
     /// The journal's writes, which a flag makes synced ones.
     SyncedWrites,
+    /// As the first, with a journal that is told to write through the page cache and to sync after it.
+    BufferedSyncs,
 }
 
 impl Calls {
     fn names(self) -> &'static str {
         match self {
-            Self::Syncs => "fdatasync,fsync,syncfs",
+            Self::Syncs | Self::BufferedSyncs => "fdatasync,fsync,syncfs",
             Self::SyncedWrites => "pwritev2",
+        }
+    }
+
+    fn server_settings(self) -> &'static [&'static str] {
+        match self {
+            Self::Syncs | Self::SyncedWrites => &[],
+            Self::BufferedSyncs => &["journal.sync.method=buffered"],
         }
     }
 }
@@ -51,8 +60,8 @@ const DELIVERY_LIMIT: Duration = Duration::from_secs(3);
 /// One round for each call of each kind, up to as many as there are cycles.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
-    let kinds: &[_] =
-        if settings.level.syncs() { &[Calls::Syncs, Calls::SyncedWrites] } else { &[Calls::Syncs] };
+    let series = [Calls::Syncs, Calls::SyncedWrites, Calls::BufferedSyncs];
+    let kinds = if settings.level.syncs() { &series[..] } else { &series[..1] };
     for calls in kinds {
         let mut all = Totals::default();
         for number in 1..=settings.cycles {
@@ -136,6 +145,7 @@ async fn round(
     let allowed = Allowed { losses: !settings.level.syncs(), failures: true, ..Allowed::default() };
     let data = disk.path().join(&name);
     let mut run = Run::prepare(settings, toolbox, &dir, data.clone(), allowed)?.without_summary();
+    run.launch = run.launch.with_own_settings(fault.calls.server_settings().iter().copied());
     let plain = run.launch.clone();
     run.launch = plain.clone().wrapped_in(tracer(&trace, fault));
     let begun = suffer(&mut run, disk).await?;

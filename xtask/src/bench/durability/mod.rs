@@ -18,10 +18,10 @@ use serde::Serialize;
 
 use super::goals::{Goal, table};
 use super::machine::Machine;
-use super::{Bench, KAFKA_JVM_OPTIONS, install, write_json};
+use super::{Bench, write_json};
 use crate::clients::checkout;
 use crate::clients::install::Toolbox;
-use crate::clients::server::{Launch, Server, ServerKind};
+use crate::clients::server::{Server, ServerKind};
 use contender::Contender;
 pub(super) use contender::{SYNCED_TOPIC_CONFIGS, UNSYNCED_TOPIC_CONFIGS};
 
@@ -74,6 +74,9 @@ pub(super) struct Options {
     /// How fast the backlog is read, in units of 2^20 bytes a second; 0 for as fast as it comes
     #[arg(long, default_value_t = 100)]
     backlog_mib_per_s: u64,
+    /// A server to measure instead of the one of this checkout, which is built first
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
     /// Directory for the servers' data, emptied before and after; `target/bench` when absent
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -112,8 +115,8 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
-    install(&toolbox, &kinds)?;
-    let bench = Bench { toolbox, data, kinds };
+    let bench = Bench { toolbox, data, kinds, binary: options.server.clone() };
+    bench.install()?;
     let mut findings = Findings {
         machine: Machine::look(&bench.toolbox),
         throughput: Vec::new(),
@@ -164,7 +167,7 @@ fn with_sides(
 ) -> anyhow::Result<()> {
     let mut sides = Vec::new();
     for kind in &bench.kinds {
-        let mut server = launch(bench, *kind)?.spawn()?;
+        let mut server = bench.plain_launch(*kind)?.spawn()?;
         server.wait_until_ready()?;
         sides.push(Side { kind: *kind, server });
     }
@@ -177,12 +180,6 @@ fn with_sides(
         bench.clear(side.kind)?;
     }
     Ok(())
-}
-
-/// Both with their defaults: what an ack means is each topic's.
-fn launch(bench: &Bench, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
-    let launch = Launch::prepare(kind, &bench.toolbox, bench.data.join(kind.name()))?;
-    Ok(launch.with_jvm_options(KAFKA_JVM_OPTIONS))
 }
 
 /// The contenders of the servers that are up, in the order of a round.

@@ -15,7 +15,7 @@ use super::super::probe::{Probe, Target, Topic, batch_of, until_answered};
 use super::super::procfs::Memory;
 use super::super::table::Table;
 use super::contender::Contender;
-use super::{Findings, Options, launch};
+use super::{Findings, Options};
 use crate::bench::Bench;
 use crate::clients::server::{Server, ServerKind};
 
@@ -59,7 +59,7 @@ pub(super) struct Run {
 /// Measures every round.
 pub(super) fn measure(bench: &Bench, options: &Options, findings: &mut Findings) -> anyhow::Result<()> {
     for round in 1..=options.rounds {
-        let launch = launch(bench, ServerKind::Riverrun)?;
+        let launch = bench.plain_launch(ServerKind::Riverrun)?;
         let mut server = launch.spawn()?;
         server.wait_until_ready()?;
         let partitions = options.restart_partitions;

@@ -17,10 +17,10 @@ use super::machine::Machine;
 use super::metrics::{JOURNAL_QUEUE_SECONDS, JOURNAL_SYNC_SECONDS, JOURNAL_WRITE_SECONDS, Metrics};
 use super::probe::{Probe, Target, Topic, until_answered};
 use super::table::Table;
-use super::{Bench, install, write_json};
+use super::{Bench, write_json};
 use crate::clients::checkout;
 use crate::clients::install::Toolbox;
-use crate::clients::server::{Launch, Server, ServerKind};
+use crate::clients::server::{Server, ServerKind};
 use device::{Device, Method};
 
 /// A goal: the median above the device's own.
@@ -41,6 +41,9 @@ pub(super) struct Options {
     /// Any other setting of the server, as in `riverrun serve --set`; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// A server to measure instead of the one of this checkout, which is built first
+    #[arg(long, value_name = "FILE")]
+    server: Option<std::path::PathBuf>,
     /// Directory for the server's data, emptied before and after; `target/bench` when absent
     #[arg(long, value_name = "DIR")]
     data: Option<std::path::PathBuf>,
@@ -54,6 +57,7 @@ pub(super) struct Options {
 struct Row {
     what: String,
     count: usize,
+    mean_us: f64,
     p50_us: f64,
     p90_us: f64,
     p99_us: f64,
@@ -64,10 +68,12 @@ impl Row {
     /// `times` are in any order, and there is at least one.
     fn of(what: impl Into<String>, times: &mut [Duration]) -> Self {
         times.sort_unstable();
+        let mean_us = times.iter().sum::<Duration>().as_secs_f64() * 1e6 / times.len() as f64;
         let at = |permille: usize| times[(times.len() - 1) * permille / 1000].as_secs_f64() * 1e6;
         Self {
             what: what.into(),
             count: times.len(),
+            mean_us,
             p50_us: at(500),
             p90_us: at(900),
             p99_us: at(990),
@@ -91,6 +97,17 @@ struct Findings {
 struct Part {
     what: &'static str,
     p50_us: Option<f64>,
+    /// Exact where the p50 is as coarse as the server's buckets.
+    mean_us: Option<f64>,
+}
+
+impl Part {
+    /// Of one of the server's histograms.
+    fn of(what: &'static str, name: &str, before: &Metrics, after: &Metrics) -> Self {
+        let us = |seconds: f64| seconds * 1e6;
+        let p50_us = after.quantile_since(before, name, 0.5).map(us);
+        Self { what, p50_us, mean_us: after.mean_since(before, name).map(us) }
+    }
 }
 
 /// What takes its turn, and how long it took each time.
@@ -107,11 +124,10 @@ struct Times {
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
-    install(&toolbox, &[ServerKind::Riverrun])?;
-    let bench = Bench { toolbox, data, kinds: vec![ServerKind::Riverrun] };
+    let bench = Bench { toolbox, data, kinds: vec![ServerKind::Riverrun], binary: options.server.clone() };
+    bench.install()?;
     let machine = Machine::look(&bench.toolbox);
-    let dir = bench.data.join(ServerKind::Riverrun.name());
-    let launch = Launch::prepare(ServerKind::Riverrun, &bench.toolbox, dir)?;
+    let launch = bench.plain_launch(ServerKind::Riverrun)?;
     let mut server = launch.with_own_settings(options.set.iter().cloned()).spawn()?;
     server.wait_until_ready()?;
     let (mut times, before, after) = measure(&mut server, options)?;
@@ -178,8 +194,7 @@ fn judge(machine: Machine, times: &mut Times, before: &Metrics, after: &Metrics)
         device.map(|(method, times)| Row::of(format!("device, 4 KiB, {}", method.name()), times)).collect();
     // The server chooses the better method by default, and so does the comparison.
     let device_us = rows.iter().map(|row| row.p50_us).fold(f64::INFINITY, f64::min);
-    rows.push(Row::of("request without disk", &mut times.round_trips));
-    rows.push(Row::of("record, durability 4 page cache", &mut times.unsynced));
+    let round_trips = Row::of("request without disk", &mut times.round_trips);
     let synced = Row::of("record, durability 1 synced", &mut times.synced);
     let above_us = synced.p50_us - device_us;
     let goal = Goal {
@@ -188,33 +203,40 @@ fn judge(machine: Machine, times: &mut Times, before: &Metrics, after: &Metrics)
         wanted: format!("< {ABOVE_DEVICE_US_MAX} us"),
         reached: above_us < ABOVE_DEVICE_US_MAX,
     };
-    let breakdown = breakdown(&synced, rows[rows.len() - 2].p50_us, before, after);
+    let breakdown = breakdown(&synced, &round_trips, before, after);
+    rows.push(round_trips);
+    rows.push(Row::of("record, durability 4 page cache", &mut times.unsynced));
     rows.push(synced);
     Findings { machine, rows, breakdown, goals: vec![goal] }
 }
 
 /// What the journal says of its parts, what a request without disk takes for the network, and the rest by difference.
-fn breakdown(synced: &Row, network_us: f64, before: &Metrics, after: &Metrics) -> Vec<Part> {
-    let p50_us = |name| after.quantile_since(before, name, 0.5).map(|seconds| seconds * 1e6);
+fn breakdown(synced: &Row, network: &Row, before: &Metrics, after: &Metrics) -> Vec<Part> {
+    let row = |what, row: &Row| Part { what, p50_us: Some(row.p50_us), mean_us: Some(row.mean_us) };
     let mut parts = vec![
-        Part { what: "queue", p50_us: p50_us(JOURNAL_QUEUE_SECONDS) },
-        Part { what: "write", p50_us: p50_us(JOURNAL_WRITE_SECONDS) },
-        Part { what: "sync", p50_us: p50_us(JOURNAL_SYNC_SECONDS) },
-        Part { what: "network and request", p50_us: Some(network_us) },
+        Part::of("queue", JOURNAL_QUEUE_SECONDS, before, after),
+        Part::of("write", JOURNAL_WRITE_SECONDS, before, after),
+        Part::of("sync", JOURNAL_SYNC_SECONDS, before, after),
+        row("network and request", network),
     ];
-    let known_us: f64 = parts.iter().filter_map(|part| part.p50_us).sum();
-    parts.push(Part { what: "wake and the rest, by difference", p50_us: Some(synced.p50_us - known_us) });
-    parts.push(Part { what: "all", p50_us: Some(synced.p50_us) });
+    let known = |of: fn(&Part) -> Option<f64>| parts.iter().filter_map(of).sum::<f64>();
+    let rest = Part {
+        what: "wake and the rest, by difference",
+        p50_us: Some(synced.p50_us - known(|part| part.p50_us)),
+        mean_us: Some(synced.mean_us - known(|part| part.mean_us)),
+    };
+    parts.extend([rest, row("all", synced)]);
     parts
 }
 
 fn print(findings: &Findings) {
     println!("\n{}", findings.machine);
-    let mut times = Table::new(1, &["what", "count", "p50 us", "p90 us", "p99 us", "max us"]);
+    let mut times = Table::new(1, &["what", "count", "mean us", "p50 us", "p90 us", "p99 us", "max us"]);
     for row in &findings.rows {
         times.row([
             row.what.clone(),
             row.count.to_string(),
+            format!("{:.0}", row.mean_us),
             format!("{:.0}", row.p50_us),
             format!("{:.0}", row.p90_us),
             format!("{:.0}", row.p99_us),
@@ -222,10 +244,10 @@ fn print(findings: &Findings) {
         ]);
     }
     println!("One at a time, in turns\n\n{}", times.text());
-    let mut parts = Table::new(1, &["part of a synced record", "p50 us"]);
+    let mut parts = Table::new(1, &["part of a synced record", "p50 us", "mean us"]);
     for part in &findings.breakdown {
-        let p50 = part.p50_us.map_or_else(|| "-".to_owned(), |p50_us| format!("{p50_us:.0}"));
-        parts.row([part.what.to_owned(), p50]);
+        let digits = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"));
+        parts.row([part.what.to_owned(), digits(part.p50_us), digits(part.mean_us)]);
     }
     println!("Breakdown\n\n{}", parts.text());
     println!("{}", table(&findings.goals));
@@ -253,7 +275,8 @@ mod tests {
         };
         let (before, after) = (Metrics::default(), Metrics::parse(&text(10)));
         let synced = Row::of("x", &mut [Duration::from_micros(300)]);
-        let parts = breakdown(&synced, 40.0, &before, &after);
+        let network = Row::of("y", &mut [Duration::from_micros(40)]);
+        let parts = breakdown(&synced, &network, &before, &after);
         let rest = parts.iter().find(|part| part.what.starts_with("wake")).unwrap();
         assert_eq!(
             (parts[0].p50_us, rest.p50_us.map(|us| format!("{us:.0}"))),
