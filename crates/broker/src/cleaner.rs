@@ -149,11 +149,12 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
         return None;
     }
     let partition = kept.open(broker)?;
+    let covered = partition.log.recovery_point();
     // A log that needs compacting but was never rolled is rolled by its time.
     partition.log.roll_if_due(now).ok()?;
     let cleanable = partition.log.cleanable(now, partition.high_watermark()).ok()?;
     if !cleanable.is_due(&partition.log.config()) {
-        state.looks.note(kept, &partition.log, monotonic);
+        state.looks.note(kept, &partition.log, covered, monotonic);
         return None;
     }
     Some(((Arc::clone(&kept.topic.name), partition), cleanable))

@@ -168,9 +168,10 @@ impl Looks {
         })
     }
 
-    /// Notes that a look found nothing more to do, if a checkpoint covers the log up to its end.
-    pub(crate) fn note(&mut self, kept: &Kept, log: &PartitionLog, now: Duration) {
-        if log.recovery_point() < log.known_range().1 {
+    /// Notes that a look found nothing more to do, if a checkpoint covered the log up to its end: `covered` is how far
+    /// one did before the look, which sees no more than that.
+    pub(crate) fn note(&mut self, kept: &Kept, log: &PartitionLog, covered: Offset, now: Duration) {
+        if covered < log.known_range().1 {
             return;
         }
         let configs = Arc::clone(&kept.topic.configs);
@@ -205,10 +206,11 @@ fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
         }
         let Some(partition) = kept.open(broker) else { continue };
         let log = &partition.log;
+        let covered = log.recovery_point();
         let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, partition.high_watermark()));
         match applied {
             // Once more after segments went: what is left may be due as well, and then the next look finds nothing.
-            Ok(0) => looks.note(&kept, log, monotonic),
+            Ok(0) => looks.note(&kept, log, covered, monotonic),
             Ok(_) => {}
             Err(error) => {
                 let topic = &kept.topic.name;

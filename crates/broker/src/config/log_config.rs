@@ -62,6 +62,8 @@ fn compression(word: &str) -> Option<Compression> {
 
 #[cfg(test)]
 mod tests {
+    use riverrun_types::DurabilityLevel;
+
     use super::*;
     use crate::config::{BrokerConfig, TopicOverrides};
 
@@ -74,7 +76,9 @@ mod tests {
 
     #[test]
     fn a_topic_that_sets_nothing_has_the_logs_own_defaults() {
-        assert_eq!(log_config(&[]), LogConfig::default());
+        // A log by itself has no journal.
+        let logs = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
+        assert_eq!(log_config(&[]), logs);
     }
 
     #[test]

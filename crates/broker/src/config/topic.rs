@@ -42,7 +42,7 @@ options! {
     /// What an acked record survives. 1: loss of power on every node; 2: loss of a minority of nodes; 3: loss of power
     /// on one node; 4: a crash of the process. On a server of one node 1 is as 3, and 2 as 4. It may change while the
     /// topic is in use. Riverrun's own config.
-    durability: DurabilityLevel = "durability", Int(1, 4), Some("4");
+    durability: DurabilityLevel = "durability", Int(1, 4), Some("1");
     /// Milliseconds between a segment's removal from the log and that of its file.
     file_delete_delay_ms: u64 = "file.delete.delay.ms", Long(0, i64::MAX), Some("60000");
     /// Records between two syncs in Kafka. Any value but the default makes the topic's level its sync counterpart (1 for

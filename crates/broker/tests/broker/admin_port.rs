@@ -40,7 +40,7 @@ fn health_and_metrics_are_served() {
     for line in [
         "riverrun_high_watermark{topic=\"t\",partition=\"0\"} 3",
         "riverrun_log_start_offset{topic=\"t\",partition=\"0\"} 0",
-        "riverrun_durability_level{topic=\"t\",partition=\"0\"} 4",
+        "riverrun_durability_level{topic=\"t\",partition=\"0\"} 1",
         "riverrun_group_lag{group=\"g\",topic=\"t\",partition=\"0\"} 2",
         "riverrun_connections_open 1",
         "riverrun_request_duration_seconds_count{api=\"Produce\"} 1",

@@ -234,7 +234,7 @@ fn acks_other_than_0_1_and_all_are_refused() {
 fn acks_0_is_not_answered_and_a_refusal_closes_the_connection() {
     let server = server();
     let mut client = Client::new(&server);
-    create_topic(&mut client, "t", 1, &[]);
+    create_topic(&mut client, "t", 1, &[("durability", "4")]);
     let bytes = batch(&["quiet"]);
     client.send(&produce_request("t", 0, &bytes, 0), 9);
     // The next response belongs to the next request, and the record is there before it is read.

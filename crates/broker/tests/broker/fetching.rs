@@ -156,7 +156,7 @@ fn the_servers_own_limit_on_a_fetch_holds() {
     for _ in 0..4 {
         produce(&mut client, "t", 0, &batch(&["x".repeat(400).as_str()]));
     }
-    assert_eq!(read_all(&mut client, "t", 0, 0).len(), 2);
+    assert_eq!(values(records(&fetch(&mut client, "t", 0, 0))).len(), 2);
 }
 
 /// A consumer with an incremental session of three partitions.
@@ -327,7 +327,8 @@ fn pipelined_requests_are_answered_in_order() {
 fn what_was_produced_before_a_request_is_there_for_it_though_nobody_waited() {
     let server = server();
     let mut client = Client::new(&server);
-    create_topic(&mut client, "t", 1, &[]);
+    // At a level that syncs nobody sees it before that.
+    create_topic(&mut client, "t", 1, &[("durability", "4")]);
     let bytes = batch(&["a"]);
     for round in 1..=20 {
         // All of a round is sent before anything is received, so much of it arrives together.

@@ -557,6 +557,8 @@ fn files_of_a_deleted_topic_are_gone_with_the_answer() {
     let server = Server::builder().data_dir(data.path()).expect("a path").start().expect("starts");
     let mut wire = Client::connect(server.bootstrap());
     create_one(&mut wire, "t", 2);
+    // So that the records are in files of their own at once.
+    assert_eq!(alter(&mut wire, TOPIC, "t", 0, "durability", "4"), ErrorCode::NONE);
     let id = metadata(&mut wire, 12, Some(vec![named("t")]), false)[0].2;
     crate::support::produce(&mut wire, "t", 0, &crate::support::batch(&["one"]));
     let hex = id.0.map(|byte| format!("{byte:02x}")).concat();

@@ -294,9 +294,20 @@ pub(crate) fn records<'a>(data: &PartitionData<'a>) -> &'a [u8] {
     data.records.and_then(|records| records.as_bytes()).unwrap_or_default()
 }
 
-/// Everything that a partition holds from `offset` on.
-pub(crate) fn read_all(client: &mut Client, topic: &str, index: i32, offset: i64) -> Vec<String> {
-    let data = fetch(client, topic, index, offset);
-    assert_eq!(ErrorCode(data.error_code), ErrorCode::NONE);
-    values(records(&data))
+/// Everything that readers of a partition may see from `offset` on; a fetch ends where a segment does.
+pub(crate) fn read_all(client: &mut Client, topic: &str, index: i32, mut offset: i64) -> Vec<String> {
+    let mut found = Vec::new();
+    loop {
+        let data = fetch(client, topic, index, offset);
+        assert_eq!(ErrorCode(data.error_code), ErrorCode::NONE);
+        let bytes = records(&data);
+        found.extend(values(bytes));
+        match Batches::new(bytes).last() {
+            Some(last) => offset = last.expect("whole").verify().expect("sound").last_offset().0 + 1,
+            None => return found,
+        }
+        if offset >= data.high_watermark {
+            return found;
+        }
+    }
 }

@@ -36,14 +36,17 @@ fn a_topic_lives_from_create_to_delete() {
     let described = server.run(&["topic", "describe", "clicks", "--json"]).ended(0).json();
     let topic = &described[0];
     assert_eq!(topic["configs"], json!({"cleanup.policy": "compact"}));
-    assert_eq!(topic["durability"], "4");
+    assert_eq!((&topic["durability"], &topic["durability_reached"]), (&json!("1"), &json!("1")));
+    assert_eq!(topic["unsynced_records"], 0);
     assert_eq!(topic["partitions"].as_array().expect("partitions").len(), 5);
     assert_eq!(
         (&topic["partitions"][4]["begin_offset"], &topic["partitions"][4]["end_offset"]),
         (&json!(0), &json!(2))
     );
     let text = server.run(&["topic", "describe", "clicks"]).ended(0).text();
-    for part in ["level 4: what is acked survives", "cleanup.policy=compact", "PARTITION", "IN SYNC"] {
+    for part in
+        ["level 1: what is acked survives", "unsynced", "cleanup.policy=compact", "PARTITION", "IN SYNC"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert_eq!(server.run(&["topic", "delete", "clicks"]).ended(0).text(), "clicks deleted\n");

@@ -134,7 +134,8 @@ fn intact_records_go_only_if_they_are_counted_and_the_copy_goes_where_it_is_told
 #[test]
 fn a_log_dir_in_use_is_not_repaired() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut server = Server::on(dir.path(), &[]);
+    // So that its records are in files at once.
+    let mut server = Server::on(dir.path(), &["--set", "default.durability=4"]);
     server.feed(&["produce", "numbers"], b"one\n").ended(0);
     let refused = run(&["log", "repair", server.data()]).ended(6);
     assert!(refused.stderr.contains("stop the server"), "{}", refused.stderr);

@@ -14,7 +14,7 @@ fn the_defaults_are_valid_and_loopback_only() {
     assert_eq!(config.network.listeners[0].to_string(), "PLAINTEXT://127.0.0.1:9092");
     assert_eq!(config.advertised("PLAINTEXT"), Some(&config.network.listeners[0]));
     assert_eq!(config.advertised("OTHER"), None);
-    assert_eq!(config.topic_defaults.durability, DurabilityLevel::AsyncAsync);
+    assert_eq!(config.topic_defaults.durability, DurabilityLevel::SyncSync);
     assert_eq!(config.topic_defaults.retention_ms, 7 * 24 * 3_600_000);
     assert_eq!(config.topic_defaults.max_message_bytes, 1_048_588);
 }
