@@ -1,7 +1,7 @@
 //! Memory of what was appended and is in no segment yet, and when somebody should do something about it.
 //!
-//! Counts bytes from their submission to the journal until they are settled. Half full, it wakes who settles; full, it
-//! says so, and whoever lets producers in waits for room.
+//! Counts bytes from their submission to the journal until they are settled. Half full of what can be settled, it wakes
+//! who settles; full, it says so, and whoever lets producers in waits for room.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +14,12 @@ type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// The write cache of a store.
 ///
-/// Invariants: `bytes` is the sum over all log dirs that can be written to.
+/// Invariants: `bytes` is the sum over all log dirs that can be written to; `stored_bytes` is the part of it that the
+/// journals have stored, which settling can take away.
 pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
+    stored_bytes: AtomicU64,
     hooks: Mutex<Vec<Hook>>,
     alarm: Alarm,
 }
@@ -27,6 +29,7 @@ impl WriteCache {
         Self {
             bytes_max: bytes_max.max(1),
             bytes: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(0),
             hooks: Mutex::default(),
             alarm: Alarm::default(),
         }
@@ -52,13 +55,26 @@ impl WriteCache {
         self.hooks.lock().push(hook);
     }
 
+    /// So many bytes are on their way into a journal.
     pub(crate) fn add(&self, bytes: u64) {
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many of them are stored there, and in a tail.
+    pub(crate) fn note_stored(&self, bytes: u64) {
+        let before = self.stored_bytes.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes >= self.bytes_max / 2 {
             self.alarm.raise();
         }
     }
 
+    /// So many bytes have left a tail.
+    pub(crate) fn remove_stored(&self, bytes: u64) {
+        self.stored_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.remove(bytes);
+    }
+
+    /// So many bytes never get into a tail.
     pub(crate) fn remove(&self, bytes: u64) {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before >= self.bytes_max && before - bytes < self.bytes_max {
@@ -141,7 +157,9 @@ mod tests {
     fn half_a_cache_wakes_who_settles_also_when_nobody_waits_yet() {
         let cache = WriteCache::new(100);
         let long = Duration::from_hours(1);
-        cache.add(50);
+        cache.add(200);
+        assert!(!cache.alarm().wait(Duration::from_millis(1)), "nothing can be settled yet");
+        cache.note_stored(50);
         cache.alarm().wait(long);
         cache.alarm().wait(Duration::from_millis(1));
     }

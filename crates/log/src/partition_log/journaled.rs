@@ -4,7 +4,7 @@
 //! What the journal's thread does here is short and never waits for the disk.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs};
@@ -14,7 +14,6 @@ use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use crate::error::{AppendError, LogError};
-use crate::log_dir::LogDir;
 use crate::shared::stream_of;
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
@@ -61,8 +60,19 @@ impl PartitionLog {
     /// Brings the tail into the segments. Nothing is durable by it that was not before.
     pub(crate) fn settle(&self) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
+        self.note_synced(&log);
         let mut writer = log.writer.lock();
         self.settle_in(&log, &mut writer)
+    }
+
+    /// Moves the watermark `synced` over what was stored unsynced and has been synced since.
+    fn note_synced(&self, log: &OpenLog) {
+        let Some(journal) = self.dir.shared().journal_of(self.id) else { return };
+        let synced = journal.synced();
+        let end = log.shown.lock().tail.end_below(synced);
+        if let Some(end) = end {
+            self.marks.sync_to(end);
+        }
     }
 
     pub(super) fn settle_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
@@ -166,6 +176,8 @@ impl OpenLog {
             self.epochs().assign(epoch, base_offset);
         }
         let is_first = shown.tail.is_empty();
+        // Before anybody can take it away again.
+        self.dir.shared().cache.note_stored(entry.piece.bytes.len() as u64);
         shown.tail.push(entry);
         Some(is_first)
     }
@@ -180,36 +192,34 @@ impl OpenLog {
     }
 }
 
-/// What the journal has of a log: it keeps neither the log open nor the handle alive.
+/// What the journal has of a log: it keeps neither the log open nor the handle nor the store alive.
 #[derive(Debug)]
 pub(super) struct JournalOwner {
     log: Weak<OpenLog>,
     handle: Weak<PartitionLog>,
-    dir: Arc<LogDir>,
 }
 
 impl JournalOwner {
     pub(super) fn new(log: Weak<OpenLog>, handle: &PartitionLog) -> Self {
-        Self { log, handle: handle.this.clone(), dir: handle.dir.clone() }
+        Self { log, handle: handle.this.clone() }
     }
 
     /// Shows what is stored; returns the log end then, if anybody wants to know.
     fn show(&self, entry: StoredEntry<'_>) -> Option<Offset> {
         let log = self.log.upgrade()?;
         let bytes = entry.payload.len() as u64;
-        let now = self.dir.env().clock.wall();
+        let now = log.dir.env().clock.wall();
         let Some(piece) = Piece::of_entry(entry.header, entry.payload, now) else {
             log.take_back(bytes);
             return None;
         };
         let end = piece.next_offset;
-        match log.show_stored(TailEntry { piece, position: entry.position }) {
-            None => {
-                log.take_back(bytes);
-                return None;
-            }
-            Some(true) => self.dir.note_tail(self.handle.clone()),
-            Some(false) => {}
+        let Some(is_first) = log.show_stored(TailEntry { piece, position: entry.position }) else {
+            log.take_back(bytes);
+            return None;
+        };
+        if is_first {
+            log.dir.note_tail(self.handle.clone());
         }
         log.returned(bytes);
         Some(end)

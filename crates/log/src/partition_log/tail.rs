@@ -147,6 +147,12 @@ impl Tail {
         slice
     }
 
+    /// Where the entries end that lie below a position of the journal.
+    pub(crate) fn end_below(&self, position: Position) -> Option<Offset> {
+        let count = self.entries.partition_point(|entry| entry.position < position);
+        Some(self.entries.get(count.checked_sub(1)?)?.piece.next_offset)
+    }
+
     /// The first entry that may hold a record of `timestamp` or later, and those after it.
     pub(crate) fn since(&self, timestamp: TimestampMs) -> impl Iterator<Item = &Piece> {
         self.entries.iter().map(|entry| &entry.piece).filter(move |piece| piece.max_timestamp >= timestamp)
