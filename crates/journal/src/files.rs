@@ -12,20 +12,16 @@ use std::sync::Arc;
 
 use riverrun_env::{AlignedBuffer, Env, File, OpenMode, is_shortage};
 
+use crate::ahead::Ahead;
 use crate::frames::FileHeader;
-use crate::{JournalError, JournalId, JournalOptions, SyncMethod};
+use crate::making::{FileMaker, MadeFile};
+use crate::room::{FIRST_STEP_BYTES, Room};
+use crate::{JournalError, JournalId, JournalOptions};
 
 /// Extension of files that hold frames.
 const NAMED: &str = "journal";
 /// Extension of files that hold nothing yet.
 const UNNAMED: &str = "new";
-/// A file is made with room for this much, so that the first entry of a new server is not kept waiting.
-const FIRST_STEP_BYTES: u64 = 256 * 1024;
-/// Room is made in steps of this size.
-const STEP_BYTES: u64 = 1024 * 1024;
-
-/// Zeros are written this many at a time.
-const ZEROS_BYTES: usize = 256 * 1024;
 
 /// A file of a journal's directory, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,7 +73,7 @@ pub(crate) enum NoRoom {
 
 impl NoRoom {
     /// Judges an error of making room, apart from syncs.
-    fn of(path: &Path, error: io::Error) -> Self {
+    pub(crate) fn of(path: &Path, error: io::Error) -> Self {
         if is_shortage(&error) {
             Self::Shortage(JournalError::io(path, error))
         } else {
@@ -85,7 +81,7 @@ impl NoRoom {
         }
     }
 
-    fn failed(path: &Path, error: io::Error) -> Self {
+    pub(crate) fn failed(path: &Path, error: io::Error) -> Self {
         Self::Failed(JournalError::write(path, error))
     }
 }
@@ -97,8 +93,11 @@ pub(crate) struct CurrentFile {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
     pub(crate) header: FileHeader,
-    /// Bytes from the file's start that are filled and synced.
-    pub(crate) allocated: u64,
+    pub(crate) room: Arc<Room>,
+    /// It is being filled ahead.
+    is_filled_ahead: bool,
+    /// A file to come after it was asked for.
+    has_ordered: bool,
 }
 
 /// A full file, or one of an earlier life.
@@ -124,7 +123,7 @@ pub(crate) struct Claims {
 ///
 /// Invariants:
 /// - `end` is where the next frame goes or, without a current file, where the frames of the last older file end.
-/// - Frames lie below `current.allocated`, and at least one more block that was synced as zeros lies behind them,
+/// - Frames lie below what `current.room` has filled, and at least one more block that was synced as zeros lies behind them,
 ///   unless the file ends there.
 /// - `older` is in the order of positions; all of them lie below the current file, and `next_start` behind that.
 #[derive(Debug)]
@@ -138,6 +137,7 @@ pub(crate) struct Files {
     pub(crate) end: u64,
     pub(crate) next_start: u64,
     pub(crate) next_number: u64,
+    pub(crate) ahead: Arc<Ahead>,
 }
 
 impl Files {
@@ -156,33 +156,61 @@ impl Files {
         self.current.as_ref().is_some_and(|current| self.end + frame_bytes + kept <= current.header.end())
     }
 
-    /// Fills the current file with zeros up to behind a frame of `frame_bytes`. Durable when it returns.
+    /// Fills the current file with zeros up to behind a frame of `frame_bytes`, as far as that was not done ahead.
+    /// Durable when it returns.
     pub(crate) fn allocate_for(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
         let behind = self.end + frame_bytes + self.alignment();
         let Some(current) = &mut self.current else { return Err(NoRoom::Full) };
-        current.allocate_to(behind - current.header.start, self.options.alignment)
-    }
-
-    /// Fills the current file a step further; `false`: it is filled to its end.
-    pub(crate) fn allocate_step(&mut self) -> Result<bool, NoRoom> {
-        let Some(current) = &mut self.current else { return Ok(false) };
-        if current.allocated >= current.header.bytes {
-            return Ok(false);
+        let offset = (behind - current.header.start).min(current.header.bytes);
+        if current.room.filled() < offset {
+            // Whoever fills it ahead is late, or has given up.
+            current.is_filled_ahead = false;
+            current.room.fill_to(offset, &current.path)?;
         }
-        current.allocate_to(current.allocated + 1, self.options.alignment).map(|()| true)
+        Ok(())
     }
 
-    /// Whether [`Self::allocate_step`] has something to do.
-    pub(crate) fn can_allocate(&self) -> bool {
-        self.current.as_ref().is_some_and(|current| current.allocated < current.header.bytes)
+    /// Why the current file cannot be trusted any more, if filling it has failed.
+    pub(crate) fn failure(&self) -> Option<JournalError> {
+        self.current.as_ref().and_then(|current| current.room.failure())
     }
 
-    /// Goes on in another file with room for a frame of `frame_bytes`, all frames before being synced: in one that is
-    /// settled, or in a new one. A journal without a current file may always have one more: it has no place to note
-    /// what is settled, and needs that to use its other files again. Durable when it returns.
+    /// Has the current file filled ahead, once a small part of it is used, and a file made that comes after it, once
+    /// an eighth is used and no other will do. `true`: something was asked for. Small files are full from the start.
+    pub(crate) fn look_ahead(&mut self, settled: u64) -> bool {
+        let bytes = self.options.file_bytes;
+        let Some(current) = self.current.as_mut().filter(|_| bytes > FIRST_STEP_BYTES) else { return false };
+        let used = self.end - current.header.start;
+        let mut has_asked = false;
+        if !current.is_filled_ahead && used > FIRST_STEP_BYTES / 2 && !current.room.is_full() {
+            current.is_filled_ahead = true;
+            self.ahead.fill(current.room.clone(), current.path.clone());
+            has_asked = true;
+        }
+        let is_due = !current.has_ordered && used > (bytes / 8).max(FIRST_STEP_BYTES / 2);
+        if !is_due {
+            return has_asked;
+        }
+        current.has_ordered = true;
+        let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled);
+        if is_one_settled || self.older.len() + 2 > self.options.files_max() || self.ahead.has_spare() {
+            return has_asked;
+        }
+        let order = self.maker(bytes);
+        self.next_number += 1;
+        self.ahead.order(order);
+        true
+    }
+
+    /// Goes on in another file with room for a frame of `frame_bytes`, all frames before being synced: in one that was
+    /// made ahead, in one that is settled, or in a new one. A journal without a current file may always have one more:
+    /// it has no place to note what is settled, and needs that to use its other files again. Durable when it returns.
     pub(crate) fn begin(&mut self, claims: Claims, frame_bytes: u64) -> Result<(), NoRoom> {
         let count = self.older.len() + usize::from(self.current.is_some());
-        let mut file = if self.older.front().is_some_and(|file| file.frames_end <= claims.settled_on_disk) {
+        let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
+        let mut file = if let Some(spare) = self.ahead.take(!is_one_settled) {
+            self.with_header(spare)
+        } else if is_one_settled {
             self.recycle()?
         } else if count < self.options.files_max() || self.current.is_none() {
             self.make(self.options.file_bytes)?
@@ -191,7 +219,8 @@ impl Files {
         };
         file.header.synced = claims.synced;
         file.header.settled = claims.settled;
-        file.allocate_to(2 * self.alignment() + frame_bytes, self.options.alignment)?;
+        file.allocate_to(2 * self.alignment() + frame_bytes)
+            .inspect_err(|reason| self.give_back(&file, reason))?;
         self.name(file)?;
         self.remove_surplus(claims.settled_on_disk);
         Ok(())
@@ -213,62 +242,66 @@ impl Files {
         }
     }
 
-    /// Makes a file of `bytes` without a name and without room, at the positions that come next.
-    pub(crate) fn make(&mut self, bytes: u64) -> Result<CurrentFile, NoRoom> {
-        let name = FileName { number: self.next_number, is_named: false };
-        let path = name.path(&self.dir);
-        let made = self.env.fs.open(&path, OpenMode::CreateOrOpen).and_then(|file| file.set_len(0));
-        made.map_err(|error| NoRoom::of(&path, error))?;
-        self.open_unnamed(name, bytes, 0)
+    /// Removes a file for which the system is short of something: its place on the disk is of use elsewhere.
+    fn give_back(&self, file: &CurrentFile, reason: &NoRoom) {
+        if matches!(reason, NoRoom::Shortage(_))
+            && let Err(error) = self.env.fs.remove_file(&file.path)
+        {
+            tracing::warn!(path = %file.path.display(), %error, "a journal file without a name is left behind");
+        }
     }
 
-    fn open_unnamed(&self, name: FileName, bytes: u64, allocated: u64) -> Result<CurrentFile, NoRoom> {
-        let path = name.path(&self.dir);
-        let file = self.open(&path).map_err(|error| NoRoom::of(&path, error))?;
+    /// Makes a file of `bytes` without a name and without room, at the positions that come next.
+    pub(crate) fn make(&mut self, bytes: u64) -> Result<CurrentFile, NoRoom> {
+        self.maker(bytes).make().map(|made| self.with_header(made))
+    }
+
+    fn maker(&self, bytes: u64) -> FileMaker {
+        FileMaker {
+            env: self.env.clone(),
+            dir: self.dir.clone(),
+            sync_method: self.options.sync_method,
+            number: self.next_number,
+            bytes,
+        }
+    }
+
+    /// Puts a file that was made at the positions that come next.
+    fn with_header(&self, made: MadeFile) -> CurrentFile {
         let header = FileHeader {
             id: self.id,
             alignment: u32::try_from(self.options.alignment).expect("checked with the options"),
             start: self.next_start,
-            bytes,
+            bytes: made.bytes,
             previous_end: self.end,
             synced: 0,
             settled: 0,
         };
-        Ok(CurrentFile { number: name.number, path, file, header, allocated })
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        if self.options.sync_method == SyncMethod::DirectDsync {
-            match self.env.fs.open_direct(path) {
-                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                    tracing::warn!(%error, "the journal goes through the page cache instead");
-                }
-                result => return result,
-            }
-        }
-        self.env.fs.open(path, OpenMode::ReadWrite)
+        let MadeFile { number, path, file, room, .. } = made;
+        CurrentFile { number, path, file, header, room, is_filled_ahead: false, has_ordered: false }
     }
 
     /// Takes the name from the oldest file, which is settled on disk. Its bytes may be overwritten when this returns.
     fn recycle(&mut self) -> Result<CurrentFile, NoRoom> {
         let oldest = *self.older.front().expect("the caller has seen it");
-        let name = FileName { number: self.next_number, is_named: false };
-        let (from, to) = (oldest.name.path(&self.dir), name.path(&self.dir));
+        let maker = self.maker(self.options.file_bytes);
+        let (from, to) = (oldest.name.path(&self.dir), maker.path());
         self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
         self.older.pop_front();
         self.sync_dir()?;
-        self.open_recycled(name, &to)
+        let len = self.len_to_reuse(&to, maker.bytes).map_err(|error| NoRoom::of(&to, error))?;
+        maker.open(len).map(|made| self.with_header(made))
     }
 
-    fn open_recycled(&self, name: FileName, path: &Path) -> Result<CurrentFile, NoRoom> {
-        let mut file = self.open_unnamed(name, self.options.file_bytes, 0)?;
-        let len = file.file.len().map_err(|error| NoRoom::of(path, error))?;
-        if len > file.header.bytes {
-            file.file.set_len(file.header.bytes).map_err(|error| NoRoom::of(path, error))?;
+    /// Cuts a file that is longer than `bytes`, and says how much of it can be overwritten.
+    fn len_to_reuse(&self, path: &Path, bytes: u64) -> io::Result<u64> {
+        let file = self.env.fs.open(path, OpenMode::ReadWrite)?;
+        let len = file.len()?;
+        if len > bytes {
+            file.set_len(bytes)?;
         }
-        let len = len.min(file.header.bytes);
-        file.allocated = len - len % self.alignment();
-        Ok(file)
+        let len = len.min(bytes);
+        Ok(len - len % self.alignment())
     }
 
     /// Writes the header of a file and gives it its name; it is the current file then. All of it is durable when this
@@ -285,7 +318,7 @@ impl Files {
         let path = FileName { number: file.number, is_named: true }.path(&self.dir);
         self.env.fs.rename(&file.path, &path).map_err(|error| NoRoom::failed(&path, error))?;
         self.sync_dir()?;
-        self.next_number += 1;
+        self.next_number = self.next_number.max(file.number + 1);
         self.next_start = file.header.next_start();
         if let Some(full) = self.current.take() {
             let name = FileName { number: full.number, is_named: true };
@@ -303,23 +336,7 @@ impl Files {
 
 impl CurrentFile {
     /// Fills the file with zeros up to `offset` at least, or to its end, and syncs that.
-    pub(crate) fn allocate_to(&mut self, offset: u64, alignment: usize) -> Result<(), NoRoom> {
-        if self.allocated >= offset.min(self.header.bytes) {
-            return Ok(());
-        }
-        let missing = offset - self.allocated;
-        let step =
-            if self.allocated < FIRST_STEP_BYTES { FIRST_STEP_BYTES - self.allocated } else { STEP_BYTES };
-        let target = self.header.bytes.min(self.allocated + missing.max(step).next_multiple_of(step));
-        let zeros = AlignedBuffer::zeroed(ZEROS_BYTES, alignment);
-        let mut at = self.allocated;
-        while at < target {
-            let count = usize::try_from(target - at).map_or(ZEROS_BYTES, |left| left.min(ZEROS_BYTES));
-            self.file.write_all_at(&zeros[..count], at).map_err(|error| NoRoom::of(&self.path, error))?;
-            at += count as u64;
-        }
-        self.file.sync_data().map_err(|error| NoRoom::failed(&self.path, error))?;
-        self.allocated = target;
-        Ok(())
+    pub(crate) fn allocate_to(&self, offset: u64) -> Result<(), NoRoom> {
+        self.room.fill_to(offset, &self.path)
     }
 }

@@ -48,18 +48,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod ahead;
 mod entry;
 mod error;
 mod files;
 mod frames;
 mod held;
 mod journal;
+mod making;
 mod metrics;
 mod options;
 mod policy;
 mod reader;
 mod recovery;
 mod replay;
+mod room;
 mod shared;
 mod writer;
 

@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use riverrun_env::{AlignedBuffer, Env, OpenMode};
@@ -159,6 +160,7 @@ fn files_of(
         end: last.map_or(0, end),
         next_start: last.map_or(0, FileHeader::next_start),
         next_number: listing.files.iter().map(|name| name.number + 1).max().unwrap_or(0),
+        ahead: Arc::default(),
     })
 }
 
@@ -380,7 +382,7 @@ fn rewrite(
     let mut file = files.make(bytes).map_err(failed)?;
     file.header.settled = settled;
     file.header.synced = file.header.frames_start() + frames_bytes;
-    file.allocate_to(frames_bytes + 2 * alignment as u64, alignment).map_err(failed)?;
+    file.allocate_to(frames_bytes + 2 * alignment as u64).map_err(failed)?;
     let mut position = file.header.frames_start();
     for entries in tail {
         let frame = encode(files.id, position, settled, entries, alignment);

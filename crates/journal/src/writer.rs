@@ -8,11 +8,13 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
 use riverrun_env::AlignedBuffer;
 
+use crate::ahead::Ahead;
 use crate::files::{Claims, Files, NoRoom};
 use crate::frames::{
     ENTRY_BYTES, EntryToEncode, FRAME_HEADER_BYTES, FrameHeader, encode_frame, entry_position, frame_bytes,
@@ -25,8 +27,6 @@ use crate::{JournalError, StoredEntry, SyncMethod, Wants};
 const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 /// How long to wait before the disk is asked again whether it has space.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
-/// Files are filled ahead of the writer once nothing came for this long.
-const QUIET: Duration = Duration::from_millis(10);
 
 /// What the thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +71,36 @@ impl Drop for Alarm {
     }
 }
 
+/// The thread that works ahead; it ends with the journal's.
+struct Helper {
+    ahead: Arc<Ahead>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Helper {
+    /// Starts it, if it is not there. Without it the journal's thread makes room in steps.
+    fn start(&mut self) {
+        if self.thread.is_some() {
+            return;
+        }
+        let ahead = self.ahead.clone();
+        let builder = std::thread::Builder::new().name("journal-ahead".into());
+        match builder.spawn(move || ahead.run()) {
+            Ok(thread) => self.thread = Some(thread),
+            Err(error) => tracing::warn!(%error, "nothing is made ahead for the journal"),
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.ahead.end();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that works ahead of the journal has panicked");
+        }
+    }
+}
+
 /// The state of the journal's thread.
 ///
 /// Invariants: `synced <= files.end`; `unsynced_since` is set exactly while something that was written to the current
@@ -86,8 +116,8 @@ pub(crate) struct Writer {
     settled_written: u64,
     unsynced_since: Option<Duration>,
     buffer: Option<AlignedBuffer>,
-    /// Nothing came for a while.
-    is_quiet: bool,
+    /// Something was asked of the thread that works ahead.
+    is_ahead_wanted: bool,
     /// The group waits for something that the system is short of.
     is_short: bool,
 }
@@ -104,7 +134,7 @@ impl Writer {
             settled_written: settled_on_disk,
             unsynced_since: None,
             buffer: None,
-            is_quiet: false,
+            is_ahead_wanted: false,
             is_short: false,
         }
     }
@@ -112,8 +142,13 @@ impl Writer {
     /// Works until the journal is closed, dropped or has failed.
     pub(crate) fn run(mut self) {
         let _alarm = Alarm { shared: self.shared.clone(), dir: self.files.dir.clone() };
+        let mut helper = Helper { ahead: self.files.ahead.clone(), thread: None };
         loop {
-            match self.turn() {
+            let turn = self.turn();
+            if std::mem::take(&mut self.is_ahead_wanted) {
+                helper.start();
+            }
+            match turn {
                 Turn::Again => {}
                 Turn::Sleep(None) => std::thread::park(),
                 Turn::Sleep(Some(time)) => std::thread::park_timeout(time),
@@ -197,7 +232,9 @@ impl Writer {
         let wants_sync = self.group.entries.iter().any(|queued| queued.submission.wants == Wants::Sync);
         self.write(&frame, wants_sync, started)?;
         self.tell(frame, wants_sync);
-        (self.is_quiet, self.is_short) = (false, false);
+        self.is_short = false;
+        let settled = self.shared.settled.load(Ordering::Acquire);
+        self.is_ahead_wanted |= self.files.look_ahead(settled);
         Ok(Turn::Again)
     }
 
@@ -319,7 +356,7 @@ impl Writer {
         };
         self.files.end += frame.len() as u64;
         if written {
-            self.mark_synced();
+            self.mark_synced()?;
         } else {
             self.unsynced_since.get_or_insert(started);
             if wants_sync {
@@ -338,15 +375,19 @@ impl Writer {
         let started = self.now();
         current.file.sync_data().map_err(|error| JournalError::write(&current.path, error))?;
         self.shared.counters.synced(self.now().saturating_sub(started));
-        self.mark_synced();
-        Ok(())
+        self.mark_synced()
     }
 
-    fn mark_synced(&mut self) {
+    /// What was written is synced, unless the thread that fills the file has met an error meanwhile.
+    fn mark_synced(&mut self) -> Result<(), JournalError> {
+        if let Some(error) = self.files.failure() {
+            return Err(error);
+        }
         self.synced = self.files.end;
         self.unsynced_since = None;
         self.settled_on_disk = self.settled_on_disk.max(self.settled_written);
         self.shared.synced.store(self.synced, Ordering::Release);
+        Ok(())
     }
 
     /// Tells the group's owners, and what is counted.
@@ -399,18 +440,7 @@ impl Writer {
             self.sync()?;
             return Ok(Turn::Again);
         }
-        if !self.files.can_allocate() {
-            return Ok(Turn::Sleep(sync_in));
-        }
-        if !std::mem::replace(&mut self.is_quiet, true) {
-            return Ok(Turn::Sleep(Some(sync_in.map_or(QUIET, |time| time.min(QUIET)))));
-        }
-        match self.files.allocate_step() {
-            Ok(_) => Ok(Turn::Again),
-            Err(NoRoom::Failed(error)) => Err(error),
-            // It is tried again when there is no other way.
-            Err(_) => Ok(Turn::Sleep(sync_in)),
-        }
+        Ok(Turn::Sleep(sync_in))
     }
 
     /// Syncs what is not synced, and notes it, so that the next start has no tail to doubt and reads nothing settled.

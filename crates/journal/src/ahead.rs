@@ -1,0 +1,157 @@
+//! What is done ahead of the journal's thread: the file that it writes to is filled to its end, and the one that comes
+//! next, the *spare*, is made and filled, so that a group under steady load waits for its own sync only.
+//!
+//! Owns the spare until the writer takes it. The work is a [`Ahead::step`] that a second thread of the journal calls in
+//! a loop, and a test when it likes. At most one file is made ahead, and only where the writer could otherwise not
+//! but make one.
+//!
+//! Nothing that was acked depends on a spare, so if the system is short of something, or a write or a sync of it fails,
+//! it is given up and removed, and the writer makes the file itself when it needs it. That does not poison the journal:
+//! the writer's own attempt does, if the disk is no better then. If the file that is written to cannot be filled for
+//! anything but a shortage, frames are in it, and the writer fails with the next group.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::files::NoRoom;
+use crate::making::{FileMaker, MadeFile};
+use crate::room::Room;
+
+/// What a step has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A part of what is wanted.
+    Again,
+    /// Nothing is wanted.
+    Idle,
+    /// Nothing is wanted any more.
+    Done,
+}
+
+/// What the writer wants, and what there is.
+///
+/// Invariants: at most one of `order` and `spare` is set.
+#[derive(Debug, Default)]
+struct State {
+    /// The file that is written to, until it is full.
+    current: Option<(Arc<Room>, PathBuf)>,
+    /// A file to be made.
+    order: Option<FileMaker>,
+    spare: Option<MadeFile>,
+    has_ended: bool,
+}
+
+/// Shared by the writer and the thread that works ahead. The lock is never held while the disk is waited for, apart
+/// from making an empty file or removing one.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Ahead {
+    /// Wants the file that is written to be filled to its end.
+    pub(crate) fn fill(&self, room: Arc<Room>, path: PathBuf) {
+        self.state.lock().current = Some((room, path));
+        self.changed.notify_all();
+    }
+
+    /// Wants a spare, unless there is one.
+    pub(crate) fn order(&self, maker: FileMaker) {
+        let mut state = self.state.lock();
+        if state.spare.is_none() {
+            state.order = Some(maker);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether a spare is there or will be.
+    pub(crate) fn has_spare(&self) -> bool {
+        let state = self.state.lock();
+        state.order.is_some() || state.spare.is_some()
+    }
+
+    /// Takes the spare, if it is filled to its end or `is_part_welcome`. What was ordered is no longer wanted if it is
+    /// welcome in any state and not there.
+    pub(crate) fn take(&self, is_part_welcome: bool) -> Option<MadeFile> {
+        let mut state = self.state.lock();
+        if is_part_welcome {
+            state.order = None;
+        }
+        state.spare.take_if(|spare| is_part_welcome || spare.room.is_full())
+    }
+
+    /// Nothing is wanted any more.
+    pub(crate) fn end(&self) {
+        self.state.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Works until the writer ends.
+    pub(crate) fn run(&self) {
+        loop {
+            match self.step() {
+                Step::Again => {}
+                Step::Idle => self.wait(),
+                Step::Done => return,
+            }
+        }
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        if !state.has_ended && state.next().is_none() && state.order.is_none() {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Does a part of what is wanted: makes a file, or fills a part of one.
+    pub(crate) fn step(&self) -> Step {
+        let (room, path) = {
+            let mut state = self.state.lock();
+            if state.has_ended {
+                return Step::Done;
+            }
+            match state.next() {
+                Some(next) => next,
+                None => return state.make(),
+            }
+        };
+        if let Err(reason) = room.fill_step(&path) {
+            self.state.lock().give_up(&room, &reason);
+        }
+        Step::Again
+    }
+}
+
+impl State {
+    /// What is to be filled: the file that is written to comes first.
+    fn next(&self) -> Option<(Arc<Room>, PathBuf)> {
+        let current = self.current.iter().map(|(room, path)| (room, path));
+        let spare = self.spare.iter().map(|spare| (&spare.room, &spare.path));
+        let mut wanted = current.chain(spare);
+        wanted.find(|(room, _)| !room.is_full()).map(|(room, path)| (room.clone(), path.clone()))
+    }
+
+    /// Makes what was ordered.
+    fn make(&mut self) -> Step {
+        let Some(order) = self.order.take() else { return Step::Idle };
+        match order.make() {
+            Ok(made) => self.spare = Some(made),
+            Err(reason) => tracing::warn!(?reason, "no journal file could be made ahead"),
+        }
+        Step::Again
+    }
+
+    /// Fills this file no further. If it is the one that is written to, the writer fills it as it can, and learns of a
+    /// failure.
+    fn give_up(&mut self, room: &Arc<Room>, reason: &NoRoom) {
+        self.current.take_if(|(current, _)| Arc::ptr_eq(current, room));
+        if let Some(spare) = self.spare.take_if(|spare| Arc::ptr_eq(&spare.room, room)) {
+            tracing::warn!(path = %spare.path.display(), ?reason, "a journal file could not be filled ahead");
+            spare.remove();
+        }
+    }
+}

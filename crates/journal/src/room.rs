@@ -1,0 +1,121 @@
+//! The part of a file that frames may be written to: filled with zeros, and synced.
+//!
+//! Owns how far that goes, for two threads: the journal's own, which fills a file in small steps where it must, and the
+//! one that fills ahead. Guarantees that zeros are only ever written behind all that is filled, and frames before, so
+//! that neither writes over the other's; and that after a failed write or sync nothing more is filled.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::{Mutex, MutexGuard};
+use riverrun_env::{AlignedBuffer, File};
+
+use crate::JournalError;
+use crate::files::NoRoom;
+
+/// A file is made with room for this much, so that the first entry of a new server is not kept waiting.
+pub(crate) const FIRST_STEP_BYTES: u64 = 256 * 1024;
+/// Further room is made in steps of this size: the syncs of groups wait for one step of the other thread at most.
+pub(crate) const STEP_BYTES: u64 = 1024 * 1024;
+
+/// What is filled by one write, at an address that suits any alignment.
+static ZEROS: LazyLock<AlignedBuffer> = LazyLock::new(|| AlignedBuffer::zeroed(512 * 1024, 64 * 1024));
+
+/// How far a file is filled.
+///
+/// Invariants: all below `filled` was synced as zeros, or belonged to a file that is used again; `filled` only grows,
+/// and only under the lock of `filling`, which also guards every write of zeros; `has_failed` is set once `filling` has
+/// an error, and then `filled` stays.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// A descriptor of its own: the kernel reports a failed write-back once to each, and one that only fills must not
+    /// take that report away from the one that writes frames.
+    file: Arc<dyn File>,
+    /// Size that the file will have.
+    bytes: u64,
+    /// Bytes from the file's start. Stored by who fills (Release), read by the writer (Acquire).
+    filled: AtomicU64,
+    filling: Mutex<Option<JournalError>>,
+    has_failed: AtomicBool,
+}
+
+impl Room {
+    pub(crate) fn new(file: Arc<dyn File>, bytes: u64, filled: u64) -> Self {
+        let (filled, filling) = (AtomicU64::new(filled), Mutex::new(None));
+        Self { file, bytes, filled, filling, has_failed: AtomicBool::new(false) }
+    }
+
+    /// Bytes from the file's start that frames may be written to.
+    pub(crate) fn filled(&self) -> u64 {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// Whether the file is filled to its end.
+    pub(crate) fn is_full(&self) -> bool {
+        self.filled() >= self.bytes
+    }
+
+    /// Why nothing more is filled, if a write or a sync has failed.
+    pub(crate) fn failure(&self) -> Option<JournalError> {
+        if self.has_failed.load(Ordering::Acquire) { self.filling.lock().clone() } else { None }
+    }
+
+    /// Fills the file up to `offset` at least, or to its end. Durable when it returns. Waits for a step that another
+    /// thread is at.
+    pub(crate) fn fill_to(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
+        let offset = offset.min(self.bytes);
+        if self.filled() >= offset {
+            return Ok(());
+        }
+        let mut filling = self.filling.lock();
+        let filled = self.filled();
+        let result = if filled >= offset { Ok(()) } else { self.fill(filled, offset, path, &mut filling) };
+        // Who waits is served before who fills ahead takes the next step.
+        MutexGuard::unlock_fair(filling);
+        result
+    }
+
+    /// Fills the file a step further; `false`: it is filled to its end.
+    pub(crate) fn fill_step(&self, path: &Path) -> Result<bool, NoRoom> {
+        let is_missing = !self.is_full();
+        if is_missing {
+            self.fill_to(self.filled() + 1, path)?;
+        }
+        Ok(is_missing)
+    }
+
+    fn fill(
+        &self,
+        filled: u64,
+        offset: u64,
+        path: &Path,
+        failure: &mut Option<JournalError>,
+    ) -> Result<(), NoRoom> {
+        if let Some(error) = failure {
+            return Err(NoRoom::Failed(error.clone()));
+        }
+        let step = if filled < FIRST_STEP_BYTES { FIRST_STEP_BYTES - filled } else { STEP_BYTES };
+        let target = self.bytes.min(filled + (offset - filled).next_multiple_of(step));
+        let result = self.write_zeros(filled, target, path);
+        match &result {
+            Ok(()) => self.filled.store(target, Ordering::Release),
+            Err(NoRoom::Failed(error)) => {
+                *failure = Some(error.clone());
+                self.has_failed.store(true, Ordering::Release);
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn write_zeros(&self, from: u64, to: u64, path: &Path) -> Result<(), NoRoom> {
+        let mut at = from;
+        while at < to {
+            let count = usize::try_from(to - at).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
+            self.file.write_all_at(&ZEROS[..count], at).map_err(|error| NoRoom::of(path, error))?;
+            at += count as u64;
+        }
+        self.file.sync_data().map_err(|error| NoRoom::failed(path, error))
+    }
+}
