@@ -243,6 +243,11 @@ impl Segment {
         self.index_slot.get_or_open(&self.home.pool, || self.open_file(&path, OpenMode::ReadWrite))
     }
 
+    /// Opens the index if it is there, because it will be used more than once.
+    pub(crate) fn open_index(&self) {
+        let _is_missing = self.index_file().is_err();
+    }
+
     /// The index for what is done once in a while: it is closed after that.
     fn index_file_once(&self, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         let path = self.index_path();

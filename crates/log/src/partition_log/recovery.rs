@@ -248,6 +248,7 @@ impl Opening<'_> {
         has_next: bool,
     ) -> Result<SegmentEnd, LogError> {
         let segment = Segment::open(self.home.clone(), base);
+        segment.open_index();
         let known_relative = self.recovery_point.0 - base.0;
         let is_trusted = self.is_trusted;
         let entry = segment.load_trusted(|entry| {
@@ -453,10 +454,13 @@ impl Opening<'_> {
         let Some(Found { segment, tail: Some(tail) }) = self.segments.last_mut() else {
             return Ok(self.replay_from.unwrap_or(self.checkpoint.log_start));
         };
-        if let Some(entry) = tail.cursor.end_entry(tail.end) {
-            segment.push_entry(entry);
+        // What the journal has is about to be written behind it.
+        if self.replay_from.is_none() {
+            if let Some(entry) = tail.cursor.end_entry(tail.end) {
+                segment.push_entry(entry);
+            }
+            segment.store_tail()?;
         }
-        segment.store_tail()?;
         Ok(tail.end)
     }
 
