@@ -130,6 +130,35 @@ async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_
 }
 
 #[tokio::test]
+async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_told() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE));
+    let other = Arc::clone(&broker);
+    let waiting = tokio::spawn(async move { join(&other).await });
+    until_one_waits(&broker).await;
+    sim.fs.fail_sync_after(0);
+    assert_eq!(timeout(PATIENCE, commit(&broker, 8)).await, Ok(ErrorCode::NOT_COORDINATOR));
+    let answered = timeout(PATIENCE, waiting).await.expect("answered").expect("ends");
+    assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
+    assert!(broker.groups.parked.lock().is_empty());
+    assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    sim.clock.advance(RETRY_AFTER);
+    assert_eq!(committed(&broker).await, [7], "what was acked, and nothing else");
+    // The journal takes nothing more until a restart; what a power cut leaves has what was acked.
+    assert_ne!(commit(&broker, 10).await, ErrorCode::NONE);
+    drop(broker);
+    sim.fs.crash();
+    let (broker, _stop) = start(&sim).await;
+    let kept = committed(&broker).await;
+    assert!([[7], [8], [10]].contains(&[kept[0]]), "{kept:?}");
+    assert_eq!(commit(&broker, 11).await, ErrorCode::NONE);
+    assert_eq!(committed(&broker).await, [11]);
+}
+
+#[tokio::test]
 async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;

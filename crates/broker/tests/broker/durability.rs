@@ -205,6 +205,34 @@ fn a_failed_journal_fails_synced_topics_and_no_others() {
 }
 
 #[test]
+fn a_failed_log_dir_takes_its_partitions_with_it_and_no_others() {
+    let sim = SimEnv::new(4);
+    let options = [("log.dirs", "/one,/two"), ("admin.listen", "127.0.0.1:0")];
+    let server = simulated(&sim, &options);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[("durability", "4")]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    produce(&mut client, "t", 1, &batch(&["b"]));
+    sim.fs.fail_write_after(0);
+    let failed = |client: &mut Client, index| {
+        ErrorCode(try_produce(client, "t", index, &batch(&["c"])).error_code)
+            == ErrorCode::KAFKA_STORAGE_ERROR
+    };
+    assert!(failed(&mut client, 0));
+    assert!(failed(&mut client, 0), "until a restart");
+    assert_eq!(produce(&mut client, "t", 1, &batch(&["c"])), 1);
+    let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 4).results;
+    let codes: Vec<_> = dirs.iter().map(|dir| (&*dir.log_dir, ErrorCode(dir.error_code))).collect();
+    assert_eq!(codes, [("/one", ErrorCode::KAFKA_STORAGE_ERROR), ("/two", ErrorCode::NONE)]);
+    create_topic(&mut client, "u", 3, &[]);
+    for index in 0..3 {
+        produce(&mut client, "u", index, &batch(&["d"]));
+    }
+    let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
+    assert!(status.contains("503") && body.contains("/one"), "{status} {body}");
+}
+
+#[test]
 fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
     let sim = SimEnv::new(5);
     let server = simulated(&sim, &[("log.dir.reserve.bytes", "1000000")]);
