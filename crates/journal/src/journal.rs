@@ -21,6 +21,9 @@ use crate::{
     JournalError, JournalId, JournalMetrics, JournalOptions, RecoveredEntry, Replay, Submission, frames,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// Name of the lock file in a journal's directory.
 const LOCK_FILE: &str = "lock";
 

@@ -142,7 +142,7 @@ impl Writer {
     /// Works until the journal is closed, dropped or has failed.
     pub(crate) fn run(mut self) {
         let _alarm = Alarm { shared: self.shared.clone(), dir: self.files.dir.clone() };
-        let mut helper = Helper { ahead: self.files.ahead.clone(), thread: None };
+        let mut helper = Helper { ahead: self.ahead(), thread: None };
         loop {
             let turn = self.turn();
             if std::mem::take(&mut self.is_ahead_wanted) {
@@ -155,6 +155,11 @@ impl Writer {
                 Turn::Done => return,
             }
         }
+    }
+
+    /// What is to be done ahead of this writer.
+    pub(crate) fn ahead(&self) -> Arc<Ahead> {
+        self.files.ahead.clone()
     }
 
     /// One step: stores a group, or does what is due while there is none.

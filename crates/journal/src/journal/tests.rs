@@ -1,0 +1,277 @@
+//! A journal whose two threads are played by the test, step by step: what is done ahead may come at any time between
+//! two groups, fail, or never come, and costs nothing that was acked.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use riverrun_env::sim::SimEnv;
+use riverrun_types::{LeaderEpoch, Offset};
+
+use super::Journal;
+use crate::ahead::{Ahead, Step};
+use crate::shared::Queued;
+use crate::writer::{Turn, Writer};
+use crate::{
+    EntryHeader, EntryKind, EntryOwner, JournalError, JournalOptions, StoredEntry, StreamId, Submission,
+    SyncMethod, Wants,
+};
+
+const DIR: &str = "/journal";
+const METHODS: [SyncMethod; 2] = [SyncMethod::DirectDsync, SyncMethod::BufferedFdatasync];
+/// Room is made in two steps in a file of this size, and it takes six entries.
+const FILE_BYTES: u64 = 896 * 1024;
+const ENTRY_BYTES: usize = 130_000;
+
+fn options(sync_method: SyncMethod, files: u64) -> JournalOptions {
+    JournalOptions {
+        bytes: files * FILE_BYTES,
+        file_bytes: FILE_BYTES,
+        sync_method,
+        ..JournalOptions::default()
+    }
+}
+
+/// Owner of all entries.
+#[derive(Default)]
+struct Acked(Mutex<Vec<u64>>);
+
+impl EntryOwner for Acked {
+    fn stored(&self, entry: StoredEntry<'_>) {
+        assert!(entry.is_synced);
+        self.0.lock().push(entry.header.index);
+    }
+
+    fn failed(&self, _header: &EntryHeader, _error: &JournalError) {}
+}
+
+fn payload(index: u64) -> Vec<u8> {
+    vec![index.to_le_bytes()[0] + 1; ENTRY_BYTES]
+}
+
+/// A journal in use, without threads.
+struct Played {
+    journal: Journal,
+    writer: Writer,
+    ahead: Arc<Ahead>,
+    acked: Arc<Acked>,
+    submitted: u64,
+}
+
+impl Played {
+    fn open(sim: &SimEnv, options: JournalOptions) -> Result<Self, JournalError> {
+        let (journal, _) = Journal::open(&sim.env(), Path::new(DIR), options)?;
+        let writer = journal.start.lock().writer.take().unwrap();
+        let ahead = writer.ahead();
+        Ok(Self { journal, writer, ahead, acked: Arc::default(), submitted: 0 })
+    }
+
+    /// Submits an entry and has it stored, if there is room.
+    fn store(&mut self) -> Turn {
+        let header = EntryHeader {
+            stream: StreamId([1; 20]),
+            kind: EntryKind::Records,
+            index: self.submitted,
+            epoch: 1,
+            base_offset: Offset(0),
+            leader_epoch: LeaderEpoch(1),
+        };
+        let payload = payload(self.submitted).into();
+        let submission = Submission { header, payload, wants: Wants::Sync, owner: self.acked.clone() };
+        let at = self.journal.shared.env.clock.monotonic();
+        self.journal.shared.queue.lock().entries.push_back(Queued { submission, at });
+        self.submitted += 1;
+        self.writer.turn()
+    }
+
+    /// Works ahead for so many steps at most.
+    fn step(&self, count: u64) {
+        for _ in 0..count {
+            if self.ahead.step() != Step::Again {
+                return;
+            }
+        }
+    }
+
+    fn acked(&self) -> u64 {
+        self.acked.0.lock().len() as u64
+    }
+}
+
+fn names(sim: &SimEnv, end: &str) -> usize {
+    let entries = sim.env().fs.read_dir(Path::new(DIR)).unwrap();
+    entries.iter().filter(|entry| entry.name.to_string_lossy().ends_with(end)).count()
+}
+
+/// Stores entries until the third file is in use, with steps ahead between them as `seed` wants. The number of entries
+/// that were acked, and whether all were.
+fn live(sim: &SimEnv, seed: u64, method: SyncMethod) -> (u64, bool) {
+    let Ok(mut played) = Played::open(sim, options(method, 3)) else { return (0, false) };
+    for round in 0..14 {
+        if played.store() == Turn::Done {
+            return (played.acked(), false);
+        }
+        // Never, always, or now and then.
+        played
+            .step([0, 9, (round * 7 + seed) % 3, (round * 5 + seed) % 2][usize::try_from(seed % 4).unwrap()]);
+    }
+    (played.acked(), true)
+}
+
+/// Every entry that is found, in order.
+fn found(sim: &SimEnv, method: SyncMethod) -> u64 {
+    let (_journal, mut replay) = Journal::open(&sim.env(), Path::new(DIR), options(method, 3)).unwrap();
+    let mut count = 0;
+    while let Some(entries) = replay.next().unwrap() {
+        for entry in entries {
+            assert_eq!(entry.header.index, count);
+            assert!(entry.payload == payload(count), "entry {count}");
+            count += 1;
+        }
+    }
+    assert!(replay.damaged().is_empty());
+    count
+}
+
+/// Runs with each count of `fault` until `counted` of a whole run is less.
+fn hold_everywhere(fault: fn(&SimEnv, u64), counted: fn(&SimEnv) -> u64) {
+    for seed in 0..3 {
+        for count in 0.. {
+            let method = METHODS[usize::try_from(seed + count).unwrap() % METHODS.len()];
+            let sim = SimEnv::new(seed);
+            sim.fs.tear_blocks(true);
+            fault(&sim, count);
+            let (acked, is_whole) = live(&sim, seed, method);
+            let is_over = is_whole && counted(&sim) <= count;
+            sim.fs.crash();
+            let found = found(&sim, method);
+            assert!(found >= acked, "{method:?}, seed {seed}, {count}: {acked} acked, {found} found");
+            assert_eq!(names(&sim, ".new"), 0);
+            if is_over {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_acked_survives_a_power_cut_wherever_the_work_ahead_is() {
+    hold_everywhere(|sim, count| sim.fs.stop_after(count), |sim| sim.fs.operations());
+}
+
+#[test]
+fn what_was_acked_survives_a_failed_sync_wherever_the_work_ahead_is() {
+    hold_everywhere(|sim, count| sim.fs.fail_sync_after(count), |sim| sim.fs.syncs());
+}
+
+#[test]
+fn what_was_acked_survives_a_failed_write_wherever_the_work_ahead_is() {
+    hold_everywhere(|sim, count| sim.fs.fail_write_after(count), |sim| sim.fs.operations() - sim.fs.syncs());
+}
+
+#[test]
+fn a_group_waits_for_its_own_sync_only_if_all_else_is_done_ahead() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    played.store();
+    for number in 1..18 {
+        played.step(u64::MAX);
+        let before = sim.fs.syncs();
+        assert_eq!(played.store(), Turn::Again);
+        // A file is begun by syncing its header and its name.
+        let expected = if number % 6 == 0 { 3 } else { 1 };
+        assert_eq!(sim.fs.syncs() - before, expected, "entry {number}");
+    }
+}
+
+#[test]
+fn a_server_that_writes_little_fills_little() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    assert_eq!(played.ahead.step(), Step::Idle);
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (0, 0));
+    played.store();
+    played.step(1);
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (1, 0), "the first file comes first");
+    played.step(u64::MAX);
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (1, 1), "one file is made ahead");
+}
+
+#[test]
+fn no_file_is_made_ahead_where_another_can_be_used_again_or_the_journal_has_its_size() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    for _ in 0..7 {
+        played.store();
+        played.step(u64::MAX);
+    }
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (2, 1));
+    for _ in 0..6 {
+        played.store();
+        played.step(u64::MAX);
+    }
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (3, 0), "the journal has its size");
+    for _ in 0..12 {
+        played.journal.settle_to(played.journal.delivered());
+        assert_eq!(played.store(), Turn::Again);
+        played.step(u64::MAX);
+    }
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (3, 0));
+    assert_eq!(played.acked(), 25);
+}
+
+#[test]
+fn a_disk_without_space_for_a_spare_poisons_nothing_and_is_asked_again() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    played.store();
+    sim.fs.set_space(Some(2 * FILE_BYTES - 550_000));
+    for _ in 1..6 {
+        played.step(u64::MAX);
+        assert_eq!(played.store(), Turn::Again);
+    }
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (1, 0), "its place was given back");
+    sim.fs.set_space(Some(0));
+    assert!(matches!(played.store(), Turn::Sleep(Some(_))));
+    assert!(played.journal.failure().is_none());
+    sim.fs.set_space(None);
+    assert_eq!(played.writer.turn(), Turn::Again);
+    played.step(u64::MAX);
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new"), played.acked()), (2, 1, 7));
+}
+
+#[test]
+fn a_spare_that_the_disk_refuses_is_not_used_and_poisons_nothing() {
+    type Fault = fn(&SimEnv);
+    let faults: [Fault; 2] = [|sim| sim.fs.fail_sync_after(0), |sim| sim.fs.fail_write_after(0)];
+    for fault in faults {
+        let sim = SimEnv::new(1);
+        let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+        played.store();
+        // The first file is filled, and the spare is made.
+        played.step(2);
+        assert_eq!(names(&sim, ".new"), 1);
+        fault(&sim);
+        played.step(u64::MAX);
+        assert_eq!(names(&sim, ".new"), 0);
+        for _ in 1..7 {
+            assert_eq!(played.store(), Turn::Again);
+        }
+        assert!(played.journal.failure().is_none());
+        assert_eq!(played.acked(), 7);
+    }
+}
+
+#[test]
+fn a_file_in_use_that_cannot_be_filled_fails_the_next_group() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let mut played = Played::open(&sim, options(method, 3)).unwrap();
+        played.store();
+        sim.fs.fail_sync_after(0);
+        played.step(u64::MAX);
+        assert_eq!(played.store(), Turn::Done);
+        assert!(matches!(played.journal.failure(), Some(JournalError::Write { .. })));
+        assert_eq!(played.acked(), 1);
+    }
+}
