@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::clients::checkout;
@@ -31,12 +31,34 @@ use crate::clients::server::{Launch, ServerKind};
 use goals::Goal;
 use machine::Machine;
 
-/// What an acked record survives, printed beside every figure. It holds for both: ours is started with exactly this
-/// level, and Kafka leaves syncing to the system by default.
-const DURABILITY: &str = "4 page cache";
+/// What an acked record of our server survives; ours is started with exactly this level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// A crash of the process: what Kafka promises by default, which leaves syncing to the system
+    #[value(name = "4")]
+    PageCache,
+    /// Loss of power, where Kafka stays at its default
+    #[value(name = "1")]
+    Synced,
+}
 
-/// Settings of our server besides its defaults: the level that the figures claim.
-const RIVERRUN_SETTINGS: &[&str] = &["default.durability=4"];
+impl Level {
+    /// Settings of our server besides its defaults.
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Self::PageCache => &["default.durability=4"],
+            Self::Synced => &["default.durability=1"],
+        }
+    }
+
+    /// What is printed beside every figure of `server`.
+    fn name(self, server: ServerKind) -> &'static str {
+        match (self, server) {
+            (Self::Synced, ServerKind::Riverrun) => "1 synced",
+            _ => "4 page cache",
+        }
+    }
+}
 
 /// What Kafka's start script passes to the virtual machine, with a heap of 2 GB.
 const KAFKA_JVM_OPTIONS: &[&str] = &[
@@ -77,6 +99,9 @@ struct ServerOptions {
     /// Only the start-up section
     #[arg(long)]
     startup: bool,
+    /// Our server's durability level
+    #[arg(long, value_enum, default_value_t = Level::PageCache)]
+    durability: Level,
     /// Times that each measurement is made; ratios are the median over the rounds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -101,12 +126,14 @@ struct Bench {
     kinds: Vec<ServerKind>,
     /// Another binary of ours than the one of this checkout.
     binary: Option<PathBuf>,
+    /// At which our server is measured.
+    level: Level,
 }
 
 impl Bench {
     /// A server's empty directory, ready for its first start.
     fn launch(&self, kind: ServerKind) -> anyhow::Result<Launch<'_>> {
-        Ok(self.plain_launch(kind)?.with_own_settings(RIVERRUN_SETTINGS.iter().copied()))
+        Ok(self.plain_launch(kind)?.with_own_settings(self.level.settings().iter().copied()))
     }
 
     /// As [`launch`](Self::launch), with our defaults: what an ack means is each topic's.
@@ -169,7 +196,7 @@ fn run_server(options: &ServerOptions) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
-    let bench = Bench { toolbox, data, kinds, binary: None };
+    let bench = Bench { toolbox, data, kinds, binary: None, level: options.durability };
     bench.install()?;
     let mut findings = Findings::new(Machine::look(&bench.toolbox));
     let result = measure(&bench, options, &mut findings);

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::probe::{Probe, Target, Topic, until_answered};
 use super::procfs::Memory;
 use super::table::Table;
-use super::{Bench, DURABILITY, median};
+use super::{Bench, Level, median};
 use crate::clients::server::{Launch, Server, ServerKind};
 
 /// After which a server that was asked nothing counts as idle.
@@ -160,7 +160,7 @@ pub(super) fn measure(
     figures: &mut Vec<Figure>,
 ) -> anyhow::Result<()> {
     for kind in &bench.kinds {
-        let mut life = Life { kind: *kind, figures };
+        let mut life = Life { kind: *kind, level: bench.level, figures };
         life.empty_directory(bench, rounds)?;
         for layout in [Layout::OneTopic, Layout::ManyTopics] {
             life.many_partitions(bench, layout, partitions)?;
@@ -173,6 +173,7 @@ pub(super) fn measure(
 /// One server's measurements.
 struct Life<'a> {
     kind: ServerKind,
+    level: Level,
     figures: &'a mut Vec<Figure>,
 }
 
@@ -181,7 +182,8 @@ impl Life<'_> {
         let what = what.into();
         eprintln!("{}: {what}: {} {}", self.kind.name(), unit.digits(value), unit.name());
         let server = self.kind.name();
-        self.figures.push(Figure { server, durability: DURABILITY, what, value, unit, limit });
+        let durability = self.level.name(self.kind);
+        self.figures.push(Figure { server, durability, what, value, unit, limit });
     }
 
     fn empty_directory(&mut self, bench: &Bench, rounds: u32) -> anyhow::Result<()> {
@@ -277,7 +279,9 @@ pub(super) fn table(figures: &[Figure]) -> String {
         let goal = format!("< {:.0}", figure.limit);
         table.row([figure.what.clone(), figure.unit.name().to_owned(), kafka, riverrun, goal]);
     }
-    format!("Start-up and idle memory, durability {DURABILITY}\n\n{}", table.text())
+    let ours = figures.iter().find(|figure| figure.server == ServerKind::Riverrun.name());
+    let durability = ours.or(figures.first()).map_or("-", |figure| figure.durability);
+    format!("Start-up and idle memory, durability {durability}\n\n{}", table.text())
 }
 
 fn value_of(figures: &[Figure], kind: ServerKind, what: &str) -> String {
@@ -293,7 +297,7 @@ mod tests {
     fn the_servers_stand_side_by_side_and_an_absent_one_is_a_dash() {
         let figure = |server: ServerKind, what: &str, value| Figure {
             server: server.name(),
-            durability: DURABILITY,
+            durability: Level::PageCache.name(server),
             what: what.to_owned(),
             value,
             unit: Unit::Seconds,

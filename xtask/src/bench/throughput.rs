@@ -14,7 +14,7 @@ use super::client::{self, ClientRun, LatencyMs, RECORD_BYTES};
 use super::probe::{Target, Topic, until_answered};
 use super::procfs::{BusyThread, Memory, cpu_seconds};
 use super::table::{Table, grouped};
-use super::{Bench, DURABILITY};
+use super::{Bench, Level};
 use crate::clients::install::Toolbox;
 use crate::clients::server::{Server, ServerKind};
 
@@ -84,16 +84,17 @@ struct Side {
 /// Starts the servers, warms them up, measures every round into `runs`, and stops them.
 pub(super) fn measure(bench: &Bench, rounds: u32, records: u64, runs: &mut Vec<Run>) -> anyhow::Result<()> {
     let mut sides = bench.kinds.iter().map(|kind| start(bench, *kind)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (toolbox, data, level) = (&bench.toolbox, &bench.data, bench.level);
     for side in &mut sides {
         eprintln!("warming up {}", side.kind.name());
         for partitions in PARTITIONS {
-            let turn = Turn { toolbox: &bench.toolbox, data: &bench.data, round: 0, partitions };
+            let turn = Turn { toolbox, data, round: 0, partitions, level };
             turn.take(side, records / WARMUP_DIVISOR)?;
         }
     }
     for round in 1..=rounds {
         for partitions in PARTITIONS {
-            let turn = Turn { toolbox: &bench.toolbox, data: &bench.data, round, partitions };
+            let turn = Turn { toolbox, data, round, partitions, level };
             for side in &mut sides {
                 runs.extend(turn.take(side, records)?);
             }
@@ -118,6 +119,7 @@ struct Turn<'a> {
     data: &'a Path,
     round: u32,
     partitions: i32,
+    level: Level,
 }
 
 impl Turn<'_> {
@@ -166,7 +168,7 @@ impl Turn<'_> {
             partitions: self.partitions,
             round: self.round,
             server: kind.name(),
-            durability: DURABILITY,
+            durability: self.level.name(kind),
             records,
             records_per_s: client.reported.records_per_s,
             mib_per_s: client.reported.mib_per_s,

@@ -115,7 +115,8 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
     let kinds = options.only.map_or_else(|| vec![ServerKind::Kafka, ServerKind::Riverrun], |only| vec![only]);
-    let bench = Bench { toolbox, data, kinds, binary: options.server.clone() };
+    let bench =
+        Bench { toolbox, data, kinds, binary: options.server.clone(), level: super::Level::PageCache };
     bench.install()?;
     let mut findings = Findings {
         machine: Machine::look(&bench.toolbox),

@@ -124,7 +124,13 @@ struct Times {
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
     let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
-    let bench = Bench { toolbox, data, kinds: vec![ServerKind::Riverrun], binary: options.server.clone() };
+    let bench = Bench {
+        toolbox,
+        data,
+        kinds: vec![ServerKind::Riverrun],
+        binary: options.server.clone(),
+        level: super::Level::Synced,
+    };
     bench.install()?;
     let machine = Machine::look(&bench.toolbox);
     let launch = bench.plain_launch(ServerKind::Riverrun)?;
