@@ -3,7 +3,8 @@
 //! Partitions remember their log dir by index, so the directories must be recognised whatever their order and paths
 //! are at the next start. Refuses directories of another cluster or node, records without an owner, a directory that
 //! was emptied (an unmounted disk looks like that), and a configuration that leaves a known directory out. Repairs a
-//! damaged or lost identity file in a directory that still holds its records.
+//! damaged or lost identity file in a directory that still holds its records. A known directory that the system cannot
+//! read keeps the others from nothing: its partitions are offline.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ pub(crate) fn claim(env: &Env, image: &Image, configured: &[PathBuf]) -> Result<
     let mut records = Vec::new();
     for path in configured {
         let path_text = path.to_string_lossy().into_owned();
-        match identify(env, image, path)? {
+        match identify(env, image, path).or_else(|error| without_disk(image, path, error))? {
             Found::Known(index) if seen[index] => {
                 let reason = "has the identity of another configured log dir; one is a copy".to_owned();
                 return Err(MetadataError::LogDir { path: path.clone(), reason });
@@ -64,6 +65,22 @@ pub(crate) fn claim(env: &Env, image: &Image, configured: &[PathBuf]) -> Result<
     match image.log_dirs().iter().zip(&seen).find(|(_, seen)| !**seen) {
         Some((missing, _)) => Err(left_out(missing)),
         None => Ok(records),
+    }
+}
+
+/// A known directory whose disk does not answer is taken for what it was: its logs will not open. One that was never used
+/// is refused, and so is one that somebody has taken away or closed to us.
+fn without_disk(image: &Image, path: &Path, error: MetadataError) -> Result<Found, MetadataError> {
+    let is_disk = matches!(&error, MetadataError::Io { source, .. } if !matches!(
+        source.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+    ));
+    match image.log_dirs().iter().position(|dir| dir.path == path).filter(|_| is_disk) {
+        Some(index) => {
+            tracing::error!(dir = %path.display(), %error, "a log dir cannot be used; its partitions are offline");
+            Ok(Found::Known(index))
+        }
+        None => Err(error),
     }
 }
 

@@ -233,6 +233,38 @@ fn a_failed_log_dir_takes_its_partitions_with_it_and_no_others() {
 }
 
 #[test]
+fn a_server_starts_without_a_log_dir_whose_disk_does_not_answer() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
+    let dirs = format!("{},{}", path("one"), path("two"));
+    let start = || server_with(&[("data.dir", &path("data")), ("log.dirs", &dirs)]);
+    let server = start();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    produce(&mut client, "t", 1, &batch(&["b"]));
+    server.stop().expect("a clean stop");
+    // A file in its place is as little a directory as a disk that is gone.
+    std::fs::rename(path("one"), path("away")).expect("moved");
+    std::fs::write(path("one"), "").expect("written");
+    let server = start();
+    let mut client = Client::new(&server);
+    let answer = try_produce(&mut client, "t", 0, &batch(&["c"]));
+    assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(produce(&mut client, "t", 1, &batch(&["c"])), 1);
+    let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 4).results;
+    let codes: Vec<_> = dirs.iter().map(|dir| ErrorCode(dir.error_code)).collect();
+    assert_eq!(codes, [ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::NONE]);
+    server.stop().expect("the rest is closed in order");
+    std::fs::remove_file(path("one")).expect("removed");
+    std::fs::rename(path("away"), path("one")).expect("moved back");
+    let server = start();
+    let mut client = Client::new(&server);
+    assert_eq!(read_all(&mut client, "t", 0, 0), ["a"]);
+    assert_eq!(read_all(&mut client, "t", 1, 0), ["b", "c"]);
+}
+
+#[test]
 fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
     let sim = SimEnv::new(5);
     let server = simulated(&sim, &[("log.dir.reserve.bytes", "1000000")]);
