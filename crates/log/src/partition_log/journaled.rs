@@ -3,8 +3,8 @@
 //!
 //! What the journal's thread does here is short and never waits for the disk.
 
-use std::sync::atomic::Ordering;
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs};
@@ -86,12 +86,17 @@ impl PartitionLog {
         }
     }
 
-    /// Brings the level to what the options ask for: at once, if that changes only what acks wait for.
+    /// Whether acks did not wait for a sync until now, and do at `level`.
+    pub(super) fn begins_to_sync(&self, level: DurabilityLevel) -> bool {
+        level.syncs_locally() && !self.level_reached().syncs_locally()
+    }
+
+    /// Brings the level to what the options ask for: at once, if nothing has to be synced or go elsewhere for it.
     pub(super) fn follow_config(&self, log: &OpenLog) {
         let level = self.config().durability;
         let appender = log.appender.lock();
         match self.dir.shared().mode_of(level) {
-            Ok(mode) if mode == appender.mode => self.marks.set_level(level),
+            Ok(mode) if mode == appender.mode && !self.begins_to_sync(level) => self.marks.set_level(level),
             Ok(_) => self.dir.shared().request_switch(self.this.clone()),
             Err(error) => tracing::error!(partition = %self.id, %error, "the level stays"),
         }

@@ -1,4 +1,4 @@
-//! Changing where a partition's appends go: between the segments and the journal, as its level asks for.
+//! Changing where a partition's appends go, between the segments and the journal, and whether acks wait for a sync.
 //!
 //! Recovery takes what the journal has above the last checkpoint for the log's end. So when appends begin to go
 //! elsewhere nothing may lie above that checkpoint: what is appended meanwhile is staged, everything before it is
@@ -11,7 +11,6 @@ use std::time::Duration;
 use riverrun_types::Offset;
 
 use super::PartitionLog;
-use super::journaled::counterpart;
 use super::open::{Appender, Mode, OpenLog};
 use crate::error::LogError;
 
@@ -43,12 +42,17 @@ impl PartitionLog {
     /// Begins to stage what is appended, if the level asks for another way than the present one.
     pub(crate) fn begin_switch(self: &Arc<Self>) -> Option<Switch> {
         let log = self.current_log()?;
-        let wanted = self.dir.shared().mode_of(self.config().durability).ok()?;
+        let level = self.config().durability;
+        let wanted = self.dir.shared().mode_of(level).ok()?;
         // What was staged before is written by the old way.
         self.write_staged().ok()?;
         let mut appender = log.appender.lock();
         let from = appender.mode;
-        if appender.is_retired || from == Mode::Switching || from == wanted {
+        if appender.is_retired || from == Mode::Switching {
+            return None;
+        }
+        if from == wanted && !self.begins_to_sync(level) {
+            self.marks.set_level(level);
             return None;
         }
         let journal = self.dir.shared().journal_of(self.id)?;
@@ -89,9 +93,11 @@ impl Switch {
         let wanted = self.partition.config().durability;
         let mode = self.partition.dir.shared().mode_of(wanted).unwrap_or(self.from);
         let is_covered = !writer.is_dirty && writer.end == self.end && writer.recovery_point == self.end;
-        let is_done = is_covered || mode == self.from;
+        let is_done = is_covered || (mode == self.from && !self.partition.begins_to_sync(wanted));
         appender.mode = if is_done { mode } else { self.from };
-        self.partition.marks.set_level(if is_done { wanted } else { counterpart(wanted) });
+        if is_done {
+            self.partition.marks.set_level(wanted);
+        }
         self.partition.marks.sync_to(writer.recovery_point);
         let submitted = self.submit_staged(&mut appender);
         drop((appender, writer));

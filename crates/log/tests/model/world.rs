@@ -400,8 +400,7 @@ impl World {
         self.note(format!("level {durability} is asked for"));
         if self.dice.one_in(2) {
             self.settle();
-            // A level that goes through the journal unsynced is left without a checkpoint: the next sync covers it all.
-            if durability.syncs_locally() && !self.options.journal_async_write {
+            if durability.syncs_locally() {
                 self.oracle.durable_end = self.oracle.end();
             }
         }
