@@ -119,9 +119,13 @@ impl Ahead {
                 None => return state.make(),
             }
         };
-        if let Err(reason) = room.fill_step(&path) {
-            self.state.lock().give_up(&room, &reason);
+        let result = room.fill_step(&path);
+        let mut state = self.state.lock();
+        if let Err(reason) = result {
+            state.give_up(&room, &reason);
         }
+        // A full file is not held open here.
+        state.current.take_if(|(current, _)| current.is_full());
         Step::Again
     }
 }

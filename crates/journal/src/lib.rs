@@ -49,6 +49,7 @@
 //! ```
 
 mod ahead;
+mod buffers;
 mod entry;
 mod error;
 mod files;

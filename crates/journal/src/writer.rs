@@ -2,9 +2,11 @@
 //!
 //! Owns the place where the next frame goes and what is known to be synced. Guarantees that owners are told in the
 //! order of submission and only after the disk said yes, and that after a failed write or sync nobody is told anything
-//! but the failure: neither is ever tried again. While one group is written, the next one queues.
+//! but the failure: neither is ever tried again. While one group is written, the next one queues. The thread that works
+//! ahead of it is its own, and ends with it.
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +17,7 @@ use bytes::Bytes;
 use riverrun_env::AlignedBuffer;
 
 use crate::ahead::Ahead;
+use crate::buffers::{Buffers, SMALL_BYTES};
 use crate::files::{Claims, Files, NoRoom};
 use crate::frames::{
     ENTRY_BYTES, EntryToEncode, FRAME_HEADER_BYTES, FrameHeader, encode_frame, entry_position, frame_bytes,
@@ -23,8 +26,6 @@ use crate::policy::{Gathered, GroupPolicy, SyncReason};
 use crate::shared::{Queued, Shared};
 use crate::{JournalError, StoredEntry, SyncMethod, Wants};
 
-/// A buffer up to this size is kept for the next group.
-const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 /// How long to wait before the disk is asked again whether it has space.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
@@ -115,7 +116,9 @@ pub(crate) struct Writer {
     /// The settled position that the frame written last says.
     settled_written: u64,
     unsynced_since: Option<Duration>,
+    /// A small buffer for the next group.
     buffer: Option<AlignedBuffer>,
+    buffers: Buffers,
     /// Something was asked of the thread that works ahead.
     is_ahead_wanted: bool,
     /// The group waits for something that the system is short of.
@@ -134,6 +137,7 @@ impl Writer {
             settled_written: settled_on_disk,
             unsynced_since: None,
             buffer: None,
+            buffers: Buffers::default(),
             is_ahead_wanted: false,
             is_short: false,
         }
@@ -329,7 +333,7 @@ impl Writer {
         let header = self.frame_header();
         let alignment = self.files.options.alignment;
         let kept = self.buffer.take().filter(|buffer| buffer.capacity() >= bytes);
-        let mut frame = kept.unwrap_or_else(|| AlignedBuffer::with_capacity(bytes, alignment));
+        let mut frame = kept.unwrap_or_else(|| self.buffers.take(bytes, alignment));
         frame.clear();
         let entries = self.group.entries.iter().zip(&self.group.crcs).map(|(queued, crc)| EntryToEncode {
             header: &queued.submission.header,
@@ -397,27 +401,20 @@ impl Writer {
 
     /// Tells the group's owners, and what is counted.
     fn tell(&mut self, frame: AlignedBuffer, is_synced: bool) {
-        let group = &mut self.group;
+        let group = &self.group;
         let position = self.files.end - frame.len() as u64;
         let (count, used) = (group.entries.len(), group.frame_bytes());
         self.shared.counters.count_frame(count, frame.len(), frame.len() - used);
-        self.shared.counters.count_group(group.reason.take().unwrap_or(SyncReason::QueueEmpty));
-        let mut at = FRAME_HEADER_BYTES + count * ENTRY_BYTES;
-        // Where padding or room to spare would pin more than the payloads themselves, they move to memory of their
-        // own, and the buffer serves again.
-        let bytes = if 2 * group.payload_bytes < frame.capacity() + self.files.options.alignment {
-            let payloads = Bytes::copy_from_slice(&frame[at..used]);
-            at = 0;
-            self.buffer = Some(frame).filter(|buffer| buffer.capacity() <= KEPT_BUFFER_BYTES);
-            payloads
-        } else {
-            Bytes::from_owner(frame)
-        };
+        let reason = self.group.reason.take().unwrap_or(SyncReason::QueueEmpty);
+        self.shared.counters.count_group(reason);
+        let payloads = self.share(frame, FRAME_HEADER_BYTES + count * ENTRY_BYTES..used);
+        let group = &mut self.group;
+        let mut at = 0;
         for (index, queued) in group.entries.drain(..).enumerate() {
             let end = at + queued.submission.payload.len();
             queued.submission.owner.stored(StoredEntry {
                 header: &queued.submission.header,
-                payload: bytes.slice(at..end),
+                payload: payloads.slice(at..end),
                 position: entry_position(position, index),
                 is_synced,
             });
@@ -428,7 +425,22 @@ impl Writer {
         self.shared.delivered.store(self.files.end, Ordering::Release);
     }
 
-    /// Nothing is queued: ends, syncs or makes room, if any of them is due.
+    /// The payloads of a frame, for as long as anybody reads them. Where padding or room to spare would pin more than
+    /// the payloads themselves, they move to memory of their own, and the buffer serves again.
+    fn share(&mut self, frame: AlignedBuffer, payloads: Range<usize>) -> Bytes {
+        if 2 * payloads.len() >= frame.capacity() + self.files.options.alignment {
+            return self.buffers.lend(frame).slice(payloads);
+        }
+        let copy = Bytes::copy_from_slice(&frame[payloads]);
+        if frame.capacity() <= SMALL_BYTES {
+            self.buffer = Some(frame);
+        } else {
+            self.buffers.put(frame);
+        }
+        copy
+    }
+
+    /// Nothing is queued: ends or syncs, if that is due.
     fn idle(&mut self) -> Result<Turn, JournalError> {
         let (is_abandoned, is_closing) = self.shared.ending();
         if is_abandoned {

@@ -1,0 +1,142 @@
+//! The memory of frames, which is used again once nobody reads their payloads any more.
+//!
+//! Owns the buffers that came back. A large buffer that the allocator takes from the system is zeroed by the kernel page
+//! by page at its first use, which costs as much as the copy into it. Guarantees that what is kept for later has a bound,
+//! and that a buffer is not much larger than the frame that it is lent for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use riverrun_env::AlignedBuffer;
+
+/// Buffers up to this size are cheap, and not kept here.
+pub(crate) const SMALL_BYTES: usize = 64 * 1024;
+/// Sizes are rounded up to a multiple of this, so that a buffer fits more than one frame.
+const STEP_BYTES: usize = 32 * 1024;
+/// What is kept at most.
+const FREE_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Buffers that wait for a frame.
+///
+/// Invariants: `bytes` is the sum of their capacities, at most [`FREE_BYTES_MAX`].
+#[derive(Default)]
+struct Free {
+    buffers: VecDeque<AlignedBuffer>,
+    bytes: usize,
+}
+
+/// Shared by the journal's thread and by all who hold payloads.
+#[derive(Clone, Default)]
+pub(crate) struct Buffers(Arc<Mutex<Free>>);
+
+/// A buffer that comes back.
+struct Lent {
+    buffer: Option<AlignedBuffer>,
+    home: Buffers,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.buffer.as_deref().unwrap_or_default()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.home.put(buffer);
+        }
+    }
+}
+
+impl Buffers {
+    /// An empty buffer for `bytes`, all of them at multiples of the one `alignment` of this journal.
+    pub(crate) fn take(&self, bytes: usize, alignment: usize) -> AlignedBuffer {
+        if bytes <= SMALL_BYTES {
+            return AlignedBuffer::with_capacity(bytes, alignment);
+        }
+        let fits = |buffer: &AlignedBuffer| (bytes..=bytes + bytes / 4).contains(&buffer.capacity());
+        let mut free = self.0.lock();
+        // What came back last is the likeliest to be in the processor's cache.
+        let found = free.buffers.iter().rposition(fits).and_then(|index| free.buffers.remove(index));
+        let Some(mut buffer) = found else {
+            drop(free);
+            return AlignedBuffer::with_capacity(bytes.next_multiple_of(STEP_BYTES), alignment);
+        };
+        free.bytes -= buffer.capacity();
+        drop(free);
+        buffer.clear();
+        buffer
+    }
+
+    /// Shares the content of a buffer that was taken here, until the last reader drops it.
+    pub(crate) fn lend(&self, buffer: AlignedBuffer) -> Bytes {
+        Bytes::from_owner(Lent { buffer: Some(buffer), home: self.clone() })
+    }
+
+    /// Keeps a buffer that nobody reads, if it is worth it.
+    pub(crate) fn put(&self, buffer: AlignedBuffer) {
+        if !(SMALL_BYTES + 1..=FREE_BYTES_MAX).contains(&buffer.capacity()) {
+            return;
+        }
+        let mut dropped = Vec::new();
+        let mut free = self.0.lock();
+        free.bytes += buffer.capacity();
+        free.buffers.push_back(buffer);
+        while free.bytes > FREE_BYTES_MAX
+            && let Some(oldest) = free.buffers.pop_front()
+        {
+            free.bytes -= oldest.capacity();
+            dropped.push(oldest);
+        }
+        // The allocator is not called under the lock.
+        drop(free);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME_BYTES: usize = 528 * 1024;
+
+    fn lent(buffers: &Buffers, bytes: usize) -> (Bytes, *const u8) {
+        let mut buffer = buffers.take(bytes, 4096);
+        assert!(buffer.is_empty() && buffer.capacity() >= bytes);
+        buffer.extend_zeros(bytes);
+        let address = buffer.as_ptr();
+        (buffers.lend(buffer), address)
+    }
+
+    #[test]
+    fn a_buffer_is_used_again_once_its_last_reader_is_gone() {
+        let buffers = Buffers::default();
+        let (bytes, address) = lent(&buffers, FRAME_BYTES);
+        let slice = bytes.slice(100..200);
+        drop(bytes);
+        let (second, other) = lent(&buffers, FRAME_BYTES);
+        assert_ne!(address, other, "a slice is still read");
+        drop(slice);
+        assert_eq!(lent(&buffers, FRAME_BYTES - 50_000).1, address);
+        drop(second);
+    }
+
+    #[test]
+    fn a_small_frame_does_not_hold_a_large_buffer() {
+        let buffers = Buffers::default();
+        drop(lent(&buffers, FRAME_BYTES));
+        assert!(buffers.take(FRAME_BYTES / 2, 4096).capacity() < FRAME_BYTES * 3 / 4);
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let buffers = Buffers::default();
+        let lent: Vec<_> = (0..100).map(|_| lent(&buffers, FRAME_BYTES).0).collect();
+        drop(lent);
+        let free = buffers.0.lock();
+        assert!(free.bytes <= FREE_BYTES_MAX && free.bytes > FREE_BYTES_MAX - 2 * FRAME_BYTES);
+        assert_eq!(free.bytes, free.buffers.iter().map(AlignedBuffer::capacity).sum::<usize>());
+    }
+}
