@@ -17,7 +17,7 @@ use crate::files::NoRoom;
 /// A file is made with room for this much, so that the first entry of a new server is not kept waiting.
 pub(crate) const FIRST_STEP_BYTES: u64 = 256 * 1024;
 /// Further room is made in steps of this size: the syncs of groups wait for one step of the other thread at most.
-pub(crate) const STEP_BYTES: u64 = 1024 * 1024;
+pub(crate) const STEP_BYTES: u64 = 2 * 1024 * 1024;
 
 /// What is filled by one write, at an address that suits any alignment.
 static ZEROS: LazyLock<AlignedBuffer> = LazyLock::new(|| AlignedBuffer::zeroed(512 * 1024, 64 * 1024));
