@@ -32,6 +32,13 @@ enum Calls {
     BufferedSyncs,
 }
 
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = self.server_settings().iter().map(|setting| format!(" with {setting}"));
+        write!(f, "{}{}", self.names(), settings.collect::<String>())
+    }
+}
+
 impl Calls {
     fn names(self) -> &'static str {
         match self {
@@ -84,7 +91,7 @@ struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} of {}", self.number, self.calls.names())
+        write!(f, "call {} of {}", self.number, self.calls)
     }
 }
 
@@ -109,12 +116,7 @@ impl Totals {
     fn report(&self, calls: Calls) -> anyhow::Result<()> {
         println!(
             "{}: {} calls made to fail in {} of {} rounds, {} of which took a load; {} records acked\n",
-            calls.names(),
-            self.injected,
-            self.hit,
-            self.rounds,
-            self.begun,
-            self.acked
+            calls, self.injected, self.hit, self.rounds, self.begun, self.acked
         );
         if self.injected == 0 || self.acked == 0 {
             bail!("nothing failed, or nothing was acked: that proves nothing");
