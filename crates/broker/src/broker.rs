@@ -59,7 +59,7 @@ pub(crate) struct Broker {
     pub(crate) config: Arc<BrokerConfig>,
     pub(crate) metadata: metadata::Store,
     pub(crate) logs: Arc<LogStore>,
-    pub(crate) journals: JournalRegistry,
+    pub(crate) journals: Arc<JournalRegistry>,
     pub(crate) partitions: Partitions,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: SessionCache,

@@ -1,8 +1,7 @@
 //! The thread that brings what the journals hold into the segments.
 //!
 //! It works when the write cache or a journal is half full or a level is to change, and otherwise now and then, so that
-//! little is left to recover. It also writes down which journals hold records, and keeps an eye on the room in the log
-//! dirs.
+//! little is left to recover. It also keeps an eye on the room in the log dirs.
 
 use std::io;
 use std::sync::Arc;
@@ -53,7 +52,6 @@ fn run(broker: &Broker, stop: &AtomicBool) {
     let mut pauses = 0;
     while !stop.load(Ordering::Acquire) {
         let is_due = broker.logs.wait_for_settling(PAUSE) || pauses >= PAUSES_MAX;
-        note_journals(broker);
         if !is_due {
             pauses += 1;
             broker.logs.measure_space();
@@ -73,15 +71,4 @@ pub(crate) fn used_journals(broker: &Broker) -> Vec<Option<String>> {
     let is_used = |journal: &Journal| journal.delivered() > Position(0) || journal.used_bytes() > 0;
     let journals = broker.logs.journals();
     journals.map(|journal| is_used(journal).then(|| journal.id().to_string())).collect()
-}
-
-fn note_journals(broker: &Broker) {
-    for (index, id) in used_journals(broker).into_iter().enumerate() {
-        let Some(id) = id else { continue };
-        if let Err(error) = broker.journals.note_used(index, &id) {
-            SETTLING_TROUBLE.warn(|suppressed| {
-                tracing::warn!(%error, suppressed, "that a journal is in use cannot be written down");
-            });
-        }
-    }
 }

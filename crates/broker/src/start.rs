@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
+use riverrun_journal::JournalId;
 use riverrun_log::{LogError, LogStore};
 use riverrun_types::PartitionId;
 use thiserror::Error;
@@ -98,7 +99,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     }
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
-    let journals = JournalRegistry::open(&env, &meta_dir)?;
+    let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
     let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options(&env, &config, &dirs))?);
     let config = Arc::new(config);
     let network = &config.network;
@@ -146,6 +147,11 @@ fn produce_gate(logs: &Arc<LogStore>) -> Arc<ProduceGate> {
 /// Brings what the journals hold into the segments. Partitions that cannot take theirs go offline, and health tells.
 fn recover(broker: &Broker) -> Result<(), StartError> {
     broker.journals.begin(&broker.config.journal_dirs(), &used_journals(broker))?;
+    for (index, journal) in broker.logs.journals().enumerate() {
+        let journals = Arc::clone(&broker.journals);
+        let note = move |id: JournalId| journals.note_used(index, &id.to_string()).map_err(io::Error::other);
+        journal.on_first_use(Box::new(note));
+    }
     let image = broker.metadata.image();
     let place = |id: PartitionId| {
         let topic = image.topic_by_id(id.topic)?;

@@ -27,6 +27,9 @@ mod tests;
 /// Name of the lock file in a journal's directory.
 const LOCK_FILE: &str = "lock";
 
+/// Told the journal's id when its first entries of this life are stored. If it fails, so does the journal.
+pub type FirstUse = Box<dyn FnOnce(JournalId) -> io::Result<()> + Send>;
+
 /// The writer before its thread is started, and the thread after.
 #[derive(Default)]
 struct Start {
@@ -79,6 +82,7 @@ impl Journal {
             settled: AtomicU64::new(recovered.settled),
             oldest: AtomicU64::new(recovered.oldest),
             counters: Counters::default(),
+            first_use: Mutex::default(),
             lock: Mutex::new(Some(lock)),
         });
         let id = recovered.files.id;
@@ -94,6 +98,12 @@ impl Journal {
             id,
         };
         Ok((journal, recovered.replay))
+    }
+
+    /// Has `note` called on the journal's thread between the storing of the first entries and the telling of their
+    /// owners, so that what it writes down is there before anything is acked.
+    pub fn on_first_use(&self, note: FirstUse) {
+        *self.shared.first_use.lock() = Some(note);
     }
 
     /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk.

@@ -71,7 +71,7 @@ pub use entry::{
     EntryHeader, EntryKind, EntryOwner, JournalId, RecoveredEntry, StoredEntry, StreamId, Submission, Wants,
 };
 pub use error::{DamagedEntry, JournalError};
-pub use journal::Journal;
+pub use journal::{FirstUse, Journal};
 pub use metrics::{BUCKETS, JournalMetrics, TimeHistogram};
 pub use options::{FILE_BYTES_MAX, FILE_BYTES_MIN, JournalOptions, SyncMethod};
 pub use recovery::{JournalFinding, verify};

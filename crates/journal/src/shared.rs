@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 
 use crate::metrics::Counters;
-use crate::{JournalError, Submission};
+use crate::{FirstUse, JournalError, JournalId, Submission};
 
 /// An entry in the queue.
 pub(crate) struct Queued {
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     /// Start of the oldest file in which something was not settled when the current file was begun.
     pub(crate) oldest: AtomicU64,
     pub(crate) counters: Counters,
+    /// What is to be done before the first owners are told.
+    pub(crate) first_use: Mutex<Option<FirstUse>>,
     /// Released once nobody writes any more.
     pub(crate) lock: Mutex<Option<Box<dyn LockGuard>>>,
 }
@@ -56,6 +59,12 @@ impl Shared {
     pub(crate) fn ending(&self) -> (bool, bool) {
         let queue = self.queue.lock();
         (queue.is_abandoned, queue.is_closing)
+    }
+
+    /// Has whoever wants to know told that the journal in `dir` holds entries, once.
+    pub(crate) fn note_first_use(&self, id: JournalId, dir: &Path) -> Result<(), JournalError> {
+        let first_use = self.first_use.lock().take();
+        first_use.map_or(Ok(()), |note| note(id).map_err(|error| JournalError::write(dir, error)))
     }
 
     /// Poisons the journal and tells the owners of `taken` and of what is queued.

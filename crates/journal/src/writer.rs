@@ -240,6 +240,7 @@ impl Writer {
         let frame = self.encode(bytes);
         let wants_sync = self.group.entries.iter().any(|queued| queued.submission.wants == Wants::Sync);
         self.write(&frame, wants_sync, started)?;
+        self.shared.note_first_use(self.files.id, &self.files.dir)?;
         self.tell(frame, wants_sync);
         self.is_short = false;
         let settled = self.shared.settled.load(Ordering::Acquire);

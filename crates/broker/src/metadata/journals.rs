@@ -87,7 +87,8 @@ impl JournalRegistry {
         Ok(())
     }
 
-    /// Writes down that a journal holds records now, unless that is written already.
+    /// Writes down that a journal holds records now, unless that is written already. Called before the first of them is
+    /// acked.
     pub(crate) fn note_used(&self, index: usize, id: &str) -> Result<(), MetadataError> {
         let mut content = self.content.lock();
         if content.journals.get(index).is_none_or(|known| known.id.as_deref() == Some(id)) {
