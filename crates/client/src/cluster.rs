@@ -138,7 +138,8 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
 
 /// The servers as one client sees them. Cheap to share by `Arc`.
 ///
-/// Invariants: at most one live connection for each node and lane.
+/// Invariants: at most one live connection for each node and lane; a slot is locked only by a task that goes on by
+/// itself.
 #[derive(Debug)]
 pub struct Cluster {
     options: ClusterOptions,
@@ -421,16 +422,18 @@ impl Cluster {
 
     /// The connection to a server, made if there is none.
     pub(crate) async fn connection(&self, node: NodeId, lane: Lane) -> Result<Arc<Connection>, ClientError> {
-        let slot = Arc::clone(lock(&self.slots).entry((node, lane)).or_default());
-        let mut slot = slot.lock().await;
-        if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_broken()) {
-            return Ok(Arc::clone(connection));
+        if let Some(live) = self.live_connection(node, lane) {
+            return Ok(live);
         }
         let address = lock(&self.known).nodes.get(&node.0).map(|node| format!("{}:{}", node.host, node.port));
         let address = address.ok_or_else(|| ClientError::Invalid(format!("node {} is not known", node.0)))?;
-        let connection = Connection::open(&address, &self.connection_options()).await?;
-        *slot = Some(Arc::clone(&connection));
-        Ok(connection)
+        let slot = Arc::clone(lock(&self.slots).entry((node, lane)).or_default());
+        // In a task of its own: whoever asks may not go on for long, as a consumer's fetch does not between two polls,
+        // and must not keep the slot from others meanwhile.
+        let connecting = tokio::spawn(connect(slot, address.clone(), self.connection_options()));
+        connecting.await.unwrap_or_else(|ended| {
+            Err(ClientError::Disconnected { address, reason: format!("connecting has ended: {ended}") })
+        })
     }
 
     fn connection_options(&self) -> ConnectionOptions {
@@ -441,6 +444,21 @@ impl Cluster {
             in_flight_max: self.options.in_flight_max,
         }
     }
+}
+
+/// Connects, unless somebody else has done so meanwhile.
+async fn connect(
+    slot: Slot,
+    address: String,
+    options: ConnectionOptions,
+) -> Result<Arc<Connection>, ClientError> {
+    let mut slot = slot.lock().await;
+    if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_broken()) {
+        return Ok(Arc::clone(connection));
+    }
+    let connection = Connection::open(&address, &options).await?;
+    *slot = Some(Arc::clone(&connection));
+    Ok(connection)
 }
 
 /// A topic that is being made answers "unknown" or "no leader" for a moment.

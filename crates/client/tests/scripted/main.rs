@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "it is how a test asserts")]
 
+mod cluster;
 mod consumer;
 mod producer;
 mod server;
