@@ -65,6 +65,11 @@ impl Replay {
         self.read(&mut file).map(Some).inspect_err(|_| self.end())
     }
 
+    /// Whether the next entries are held aside, where they stay until they are released.
+    pub fn is_held_next(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     fn end(&mut self) {
         self.held.clear();
         self.files.clear();

@@ -94,7 +94,8 @@ impl LogDir {
     }
 }
 
-fn entry_of(id: PartitionId, piece: &Piece, position: Position) -> RecoveredEntry {
+/// What the journal keeps of a piece.
+pub(super) fn entry_of(id: PartitionId, piece: &Piece, position: Position) -> RecoveredEntry {
     let header = EntryHeader {
         stream: stream_of(id),
         kind: EntryKind::Records,

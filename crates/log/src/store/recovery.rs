@@ -10,6 +10,7 @@ use std::sync::Arc;
 use riverrun_journal::{EntryHeader, Journal, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, PartitionId};
 
+use super::aside::entry_of;
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
@@ -56,17 +57,20 @@ struct Recovery<'a> {
 
 impl Recovery<'_> {
     fn run(&mut self, mut replay: Replay, journal: &Journal) -> Result<(), LogError> {
-        while let Some(entries) = replay.next().map_err(LogError::Journal)? {
+        loop {
+            let are_held = replay.is_held_next();
+            let Some(entries) = replay.next().map_err(LogError::Journal)? else { break };
             let mut partitions: BTreeMap<PartitionId, Vec<RecoveredEntry>> = BTreeMap::new();
             for entry in entries {
                 partitions.entry(partition_of(entry.header.stream)).or_default().push(entry);
             }
             let mut aside = BTreeMap::new();
             for (id, entries) in partitions {
-                self.replay(id, entries, &mut aside);
+                self.replay(id, entries, &mut aside)?;
             }
-            // What cannot be written now must not be lost when the journal uses its files again.
-            for (name, entries) in aside {
+            // What cannot be written now must not be lost when the journal uses its files again. What is aside stays
+            // there.
+            for (name, entries) in aside.into_iter().filter(|_| !are_held) {
                 journal.hold(&name, &entries).map_err(LogError::Journal)?;
             }
         }
@@ -82,20 +86,21 @@ impl Recovery<'_> {
         id: PartitionId,
         entries: Vec<RecoveredEntry>,
         aside: &mut BTreeMap<String, Vec<RecoveredEntry>>,
-    ) {
+    ) -> Result<(), LogError> {
         let Some((dir, config)) = (self.place)(id) else {
             self.report.dropped_entries += entries.len() as u64;
-            return;
+            return Ok(());
         };
         let log = self.store.dirs[dir].partition(id, config, self.epoch);
         match log.dir().check_usable().and_then(|()| write(&log, &entries)) {
             Ok(replayed) => self.count(id, &entries, &replayed),
             Err(error) => {
                 self.report.held_entries += entries.len() as u64;
-                aside.entry(log.dir().held_name()).or_default().extend(entries);
+                aside.entry(log.dir().held_name()).or_default().extend(with_written(&log, entries)?);
                 self.note_offline(id, log.take_offline(error));
             }
         }
+        Ok(())
     }
 
     fn count(&mut self, id: PartitionId, entries: &[RecoveredEntry], replayed: &[Replayed]) {
@@ -140,6 +145,19 @@ impl Recovery<'_> {
         self.report.partitions = self.seen.len();
         self.report
     }
+}
+
+/// What has to be put aside of a partition that cannot take `entries`: what it took before is in no checkpoint either,
+/// and is not found in the journal any more once something that comes later is aside. If it cannot be read back, there
+/// is no start, and nothing changes: the journal still has it all.
+fn with_written(log: &PartitionLog, entries: Vec<RecoveredEntry>) -> Result<Vec<RecoveredEntry>, LogError> {
+    let position = entries.first().map_or_else(Default::default, |entry| entry.position);
+    let written = log.take_unheld(position)?;
+    let Some(end) = written.last().map(|(piece, _)| piece.next_offset) else { return Ok(entries) };
+    let mut all: Vec<_> =
+        written.iter().map(|(piece, position)| entry_of(log.id(), piece, *position)).collect();
+    all.extend(entries.into_iter().filter(|entry| entry.header.base_offset >= end));
+    Ok(all)
 }
 
 /// Writes entries of one partition, which are in order.

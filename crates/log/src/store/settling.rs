@@ -165,7 +165,8 @@ impl LogDir {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
     fn cover(&self, delivered: &[Position]) -> Result<(), LogError> {
         self.settle()?;
-        if self.checkpoint(false)? == Coverage::Complete {
+        // Before the recovery the journals have what no checkpoint can cover yet.
+        if self.checkpoint(false)? == Coverage::Complete && self.shared().check_recovered().is_ok() {
             self.covered.lock().copy_from_slice(delivered);
             self.release_held()?;
         }

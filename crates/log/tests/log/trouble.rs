@@ -293,3 +293,60 @@ fn a_write_that_fails_while_settling_fails_the_dir_and_loses_nothing() {
     }
     assert!(failed > 3, "{failed}");
 }
+
+#[test]
+fn a_dir_that_fails_in_the_middle_of_recovery_has_everything_after_the_next_start() {
+    let mut has_held = false;
+    for writes in 0..12 {
+        let pair = Pair::new(Machine::with_journal());
+        for number in 0..9 {
+            pair.append(0, &format!("{number}{}", "x".repeat(100_000))).unwrap();
+        }
+        let expected = pair.values(0);
+        let Pair { sim, options, store, .. } = pair;
+        sim.fs.kill();
+        drop(store);
+        let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
+        sim.fs.fail_write_after(writes);
+        let place = |id: PartitionId| Some((usize::try_from(id.index).unwrap(), synced()));
+        if let Ok(report) = store.recover(LeaderEpoch(2), place) {
+            has_held |= report.held_entries > 0 && report.held_entries < 9;
+            drop(store);
+        }
+        sim.fs.crash();
+        let pair = Pair::start(sim, options, 3).unwrap();
+        assert!(pair.report.offline.is_empty(), "write {writes}: {:?}", pair.report);
+        assert!(pair.values(0) == expected, "write {writes}: {} records", pair.values(0).len());
+    }
+    assert!(has_held, "no write failed after another had got through");
+}
+
+#[test]
+fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_again() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    let Pair { sim, options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
+    sim.fs.open("/one".as_ref(), OpenMode::CreateNew).unwrap();
+    let mut counts = vec![];
+    for epoch in 2..5 {
+        drop(Pair::start(sim.clone(), options.clone(), epoch).unwrap());
+        let names = sim.fs.read_dir("/journal".as_ref()).unwrap();
+        let held = names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-"));
+        counts.push(held.count());
+    }
+    assert!(counts[0] > 0 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+    sim.fs.remove_file("/one".as_ref()).unwrap();
+    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
+    // A start that ends before it has recovered anything.
+    let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
+    let _nothing_to_cover = store.checkpoint();
+    store.close().unwrap();
+    let pair = Pair::start(sim, options, 5).unwrap();
+    assert_eq!(pair.values(0), expected);
+}
