@@ -25,13 +25,15 @@ impl PartitionLog {
         if log.appender.lock().mode == Mode::Segment {
             return Ok(Vec::new());
         }
-        let mut from = writer.recovery_point.0.max(log.held_end.load(Ordering::Relaxed));
+        // Deleted records are none that anybody waits for.
+        let known_end = writer.recovery_point.max(log.log_start());
+        let mut from = known_end.0.max(log.held_end.load(Ordering::Relaxed));
         let mut unheld = Vec::new();
         while from < writer.end.0 {
             let slice =
                 self.read(Offset(from), READ_BYTES, writer.end, true).map_err(|error| match error {
                     ReadError::Storage(error) => error,
-                    // Deleted records are none that anybody waits for.
+                    // Deleted just now: the next time will do.
                     error @ ReadError::OutOfRange { .. } => {
                         LogError::corrupt(&self.path(), 0, error.to_string())
                     }

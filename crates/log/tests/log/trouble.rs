@@ -350,3 +350,29 @@ fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_ag
     let pair = Pair::start(sim, options, 5).unwrap();
     assert_eq!(pair.values(0), expected);
 }
+
+#[test]
+fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
+    for deleted in [2, 4, 6] {
+        let pair = Pair::new(Machine::with_journal());
+        for number in 0..6 {
+            pair.append(0, &format!("record {number}")).unwrap();
+            if number == 3 {
+                pair.store.settle().unwrap();
+            }
+        }
+        pair.log(0).delete_records(Offset(deleted)).unwrap();
+        pair.append(1, "other").unwrap();
+        pair.sim.fs.fail_sync_after(0);
+        assert!(pair.store.checkpoint().is_err());
+        assert!(pair.store.dir_failure(0).is_some());
+        pair.go_round(1);
+        pair.sim.fs.crash();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        drop(store);
+        let pair = Pair::start(sim, options, epoch + 1).unwrap();
+        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+        assert_eq!(pair.log(0).log_start_offset().unwrap(), Offset(deleted));
+        assert_eq!(pair.log(0).log_end_offset().unwrap(), Offset(6));
+    }
+}
