@@ -298,11 +298,30 @@ impl LogDir {
 
     /// Looks how much space is left.
     pub(crate) fn measure_space(&self) {
+        let unsettled_bytes = self.space.unsettled_bytes();
         let Ok(available_bytes) = self.env.fs.available_bytes(&self.path) else { return };
-        if self.space.measured(available_bytes) {
-            let path = self.path.display();
-            tracing::warn!(%path, available_bytes, reserve_bytes = self.shared.reserve_bytes(), "space for clients");
+        if self.space.measured(available_bytes, unsettled_bytes) {
+            let (path, reserve_bytes) = (self.path.display(), self.shared.reserve_bytes());
+            tracing::warn!(%path, available_bytes, unsettled_bytes, reserve_bytes, "space for clients");
         }
+    }
+
+    /// So many bytes are on their way into a journal, and into a segment after that.
+    pub(crate) fn add_unsettled(&self, bytes: u64) {
+        self.space.add_unsettled(bytes);
+        self.shared.cache.add(bytes);
+    }
+
+    /// So many bytes have left a tail.
+    pub(crate) fn remove_stored(&self, bytes: u64) {
+        self.space.remove_unsettled(bytes);
+        self.shared.cache.remove_stored(bytes);
+    }
+
+    /// So many bytes never get into a tail.
+    pub(crate) fn remove_submitted(&self, bytes: u64) {
+        self.space.remove_unsettled(bytes);
+        self.shared.cache.remove(bytes);
     }
 
     pub(crate) fn space(&self) -> &Space {

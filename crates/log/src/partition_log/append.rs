@@ -105,6 +105,7 @@ impl PartitionLog {
             duplicate: false,
             loss_count,
         };
+        self.dir.space().take(piece.bytes.len() as u64);
         appender.next_offset = piece.next_offset;
         appender.latest_epoch = Some(epoch);
         if appender.mode != Mode::Journal {

@@ -37,7 +37,7 @@ impl PartitionLog {
         let level = self.level_reached();
         let journal = shared.journal_of(self.id).ok_or(LogError::NoJournal { level })?;
         let bytes = piece.bytes.len() as u64;
-        shared.cache.add(bytes);
+        self.dir.add_unsettled(bytes);
         log.submitted_bytes.fetch_add(bytes, Ordering::Relaxed);
         let wants = if level.syncs_locally() { Wants::Sync } else { Wants::Write };
         let header = header_of(self, piece);
@@ -155,7 +155,7 @@ impl Piece {
 impl OpenLog {
     /// So many bytes are no longer on their way through the journal, and in no tail either.
     fn take_back(&self, bytes: u64) {
-        self.dir.shared().cache.remove(self.returned(bytes));
+        self.dir.remove_submitted(self.returned(bytes));
     }
 
     /// So many bytes have come back from the journal; how many of them were counted still. When the journal fails all
@@ -193,7 +193,7 @@ impl OpenLog {
             handle.marks.lose_from(self.end());
         }
         let bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
-        self.dir.shared().cache.remove(bytes);
+        self.dir.remove_submitted(bytes);
     }
 }
 

@@ -252,7 +252,7 @@ impl OpenLog {
         drop(shown);
         // What is on its way still finds nobody.
         let submitted_bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
-        self.dir.shared().cache.remove_stored(tail.counted_bytes());
-        self.dir.shared().cache.remove(submitted_bytes);
+        self.dir.remove_stored(tail.counted_bytes());
+        self.dir.remove_submitted(submitted_bytes);
     }
 }

@@ -88,6 +88,6 @@ impl PartitionLog {
 impl OpenLog {
     fn uncount_below(&self, end: Offset) {
         let bytes = self.shown.lock().tail.uncount_below(end);
-        self.dir.shared().cache.remove_stored(bytes);
+        self.dir.remove_stored(bytes);
     }
 }
