@@ -12,6 +12,8 @@ use riverrun_types::Offset;
 
 use super::PartitionLog;
 use super::open::{Appender, Mode, OpenLog};
+use super::tail::Piece;
+use super::writer::{SegmentWriter, record_producer};
 use crate::error::LogError;
 
 /// How long what is on its way through the journal is waited for.
@@ -99,7 +101,7 @@ impl Switch {
             self.partition.marks.set_level(wanted);
         }
         self.partition.marks.sync_to(writer.recovery_point);
-        let submitted = self.submit_staged(&mut appender);
+        let submitted = self.submit_staged(&writer, &mut appender);
         drop((appender, writer));
         tracing::info!(
             partition = %self.partition.id, level = %self.partition.level_reached(), is_done, "level changed"
@@ -118,18 +120,40 @@ impl Switch {
     }
 
     /// Hands what was staged to the journal, if that is where it goes now.
-    fn submit_staged(&self, appender: &mut Appender) -> Result<(), LogError> {
+    fn submit_staged(&self, writer: &SegmentWriter, appender: &mut Appender) -> Result<(), LogError> {
         if appender.mode != Mode::Journal {
             return Ok(());
         }
-        for piece in std::mem::take(&mut appender.staged) {
-            if let Err(error) = self.partition.submit(&self.log, &piece) {
+        let staged = std::mem::take(&mut appender.staged);
+        for (index, piece) in staged.iter().enumerate() {
+            if let Err(error) = self.partition.submit(&self.log, piece) {
                 // The journal has failed or is closed, and takes nothing else of this log either.
                 appender.next_offset = piece.base_offset;
+                self.log.reset_producers(writer, &staged[..index]);
                 self.partition.marks.lose_from(piece.base_offset);
                 return Err(error);
             }
         }
         Ok(())
+    }
+}
+
+impl OpenLog {
+    /// Forgets what producers have sent that is neither in the log nor `submitted`: if it comes again, it must not be
+    /// taken for a duplicate.
+    fn reset_producers(&self, writer: &SegmentWriter, submitted: &[Piece]) {
+        let (mut pieces, end) = {
+            let shown = self.shown.lock();
+            let tail = shown.tail.entries().map(|entry| entry.piece.clone());
+            (tail.collect::<Vec<_>>(), shown.view.end)
+        };
+        pieces.extend(submitted.iter().filter(|piece| piece.base_offset >= end).cloned());
+        let mut producers = self.producers();
+        producers.clone_from(&writer.producers);
+        for piece in &pieces {
+            for (_, header) in piece.headers() {
+                record_producer(&mut producers, &header, piece.now);
+            }
+        }
     }
 }

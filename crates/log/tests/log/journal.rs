@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
 use riverrun_env::FileSystem;
+use riverrun_env::sim::SimEnv;
 use riverrun_journal::Journal;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
@@ -326,4 +327,43 @@ fn the_memory_of_a_deleted_partition_comes_back() {
     assert!(left > 0 && left < before / 2, "{left} of {before}");
     machine.store().settle().unwrap();
     assert_eq!(machine.store().write_cache().bytes(), 0);
+}
+
+#[test]
+fn what_a_failed_journal_refused_in_a_change_of_level_is_no_duplicate_when_it_comes_again() {
+    let mut machine = Machine::with_options(SimEnv::new(1), LogConfig::default(), Machine::with_journal());
+    machine.config = at_level(&machine.config, DurabilityLevel::AsyncAsync);
+    machine.append_numbers(0, 1);
+    let other = PartitionId { index: 1, ..ID };
+    let synced = at_level(&machine.config, DurabilityLevel::SyncSync);
+    let synced_log = machine.store().partition(other, 0, synced, LeaderEpoch(1)).unwrap();
+    // The journal fails while the level of the first partition changes, and something is staged meanwhile.
+    let log = machine.log();
+    let batch = |value: &str| {
+        let options = BatchOptions { producer: stamp(9, 0), ..BatchOptions::default() };
+        batch_at(&[(machine.now().0, value)], options)
+    };
+    let (staged, options) = (batch("record 1"), machine.append_options());
+    let appended = Arc::new(std::sync::Mutex::new(None));
+    let (inner, told, bytes) = (log.clone(), appended.clone(), staged.clone());
+    machine.store().checkpoint().unwrap();
+    machine.sim.fs.fail_sync_after(0);
+    assert!(put(&synced_log, &batch("fails"), options).is_err());
+    log.set_config(at_level(&machine.config, DurabilityLevel::SyncSync));
+    // What is written at the beginning of the change is synced while appends are held up.
+    log.append(BytesMut::from(&batch_at(&[(0, "before")], BatchOptions::default())[..]), options).unwrap();
+    machine.sim.fs.during_next_sync(move || {
+        *told.lock().unwrap() = Some(inner.append(BytesMut::from(&bytes[..]), options).unwrap());
+    });
+    let _the_journal_has_failed = machine.store().settle();
+    let appended = appended.lock().unwrap().take().expect("something was staged");
+    assert!(log.is_lost(&appended));
+    log.set_config(machine.config.clone());
+    machine.store().settle().unwrap();
+    assert_eq!(log.level_reached(), DurabilityLevel::AsyncAsync);
+    machine.append("another record");
+    let again = put(&log, &staged, options).unwrap();
+    assert!(!again.duplicate, "others have its offset");
+    let values: Vec<_> = machine.records().unwrap().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(values, ["record 0", "before", "another record", "record 1"]);
 }
