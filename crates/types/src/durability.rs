@@ -45,7 +45,9 @@ impl DurabilityLevel {
     pub fn survives(self) -> &'static str {
         match self {
             Self::SyncSync => "loss of power on every node",
-            Self::SyncAsync => "loss of a minority of nodes",
+            Self::SyncAsync => {
+                "loss of a minority of nodes; on a single one a crash of the process, not of the machine"
+            }
             Self::AsyncSync => "loss of power on this node",
             Self::AsyncAsync => "a crash of the process, not of the machine",
         }

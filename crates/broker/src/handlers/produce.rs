@@ -324,7 +324,8 @@ fn plan_topic(
         records: range_in(frame, records.and_then(|records| records.as_bytes()).unwrap_or_default()),
     };
     TopicTargets {
-        name: data.name.to_string(),
+        // Told to people also where the client names the topic by its id only; its answer has no name then.
+        name: topic.map_or_else(|_| data.name.to_string(), |topic| topic.name.to_string()),
         id: data.topic_id,
         partitions: data.partition_data.iter().map(|data| target(data.index, data.records)).collect(),
     }
