@@ -34,6 +34,7 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Opens the partition's files and recovers what needs it.
 /// `replay_from`: the journal has everything from this offset on, and what the segments say of it counts for nothing.
+/// Where the checkpoint cannot be believed it may have told that the segments go on alone: then they count.
 pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
     let mut files = partition_files::list(&home)?;
@@ -49,7 +50,8 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
         producers: ProducerStates::new(),
         segments: Vec::new(),
         is_dirty: false,
-        replay_from,
+        is_replay: replay_from.is_some(),
+        replay_from: replay_from.filter(|_| log.dir.is_checkpoint_trusted()),
         home,
         checkpoint,
     };
@@ -119,6 +121,8 @@ struct Opening<'a> {
     producers: ProducerStates,
     segments: Vec<Found>,
     is_dirty: bool,
+    /// The journal has something of it, which is written next.
+    is_replay: bool,
     /// Everything from here on comes from the journal.
     replay_from: Option<Offset>,
 }
@@ -425,7 +429,7 @@ impl Opening<'_> {
             .log_start
             .max(self.segments.first().map_or(Offset::ZERO, |first| first.segment.base_offset));
         // With the journal's part the end may be beyond the start yet.
-        let (active, end) = if end < log_start && self.replay_from.is_none() {
+        let (active, end) = if end < log_start && !self.is_replay {
             (Some(self.start_over(log_start)?), log_start)
         } else {
             (self.take_active()?, end)
@@ -446,13 +450,15 @@ impl Opening<'_> {
         }
         let first_dirty = self.checkpoint.first_dirty;
         let parts = OpenParts { home: self.home, writer, view, epochs: self.epochs, first_dirty };
-        self.log.begin(parts, self.replay_from.is_some())
+        self.log.begin(parts, self.is_replay)
     }
 
     /// Writes the last segment's index to its end; returns the log end.
     fn close_index(&mut self) -> Result<Offset, LogError> {
         let Some(Found { segment, tail: Some(tail) }) = self.segments.last_mut() else {
-            return Ok(self.replay_from.unwrap_or(self.checkpoint.log_start));
+            // Without segments nothing lies between the log start and what the journal has.
+            let log_start = self.checkpoint.log_start;
+            return Ok(self.replay_from.map_or(log_start, |from| from.min(log_start)));
         };
         // What the journal has is about to be written behind it.
         if self.replay_from.is_none() {

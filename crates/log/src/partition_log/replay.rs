@@ -36,7 +36,8 @@ impl PartitionLog {
         let mode = if is_replay { Mode::Journal } else { natural };
         let (end, recovery_point) = (parts.writer.end, parts.writer.recovery_point);
         let log = OpenLog::new(self, mode, parts);
-        if mode == Mode::Journal && !is_replay && recovery_point < end {
+        let is_of_journal = is_replay && self.dir.is_checkpoint_trusted();
+        if mode == Mode::Journal && !is_of_journal && recovery_point < end {
             log.sync_above(recovery_point)?;
         }
         self.marks.set_level(if mode == natural { wanted } else { counterpart(wanted) });

@@ -43,6 +43,12 @@ impl LogStore {
         }
         let report = recovery.finish();
         self.shared.set_recovered();
+        // Where the journal goes on is known now, and the next start must not have to find it out from it again.
+        if self.dirs.iter().any(|dir| !dir.is_checkpoint_trusted())
+            && let Err(error) = self.checkpoint()
+        {
+            tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
+        }
         Ok(report)
     }
 }

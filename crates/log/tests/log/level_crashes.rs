@@ -9,7 +9,7 @@ use riverrun_env::{FileSystem, read_whole};
 use riverrun_log::config::LogConfig;
 use riverrun_types::{DurabilityLevel, Offset};
 
-use crate::machine::{Machine, numbers, stamp};
+use crate::machine::{DIR, Machine, numbers, stamp};
 
 /// What was acked, and what of it survives a power cut.
 struct Life {
@@ -141,4 +141,28 @@ fn recovering_again_finds_the_same_bytes_and_nothing_is_served_that_a_power_cut_
         let end_now = machine.log().log_end_offset().unwrap().0;
         assert!(end_now >= served && end_now >= life.durable, "{context}: {end_now} of {served}");
     });
+}
+
+#[test]
+fn where_the_checkpoint_is_damaged_the_journal_takes_nothing_away_that_came_after_it() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 5);
+    let durability = DurabilityLevel::AsyncAsync;
+    machine.config = Arc::new(LogConfig { durability, ..(*machine.config).clone() });
+    machine.log().set_config(machine.config.clone());
+    machine.store().settle().unwrap();
+    machine.append_numbers(5, 10);
+    machine.store().checkpoint().unwrap();
+    machine.sim.fs.kill();
+    machine.store = None;
+    let path = PathBuf::from(DIR).join("checkpoint");
+    let mut bytes = machine.content(&path);
+    bytes[20] ^= 1;
+    machine.put_content(&path, &bytes);
+    machine.start().unwrap();
+    assert!(machine.recovered.offline.is_empty() && machine.recovered.known_entries == 5);
+    assert_eq!(machine.records().unwrap(), numbers(0, 10));
+    machine.append_numbers(10, 12);
+    machine.crash();
+    assert_eq!(machine.records().unwrap()[..10], numbers(0, 10));
 }
