@@ -321,6 +321,7 @@ impl Files {
         self.next_number = self.next_number.max(file.number + 1);
         self.next_start = file.header.next_start();
         if let Some(full) = self.current.take() {
+            full.room.leave();
             let name = FileName { number: full.number, is_named: true };
             self.older.push_back(OlderFile { name, start: full.header.start, frames_end: self.end });
         }

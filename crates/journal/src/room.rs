@@ -26,7 +26,7 @@ static ZEROS: LazyLock<AlignedBuffer> = LazyLock::new(|| AlignedBuffer::zeroed(5
 ///
 /// Invariants: all below `filled` was synced as zeros, or belonged to a file that is used again; `filled` only grows,
 /// and only under the lock of `filling`, which also guards every write of zeros; `has_failed` is set once `filling` has
-/// an error, and then `filled` stays.
+/// an error, and then `filled` stays; so it does once `is_left` is set, which happens under the lock, too.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// A descriptor of its own: the kernel reports a failed write-back once to each, and one that only fills must not
@@ -38,12 +38,14 @@ pub(crate) struct Room {
     filled: AtomicU64,
     filling: Mutex<Option<JournalError>>,
     has_failed: AtomicBool,
+    is_left: AtomicBool,
 }
 
 impl Room {
     pub(crate) fn new(file: Arc<dyn File>, bytes: u64, filled: u64) -> Self {
         let (filled, filling) = (AtomicU64::new(filled), Mutex::new(None));
-        Self { file, bytes, filled, filling, has_failed: AtomicBool::new(false) }
+        let [has_failed, is_left] = [false, false].map(AtomicBool::new);
+        Self { file, bytes, filled, filling, has_failed, is_left }
     }
 
     /// Bytes from the file's start that frames may be written to.
@@ -51,9 +53,17 @@ impl Room {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Whether the file is filled to its end.
+    /// Whether there is nothing to fill any more: the file is filled to its end, or was left.
     pub(crate) fn is_full(&self) -> bool {
-        self.filled() >= self.bytes
+        self.filled() >= self.bytes || self.is_left.load(Ordering::Acquire)
+    }
+
+    /// Nothing is filled any more when this returns, because frames go to another file from now on. Once this one is
+    /// used again it has a room of its own, which knows nothing of a step that is still under way here. Waits for such
+    /// a step.
+    pub(crate) fn leave(&self) {
+        let _filling = self.filling.lock();
+        self.is_left.store(true, Ordering::Release);
     }
 
     /// Why nothing more is filled, if a write or a sync has failed.
@@ -70,7 +80,8 @@ impl Room {
         }
         let mut filling = self.filling.lock();
         let filled = self.filled();
-        let result = if filled >= offset { Ok(()) } else { self.fill(filled, offset, path, &mut filling) };
+        let is_done = filled >= offset || self.is_left.load(Ordering::Acquire);
+        let result = if is_done { Ok(()) } else { self.fill(filled, offset, path, &mut filling) };
         // Who waits is served before who fills ahead takes the next step.
         MutexGuard::unlock_fair(filling);
         result
@@ -117,5 +128,28 @@ impl Room {
             at += count as u64;
         }
         self.file.sync_data().map_err(|error| NoRoom::failed(path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_env::sim::SimEnv;
+    use riverrun_env::{FileSystem as _, OpenMode};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_left_is_filled_no_further() {
+        let sim = SimEnv::new(1);
+        let path = Path::new("/file");
+        let file = sim.fs.open(path, OpenMode::CreateNew).expect("made");
+        let room = Room::new(file.clone(), 4 * FIRST_STEP_BYTES, 0);
+        room.fill_to(1, path).expect("filled");
+        room.leave();
+        // The file is used again, by someone with another room.
+        file.write_all_at(&[1; 100], FIRST_STEP_BYTES).expect("written");
+        assert!(!room.fill_step(path).expect("nothing to do") && room.is_full());
+        room.fill_to(2 * FIRST_STEP_BYTES, path).expect("nothing to do");
+        assert_eq!(file.len().expect("known"), FIRST_STEP_BYTES + 100);
     }
 }
