@@ -87,6 +87,8 @@ struct Outgoing {
     records: Vec<Bytes>,
     /// None for a request that gets no answer.
     reply: Option<(i32, oneshot::Sender<Bytes>)>,
+    /// Told once all of it was written.
+    written: Option<oneshot::Sender<()>>,
 }
 
 /// A request whose answer is to come. Its permit is what bounds the unanswered requests.
@@ -243,7 +245,8 @@ impl Connection {
         self.hand_over(request, version, limits, records).await
     }
 
-    /// Hands over a request that gets no answer.
+    /// Sends a request that gets no answer. The system has all of it when this returns, so that the end of the process
+    /// does not lose it.
     pub(crate) async fn send_only<'a, R: Request<'a>>(
         &self,
         request: &R,
@@ -251,7 +254,9 @@ impl Connection {
     ) -> Result<(), ClientError> {
         let version = self.version_of(R::KEY)?;
         let frame = encode_request(request, version, self.correlation(), Some(&self.options.client_id))?;
-        self.queue(Outgoing { frame, records, reply: None }).await
+        let (sent, written) = oneshot::channel();
+        self.queue(Outgoing { frame, records, reply: None, written: Some(sent) }).await?;
+        written.await.map_err(|_| self.lost("it could not be written to"))
     }
 
     async fn hand_over<'a, R: Request<'a>>(
@@ -264,7 +269,7 @@ impl Connection {
         let correlation = self.correlation();
         let frame = encode_request(request, version, correlation, Some(&self.options.client_id))?;
         let (reply, answer) = oneshot::channel();
-        self.queue(Outgoing { frame, records, reply: Some((correlation, reply)) }).await?;
+        self.queue(Outgoing { frame, records, reply: Some((correlation, reply)), written: None }).await?;
         let deadline = Instant::now() + self.options.request_timeout + limits.server_wait;
         Ok(PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, deadline })
     }
@@ -296,7 +301,7 @@ async fn write_requests(
     expect: mpsc::Sender<Expected>,
     in_flight: Arc<Semaphore>,
 ) {
-    while let Some(Outgoing { frame, records, reply }) = outgoing.recv().await {
+    while let Some(Outgoing { frame, records, reply, written }) = outgoing.recv().await {
         if let Some((correlation, reply)) = reply {
             // Bounded: this is where a client waits that has too many requests in flight.
             let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else { return };
@@ -306,6 +311,10 @@ async fn write_requests(
         }
         if write_frame(&mut writer, frame, records).await.is_err() {
             return;
+        }
+        if let Some(written) = written {
+            // Who sent it may have given up meanwhile.
+            let _ = written.send(());
         }
     }
 }
