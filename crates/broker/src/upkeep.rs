@@ -110,7 +110,7 @@ impl Kept {
     }
 }
 
-/// Every partition that has records, from memory: nothing is opened. Files of topics that the metadata does not know
+/// Every partition that has records, or files that are to be removed, from memory: nothing is opened. Files of topics that the metadata does not know
 /// are told of and left alone: it may be the metadata that was lost.
 pub(crate) fn kept_partitions(broker: &Broker) -> Vec<Kept> {
     let known: Vec<KnownPartition> =
@@ -121,7 +121,9 @@ pub(crate) fn kept_partitions(broker: &Broker) -> Vec<Kept> {
     let mut kept = Vec::with_capacity(known.len());
     for known in known {
         match image.topic_by_id(known.id.topic) {
-            Some(topic) if known.size_bytes > 0 => kept.push(Kept { topic: Arc::clone(topic), known }),
+            Some(topic) if known.size_bytes > 0 || known.awaits_removals => {
+                kept.push(Kept { topic: Arc::clone(topic), known });
+            }
             Some(_) => {}
             // Its deletion is under way.
             None if image.doomed().contains_key(&known.id.topic) => {}
@@ -209,8 +211,8 @@ fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
         let covered = log.recovery_point();
         let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, partition.high_watermark()));
         match applied {
-            // Once more after segments went: what is left may be due as well, and then the next look finds nothing.
-            Ok(0) => looks.note(&kept, log, covered, monotonic),
+            // Once more after segments went: what is left may be due as well, and their files are removed later.
+            Ok(0) if !log.awaits_removals() => looks.note(&kept, log, covered, monotonic),
             Ok(_) => {}
             Err(error) => {
                 let topic = &kept.topic.name;

@@ -589,13 +589,21 @@ impl PartitionCheckpoint {
             log_start: self.log_start,
             log_end: self.log_end.max(self.log_start),
             is_open: false,
+            awaits_removals: false,
         }
     }
 }
 
 /// A partition that has a handle and nothing else yet.
 fn unknown(id: PartitionId) -> KnownPartition {
-    KnownPartition { id, size_bytes: 0, log_start: Offset::ZERO, log_end: Offset::ZERO, is_open: false }
+    KnownPartition {
+        id,
+        size_bytes: 0,
+        log_start: Offset::ZERO,
+        log_end: Offset::ZERO,
+        is_open: false,
+        awaits_removals: false,
+    }
 }
 
 /// A topic's directory: its id as a UUID, in the form that everybody knows, which no name from outside can be.

@@ -89,6 +89,9 @@ pub struct KnownPartition {
     /// Whether its files are open: then the above is as of now. Otherwise it is what the last checkpoint says, exact
     /// for a log that was closed in order; after a kill the log may reach further, until it is recovered.
     pub is_open: bool,
+    /// Whether files that are no longer part of the log keep their space until a later retention removes them. A
+    /// partition that is closed has none.
+    pub awaits_removals: bool,
 }
 
 /// What recovery has brought from the journals into the segments.

@@ -1,5 +1,7 @@
 //! Retention and compaction of topics that nobody writes to any more: what is due goes without another record.
 
+use std::fs::{self, DirEntry};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use riverrun_broker::Server;
@@ -53,6 +55,32 @@ fn size_retention_comes_to_a_topic_that_has_stopped_growing() {
     create_topic(&mut client, "t", 1, &[SEGMENT, ("retention.bytes", "1000000")]);
     burst(&mut client);
     wait_for_size_below(&server, 2_000_000);
+}
+
+/// On a full disk nobody can append, and nothing but this gives the space back.
+#[test]
+fn files_of_deleted_segments_go_after_their_delay_without_another_record() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = ("data.dir", directory.path().to_str().expect("text"));
+    let server = server_with(&[SOON, &[data]].concat());
+    let mut client = Client::new(&server);
+    let configs = [SEGMENT, ("retention.bytes", "1000000"), ("file.delete.delay.ms", "1000")];
+    create_topic(&mut client, "t", 1, &configs);
+    burst(&mut client);
+    wait_for_size_below(&server, 2_000_000);
+    let begun = Instant::now();
+    while deleted_files(directory.path()) > 0 {
+        assert!(begun.elapsed() < PATIENCE, "{} files are left", deleted_files(directory.path()));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn deleted_files(dir: &Path) -> usize {
+    let count = |entry: DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => deleted_files(&entry.path()),
+        _ => usize::from(entry.path().extension().is_some_and(|extension| extension == "deleted")),
+    };
+    fs::read_dir(dir).expect("a directory").flatten().map(count).sum()
 }
 
 #[test]

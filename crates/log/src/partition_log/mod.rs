@@ -206,6 +206,12 @@ impl PartitionLog {
         }
     }
 
+    /// Whether files that are no longer part of the log still wait to be removed by a later
+    /// [`apply_retention`](Self::apply_retention), and keep their space until then. Opens nothing.
+    pub fn awaits_removals(&self) -> bool {
+        matches!(&*self.state.read(), State::Open(log) if !log.doomed.lock().is_empty())
+    }
+
     /// Log start and log end without opening the partition: exact if it is open or was closed in order, otherwise
     /// what the last checkpoint says, which may lag behind.
     pub fn known_range(&self) -> (Offset, Offset) {
@@ -222,6 +228,7 @@ impl PartitionLog {
     pub(crate) fn known_if_open(&self) -> Option<KnownPartition> {
         let state = self.state.try_read()?;
         let State::Open(log) = &*state else { return None };
+        let awaits_removals = !log.doomed.lock().is_empty();
         let shown = log.shown.lock();
         Some(KnownPartition {
             id: self.id,
@@ -229,6 +236,7 @@ impl PartitionLog {
             log_start: shown.view.log_start,
             log_end: shown.view.end,
             is_open: true,
+            awaits_removals,
         })
     }
 

@@ -278,16 +278,28 @@ fn what_is_known_of_partitions_comes_from_memory_and_opens_none() {
     machine.store().checkpoint().unwrap();
     machine.log().delete_records(Offset(3)).unwrap();
     let size_bytes = machine.log().size_bytes();
-    let open =
-        KnownPartition { id: ID, size_bytes, log_start: Offset(3), log_end: Offset(20), is_open: true };
+    let open = KnownPartition {
+        id: ID,
+        size_bytes,
+        log_start: Offset(3),
+        log_end: Offset(20),
+        is_open: true,
+        awaits_removals: false,
+    };
     assert_eq!(machine.store().known(0), [open]);
     machine.restart();
     let closed = KnownPartition { is_open: false, ..open };
     assert_eq!(machine.store().known(0), [closed], "without any handle");
     let other = PartitionId { index: 1, ..ID };
     machine.partition(other);
-    let empty =
-        KnownPartition { id: other, size_bytes: 0, log_start: Offset(0), log_end: Offset(0), is_open: false };
+    let empty = KnownPartition {
+        id: other,
+        size_bytes: 0,
+        log_start: Offset(0),
+        log_end: Offset(0),
+        is_open: false,
+        awaits_removals: false,
+    };
     machine.sim.fs.stop_after(0);
     assert_eq!(machine.store().known(0), [closed, empty], "without the disk");
 }
