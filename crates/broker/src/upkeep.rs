@@ -110,8 +110,8 @@ impl Kept {
     }
 }
 
-/// Every partition that has records, or files that are to be removed, from memory: nothing is opened. Files of topics that the metadata does not know
-/// are told of and left alone: it may be the metadata that was lost.
+/// Every partition that has records, or files that are to be removed, from memory: nothing is opened. Files of topics
+/// that the metadata does not know are told of and left alone: it may be the metadata that was lost.
 pub(crate) fn kept_partitions(broker: &Broker) -> Vec<Kept> {
     let known: Vec<KnownPartition> =
         (0..broker.logs.dir_count()).flat_map(|dir| broker.logs.known(dir)).collect();
