@@ -4,6 +4,7 @@
 //! server with damaged data would call itself well.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_journal::Journal;
@@ -65,10 +66,21 @@ impl Broker {
         code
     }
 
+    /// Why nothing can be written any more, if that is so. Waits for nothing.
+    fn storage_failure(&self) -> Option<String> {
+        if let Some(reason) = self.metadata.known_failure() {
+            return Some(metadata_failed(&reason));
+        }
+        let dirs = 0..self.logs.dir_count();
+        let failures: Option<Vec<_>> = dirs.map(|dir| self.logs.dir_failure(dir)).collect();
+        let failures: Vec<String> = failures?.iter().map(LogError::to_string).collect();
+        Some(format!("no log dir is left: {}", failures.join("; ")))
+    }
+
     /// What keeps the server from its work, if anything does. Waits for changes to metadata and groups that
     /// are under way.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let metadata = || self.metadata.failure().map(|reason| format!("metadata cannot change: {reason}"));
+        let metadata = || self.metadata.failure().map(|reason| metadata_failed(&reason));
         let dirs = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_failure(dir));
         let damaged = || self.logs.damaged().into_iter().next();
         let journals = || self.logs.journals().find_map(Journal::failure);
@@ -83,6 +95,24 @@ impl Broker {
             .or_else(|| self.open_failures.describe())
             .or_else(|| self.groups.failed_shard(&*self.env.clock).map(groups_failed))
     }
+}
+
+/// How often a server looks whether it can write anything at all.
+const STORAGE_CHECK: Duration = Duration::from_millis(200);
+
+/// Ready with the reason when there is nothing left to write to: every log dir has failed, or the metadata has, and
+/// only a restart on a disk that works helps. A server that stayed would keep its clients from noticing.
+pub(crate) async fn nothing_to_write_to(broker: &Broker) -> String {
+    loop {
+        if let Some(reason) = broker.storage_failure() {
+            return reason;
+        }
+        tokio::time::sleep(STORAGE_CHECK).await;
+    }
+}
+
+fn metadata_failed(reason: &str) -> String {
+    format!("metadata cannot change: {reason}")
 }
 
 fn groups_failed(shard: usize) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Owns the runtime, the listeners and the tasks. Guarantees that when [`Server::start`] returns, clients can
 //! connect, and that when [`Server::stop`] returns, nothing of the server is left but its files, which need no
-//! recovery.
+//! recovery. A server whose disks have all failed stops by itself.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use crate::admin;
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
+use crate::health::nothing_to_write_to;
 use crate::net::connection::ConnectionLimits;
 use crate::net::listener::{ConnectionCounts, Listener, ListenerLimits, bind};
 use crate::router::Router;
@@ -60,10 +61,16 @@ struct Addresses {
     admin: Option<SocketAddr>,
 }
 
-/// The server stopped, but not cleanly; the next start recovers.
-#[derive(Clone, Debug, Error)]
-#[error("the server did not stop cleanly: {0}")]
-pub struct StopError(String);
+/// How a server stopped otherwise than in order. The next start recovers.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StopError {
+    /// It stopped by itself: no log dir takes writes any more, or the metadata does not.
+    #[error("the server stopped by itself: {0}")]
+    StorageFailed(String),
+    /// It was told to stop, and not everything could be written.
+    #[error("the server did not stop cleanly: {0}")]
+    Unclean(String),
+}
 
 /// Collects options for a server in this process. Without any, it listens on a free loopback port and keeps its
 /// data in a temporary directory that goes with it.
@@ -131,9 +138,11 @@ impl Server {
         let journal_dirs = config.journal_dirs();
         let (stop, stopping) = watch::channel(false);
         let (ready, started) = sync_channel(1);
+        let stopper = stop.clone();
+        let report = move |outcome| ready.send(outcome).unwrap_or_default();
         let thread = std::thread::Builder::new()
             .name("riverrun".to_owned())
-            .spawn(move || run(env, config, stopping, |outcome| ready.send(outcome).unwrap_or_default()))
+            .spawn(move || run(env, config, &stopper, stopping, report))
             .map_err(StartError::Thread)?;
         let addresses = started.recv().map_err(|_| StartError::Died)??;
         Ok(Self { addresses, durability, journal_dirs, stop, thread: Some(thread), temporary: None })
@@ -164,7 +173,19 @@ impl Server {
         &self.journal_dirs
     }
 
-    /// Stops the server and waits until its files are closed in order.
+    /// Ready once the server stops by itself, which it does when nothing is left that it could write to.
+    /// [`Self::stop`] then tells why, after its files are closed.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.stop.subscribe();
+        async move { stopped(&mut stopping).await }
+    }
+
+    /// Whether the server stops or has stopped by itself; see [`Self::stopping`].
+    pub fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Stops the server and waits until its files are closed in order. Of a server that stopped by itself it tells why.
     pub fn stop(mut self) -> Result<(), StopError> {
         self.shut_down()
     }
@@ -172,7 +193,9 @@ impl Server {
     fn shut_down(&mut self) -> Result<(), StopError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.stop.send_replace(true);
-        thread.join().unwrap_or_else(|_| Err(StopError("a thread of the server panicked".to_owned())))
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(StopError::Unclean("a thread of the server panicked".to_owned())))
     }
 }
 
@@ -190,11 +213,12 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The server's thread: starts, reports, serves until told to stop, closes.
+/// The server's thread: starts, reports, serves until told to stop or until nothing can be written, closes.
 fn run(
     env: Env,
     config: BrokerConfig,
-    mut stopping: StopSignal,
+    stop: &watch::Sender<bool>,
+    stopping: StopSignal,
     report: impl FnOnce(Result<Addresses, StartError>),
 ) -> Result<(), StopError> {
     let (runtime, started) = match build(env, config, &stopping) {
@@ -204,7 +228,7 @@ fn run(
             return Ok(());
         }
     };
-    let Started { broker, addresses, mut tasks } = started;
+    let Started { broker, addresses, tasks } = started;
     let settler = match Settler::start(&broker) {
         Ok(settler) => settler,
         Err(error) => {
@@ -213,18 +237,41 @@ fn run(
         }
     };
     report(Ok(addresses));
-    runtime.block_on(async {
-        stopped(&mut stopping).await;
-        let ended =
-            tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
-        if ended.is_err() {
-            tasks.shutdown().await;
-        }
-    });
+    let failure = runtime.block_on(serve(&broker, tasks, stop, stopping));
     runtime.shutdown_timeout(STOP_GRACE);
     settler.stop();
-    broker.logs.close().map_err(|error| StopError(error.to_string()))?;
-    broker.journals.finish().map_err(|error| StopError(error.to_string()))
+    let closed = close(&broker);
+    match failure {
+        Some(reason) => Err(StopError::StorageFailed(reason)),
+        None => closed,
+    }
+}
+
+/// Lets the tasks work until the server stops, and waits for their end. Returns why it stopped, if it was by itself.
+async fn serve(
+    broker: &Broker,
+    mut tasks: JoinSet<()>,
+    stop: &watch::Sender<bool>,
+    mut stopping: StopSignal,
+) -> Option<String> {
+    let failure = tokio::select! {
+        () = stopped(&mut stopping) => None,
+        reason = nothing_to_write_to(broker) => Some(reason),
+    };
+    if let Some(reason) = &failure {
+        tracing::error!(reason, "the server stops by itself");
+        stop.send_replace(true);
+    }
+    let ended = tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
+    if ended.is_err() {
+        tasks.shutdown().await;
+    }
+    failure
+}
+
+fn close(broker: &Broker) -> Result<(), StopError> {
+    broker.logs.close().map_err(|error| StopError::Unclean(error.to_string()))?;
+    broker.journals.finish().map_err(|error| StopError::Unclean(error.to_string()))
 }
 
 struct Started {

@@ -28,12 +28,14 @@ pub(crate) enum Exit {
     CheckFailed = 5,
     /// It exists already, or is in use.
     Conflict = 6,
+    /// The server stopped by itself: its disks have failed.
+    StorageFailed = 7,
     /// Stopped by Ctrl-C before it was done.
     Interrupted = 130,
 }
 
 /// Exit codes as `--help` and the documentation show them.
-pub(crate) const EXIT_CODES: [(Exit, &str); 8] = [
+pub(crate) const EXIT_CODES: [(Exit, &str); 9] = [
     (Exit::Ok, "done; also when the reader of the output stopped reading"),
     (Exit::Failed, "failed in a way that no other code names"),
     (Exit::Usage, "command line, configuration or input wrong"),
@@ -41,6 +43,7 @@ pub(crate) const EXIT_CODES: [(Exit, &str); 8] = [
     (Exit::Unreachable, "server not reached, or no answer in time"),
     (Exit::CheckFailed, "a check found something wrong (demo, log verify, log repair, config check)"),
     (Exit::Conflict, "exists already, or is in use"),
+    (Exit::StorageFailed, "the server stopped by itself: every log dir, or the metadata, failed"),
     (Exit::Interrupted, "stopped by Ctrl-C before it was done"),
 ];
 

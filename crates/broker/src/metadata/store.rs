@@ -144,6 +144,11 @@ impl Store {
         self.writer.lock().poison.clone()
     }
 
+    /// The same, but as far as it is known without waiting: nothing while a change is under way.
+    pub(crate) fn known_failure(&self) -> Option<String> {
+        self.writer.try_lock().and_then(|writer| writer.poison.clone())
+    }
+
     /// Drafts a change and drops it: what would come of it.
     pub(crate) fn rehearse<T>(&self, plan: impl FnOnce(&mut Draft<'_>) -> T) -> T {
         plan(&mut self.draft())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use riverrun_broker::Server;
+use riverrun_broker::{Server, StopError};
 use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
@@ -230,6 +230,52 @@ fn a_failed_log_dir_takes_its_partitions_with_it_and_no_others() {
     }
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
     assert!(status.contains("503") && body.contains("/one"), "{status} {body}");
+}
+
+fn wait_until_it_stops(server: &Server) {
+    let begun = Instant::now();
+    while !server.is_stopping() {
+        assert!(begun.elapsed() < PATIENCE, "it goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_server_whose_last_log_dir_fails_stops_and_says_why() {
+    let sim = SimEnv::new(11);
+    let options = [("log.dirs", "/one,/two")];
+    let server = simulated(&sim, &options);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[("durability", "4")]);
+    for index in 0..2 {
+        produce(&mut client, "t", index, &batch(&["a"]));
+        assert!(!server.is_stopping(), "a log dir is left");
+        sim.fs.fail_write_after(0);
+        let answer = try_produce(&mut client, "t", index, &batch(&["b"]));
+        assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    }
+    wait_until_it_stops(&server);
+    let error = server.stop().expect_err("not on request");
+    let StopError::StorageFailed(reason) = &error else { panic!("{error}") };
+    assert!(reason.contains("/one") && reason.contains("/two"), "{reason}");
+    let server = simulated(&sim, &options);
+    let mut client = Client::new(&server);
+    for index in 0..2 {
+        assert_eq!(read_all(&mut client, "t", index, 0), ["a"], "what was acked is there");
+    }
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_server_whose_metadata_fails_stops_and_says_why() {
+    let sim = SimEnv::new(12);
+    let server = simulated(&sim, &[]);
+    let mut client = Client::new(&server);
+    sim.fs.fail_sync_after(0);
+    assert_ne!(try_create_topic(&mut client, "t", 1, 1, &[]), ErrorCode::NONE);
+    wait_until_it_stops(&server);
+    let error = server.stop().expect_err("not on request");
+    assert!(error.to_string().contains("/data/meta"), "{error}");
 }
 
 #[test]

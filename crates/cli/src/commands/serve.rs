@@ -1,7 +1,8 @@
 //! `riverrun serve`: a server until it is told to stop.
 //!
 //! Guarantees that the first Ctrl-C or SIGTERM closes the files in order and ends with exit code 0, and that a second
-//! one ends the process at once, which the next start recovers from.
+//! one ends the process at once, which the next start recovers from. A server that stops by itself, because its disks
+//! have failed, ends the process with an exit code of its own.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
 use riverrun_broker::config::{BrokerConfig, ConfigError};
-use riverrun_broker::{MetadataError, Server, StartError};
+use riverrun_broker::{MetadataError, Server, StartError, StopError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -27,7 +28,8 @@ Examples:
 
 A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over
 the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
-Ctrl-C or SIGTERM stop the server cleanly; a second one stops it at once.";
+Ctrl-C or SIGTERM stop the server cleanly; a second one stops it at once. When every log dir has
+failed, or the metadata has, the server stops by itself with exit code 7.";
 
 /// With fewer descriptors than this a server of many partitions and connections opens and closes files all the time,
 /// and lets connections wait.
@@ -100,19 +102,29 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     let data = absolute(&config.server.data_dir);
     let server = Server::start(config).map_err(|error| cannot_start(&error, &data))?;
     output.print(&ready(&server, data.to_string_lossy().into_owned()), ready_line)?;
-    stop.next().await;
-    tracing::info!("stopping; a second signal stops at once");
+    tokio::select! {
+        () = stop.next() => tracing::info!("stopping; a second signal stops at once"),
+        () = server.stopping() => {}
+    }
     let stopped = tokio::task::spawn_blocking(move || server.stop());
     tokio::select! {
         stopped = stopped => match stopped {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Failure::new(Exit::Failed, error.to_string())),
+            Ok(stopped) => stopped.map_err(|error| not_in_order(&error)),
             Err(error) => Err(Failure::new(Exit::Failed, format!("the server did not stop cleanly: {error}"))),
         },
         () = stop.next() => {
             eprintln!("stopped at once; the next start recovers");
             std::process::exit(Exit::Interrupted as i32);
         }
+    }
+}
+
+fn not_in_order(error: &StopError) -> Failure {
+    let message = error.to_string();
+    match error {
+        StopError::StorageFailed(_) => Failure::new(Exit::StorageFailed, message)
+            .advise("look at the disk (dmesg), mend it, and start again; acked records are recovered"),
+        StopError::Unclean(_) => Failure::new(Exit::Failed, message),
     }
 }
 
@@ -256,6 +268,14 @@ mod tests {
             ("a.b", "c=d"),
         ];
         assert_eq!(flags(&args).expect("distinct"), expected.map(|(k, v)| (k.to_owned(), v.to_owned())));
+    }
+
+    #[test]
+    fn a_server_that_stopped_by_itself_has_an_exit_code_of_its_own() {
+        let failed = not_in_order(&StopError::StorageFailed("no log dir is left".to_owned()));
+        assert_eq!(failed.exit, Exit::StorageFailed);
+        assert!(failed.to_string().contains("by itself: no log dir is left"), "{failed}");
+        assert_eq!(not_in_order(&StopError::Unclean("full".to_owned())).exit, Exit::Failed);
     }
 
     #[test]
