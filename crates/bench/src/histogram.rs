@@ -1,0 +1,216 @@
+//! Latencies: every one of them, in microseconds, to three digits.
+//!
+//! Owns recording, merging and percentiles. Guarantees that nothing is sampled and nothing is cut off above: the
+//! histogram grows to whatever was measured, and greatest, sum and count are exact.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Digits to which a value is kept.
+pub const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// The greatest value that has its place from the start; the histogram grows above it.
+const EXPECTED_MAX_US: u64 = 60_000_000;
+
+/// The latencies of many records.
+///
+/// Invariants: `sum_us` and `max_us` are those of exactly the values that `histogram` counts.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    histogram: Histogram<u64>,
+    sum_us: u128,
+    max_us: u64,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Latencies {
+    /// None yet.
+    pub fn new() -> Self {
+        let mut histogram = Histogram::new_with_bounds(1, EXPECTED_MAX_US, SIGNIFICANT_DIGITS)
+            .expect("the bounds are constants of this file");
+        histogram.auto(true);
+        Self { histogram, sum_us: 0, max_us: 0 }
+    }
+
+    /// Adds one.
+    pub fn record(&mut self, latency: Duration) {
+        self.record_us(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds one, given in microseconds.
+    pub fn record_us(&mut self, latency_us: u64) {
+        self.record_many_us(latency_us, 1);
+    }
+
+    /// Adds `count` equal ones, as records that were acked together have them.
+    pub fn record_many_us(&mut self, latency_us: u64, count: u64) {
+        // The histogram would have to be half as long as memory for this to be refused; counts stop at their greatest.
+        self.histogram.record_n(latency_us, count).expect("the histogram grows");
+        self.sum_us += u128::from(latency_us) * u128::from(count);
+        self.max_us = self.max_us.max(latency_us);
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("the histogram grows");
+        self.sum_us += other.sum_us;
+        self.max_us = self.max_us.max(other.max_us);
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.histogram.reset();
+        (self.sum_us, self.max_us) = (0, 0);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// The greatest; 0 if there is none.
+    pub fn max_us(&self) -> u64 {
+        self.max_us
+    }
+
+    /// The least, to three digits; 0 if there is none.
+    pub fn min_us(&self) -> u64 {
+        if self.is_empty() { 0 } else { self.histogram.min() }
+    }
+
+    /// Sum over count; 0 if there is none.
+    pub fn mean_us(&self) -> f64 {
+        if self.is_empty() { 0.0 } else { self.sum_us as f64 / self.count() as f64 }
+    }
+
+    /// The value that `percentile` percent of all do not exceed, to three digits; 0 if there is none.
+    pub fn percentile_us(&self, percentile: f64) -> u64 {
+        if self.is_empty() { 0 } else { self.histogram.value_at_percentile(percentile).min(self.max_us) }
+    }
+
+    /// The usual figures.
+    pub fn summary(&self) -> LatencySummary {
+        LatencySummary {
+            count: self.count(),
+            mean_us: self.mean_us(),
+            min_us: self.min_us(),
+            p50_us: self.percentile_us(50.0),
+            p75_us: self.percentile_us(75.0),
+            p90_us: self.percentile_us(90.0),
+            p95_us: self.percentile_us(95.0),
+            p99_us: self.percentile_us(99.0),
+            p999_us: self.percentile_us(99.9),
+            p9999_us: self.percentile_us(99.99),
+            max_us: self.max_us,
+        }
+    }
+
+    /// Percentiles and their values, finer the nearer to 100: as many steps again each time the distance to 100 halves.
+    /// What a plot of the tail needs.
+    pub fn quantiles(&self) -> Vec<(f64, u64)> {
+        /// Steps to each halving.
+        const STEPS: u32 = 5;
+        self.histogram
+            .iter_quantiles(STEPS)
+            .map(|step| (step.quantile_iterated_to() * 100.0, step.value_iterated_to().min(self.max_us)))
+            .collect()
+    }
+
+    /// The counts themselves.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
+}
+
+/// The usual figures of many latencies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LatencySummary {
+    /// How many there are.
+    pub count: u64,
+    /// Sum over count.
+    pub mean_us: f64,
+    /// The least.
+    pub min_us: u64,
+    /// The median.
+    pub p50_us: u64,
+    /// 75 %.
+    pub p75_us: u64,
+    /// 90 %.
+    pub p90_us: u64,
+    /// 95 %.
+    pub p95_us: u64,
+    /// 99 %.
+    pub p99_us: u64,
+    /// 99.9 %.
+    pub p999_us: u64,
+    /// 99.99 %.
+    pub p9999_us: u64,
+    /// The greatest, exactly.
+    pub max_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_cut_off_however_long_it_took() {
+        let mut latencies = Latencies::new();
+        latencies.record(Duration::from_hours(30));
+        latencies.record(Duration::ZERO);
+        assert_eq!((latencies.max_us(), latencies.min_us(), latencies.count()), (108_000_000_000, 0, 2));
+        assert_eq!(latencies.percentile_us(100.0), latencies.max_us());
+    }
+
+    #[test]
+    fn greatest_and_mean_are_exact_and_percentiles_to_three_digits() {
+        let mut latencies = Latencies::new();
+        (1..=100_000).for_each(|us| latencies.record_us(us));
+        latencies.record_many_us(1_234_567, 1);
+        assert_eq!(latencies.max_us(), 1_234_567);
+        let mean = (100_000.0 * 100_001.0 / 2.0 + 1_234_567.0) / 100_001.0;
+        assert!((latencies.mean_us() - mean).abs() < 1e-6);
+        for (percentile, expected) in [(50.0, 50_000.0), (99.0, 99_000.0), (99.99, 99_990.0)] {
+            let found = latencies.percentile_us(percentile) as f64;
+            assert!((found / expected - 1.0).abs() < 0.001, "{percentile} % is {found}");
+        }
+    }
+
+    #[test]
+    fn merged_latencies_are_those_of_both() {
+        let (mut one, mut other, mut both) = (Latencies::new(), Latencies::new(), Latencies::new());
+        for us in [3, 400, 90_000_000_000] {
+            one.record_us(us);
+            both.record_us(us);
+        }
+        other.record_many_us(70, 5);
+        both.record_many_us(70, 5);
+        other.merge(&one);
+        assert_eq!(other.summary(), both.summary());
+        assert_eq!(other.quantiles(), both.quantiles());
+        other.clear();
+        assert_eq!(other.summary(), LatencySummary::default());
+    }
+
+    #[test]
+    fn quantiles_grow_up_to_the_greatest() {
+        let mut latencies = Latencies::new();
+        (1..=10_000).for_each(|us| latencies.record_us(us));
+        let quantiles = latencies.quantiles();
+        assert!(quantiles.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1));
+        assert_eq!(quantiles.last().map(|last| last.1), Some(10_000));
+        assert!(quantiles.iter().filter(|(percentile, _)| *percentile >= 99.0).count() > 10);
+    }
+}
