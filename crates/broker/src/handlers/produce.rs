@@ -231,8 +231,8 @@ async fn await_all(topics: &mut [TopicAnswers], acks: Acks, patience: Duration) 
 }
 
 fn refuse_lost(topic: &str, answer: &mut Answer, partition: &Partition) {
-    let reason =
-        partition.log.failure().map_or_else(|| LOST.to_owned(), |failure| format!("{LOST}: {failure}"));
+    let reason = partition.log.loss_reason();
+    let reason = reason.map_or_else(|| LOST.to_owned(), |reason| format!("{LOST}: {reason}"));
     STORAGE_TROUBLE.warn(|suppressed| {
         tracing::error!(
             topic,

@@ -13,11 +13,13 @@ use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource,
 use riverrun_protocol::{
     DescribeConfigsRequest, DescribeLogDirsRequest, ErrorCode, IncrementalAlterConfigsRequest, ProduceRequest,
 };
+use riverrun_records::{BatchOptions, ProducerStamp};
+use riverrun_types::{ProducerEpoch, ProducerId};
 
 use crate::admin_port::get;
 use crate::support::{
-    Client, PATIENCE, batch, configured, create_topic, fetch_request, only, produce, produce_request,
-    read_all, server_with, try_create_topic, try_produce,
+    Client, PATIENCE, batch, batch_with, configured, create_topic, fetch_request, only, produce,
+    produce_request, read_all, server_with, try_create_topic, try_produce,
 };
 
 const TOPIC: i8 = 2;
@@ -202,6 +204,27 @@ fn a_failed_journal_fails_synced_topics_and_no_others() {
     assert!(kept[0] == "a" && kept[1..].iter().all(|value| value == "b"), "{kept:?}");
     produce(&mut client, "safe", 0, &batch(&["c"]));
     server.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_batch_that_was_lost_with_the_journal_is_refused_each_time_it_is_sent() {
+    let sim = SimEnv::new(13);
+    let server = simulated(&sim, &[]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "safe", 1, &[]);
+    let numbered = |base_sequence| {
+        let producer = ProducerStamp { id: ProducerId(7), epoch: ProducerEpoch(0), base_sequence };
+        batch_with(BatchOptions { producer, ..Default::default() }, &["a"])
+    };
+    assert_eq!(produce(&mut client, "safe", 0, &numbered(0)), 0);
+    sim.fs.fail_sync_after(0);
+    client.set_read_timeout(Duration::from_secs(5));
+    for _ in 0..3 {
+        let answer = try_produce(&mut client, "safe", 0, &numbered(1));
+        assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+        assert!(answer.error_message.is_some_and(|message| message.contains("/data/journal")));
+    }
+    assert_eq!(produce(&mut client, "safe", 0, &numbered(0)), 0, "what was acked is known still");
 }
 
 #[test]

@@ -75,8 +75,11 @@ impl PartitionLog {
         mut prepared: Prepared,
         options: AppendOptions,
     ) -> Result<Appended, AppendError> {
+        // Read before the journal has the chance to fail.
+        let loss_count = self.marks.loss_count();
         if let Some(place) = log.find_duplicate(&prepared, options.origin)? {
-            return Ok(self.duplicate_of(log, place, &prepared));
+            log.check_not_lost(&place)?;
+            return Ok(duplicate_of(log, place, &prepared, loss_count));
         }
         if appender.mode != Mode::Segment {
             self.check_fits_journal(prepared.len())?;
@@ -88,8 +91,6 @@ impl PartitionLog {
         prepared.assign(base_offset, epoch);
         let log_append_time = prepared.log_append_time;
         let piece = prepared.into_piece(base_offset, epoch, options.now);
-        // Read before the journal has the chance to fail.
-        let loss_count = self.marks.loss_count();
         if appender.mode == Mode::Journal {
             self.submit(log, &piece)?;
         }
@@ -112,18 +113,6 @@ impl PartitionLog {
             appender.staged.push(piece);
         }
         Ok(place)
-    }
-
-    fn duplicate_of(&self, log: &OpenLog, place: BatchPlace, prepared: &Prepared) -> Appended {
-        Appended {
-            base_offset: place.base_offset,
-            last_offset: place.last_offset,
-            log_append_time: prepared.log_append_time.map(|_| place.timestamp),
-            log_start_offset: log.log_start(),
-            bytes: 0,
-            duplicate: true,
-            loss_count: self.marks.loss_count(),
-        }
     }
 
     /// Writes what is staged to the segments, by whomever it was appended, and moves the watermark `appended`: the
@@ -186,7 +175,28 @@ impl PartitionLog {
     }
 }
 
+fn duplicate_of(log: &OpenLog, place: BatchPlace, prepared: &Prepared, loss_count: u64) -> Appended {
+    Appended {
+        base_offset: place.base_offset,
+        last_offset: place.last_offset,
+        log_append_time: prepared.log_append_time.map(|_| place.timestamp),
+        log_start_offset: log.log_start(),
+        bytes: 0,
+        duplicate: true,
+        loss_count,
+    }
+}
+
 impl OpenLog {
+    /// Fails if a batch that had come before was lost with the journal: whoever sends it again would wait for it for ever.
+    /// A journal that fails after this look counts a loss.
+    fn check_not_lost(&self, place: &BatchPlace) -> Result<(), LogError> {
+        match self.journal_failure.get() {
+            Some(failure) if place.last_offset >= self.end() => Err(failure.clone()),
+            _ => Ok(()),
+        }
+    }
+
     /// Keeps the memory of an emptied list for what is staged next.
     fn give_back(&self, pieces: Vec<Piece>) {
         let mut appender = self.appender.lock();

@@ -76,6 +76,8 @@ pub struct PartitionLog {
     state: RwLock<State>,
     /// What was found to be damaged since the log was opened.
     damage: OnceLock<LogError>,
+    /// The journal may hold something of it that no checkpoint covers, although no log is open that knows of it.
+    has_journal_tail: AtomicBool,
     was_used: AtomicBool,
     /// In the time of the store's open logs.
     last_use: AtomicU64,
@@ -98,6 +100,7 @@ impl PartitionLog {
             marks: Marks::new(),
             state: RwLock::new(State::Closed),
             damage: OnceLock::new(),
+            has_journal_tail: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
             last_use: AtomicU64::new(0),
             idle_since: Mutex::new(None),
@@ -254,6 +257,11 @@ impl PartitionLog {
         }
     }
 
+    /// Why what was appended can be lost: the partition is offline, or its journal has failed.
+    pub fn loss_reason(&self) -> Option<LogError> {
+        self.failure().or_else(|| self.current_log()?.journal_failure.get().cloned())
+    }
+
     /// The epoch of the newest record.
     pub fn latest_epoch(&self) -> Result<Option<LeaderEpoch>, LogError> {
         Ok(self.open()?.shown.lock().view.latest_epoch)
@@ -374,6 +382,8 @@ impl PartitionLog {
     fn close_in(&self, state: &mut State) -> bool {
         let is_retired = matches!(state, State::Open(log) if log.retire());
         if is_retired {
+            // A checkpoint covers it all.
+            self.has_journal_tail.store(false, Ordering::Relaxed);
             self.leave(state, State::Closed);
         }
         is_retired
