@@ -126,7 +126,12 @@ impl BatchBuilder {
 
     /// A builder whose buffer holds `capacity_bytes` before it grows.
     pub fn with_capacity(options: BatchOptions, capacity_bytes: usize) -> Self {
-        let mut buffer = Vec::with_capacity(capacity_bytes.max(layout::HEADER_BYTES));
+        Self::with_buffer(options, Vec::with_capacity(capacity_bytes.max(layout::HEADER_BYTES)))
+    }
+
+    /// A builder that takes over the memory of `buffer`, whose content is forgotten.
+    pub fn with_buffer(options: BatchOptions, mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
         buffer.resize(layout::HEADER_BYTES, 0);
         Self {
             options,
