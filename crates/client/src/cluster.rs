@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::connection::{CallLimits, Connection, ConnectionOptions, ResponseFrame};
 use crate::error::ClientError;
+use crate::options::{Kind, options};
 use crate::topic_partition::TopicPartition;
 
 /// Key type of a group in `FindCoordinator`.
@@ -30,40 +31,42 @@ const AUTO_CREATE_SINCE: i16 = 4;
 /// How long a topic or partition that no server knows may still be on its way.
 const UNKNOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// How to reach a cluster, and how long to wait for it.
-#[derive(Clone, Debug)]
-pub struct ClusterOptions {
+options! {
+    /// How to reach a cluster, and how long to wait for it.
+    pub struct ClusterOptions {}
+
     /// `host:port` of one or more servers; the others are learnt from these.
-    pub bootstrap: Vec<String>,
+    bootstrap: Vec<String> = "bootstrap.servers", Kind::List("a list of host:port"), Some("");
     /// The client's name for itself, shown by the server's tools.
-    pub client_id: String,
+    client_id: String = "client.id", Kind::Text("a name"), Some("riverrun");
     /// Time for a connection to come up.
-    pub connect_timeout: Duration,
+    connect_timeout: Duration = "socket.connection.setup.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("10000");
     /// Time for an answer, beyond what a request itself asks the server to wait.
-    pub request_timeout: Duration,
+    request_timeout: Duration = "request.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("30000");
     /// Time in which retriable errors are retried before they are reported.
-    pub retry_timeout: Duration,
+    retry_timeout: Duration = "default.api.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("60000");
     /// Pause between two attempts.
-    pub retry_backoff: Duration,
+    retry_backoff: Duration = "retry.backoff.ms", Kind::Millis(0, i32::MAX as i64), Some("100");
     /// Age at which metadata is asked for again.
-    pub metadata_max_age: Duration,
-    /// Unanswered requests on one connection at most.
-    pub in_flight_max: usize,
+    metadata_max_age: Duration = "metadata.max.age.ms", Kind::Millis(0, i64::MAX), Some("300000");
+    /// Unanswered requests on one connection at most. Of one partition at most 5 batches are under way, as many as
+    /// a server remembers of an idempotent producer.
+    in_flight_max: usize = "max.in.flight.requests.per.connection", Kind::Int(1, 1000), Some("5");
 }
 
 impl ClusterOptions {
     /// Defaults, with these servers to begin with (`host:port`, separated by commas).
     pub fn new(bootstrap: &str) -> Self {
-        Self {
-            bootstrap: bootstrap.split(',').map(|address| address.trim().to_owned()).collect(),
-            client_id: "riverrun".to_owned(),
-            connect_timeout: Duration::from_secs(10),
-            request_timeout: Duration::from_secs(30),
-            retry_timeout: Duration::from_mins(1),
-            retry_backoff: Duration::from_millis(100),
-            metadata_max_age: Duration::from_mins(5),
-            in_flight_max: 5,
+        let bootstrap = bootstrap.split(',').map(str::trim).filter(|address| !address.is_empty());
+        Self { bootstrap: bootstrap.map(str::to_owned).collect(), ..Self::defaults() }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        if self.in_flight_max == 0 {
+            let text = "max.in.flight.requests.per.connection is at least 1";
+            return Err(ClientError::Invalid(text.to_owned()));
         }
+        Ok(())
     }
 }
 

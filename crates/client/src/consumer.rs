@@ -11,6 +11,7 @@ mod group;
 mod options;
 mod records;
 mod start;
+mod trouble;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -29,6 +30,8 @@ use self::group::{GroupEvent, Membership};
 pub use self::options::{ConsumerOptions, GroupProtocol, OffsetReset, StartAt};
 use self::records::Chunk;
 pub use self::records::ConsumerRecord;
+use self::trouble::Attempts;
+pub use self::trouble::Trouble;
 use self::work::Work;
 use crate::cluster::Cluster;
 use crate::coordinator::GroupCoordinator;
@@ -75,6 +78,8 @@ pub struct Consumer {
     stale: BTreeSet<Arc<str>>,
     refreshing: bool,
     refresh_at: Option<Instant>,
+    /// Asking for metadata.
+    refreshes: Attempts,
     membership: Option<Membership>,
     /// Why membership has ended.
     failed: Option<ClientError>,
@@ -104,6 +109,7 @@ impl Consumer {
             stale: BTreeSet::new(),
             refreshing: false,
             refresh_at: None,
+            refreshes: Attempts::default(),
             membership: None,
             failed: None,
             deferred: None,
@@ -159,11 +165,11 @@ impl Consumer {
     }
 
     fn commits_by_itself(&self) -> bool {
-        self.coordinator.is_some() && self.options.auto_commit_interval.is_some()
+        self.coordinator.is_some() && self.options.commit_interval().is_some()
     }
 
     /// Returns records as soon as there are some, or none after `timeout`. The records of one partition come in
-    /// order. Errors that pass by themselves are not reported. May be dropped while it waits, without loss.
+    /// order. Errors that may pass by themselves are not reported; [`trouble`](Self::trouble) tells of them. May be dropped while it waits, without loss.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Vec<ConsumerRecord>, ClientError> {
         let deadline = Instant::now() + timeout;
         self.commit_when_due();
@@ -190,6 +196,15 @@ impl Consumer {
                 () = sleep_until(wake) => {}
             }
         }
+    }
+
+    /// What has failed for the longest time of all that is tried again by itself, as far as the last poll knows. There is
+    /// no end to that: who does not want to wait for ever looks here between two polls.
+    pub fn trouble(&self) -> Option<Trouble> {
+        let membership = self.membership.as_ref().and_then(Membership::trouble);
+        let partitions = self.assignment.iter().filter_map(|(_, state)| state.attempts.trouble());
+        let known = Trouble::older(membership, self.refreshes.trouble());
+        partitions.fold(known, |oldest, trouble| Trouble::older(oldest, Some(trouble)))
     }
 
     /// Takes in what has happened since the last call.

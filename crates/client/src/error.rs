@@ -93,6 +93,14 @@ pub enum ClientError {
         /// What stood in the way at the last attempt; none if there was no attempt.
         last: Option<Arc<ClientError>>,
     },
+    /// A record could not even be put into the buffer within `max.block.ms`.
+    #[error("not taken within {after:?}: {what}")]
+    Blocked {
+        /// How long we waited.
+        after: Duration,
+        /// What was waited for.
+        what: String,
+    },
     /// There is no such topic, or it has fewer partitions.
     #[error("there is no partition {0}")]
     UnknownPartition(TopicPartition),
@@ -132,6 +140,7 @@ impl ClientError {
             Self::Connect { .. }
             | Self::Disconnected { .. }
             | Self::Timeout { .. }
+            | Self::Blocked { .. }
             | Self::Undelivered { .. } => ErrorKind::Retry,
             Self::Server { code, .. } if code.is_retriable() => ErrorKind::Retry,
             Self::Malformed { .. } | Self::Incomplete { .. } | Self::Closed => ErrorKind::GiveUp,

@@ -11,6 +11,7 @@ mod consumer;
 mod coordinator;
 mod error;
 mod list_offsets;
+mod options;
 mod producer;
 mod retry;
 mod topic_partition;
@@ -22,14 +23,19 @@ pub use admin::{
 };
 pub use cluster::{Cluster, ClusterOptions, Node, PartitionInfo, TopicInfo};
 pub use consumer::{
-    Assignor, Consumer, ConsumerOptions, ConsumerRecord, GroupProtocol, OffsetReset, StartAt,
+    Assignor, Consumer, ConsumerOptions, ConsumerRecord, GroupProtocol, OffsetReset, StartAt, Trouble,
 };
 pub use coordinator::CommittedOffset;
 pub use error::ClientError;
 pub use list_offsets::{FoundOffset, Isolation, OffsetSpec};
-pub use producer::{Delivery, Producer, ProducerOptions, ProducerRecord, RecordMetadata};
+pub use options::{Kind, OptionDef, markdown as options_markdown};
+pub use producer::{
+    Choice, Delivery, Partitioner, PartitionerChoice, Producer, ProducerOptions, ProducerRecord,
+    RecordMetadata, RecordRef, RoundRobin, Sticky, TopicPartitioner, TopicView, UniformSticky,
+    partition_of_key,
+};
 pub use topic_partition::TopicPartition;
 // What the options and errors above are made of.
 pub use riverrun_protocol::{ApiKey, ErrorCode};
-pub use riverrun_records::Compression;
-pub use riverrun_types::{Acks, ErrorKind};
+pub use riverrun_records::{Compression, Header};
+pub use riverrun_types::{Acks, ErrorKind, LeaderEpoch, NodeId, Offset, TimestampMs};

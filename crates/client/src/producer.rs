@@ -13,18 +13,26 @@ mod partitioner;
 mod queue;
 mod record;
 mod sender;
+mod topics;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use riverrun_types::TimestampMs;
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 use self::accumulator::{Accumulator, Appended};
+use self::batch::Callback;
 pub use self::delivery::Delivery;
 pub use self::options::ProducerOptions;
-pub use self::record::{ProducerRecord, RecordMetadata};
+pub use self::partitioner::{
+    Choice, Partitioner, PartitionerChoice, RoundRobin, Sticky, TopicPartitioner, TopicView, UniformSticky,
+    partition_of_key,
+};
+pub use self::record::{ProducerRecord, RecordMetadata, RecordRef};
 use self::sender::Sender;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
@@ -46,11 +54,18 @@ use crate::error::ClientError;
 /// # }
 /// ```
 ///
+/// [`send`](Self::send) takes a record that owns its bytes and answers with a future of its outcome;
+/// [`send_ref`](Self::send_ref) borrows them. [`send_with`](Self::send_with) calls back instead: in the order of the
+/// records of each partition, from the task that sends, so a callback must not wait. Threads outside of the runtime use
+/// [`send_blocking`](Self::send_blocking); where waiting is not wanted at all there is [`try_send`](Self::try_send).
+///
 /// Invariants: the sender task runs until the accumulator is closed and empty.
 #[derive(Debug)]
 pub struct Producer {
     cluster: Arc<Cluster>,
+    options: Arc<ProducerOptions>,
     accumulator: Arc<Accumulator>,
+    runtime: Handle,
     sender: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -66,21 +81,90 @@ impl Producer {
         options.check()?;
         let options = Arc::new(options);
         let cluster = Cluster::connect(options.cluster.clone()).await?;
-        let accumulator = Arc::new(Accumulator::new(&options));
-        let sender = Sender::new(Arc::clone(&cluster), options, Arc::clone(&accumulator));
+        let accumulator = Arc::new(Accumulator::new(Arc::clone(&options)));
+        let sender = Sender::new(Arc::clone(&cluster), Arc::clone(&options), Arc::clone(&accumulator));
         let sender = Mutex::new(Some(tokio::spawn(sender.run())));
-        Ok(Self { cluster, accumulator, sender })
+        Ok(Self { cluster, options, accumulator, runtime: Handle::current(), sender })
     }
 
-    /// Hands a record over. Waits only for room in the buffer and, with a topic's first record, for the topic.
-    /// The result is a future of its own: it tells when and where the record has arrived.
+    /// Hands a record over. Waits only for room in the buffer and, with a topic's first record, for the topic, and for
+    /// `max.block.ms` at most. The result is a future of its own: it tells when and where the record has arrived.
     pub async fn send(&self, record: ProducerRecord) -> Result<Delivery, ClientError> {
+        let headers = record.header_refs();
+        self.send_ref(&record.borrow(&headers)).await
+    }
+
+    /// Hands a record over whose bytes stay the caller's, as [`send`](Self::send) does.
+    pub async fn send_ref(&self, record: &RecordRef<'_>) -> Result<Delivery, ClientError> {
+        match self.try_append(record, &mut None)? {
+            Some(delivery) => Ok(delivery),
+            None => self.append(record, None).await,
+        }
+    }
+
+    /// Hands a record over and has `callback` called with its outcome. It is dropped uncalled only if this fails.
+    pub async fn send_with(
+        &self,
+        record: &RecordRef<'_>,
+        callback: impl FnOnce(Result<RecordMetadata, ClientError>) + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let mut callback: Option<Callback> = Some(Box::new(callback));
+        match self.try_append(record, &mut callback)? {
+            Some(_) => Ok(()),
+            None => self.append(record, callback).await.map(drop),
+        }
+    }
+
+    /// Hands a record over if that can be done at once. None if it would have to wait: for room in the buffer, or for
+    /// a topic that it has not met.
+    pub fn try_send(&self, record: &RecordRef<'_>) -> Result<Option<Delivery>, ClientError> {
+        self.try_append(record, &mut None)
+    }
+
+    /// Hands a record over from a thread that is none of the runtime's, and waits in it as [`send`](Self::send) does.
+    /// Panics inside of a runtime.
+    pub fn send_blocking(&self, record: &RecordRef<'_>) -> Result<Delivery, ClientError> {
+        match self.try_append(record, &mut None)? {
+            Some(delivery) => Ok(delivery),
+            None => self.runtime.block_on(self.append(record, None)),
+        }
+    }
+
+    fn try_append(
+        &self,
+        record: &RecordRef<'_>,
+        callback: &mut Option<Callback>,
+    ) -> Result<Option<Delivery>, ClientError> {
         let reserved_bytes = record.size_bound_bytes();
-        let reservation = Reservation::new(&self.accumulator, reserved_bytes).await?;
+        if !self.accumulator.try_reserve(reserved_bytes)? {
+            return Ok(None);
+        }
+        let reservation = Reservation { accumulator: &self.accumulator, bytes: reserved_bytes };
         let timestamp = record.timestamp.unwrap_or_else(now);
+        match self.accumulator.append(record, timestamp, reserved_bytes, callback)? {
+            Appended::Yes(delivery) => {
+                reservation.keep();
+                Ok(Some(delivery))
+            }
+            Appended::UnknownTopic | Appended::NoSuchPartition(_) => Ok(None),
+        }
+    }
+
+    /// Hands a record over, waiting for what is missing.
+    async fn append(
+        &self,
+        record: &RecordRef<'_>,
+        mut callback: Option<Callback>,
+    ) -> Result<Delivery, ClientError> {
+        let reserved_bytes = record.size_bound_bytes();
+        let timestamp = record.timestamp.unwrap_or_else(now);
+        // A time that no clock reaches is no limit.
+        let deadline = Instant::now().checked_add(self.options.block_max);
+        let reserve = Reservation::new(&self.accumulator, reserved_bytes);
+        let reservation = self.in_time(deadline, "room in the buffer", reserve).await?;
         let mut asked = false;
         loop {
-            match self.accumulator.append(&record, timestamp, reserved_bytes)? {
+            match self.accumulator.append(record, timestamp, reserved_bytes, &mut callback)? {
                 Appended::Yes(delivery) => {
                     reservation.keep();
                     return Ok(delivery);
@@ -89,13 +173,25 @@ impl Producer {
                 // Partitions may have been added since.
                 Appended::NoSuchPartition(_) if !asked => {
                     asked = true;
-                    self.cluster.forget_topic(&record.topic);
+                    self.cluster.forget_topic(record.topic);
                 }
-                Appended::NoSuchPartition(count) => return Err(no_such_partition(&record, count)),
+                Appended::NoSuchPartition(count) => return Err(no_such_partition(record, count)),
             }
-            let topic = self.cluster.topic(&record.topic, true).await?;
+            let topic = self.in_time(deadline, "the topic", self.cluster.topic(record.topic, true)).await?;
             self.accumulator.learn(&topic, random_seed());
         }
+    }
+
+    async fn in_time<T>(
+        &self,
+        deadline: Option<Instant>,
+        what: &str,
+        future: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        let Some(deadline) = deadline else { return future.await };
+        timeout_at(deadline, future).await.unwrap_or_else(|_| {
+            Err(ClientError::Blocked { after: self.options.block_max, what: what.to_owned() })
+        })
     }
 
     /// Sends what was handed over so far without lingering, and waits until all of it has its outcome, which the
@@ -145,7 +241,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-fn no_such_partition(record: &ProducerRecord, count: i32) -> ClientError {
+fn no_such_partition(record: &RecordRef<'_>, count: i32) -> ClientError {
     let partition = record.partition.unwrap_or_default();
     ClientError::Invalid(format!("{} has partitions 0 to {}, not {partition}", record.topic, count - 1))
 }

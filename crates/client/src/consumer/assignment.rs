@@ -8,6 +8,7 @@ use riverrun_types::Offset;
 use tokio::time::Instant;
 
 use super::options::StartAt;
+use super::trouble::Attempts;
 use crate::topic_partition::TopicPartition;
 
 /// Chunks of one partition that are held or under way at most: one to read from, one in reserve.
@@ -31,6 +32,8 @@ pub(super) struct PartitionState {
     pub(super) starting: bool,
     /// After an error: when to go on.
     pub(super) retry_at: Option<Instant>,
+    /// Finding the position, and fetching from it.
+    pub(super) attempts: Attempts,
     /// What is committed, as far as is known.
     pub(super) committed: Option<Offset>,
 }
@@ -46,6 +49,7 @@ impl PartitionState {
             fetching: false,
             starting: false,
             retry_at: None,
+            attempts: Attempts::default(),
             committed: None,
         };
         if let StartAt::Offset(offset) = start {
@@ -60,6 +64,7 @@ impl PartitionState {
         self.fetch_from = offset;
         self.starting = false;
         self.retry_at = None;
+        self.attempts.succeed();
     }
 
     fn is_due(&self, now: Instant) -> bool {

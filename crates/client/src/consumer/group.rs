@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 
 pub use self::assignors::Assignor;
 use super::options::{ConsumerOptions, GroupProtocol};
+use super::trouble::{SharedAttempts, Trouble};
 use crate::cluster::Lane;
 use crate::connection::CallLimits;
 use crate::coordinator::{GroupCoordinator, MemberIdentity};
@@ -76,6 +77,8 @@ struct MemberContext {
     options: Arc<ConsumerOptions>,
     coordinator: Arc<GroupCoordinator>,
     identity: SharedIdentity,
+    /// Joining the group, and staying in it.
+    attempts: SharedAttempts,
     topics: watch::Receiver<Vec<String>>,
     events: mpsc::Sender<GroupEvent>,
 }
@@ -103,6 +106,7 @@ pub(super) struct Membership {
     events: mpsc::Receiver<GroupEvent>,
     topics: watch::Sender<Vec<String>>,
     identity: SharedIdentity,
+    attempts: SharedAttempts,
     coordinator: Arc<GroupCoordinator>,
     options: Arc<ConsumerOptions>,
     task: AbortHandle,
@@ -124,10 +128,12 @@ impl Membership {
         let (topics, watched) = watch::channel(subscribed);
         let (sender, events) = mpsc::channel(EVENTS);
         let identity = SharedIdentity::new(&options);
+        let attempts = SharedAttempts::default();
         let context = MemberContext {
             options: Arc::clone(&options),
             coordinator: Arc::clone(&coordinator),
             identity: identity.clone(),
+            attempts: attempts.clone(),
             topics: watched,
             events: sender.clone(),
         };
@@ -140,7 +146,7 @@ impl Membership {
             // If nobody listens, the consumer is gone, and there is nobody to tell.
             let _ = sender.send(GroupEvent::Failed(ended)).await;
         });
-        Self { events, topics, identity, coordinator, options, task: task.abort_handle() }
+        Self { events, topics, identity, attempts, coordinator, options, task: task.abort_handle() }
     }
 
     /// Subscribes to other topics.
@@ -151,6 +157,11 @@ impl Membership {
     /// Who commits, now and at any later time.
     pub(super) fn shared_identity(&self) -> SharedIdentity {
         self.identity.clone()
+    }
+
+    /// What keeps it from being a member, if something does.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.attempts.lock().trouble()
     }
 
     /// The next event. After the end of the task there is none, ever.

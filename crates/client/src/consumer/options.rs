@@ -1,6 +1,6 @@
 //! What a consumer can be told.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use riverrun_types::{Offset, TimestampMs};
 
@@ -8,6 +8,7 @@ use super::group::Assignor;
 use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
 use crate::list_offsets::{Isolation, OffsetSpec};
+use crate::options::{Kind, OptionValue, options};
 
 /// How the members of a group agree on who reads what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,15 +28,23 @@ pub enum OffsetReset {
     /// With the next record that is written.
     #[default]
     Latest,
+    /// With the first record that is at most so old, or the next that is written if there is none (KIP-1106).
+    Ago(Duration),
     /// Nowhere: [`poll`](super::Consumer::poll) fails.
     Error,
 }
 
 impl OffsetReset {
-    pub(super) fn spec(self) -> Option<OffsetSpec> {
+    /// Where to begin; none if nowhere.
+    pub(super) fn start(self) -> Option<StartAt> {
         match self {
-            Self::Earliest => Some(OffsetSpec::Earliest),
-            Self::Latest => Some(OffsetSpec::Latest),
+            Self::Earliest => Some(StartAt::Earliest),
+            Self::Latest => Some(StartAt::Latest),
+            Self::Ago(time) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let then = now.saturating_sub(time).as_millis();
+                Some(StartAt::Timestamp(TimestampMs(i64::try_from(then).unwrap_or(i64::MAX))))
+            }
             Self::Error => None,
         }
     }
@@ -56,68 +65,117 @@ pub enum StartAt {
     Committed,
 }
 
-/// How a consumer reads.
-#[derive(Clone, Debug)]
-pub struct ConsumerOptions {
-    /// The servers.
-    pub cluster: ClusterOptions,
+impl StartAt {
+    /// What to ask the leader for.
+    pub(super) fn spec(self) -> OffsetSpec {
+        match self {
+            Self::Latest => OffsetSpec::Latest,
+            Self::Timestamp(timestamp) => OffsetSpec::Timestamp(timestamp),
+            Self::Earliest | Self::Committed | Self::Offset(_) => OffsetSpec::Earliest,
+        }
+    }
+}
+
+/// The most that a 32-bit number of the wire holds.
+const WIRE_MAX: i64 = i32::MAX as i64;
+
+options! {
+    /// How a consumer reads.
+    pub struct ConsumerOptions {
+        /// The servers.
+        cluster: ClusterOptions;
+    }
+
     /// The group to commit to, and to share topics with.
-    pub group: Option<String>,
-    /// How the group agrees on who reads what.
-    pub group_protocol: GroupProtocol,
-    /// Classic protocol: ways to assign that this member offers, the best first. The group rebalances
-    /// cooperatively if all of them can.
-    pub assignors: Vec<Assignor>,
-    /// KIP-848: the server's assignor; none for its default.
-    pub server_assignor: Option<String>,
+    group: Option<String> = "group.id", Kind::Text("a name, or empty"), None;
+    /// How the group agrees on who reads what: classic, where one member computes it and everybody joins again when it
+    /// changes, or consumer, where the server does and moves partitions one by one (KIP-848).
+    group_protocol: GroupProtocol = "group.protocol", Kind::Choice(&["classic", "consumer"]), Some("classic");
+    /// Classic protocol: ways to assign that this member offers, the best first. The group rebalances cooperatively if
+    /// all of them can. Kafka's class names are taken, too.
+    assignors: Vec<Assignor> = "partition.assignment.strategy",
+        Kind::List("a list of range, roundrobin and cooperative-sticky"), Some("range");
+    /// KIP-848: the server's assignor; not set for its default.
+    server_assignor: Option<String> = "group.remote.assignor", Kind::Text("a name, or empty"), None;
     /// Name of this member that outlives it (static membership): it does not leave the group when it ends.
-    pub instance_id: Option<String>,
+    instance_id: Option<String> = "group.instance.id", Kind::Text("a name, or empty"), None;
     /// Classic protocol: silence after which the group takes a member for dead.
-    pub session_timeout: Duration,
+    session_timeout: Duration = "session.timeout.ms", Kind::Millis(1, WIRE_MAX), Some("45000");
     /// Classic protocol: time between signs of life. With KIP-848 the server says it.
-    pub heartbeat_interval: Duration,
-    /// Time that a member has to give up its partitions in a rebalance, and so to call `poll` again.
-    pub rebalance_timeout: Duration,
-    /// Time between commits of what [`poll`](super::Consumer::poll) has returned; none to commit only on demand.
-    pub auto_commit_interval: Option<Duration>,
-    /// Where to begin where no offset is committed.
-    pub offset_reset: OffsetReset,
+    heartbeat_interval: Duration = "heartbeat.interval.ms", Kind::Millis(1, WIRE_MAX), Some("3000");
+    /// Time that a member has to give up its partitions in a rebalance, and so to poll again.
+    rebalance_timeout: Duration = "max.poll.interval.ms", Kind::Millis(1, WIRE_MAX), Some("300000");
+    /// Whether what poll has returned is committed by itself: from time to time, before partitions are given up, and at
+    /// the end.
+    auto_commit: bool = "enable.auto.commit", Kind::Bool, Some("true");
+    /// Time between commits that the consumer makes by itself; not set or -1 for none.
+    auto_commit_interval: Option<Duration> = "auto.commit.interval.ms",
+        Kind::Millis(-1, i64::MAX), Some("5000");
+    /// Where to begin where no offset is committed, or where the position is no longer there: with the first record
+    /// (earliest), with the next (latest), so long ago (by_duration: and an ISO 8601 time such as PT1H), or nowhere
+    /// (none), which makes poll fail.
+    offset_reset: OffsetReset = "auto.offset.reset",
+        Kind::Text("earliest, latest, none or by_duration:PnDTnHnMnS"), Some("latest");
     /// Bytes that the server waits for before it answers a fetch.
-    pub fetch_min_bytes: i32,
+    fetch_min_bytes: i32 = "fetch.min.bytes", Kind::Int(0, WIRE_MAX), Some("1");
     /// Bytes of one answer at most, apart from a first batch that is larger.
-    pub fetch_max_bytes: i32,
+    fetch_max_bytes: i32 = "fetch.max.bytes", Kind::Int(1, WIRE_MAX), Some("52428800");
     /// Bytes of one partition in one answer at most, apart from a first batch that is larger.
-    pub partition_max_bytes: i32,
-    /// How long the server waits for `fetch_min_bytes`.
-    pub fetch_wait_max: Duration,
+    partition_max_bytes: i32 = "max.partition.fetch.bytes", Kind::Int(1, WIRE_MAX), Some("1048576");
+    /// How long the server waits for fetch.min.bytes.
+    fetch_wait_max: Duration = "fetch.max.wait.ms", Kind::Millis(0, WIRE_MAX), Some("500");
+    /// Bytes that may be held for polls to come, fetches that are under way counted as full. Kafka's consumer has no
+    /// such bound.
+    read_ahead_bytes: usize = "read.ahead.bytes", Kind::Int(0, i64::MAX), Some("67108864");
     /// Which records are seen.
-    pub isolation: Isolation,
-    /// Records at which [`poll`](super::Consumer::poll) takes no further batch; so it returns at most one batch more.
-    pub poll_records: usize,
+    isolation: Isolation = "isolation.level",
+        Kind::Choice(&["read_uncommitted", "read_committed"]), Some("read_uncommitted");
+    /// Records at which poll takes no further batch; so it returns at most one batch more, for batches are returned
+    /// whole.
+    poll_records: usize = "max.poll.records", Kind::Int(1, WIRE_MAX), Some("500");
+    /// Whether the checksum of each batch is compared before it is read.
+    check_crcs: bool = "check.crcs", Kind::Bool, Some("true");
+    /// Rack or zone of this consumer: leaders send it to a replica there if there is one (KIP-392).
+    rack: Option<String> = "client.rack", Kind::Text("a name, or empty"), None;
 }
 
 impl ConsumerOptions {
     /// Defaults, without a group.
     pub fn new(cluster: ClusterOptions) -> Self {
-        Self {
-            cluster,
-            group: None,
-            group_protocol: GroupProtocol::default(),
-            assignors: vec![Assignor::Range],
-            server_assignor: None,
-            instance_id: None,
-            session_timeout: Duration::from_secs(45),
-            heartbeat_interval: Duration::from_secs(3),
-            rebalance_timeout: Duration::from_mins(5),
-            auto_commit_interval: Some(Duration::from_secs(5)),
-            offset_reset: OffsetReset::default(),
-            fetch_min_bytes: 1,
-            fetch_max_bytes: 16 * 1024 * 1024,
-            partition_max_bytes: 1024 * 1024,
-            fetch_wait_max: Duration::from_millis(500),
-            isolation: Isolation::default(),
-            poll_records: 5000,
+        Self::defaults(cluster)
+    }
+
+    /// Options from their names and texts, `bootstrap.servers` among them.
+    pub fn from_properties<'a>(
+        properties: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, ClientError> {
+        let mut options = Self::new(ClusterOptions::new(""));
+        for (name, value) in properties {
+            options.set(name, value)?;
         }
+        Ok(options)
+    }
+
+    /// Sets one option from its text.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ClientError> {
+        let known = self
+            .set_own(name, value)
+            .and_then(|known| if known { Ok(true) } else { self.cluster.set_own(name, value) });
+        match known {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ClientError::Invalid(format!("a consumer has no option {name}"))),
+            Err(text) => Err(ClientError::Invalid(text)),
+        }
+    }
+
+    /// The text of one option.
+    pub fn get(&self, name: &str) -> Option<String> {
+        self.get_own(name).or_else(|| self.cluster.get_own(name))
+    }
+
+    /// Time between commits that the consumer makes by itself, if it does.
+    pub(super) fn commit_interval(&self) -> Option<Duration> {
+        self.auto_commit_interval.filter(|_| self.auto_commit)
     }
 
     pub(super) fn check(&self) -> Result<(), ClientError> {
@@ -130,15 +188,140 @@ impl ConsumerOptions {
         }
         if self.fetch_max_bytes < 1 || self.partition_max_bytes < 1 || self.fetch_min_bytes < 0 {
             return invalid(
-                "fetch_max_bytes and partition_max_bytes are at least 1, fetch_min_bytes at least 0",
+                "fetch.max.bytes and max.partition.fetch.bytes are at least 1, fetch.min.bytes at least 0",
             );
         }
-        if self.poll_records == 0 || self.cluster.in_flight_max == 0 {
-            return invalid("poll_records and in_flight_max are at least 1");
+        if self.poll_records == 0 {
+            return invalid("max.poll.records is at least 1");
         }
         if self.heartbeat_interval.is_zero() || self.heartbeat_interval >= self.session_timeout {
-            return invalid("heartbeat_interval lies between 0 and session_timeout");
+            return invalid("heartbeat.interval.ms lies between 0 and session.timeout.ms");
         }
-        Ok(())
+        self.cluster.check()
+    }
+}
+
+macro_rules! by_words {
+    ($type:ty: $($value:path = $word:literal),+) => {
+        impl OptionValue for $type {
+            fn from_text(text: &str) -> Option<Self> {
+                match text {
+                    $($word => Some($value),)+
+                    _ => None,
+                }
+            }
+
+            fn to_text(&self) -> String {
+                match self {
+                    $($value => $word,)+
+                }
+                .to_owned()
+            }
+        }
+    };
+}
+by_words!(GroupProtocol: GroupProtocol::Classic = "classic", GroupProtocol::Consumer = "consumer");
+by_words!(
+    Isolation: Isolation::ReadUncommitted = "read_uncommitted",
+    Isolation::ReadCommitted = "read_committed"
+);
+
+impl OptionValue for Assignor {
+    fn from_text(text: &str) -> Option<Self> {
+        Self::from_name(text).or(match text {
+            "org.apache.kafka.clients.consumer.RangeAssignor" => Some(Self::Range),
+            "org.apache.kafka.clients.consumer.RoundRobinAssignor" => Some(Self::RoundRobin),
+            "org.apache.kafka.clients.consumer.CooperativeStickyAssignor" => Some(Self::CooperativeSticky),
+            _ => None,
+        })
+    }
+
+    fn to_text(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+/// What precedes the time in `auto.offset.reset`.
+const BY_DURATION: &str = "by_duration:";
+
+impl OptionValue for OffsetReset {
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "earliest" => Some(Self::Earliest),
+            "latest" => Some(Self::Latest),
+            "none" => Some(Self::Error),
+            _ => read_iso_duration(text.strip_prefix(BY_DURATION)?).map(Self::Ago),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        match self {
+            Self::Earliest => "earliest".to_owned(),
+            Self::Latest => "latest".to_owned(),
+            Self::Error => "none".to_owned(),
+            Self::Ago(time) => format!("{BY_DURATION}PT{}S", time.as_secs_f64()),
+        }
+    }
+}
+
+/// A time as ISO 8601 has it, of days, hours, minutes and seconds.
+fn read_iso_duration(text: &str) -> Option<Duration> {
+    let (days, time) = match text.strip_prefix('P')?.split_once('T') {
+        Some((_, "")) => return None,
+        Some((days, time)) => (days, time),
+        None => (text.strip_prefix('P')?, ""),
+    };
+    let mut rest = days;
+    let mut total = Duration::ZERO;
+    for (units, part) in [(&[('D', 86_400)][..], days), (&[('H', 3600), ('M', 60), ('S', 1)][..], time)] {
+        rest = part;
+        for (unit, seconds) in units {
+            let Some((number, after)) = rest.split_once(*unit) else { continue };
+            let seconds = number.parse::<f64>().ok()? * f64::from(*seconds);
+            total = total.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;
+            rest = after;
+        }
+        if !rest.is_empty() {
+            return None;
+        }
+    }
+    (rest.is_empty() && text.len() > 1).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_may_go_back_by_a_time() {
+        for (text, seconds) in [("PT1H", 3600), ("P1D", 86_400), ("P1DT2H3M4S", 93_784), ("PT90S", 90)] {
+            let reset = OffsetReset::from_text(&format!("by_duration:{text}"));
+            assert_eq!(reset, Some(OffsetReset::Ago(Duration::from_secs(seconds))), "{text}");
+            assert_eq!(OffsetReset::from_text(&reset.unwrap().to_text()), reset);
+        }
+        for bad in
+            ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1H", "by_duration:PT1", "soon"]
+        {
+            assert_eq!(OffsetReset::from_text(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn assignors_have_kafka_s_class_names_too() {
+        let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
+        let names = "org.apache.kafka.clients.consumer.RoundRobinAssignor, cooperative-sticky";
+        options.set("partition.assignment.strategy", names).unwrap();
+        assert_eq!(options.assignors, [Assignor::RoundRobin, Assignor::CooperativeSticky]);
+    }
+
+    #[test]
+    fn commits_are_turned_off_by_either_option() {
+        let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
+        assert_eq!(options.commit_interval(), Some(Duration::from_secs(5)));
+        options.set("enable.auto.commit", "false").unwrap();
+        assert_eq!(options.commit_interval(), None);
+        options.set("enable.auto.commit", "true").unwrap();
+        options.set("auto.commit.interval.ms", "-1").unwrap();
+        assert_eq!(options.commit_interval(), None);
     }
 }

@@ -48,12 +48,12 @@ pub(super) async fn find(
             Err(error) => Err(error.clone()),
             Ok(committed) => committed.get(&sought.partition).cloned().transpose(),
         };
-        match (committed, options.offset_reset.spec()) {
+        match (committed, options.offset_reset.start()) {
             (Err(error), _) => found.push((sought, Err(error))),
             (Ok(Some(committed)), _) => {
                 found.push((sought, Ok(Found { offset: committed.offset, committed: true })));
             }
-            (Ok(None), Some(reset)) => by_leader.push((sought, reset)),
+            (Ok(None), Some(reset)) => by_leader.push((sought, reset.spec())),
             (Ok(None), None) => {
                 let error = no_position(&sought.partition, "no offset is committed for the group");
                 found.push((sought, Err(error)));
@@ -61,11 +61,7 @@ pub(super) async fn find(
         }
     }
     for sought in others {
-        let spec = match sought.start {
-            StartAt::Latest => OffsetSpec::Latest,
-            StartAt::Timestamp(timestamp) => OffsetSpec::Timestamp(timestamp),
-            StartAt::Earliest | StartAt::Committed | StartAt::Offset(_) => OffsetSpec::Earliest,
-        };
+        let spec = sought.start.spec();
         by_leader.push((sought, spec));
     }
     found.extend(ask_leaders(&cluster, &options, by_leader).await);
@@ -132,9 +128,5 @@ pub(super) fn after_out_of_range(
     partition: &TopicPartition,
     reset: OffsetReset,
 ) -> Result<StartAt, ClientError> {
-    match reset {
-        OffsetReset::Earliest => Ok(StartAt::Earliest),
-        OffsetReset::Latest => Ok(StartAt::Latest),
-        OffsetReset::Error => Err(no_position(partition, "the position is not in the log, or no longer")),
-    }
+    reset.start().ok_or_else(|| no_position(partition, "the position is not in the log, or no longer"))
 }

@@ -42,6 +42,7 @@ impl Consumer {
         for (partition, state) in self.assignment.iter_mut() {
             if state.wants_start(now) {
                 state.starting = true;
+                state.attempts.begin(now);
                 let (incarnation, start) = (state.incarnation, state.start);
                 sought.push(Sought { partition: partition.clone(), incarnation, start });
             }
@@ -85,14 +86,15 @@ impl Consumer {
             }
         }
         for (leader, wanted) in by_leader.into_iter().filter(|(leader, _)| !withheld.contains(leader)) {
-            self.start_fetch(leader, wanted);
+            self.start_fetch(leader, wanted, now);
         }
     }
 
-    fn start_fetch(&mut self, leader: NodeId, wanted: Vec<Wanted>) {
+    fn start_fetch(&mut self, leader: NodeId, wanted: Vec<Wanted>, now: Instant) {
         for wanted in &wanted {
             if let Some(state) = self.assignment.current(&wanted.partition, wanted.incarnation) {
                 state.fetching = true;
+                state.attempts.begin(now);
             }
         }
         self.busy.insert(leader);
@@ -106,6 +108,7 @@ impl Consumer {
             return;
         }
         self.refreshing = true;
+        self.refreshes.begin(now);
         let (cluster, topics) = (Arc::clone(&self.cluster), std::mem::take(&mut self.stale));
         self.work.push(Box::pin(async move {
             let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
@@ -134,6 +137,7 @@ impl Consumer {
                         }
                         Err(error) => {
                             state.starting = false;
+                            state.attempts.fail(&error);
                             state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
                             // A group finds out by itself that a topic is gone, and takes it away.
                             let gone = matches!(error, ClientError::UnknownPartition(_));
@@ -148,7 +152,14 @@ impl Consumer {
             Done::Refreshed(result) => {
                 self.refreshing = false;
                 self.refresh_at = Some(Instant::now() + self.options.cluster.retry_backoff);
-                result.or_else(report)
+                match result {
+                    Ok(()) => self.refreshes.succeed(),
+                    Err(error) => {
+                        self.refreshes.fail(&error);
+                        report(error)?;
+                    }
+                }
+                Ok(())
             }
             Done::Committed(positions) => {
                 self.note_committed(&positions.unwrap_or_default());
@@ -162,8 +173,12 @@ impl Consumer {
         let Some(state) = self.assignment.current(partition, wanted.incarnation) else { return Ok(()) };
         state.fetching = false;
         let error = match result {
-            Ok(None) => return Ok(()),
+            Ok(None) => {
+                state.attempts.succeed();
+                return Ok(());
+            }
             Ok(Some(chunk)) => {
+                state.attempts.succeed();
                 state.chunks += 1;
                 state.fetch_from = chunk.end;
                 self.chunks.push_back(chunk);
@@ -171,6 +186,7 @@ impl Consumer {
             }
             Err(error) => error,
         };
+        state.attempts.fail(&error);
         state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
             // What is held was read in range, and comes first.
@@ -189,7 +205,7 @@ impl Consumer {
 
     /// Begins a commit of what was returned before this call, if it is time.
     pub(super) fn commit_when_due(&mut self) {
-        let Some(interval) = self.options.auto_commit_interval else { return };
+        let Some(interval) = self.options.commit_interval() else { return };
         let idle = self.committing.as_ref().is_none_or(tokio::task::JoinHandle::is_finished);
         if self.coordinator.is_none() || !idle || self.committed_at.elapsed() < interval {
             return;

@@ -6,20 +6,23 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use riverrun_types::{NodeId, ProducerEpoch, ProducerId, TimestampMs};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use super::batch::{Batch, BatchShape, QueueKey};
+use super::batch::{Batch, BatchShape, CAPACITY_BYTES, Callback, ID_STEP, QueueKey};
 use super::delivery::{BatchPlace, Delivery, Outcome};
 use super::options::ProducerOptions;
-use super::partitioner::{Sticky, partition_of_key};
+use super::partitioner::Choice;
 use super::queue::{PartitionQueue, Readiness, SendRules};
-use super::record::ProducerRecord;
+use super::record::RecordRef;
+use super::topics::{Leaders, Topic};
 use crate::cluster::TopicInfo;
 use crate::error::ClientError;
+
+/// Buffers of full batches that are kept for the next ones at most.
+const SPARE_BUFFERS_MAX: usize = 8;
 
 /// What an append came to.
 #[derive(Debug)]
@@ -32,49 +35,31 @@ pub(super) enum Appended {
     NoSuchPartition(i32),
 }
 
-#[derive(Debug)]
-struct TopicQueues {
-    name: Arc<str>,
-    /// One for each partition; `count` is their number.
-    queues: Vec<PartitionQueue>,
-    count: i32,
-    /// Partitions that have a leader, sorted.
-    available: Vec<i32>,
-    sticky: Sticky,
-}
-
-impl TopicQueues {
-    fn choose(&mut self, record: &ProducerRecord, record_bytes: usize, full_bytes: usize) -> i32 {
-        let count = self.count;
-        match (record.partition, &record.key) {
-            (Some(partition), _) => partition,
-            (None, Some(key)) if count > 0 => partition_of_key(key, count),
-            (None, _) => self.sticky.choose(&self.available, count, record_bytes, full_bytes),
-        }
-    }
-}
-
-/// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `active` holds each queue
-/// with `listed` once, and every queue that is not empty; `unresolved` holds the ids of batches without outcome.
+/// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
+/// that was asked for last; `active` holds each queue with `listed` once, and every queue that is not empty;
+/// `unresolved` holds the ids of batches without outcome; `spare` are buffers of a full batch's size.
 #[derive(Debug, Default)]
 struct State {
-    topics: Vec<TopicQueues>,
+    topics: Vec<Topic>,
     index: HashMap<Arc<str>, usize>,
+    last: usize,
     active: VecDeque<QueueKey>,
     unresolved: BTreeSet<u64>,
     next_batch: u64,
     hurry_below: u64,
+    leaders: Leaders,
+    spare: Vec<Vec<u8>>,
     chain_broken: bool,
     closed: bool,
 }
 
 impl State {
-    fn add_topic(&mut self, name: &str, seed: u64) -> usize {
-        let (name, place): (Arc<str>, _) = (name.into(), self.topics.len());
-        self.index.insert(Arc::clone(&name), place);
-        let (queues, available) = (Vec::new(), Vec::new());
-        self.topics.push(TopicQueues { name, queues, count: 0, available, sticky: Sticky::new(seed) });
-        place
+    /// The place of a topic. Most records go where the one before went.
+    fn find(&mut self, name: &str) -> Option<usize> {
+        if self.topics.get(self.last).is_none_or(|topic| *topic.name != *name) {
+            self.last = *self.index.get(name)?;
+        }
+        Some(self.last)
     }
 
     fn queue(&mut self, key: QueueKey) -> Option<&mut PartitionQueue> {
@@ -85,6 +70,27 @@ impl State {
         let Some(queue) = self.queue(key) else { return };
         if !std::mem::replace(&mut queue.listed, true) {
             self.active.push_back(key);
+        }
+    }
+
+    /// A batch for a partition. Where the one before was large, this one will be, and has the room at once.
+    fn new_batch(&mut self, key: QueueKey, shape: BatchShape) -> Batch {
+        let large = self.queue(key).is_some_and(|queue| queue.last_bytes() > shape.full_bytes / 2);
+        let buffer = if large {
+            self.spare.pop().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes))
+        } else {
+            Vec::with_capacity(CAPACITY_BYTES.min(shape.full_bytes))
+        };
+        let outcome = Outcome::new(Arc::clone(&self.topics[key.topic].name), key.partition);
+        Batch::new(self.next_batch, key, outcome, shape, buffer)
+    }
+
+    /// Puts a new batch behind the others of its partition.
+    fn begin(&mut self, batch: Batch) {
+        self.unresolved.insert(batch.id);
+        self.next_batch += ID_STEP;
+        if let Some(queue) = self.queue(batch.key) {
+            queue.push(batch);
         }
     }
 }
@@ -126,10 +132,8 @@ pub(super) struct DrainPlan<'a> {
 /// Invariants: `space` has as many permits as bytes are free; a batch's bytes are given back with its outcome.
 #[derive(Debug)]
 pub(super) struct Accumulator {
+    options: Arc<ProducerOptions>,
     shape: BatchShape,
-    linger: Duration,
-    delivery_timeout: Duration,
-    request_bytes_max: usize,
     state: Mutex<State>,
     space: Semaphore,
     short_of_space: AtomicUsize,
@@ -139,21 +143,19 @@ pub(super) struct Accumulator {
 }
 
 impl Accumulator {
-    pub(super) fn new(options: &ProducerOptions) -> Self {
+    pub(super) fn new(options: Arc<ProducerOptions>) -> Self {
         Self {
             shape: BatchShape {
                 compression: options.compression,
                 level: options.compression_level,
                 full_bytes: options.batch_bytes,
             },
-            linger: options.linger,
-            delivery_timeout: options.delivery_timeout,
-            request_bytes_max: options.request_bytes_max,
             state: Mutex::default(),
             space: Semaphore::new(options.buffer_bytes),
             short_of_space: AtomicUsize::new(0),
             wake: Notify::new(),
             settled: Notify::new(),
+            options,
         }
     }
 
@@ -161,40 +163,43 @@ impl Accumulator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a topic and its partitions known.
+    /// Makes a topic and its partitions known. Choices at random follow from `seed` if it is new.
     pub(super) fn learn(&self, topic: &TopicInfo, seed: u64) {
         let mut state = self.lock();
-        let place = state
-            .index
-            .get(topic.name.as_str())
-            .copied()
-            .unwrap_or_else(|| state.add_topic(&topic.name, seed));
-        let known = &mut state.topics[place];
-        if topic.partition_count() > known.count {
-            known.count = topic.partition_count();
-            known.queues.resize_with(topic.partitions.len(), PartitionQueue::default);
-        }
-        known.available =
-            topic.partitions.iter().filter(|one| one.leader.is_some()).map(|one| one.index).collect();
+        let place = if let Some(place) = state.index.get(topic.name.as_str()) {
+            *place
+        } else {
+            let (name, place): (Arc<str>, _) = (topic.name.as_str().into(), state.topics.len());
+            let partitioner = self.options.partitioner.for_topic(&self.options, seed);
+            state.index.insert(Arc::clone(&name), place);
+            state.topics.push(Topic::new(name, partitioner));
+            place
+        };
+        state.topics[place].learn(topic);
     }
 
-    /// Waits for room for a record of so many bytes. The caller gives it back with [`release`](Self::release), or
-    /// leaves it to the batch that takes the record.
-    pub(super) async fn reserve(&self, bytes: usize) -> Result<(), ClientError> {
-        if bytes > self.request_bytes_max {
-            let limit = self.request_bytes_max;
+    /// Takes room for a record of so many bytes, and says whether there was. The caller gives it back with
+    /// [`release`](Self::release), or leaves it to the batch that takes the record.
+    pub(super) fn try_reserve(&self, bytes: usize) -> Result<bool, ClientError> {
+        let limit = self.options.request_bytes_max;
+        if bytes > limit {
             return Err(ClientError::Invalid(format!(
-                "a record of up to {bytes} bytes is longer than request_bytes_max, {limit}"
+                "a record of up to {bytes} bytes is longer than max.request.size, {limit}"
             )));
         }
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        if let Ok(permit) = self.space.try_acquire_many(permits) {
-            permit.forget();
+        let permit = self.space.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX));
+        Ok(permit.map(tokio::sync::SemaphorePermit::forget).is_ok())
+    }
+
+    /// The same, but waits for the room.
+    pub(super) async fn reserve(&self, bytes: usize) -> Result<(), ClientError> {
+        if self.try_reserve(bytes)? {
             return Ok(());
         }
         // Batches do not linger while somebody waits for their bytes.
         let _waiting = Waiting::new(&self.short_of_space);
         self.wake.notify_one();
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
         let permit = self.space.acquire_many(permits).await.map_err(|_| ClientError::Closed)?;
         permit.forget();
         Ok(())
@@ -205,36 +210,39 @@ impl Accumulator {
         self.space.add_permits(bytes);
     }
 
-    /// Puts a record, whose bytes are reserved, into the last batch of its partition.
+    /// Puts a record, whose bytes are reserved, into the last batch of its partition. `callback` is taken if that
+    /// succeeds.
     pub(super) fn append(
         &self,
-        record: &ProducerRecord,
+        record: &RecordRef<'_>,
         timestamp: TimestampMs,
         reserved_bytes: usize,
+        callback: &mut Option<Callback>,
     ) -> Result<Appended, ClientError> {
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.closed {
             return Err(ClientError::Closed);
         }
-        let Some(&topic) = state.index.get(record.topic.as_str()) else { return Ok(Appended::UnknownTopic) };
-        let queues = &mut state.topics[topic];
-        let partition = queues.choose(record, reserved_bytes, self.shape.full_bytes);
-        let Some(queue) = usize::try_from(partition).ok().and_then(|at| queues.queues.get_mut(at)) else {
-            return Ok(Appended::NoSuchPartition(queues.count));
+        let Some(at) = state.find(record.topic) else { return Ok(Appended::UnknownTopic) };
+        let topic = &mut state.topics[at];
+        let choice = topic.place(record, reserved_bytes, &state.leaders.slow);
+        let (Choice::Fixed(partition) | Choice::Sticky(partition)) = choice;
+        let key = QueueKey { topic: at, partition };
+        let Some(queue) = usize::try_from(partition).ok().and_then(|at| topic.queues.get_mut(at)) else {
+            return Ok(Appended::NoSuchPartition(topic.partition_count()));
         };
-        let key = QueueKey { topic, partition };
         let (delivery, look) = if let Some(open) = queue.open(reserved_bytes) {
-            (open.append(record, timestamp, reserved_bytes)?, open.is_full())
+            (open.append(record, timestamp, reserved_bytes, callback)?, open.is_full())
         } else {
-            let outcome = Outcome::new(Arc::clone(&queues.name), partition);
-            let mut batch = Batch::new(state.next_batch, key, outcome, self.shape);
-            let delivery = batch.append(record, timestamp, reserved_bytes)?;
-            state.unresolved.insert(batch.id);
-            state.next_batch += 1;
-            queue.push(batch);
+            let mut batch = state.new_batch(key, self.shape);
+            let delivery = batch.append(record, timestamp, reserved_bytes, callback)?;
+            state.begin(batch);
             (delivery, true)
         };
+        if let Choice::Sticky(partition) = choice {
+            state.topics[at].placed(partition, reserved_bytes);
+        }
         state.list(key);
         drop(guard);
         if look {
@@ -249,7 +257,7 @@ impl Accumulator {
         let pressed = state.closed || self.short_of_space.load(Ordering::Relaxed) > 0;
         let rules = SendRules {
             now: plan.now,
-            linger: self.linger,
+            linger: self.options.linger,
             hurry_below: if pressed { u64::MAX } else { state.hurry_below },
             fresh_allowed: plan.fresh_allowed,
         };
@@ -281,36 +289,59 @@ impl Accumulator {
         let Some(queue) = state.queue(key) else { return false };
         queue.listed = false;
         let mut broke = false;
-        while let Some(expired) = queue.take_expired(rules.now, self.delivery_timeout) {
+        while let Some(expired) = queue.take_expired(rules.now, self.options.delivery_timeout) {
             broke |= expired.stamp.is_some();
             drained.expired.push(expired);
         }
         if broke {
             queue.break_chain();
         }
-        let mut taken = false;
-        match queue.readiness(rules) {
-            Readiness::Empty | Readiness::Blocked => {}
-            Readiness::At(at) => drained.check_at(Some(at)),
+        let expires_at = queue.expires_at(self.options.delivery_timeout);
+        let readiness = queue.readiness(rules);
+        state.chain_broken |= broke;
+        drained.check_at(expires_at);
+        match readiness {
+            Readiness::Empty | Readiness::Blocked => false,
+            Readiness::At(at) => {
+                drained.check_at(Some(at));
+                false
+            }
             Readiness::Now => match (plan.leader)(&name, key.partition) {
                 None => {
                     drained.leaderless.insert(name);
+                    false
                 }
-                Some(node) if (plan.has_room)(node) => {
-                    let request = drained.requests.entry(node).or_default();
-                    let request_bytes: usize = request.iter().map(Batch::size_bytes).sum();
-                    if request.is_empty() || request_bytes + queue.next_size_bytes() <= self.request_bytes_max
-                    {
-                        request.extend(queue.take(plan.producer));
-                        taken = true;
-                    }
+                Some(node) => {
+                    let takes = (plan.has_room)(node);
+                    let timeout = self.options.partitioner_availability_timeout;
+                    state.leaders.note(node, takes, rules.now, timeout);
+                    takes
+                        && self.take_into(
+                            state,
+                            key,
+                            plan.producer,
+                            drained.requests.entry(node).or_default(),
+                        )
                 }
-                Some(_) => {}
             },
         }
-        drained.check_at(queue.expires_at(self.delivery_timeout));
-        state.chain_broken |= broke;
-        taken
+    }
+
+    /// Takes a queue's next batch into a request, if it has room, and says whether it did.
+    fn take_into(
+        &self,
+        state: &mut State,
+        key: QueueKey,
+        producer: Option<(ProducerId, ProducerEpoch)>,
+        request: &mut Vec<Batch>,
+    ) -> bool {
+        let Some(queue) = state.queue(key) else { return false };
+        let request_bytes: usize = request.iter().map(Batch::size_bytes).sum();
+        let fits = request_bytes + queue.next_size_bytes() <= self.options.request_bytes_max;
+        let taken = if fits || request.is_empty() { queue.take(producer) } else { None };
+        let took = taken.is_some();
+        request.extend(taken);
+        took
     }
 
     /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap.
@@ -329,9 +360,37 @@ impl Accumulator {
         state.unresolved.remove(&batch.id);
         drop(state);
         let reserved_bytes = batch.reserved_bytes;
-        batch.finish(result);
+        let buffer = batch.finish(result);
         self.release(reserved_bytes);
         self.settled.notify_waiters();
+        if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() >= self.shape.full_bytes) {
+            let mut state = self.lock();
+            if state.spare.len() < SPARE_BUFFERS_MAX {
+                state.spare.push(buffer);
+            }
+        }
+    }
+
+    /// Puts the halves of a batch that the server finds too large in its place.
+    pub(super) fn split(&self, batch: Batch) {
+        let (id, key) = (batch.id, batch.key);
+        let parts = match batch.split() {
+            Ok(parts) => parts,
+            Err(failed) => {
+                let (batch, error) = *failed;
+                let broken = batch.stamp.is_some();
+                return self.settle(batch, Err(error.into()), broken);
+            }
+        };
+        let mut state = self.lock();
+        state.unresolved.remove(&id);
+        state.unresolved.extend(parts.iter().map(|part| part.id));
+        let now = Instant::now();
+        if let Some(queue) = state.queue(key) {
+            queue.came_back(id);
+            parts.into_iter().for_each(|part| queue.put_back(part, now));
+        }
+        state.list(key);
     }
 
     /// Puts a batch that came back in line again. `broken`: it needs another producer id first.

@@ -1,20 +1,34 @@
 //! One batch, from its first record to its outcome.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use riverrun_records::{
-    BatchBuilder, BatchError, BatchOptions, Compression, Header, ProducerStamp, patch_producer,
+    BatchBuilder, BatchError, BatchOptions, Compression, Header, ProducerStamp, UnverifiedBatch,
+    increment_sequence, patch_producer,
 };
 use riverrun_types::TimestampMs;
 use tokio::time::Instant;
 
 use super::delivery::{BatchPlace, Delivery, Outcome};
-use super::record::ProducerRecord;
+use super::record::{RecordMetadata, RecordRef};
 use crate::error::ClientError;
 
-/// Room that a batch's buffer has at first.
-const CAPACITY_BYTES: usize = 8 * 1024;
+/// Room that a batch's buffer has at first, where the batches before were not full.
+pub(super) const CAPACITY_BYTES: usize = 8 * 1024;
+/// Ids from one batch to the next: as many parts as a batch may be split into lie between.
+pub(super) const ID_STEP: u64 = 1 << 20;
+
+/// What is called with the outcome of one record.
+pub(super) type Callback = Box<dyn FnOnce(Result<RecordMetadata, ClientError>) + Send>;
+
+/// A callback and the record that it waits for.
+struct Waiting {
+    index: i32,
+    timestamp: TimestampMs,
+    callback: Callback,
+}
 
 /// A partition of the producer's: the topic by its place in the accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +46,14 @@ pub(super) struct BatchShape {
     pub(super) full_bytes: usize,
 }
 
+impl BatchShape {
+    fn builder(&self, buffer: Vec<u8>) -> Box<BatchBuilder> {
+        let options =
+            BatchOptions { compression: self.compression, level: self.level, ..BatchOptions::default() };
+        Box::new(BatchBuilder::with_buffer(options, buffer))
+    }
+}
+
 #[derive(Debug)]
 enum Body {
     Open(Box<BatchBuilder>),
@@ -41,16 +63,18 @@ enum Body {
 /// A batch of records for one partition.
 ///
 /// Invariants: `stamp` is set from the first attempt until the producer id changes; once sealed, records are
-/// neither added nor compressed again. A batch that is dropped without an outcome tells its records so.
-#[derive(Debug)]
+/// neither added nor compressed again. A batch that is dropped without an outcome tells its records so. `waiting` is
+/// in the order of the records. No other batch has an id from `id` to `id + id_span`.
 pub(super) struct Batch {
     /// Rises with the time of creation, over all partitions.
     pub(super) id: u64,
+    id_span: u64,
     pub(super) key: QueueKey,
     pub(super) created: Instant,
     /// Bytes of the producer's buffer that its records hold.
     pub(super) reserved_bytes: usize,
     outcome: Arc<Outcome>,
+    waiting: Vec<Waiting>,
     pub(super) stamp: Option<ProducerStamp>,
     pub(super) attempts: u32,
     pub(super) last_error: Option<ClientError>,
@@ -59,29 +83,47 @@ pub(super) struct Batch {
     body: Body,
 }
 
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch")
+            .field("id", &self.id)
+            .field("key", &self.key)
+            .field("stamp", &self.stamp)
+            .field("attempts", &self.attempts)
+            .field("record_count", &self.record_count)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for Batch {
     fn drop(&mut self) {
-        self.outcome.set(Err(ClientError::Closed));
+        self.tell(Err(ClientError::Closed));
     }
 }
 
 impl Batch {
-    pub(super) fn new(id: u64, key: QueueKey, outcome: Arc<Outcome>, shape: BatchShape) -> Self {
-        let options =
-            BatchOptions { compression: shape.compression, level: shape.level, ..BatchOptions::default() };
-        let builder = BatchBuilder::with_capacity(options, CAPACITY_BYTES.min(shape.full_bytes));
+    /// An empty batch whose records are written into `buffer`.
+    pub(super) fn new(
+        id: u64,
+        key: QueueKey,
+        outcome: Arc<Outcome>,
+        shape: BatchShape,
+        buffer: Vec<u8>,
+    ) -> Self {
         Self {
             id,
+            id_span: ID_STEP,
             key,
             created: Instant::now(),
             reserved_bytes: 0,
             outcome,
+            waiting: Vec::new(),
             stamp: None,
             attempts: 0,
             last_error: None,
             shape,
             record_count: 0,
-            body: Body::Open(Box::new(builder)),
+            body: Body::Open(shape.builder(buffer)),
         }
     }
 
@@ -116,25 +158,38 @@ impl Batch {
     /// Encodes a record into the batch. Only while it is open.
     pub(super) fn append(
         &mut self,
-        record: &ProducerRecord,
+        record: &RecordRef<'_>,
         timestamp: TimestampMs,
         reserved_bytes: usize,
+        callback: &mut Option<Callback>,
     ) -> Result<Delivery, ClientError> {
         let Body::Open(builder) = &mut self.body else { return Err(ClientError::Closed) };
-        let (key, value) = (record.key.as_deref(), record.value.as_deref());
-        let headers: Vec<Header<'_>> = record
-            .headers
-            .iter()
-            .map(|(name, value)| Header { key: name.as_bytes(), value: value.as_deref() })
-            .collect();
-        let index = builder.append(timestamp, key, value, &headers)?;
+        let index = builder.append(timestamp, record.key, record.value, record.headers)?;
         self.record_count += 1;
         self.reserved_bytes += reserved_bytes;
+        if let Some(callback) = callback.take() {
+            self.waiting.push(Waiting { index, timestamp, callback });
+        }
         Ok(self.outcome.delivery(index, timestamp))
     }
 
-    /// Tells the records what became of them.
-    pub(super) fn finish(self, result: Result<BatchPlace, ClientError>) {
+    /// Tells the records what became of them, and hands out the buffer if nobody else has it.
+    pub(super) fn finish(mut self, result: Result<BatchPlace, ClientError>) -> Option<Vec<u8>> {
+        self.tell(result);
+        match &mut self.body {
+            Body::Sealed { bytes, .. } if bytes.is_unique() => Some(std::mem::take(bytes).into()),
+            Body::Sealed { .. } | Body::Open(_) => None,
+        }
+    }
+
+    fn tell(&mut self, result: Result<BatchPlace, ClientError>) {
+        for Waiting { index, timestamp, callback } in std::mem::take(&mut self.waiting) {
+            let result = result.clone().map(|place| self.outcome.record_metadata(place, index, timestamp));
+            // The sender goes on for all other records.
+            if catch_unwind(AssertUnwindSafe(|| callback(result))).is_err() {
+                tracing::error!("a delivery callback has panicked");
+            }
+        }
         self.outcome.set(result);
     }
 
@@ -159,12 +214,70 @@ impl Batch {
         self.body = Body::Sealed { bytes: built.clone(), stamp };
         Ok(built)
     }
+
+    /// Makes two batches of one that is too large for the server, with half of the records each. They take its place:
+    /// its sequence numbers, its age, its attempts. Fails, and then changes nothing, with fewer than two records.
+    pub(super) fn split(mut self) -> Result<[Self; 2], Box<(Self, BatchError)>> {
+        let at = self.record_count / 2;
+        let builders = match self.seal().and_then(|bytes| self.rebuild(&bytes, at)) {
+            Ok(builders) => builders,
+            Err(error) => return Err(Box::new((self, error))),
+        };
+        let (first, second) = self.outcome.split(at);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut later = waiting.split_off(waiting.partition_point(|one| one.index < at));
+        later.iter_mut().for_each(|one| one.index -= at);
+        let [first_builder, second_builder] = builders;
+        let half_span = self.id_span / 2;
+        let part = |first_record: i32, outcome, waiting, builder: BatchBuilder| Self {
+            id: self.id + if first_record > 0 { half_span } else { 0 },
+            id_span: half_span,
+            reserved_bytes: 0,
+            outcome,
+            waiting,
+            stamp: self.stamp.map(|stamp| ProducerStamp {
+                base_sequence: increment_sequence(stamp.base_sequence, first_record),
+                ..stamp
+            }),
+            key: self.key,
+            created: self.created,
+            attempts: self.attempts,
+            last_error: self.last_error.clone(),
+            shape: self.shape,
+            record_count: builder.record_count(),
+            body: Body::Open(Box::new(builder)),
+        };
+        let mut parts = [part(0, first, waiting, first_builder), part(at, second, later, second_builder)];
+        parts[0].reserved_bytes = self.reserved_bytes / 2;
+        parts[1].reserved_bytes = self.reserved_bytes - parts[0].reserved_bytes;
+        Ok(parts)
+    }
+
+    /// The records before and from `at` on, in builders of their own.
+    fn rebuild(&self, bytes: &[u8], at: i32) -> Result<[BatchBuilder; 2], BatchError> {
+        let mut parts = [*self.shape.builder(Vec::new()), *self.shape.builder(Vec::new())];
+        let batch = UnverifiedBatch::only(bytes)?.verify()?;
+        let mut headers: Vec<Header<'_>> = Vec::new();
+        let records = batch.records()?;
+        for (record, index) in records.into_iter().zip(0..) {
+            let record = record?;
+            headers.clear();
+            headers.extend(record.headers());
+            let part = &mut parts[usize::from(index >= at)];
+            part.append(record.timestamp, record.key, record.value, &headers)?;
+        }
+        match parts.iter().any(BatchBuilder::is_empty) {
+            true => Err(riverrun_records::InvalidCause::Empty.into()),
+            false => Ok(parts),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use riverrun_records::UnverifiedBatch;
-    use riverrun_types::{ProducerEpoch, ProducerId};
+    use std::sync::Mutex;
+
+    use riverrun_types::{Offset, ProducerEpoch, ProducerId};
 
     use super::*;
 
@@ -173,8 +286,8 @@ mod tests {
     #[test]
     fn a_new_stamp_is_written_into_a_sealed_batch() {
         let key = QueueKey { topic: 0, partition: 0 };
-        let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), SHAPE);
-        batch.append(&ProducerRecord::new("t", "v"), TimestampMs(1), 10).unwrap();
+        let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), SHAPE, Vec::new());
+        batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut None).unwrap();
         for (id, base_sequence) in [(5, 50), (6, 0)] {
             let stamp = ProducerStamp { id: ProducerId(id), epoch: ProducerEpoch(0), base_sequence };
             batch.stamp = Some(stamp);
@@ -184,5 +297,73 @@ mod tests {
             assert_eq!(verified.base_sequence(), stamp.base_sequence);
         }
         assert!(!batch.has_room(1));
+    }
+
+    fn batch_of(values: &[&str], told: &Arc<Mutex<Vec<(String, Option<i64>)>>>) -> Batch {
+        let key = QueueKey { topic: 0, partition: 0 };
+        let mut batch = Batch::new(ID_STEP, key, Outcome::new("t".into(), 0), SHAPE, Vec::new());
+        for value in values {
+            let (name, told) = ((*value).to_owned(), Arc::clone(told));
+            let callback: Callback = Box::new(move |result| {
+                told.lock().unwrap().push((name, result.ok().map(|metadata| metadata.offset.0)));
+            });
+            let record = RecordRef::new("t", value.as_bytes());
+            batch.append(&record, TimestampMs(1), 10, &mut Some(callback)).unwrap();
+        }
+        batch
+    }
+
+    #[test]
+    fn the_parts_of_a_batch_take_its_place_record_by_record() {
+        let told = Arc::default();
+        let mut batch = batch_of(&["a", "b", "c", "d", "e"], &told);
+        batch.stamp = Some(ProducerStamp { id: ProducerId(5), epoch: ProducerEpoch(0), base_sequence: 7 });
+        let [mut first, mut second] = batch.split().unwrap();
+        let sequence = |part: &Batch| part.stamp.unwrap().base_sequence;
+        assert_eq!((sequence(&first), first.record_count()), (7, 2));
+        assert_eq!((sequence(&second), second.record_count()), (9, 3));
+        assert_eq!(first.reserved_bytes + second.reserved_bytes, 50);
+        assert!(first.id < second.id && second.id < 2 * ID_STEP);
+        assert!(UnverifiedBatch::only(&first.seal().unwrap()).unwrap().verify().is_ok());
+        assert!(UnverifiedBatch::only(&second.seal().unwrap()).unwrap().verify().is_ok());
+        first.finish(Ok(BatchPlace { base_offset: Some(Offset(70)), append_time: None }));
+        drop(second);
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        let expected = [("a", Some(70)), ("b", Some(71)), ("c", None), ("d", None), ("e", None)];
+        assert_eq!(told, expected.map(|(name, offset)| (name.to_owned(), offset)));
+    }
+
+    #[test]
+    fn one_record_cannot_be_split() {
+        let told = Arc::default();
+        let Err(failed) = batch_of(&["a"], &told).split() else { panic!("split") };
+        let (batch, _) = *failed;
+        assert_eq!(batch.record_count(), 1);
+        assert!(told.lock().unwrap().is_empty(), "it has no outcome yet");
+    }
+
+    #[test]
+    fn a_callback_that_panics_does_not_keep_the_others_from_being_called() {
+        let told = Arc::default();
+        let mut batch = batch_of(&["a"], &told);
+        let record = RecordRef::new("t", b"v");
+        let mut callback: Option<Callback> = Some(Box::new(|_| panic!("on purpose")));
+        batch.append(&record, TimestampMs(1), 1, &mut callback).unwrap();
+        batch.waiting.rotate_left(1);
+        batch.finish(Err(ClientError::Closed));
+        assert_eq!(told.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_memory_of_a_batch_that_is_done_can_be_used_again() {
+        let shape = BatchShape { compression: Compression::None, ..SHAPE };
+        let key = QueueKey { topic: 0, partition: 0 };
+        let buffer = Vec::with_capacity(1000);
+        let at = buffer.as_ptr();
+        let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), shape, buffer);
+        batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut None).unwrap();
+        drop(batch.seal().unwrap());
+        let buffer = batch.finish(Err(ClientError::Closed)).unwrap();
+        assert_eq!((buffer.as_ptr(), buffer.capacity()), (at, 1000));
     }
 }

@@ -1,6 +1,7 @@
 //! What becomes of a record: one outcome per batch, shared by the handles of its records.
 //!
-//! Guarantees that every outcome is set once, and that a handle costs no allocation of its own.
+//! Guarantees that every outcome is set once, and that a handle costs no allocation of its own. A batch that is split
+//! passes its handles on to its parts.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,12 +25,18 @@ pub(super) struct BatchPlace {
 #[derive(Debug)]
 enum State {
     Pending(Vec<Waker>),
+    /// The batch was split; `at` is the index of the second part's first record.
+    Split {
+        first: Arc<Outcome>,
+        second: Arc<Outcome>,
+        at: i32,
+    },
     Done(Result<BatchPlace, ClientError>),
 }
 
 /// The outcome of one batch.
 ///
-/// Invariants: goes from pending to done once, and wakes everybody who waits then.
+/// Invariants: goes from pending to done or split once, and wakes everybody who waits then.
 #[derive(Debug)]
 pub(super) struct Outcome {
     topic: Arc<str>,
@@ -49,12 +56,39 @@ impl Outcome {
 
     /// Sets the outcome. A second call changes nothing.
     pub(super) fn set(&self, result: Result<BatchPlace, ClientError>) {
+        self.leave_pending(State::Done(result));
+    }
+
+    /// Has two outcomes of their own stand for this one, the second from record `at` on.
+    pub(super) fn split(&self, at: i32) -> (Arc<Self>, Arc<Self>) {
+        let part = || Self::new(Arc::clone(&self.topic), self.partition);
+        let (first, second) = (part(), part());
+        self.leave_pending(State::Split { first: Arc::clone(&first), second: Arc::clone(&second), at });
+        (first, second)
+    }
+
+    fn leave_pending(&self, next: State) {
         let mut state = self.lock();
         if let State::Pending(wakers) = &mut *state {
             let wakers = std::mem::take(wakers);
-            *state = State::Done(result);
+            *state = next;
             drop(state);
             wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// What a batch's place means for one of its records.
+    pub(super) fn record_metadata(
+        &self,
+        place: BatchPlace,
+        index: i32,
+        timestamp: TimestampMs,
+    ) -> RecordMetadata {
+        RecordMetadata {
+            topic: Arc::clone(&self.topic),
+            partition: self.partition,
+            offset: place.base_offset.map_or(Offset(-1), |base| base.plus(i64::from(index))),
+            timestamp: place.append_time.unwrap_or(timestamp),
         }
     }
 
@@ -79,24 +113,27 @@ impl Future for Delivery {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let mut state = this.outcome.lock();
-        match &mut *state {
-            State::Done(Ok(place)) => Poll::Ready(Ok(RecordMetadata {
-                topic: Arc::clone(&this.outcome.topic),
-                partition: this.outcome.partition,
-                offset: place.base_offset.map_or(Offset(-1), |base| base.plus(i64::from(this.index))),
-                timestamp: place.append_time.unwrap_or(this.timestamp),
-            })),
-            State::Done(Err(error)) => Poll::Ready(Err(error.clone())),
-            State::Pending(wakers) => {
-                if let Some(at) = this.waker {
-                    wakers[at].clone_from(context.waker());
-                } else {
-                    this.waker = Some(wakers.len());
-                    wakers.push(context.waker().clone());
+        loop {
+            let mut state = this.outcome.lock();
+            let (part, index) = match &mut *state {
+                State::Done(result) => {
+                    let metadata = |place| this.outcome.record_metadata(place, this.index, this.timestamp);
+                    return Poll::Ready(result.clone().map(metadata));
                 }
-                Poll::Pending
-            }
+                State::Pending(wakers) => {
+                    if let Some(at) = this.waker {
+                        wakers[at].clone_from(context.waker());
+                    } else {
+                        this.waker = Some(wakers.len());
+                        wakers.push(context.waker().clone());
+                    }
+                    return Poll::Pending;
+                }
+                State::Split { first, at, .. } if this.index < *at => (Arc::clone(first), this.index),
+                State::Split { second, at, .. } => (Arc::clone(second), this.index - *at),
+            };
+            drop(state);
+            (this.outcome, this.index, this.waker) = (part, index, None);
         }
     }
 }
@@ -128,5 +165,21 @@ mod tests {
         outcome.set(Ok(BatchPlace { base_offset: Some(Offset(1)), append_time: None }));
         let mut delivery = outcome.delivery(0, TimestampMs(0));
         assert!(matches!(poll(&mut delivery), Poll::Ready(Err(ClientError::Closed))));
+    }
+
+    #[test]
+    fn the_handles_of_a_batch_that_was_split_follow_their_records() {
+        let outcome = Outcome::new("t".into(), 0);
+        let mut handles: Vec<Delivery> =
+            (0..3).map(|index| outcome.delivery(index, TimestampMs(0))).collect();
+        assert!(handles.iter_mut().all(|handle| poll(handle).is_pending()));
+        let (first, second) = outcome.split(1);
+        assert!(handles.iter_mut().all(|handle| poll(handle).is_pending()));
+        second.set(Ok(BatchPlace { base_offset: Some(Offset(50)), append_time: None }));
+        first.set(Err(ClientError::Closed));
+        assert!(matches!(poll(&mut handles[0]), Poll::Ready(Err(ClientError::Closed))));
+        for (handle, offset) in handles[1..].iter_mut().zip([50, 51]) {
+            assert!(matches!(poll(handle), Poll::Ready(Ok(metadata)) if metadata.offset == Offset(offset)));
+        }
     }
 }

@@ -5,50 +5,97 @@ use std::time::Duration;
 use riverrun_records::Compression;
 use riverrun_types::Acks;
 
+use super::partitioner::PartitionerChoice;
 use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
+use crate::options::{Kind, options};
 
-/// How a producer sends.
-#[derive(Clone, Debug)]
-pub struct ProducerOptions {
-    /// The servers.
-    pub cluster: ClusterOptions,
-    /// Who must have a record before it counts as delivered.
-    pub acks: Acks,
+/// Bytes above which a batch's size means nothing: the format counts them in 31 bits.
+const BATCH_BYTES_MAX: i64 = i32::MAX as i64;
+
+options! {
+    /// How a producer sends.
+    pub struct ProducerOptions {
+        /// The servers.
+        cluster: ClusterOptions;
+    }
+
+    /// Who must have a record before it counts as delivered: nobody (0), the partition's leader (1), or as many as the
+    /// topic's durability asks for (all).
+    acks: Acks = "acks", Kind::Choice(&["0", "1", "all", "-1"]), Some("all");
     /// Whether the server recognises what it has got already, so that retries neither repeat nor reorder records.
-    /// Needs [`Acks::All`].
-    pub idempotent: bool,
+    /// Needs acks=all.
+    idempotent: bool = "enable.idempotence", Kind::Bool, Some("true");
     /// How batches are compressed.
-    pub compression: Compression,
-    /// The codec's level; none for its default.
-    pub compression_level: Option<i32>,
+    compression: Compression = "compression.type",
+        Kind::Choice(&["none", "gzip", "snappy", "lz4", "zstd"]), Some("none");
+    /// The codec's level; not set for its default. Kafka has one such option for each codec.
+    compression_level: Option<i32> = "compression.level", Kind::Text("a level of the codec, or empty"), None;
     /// How long a batch waits for more records.
-    pub linger: Duration,
-    /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record goes alone.
-    pub batch_bytes: usize,
+    linger: Duration = "linger.ms", Kind::Millis(0, i32::MAX as i64), Some("5");
+    /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record goes alone. With 0
+    /// every record is a batch.
+    batch_bytes: usize = "batch.size", Kind::Int(0, BATCH_BYTES_MAX), Some("16384");
     /// Bytes of records that are not delivered yet at most; sending waits above that.
-    pub buffer_bytes: usize,
+    buffer_bytes: usize = "buffer.memory", Kind::Int(0, u32::MAX as i64), Some("33554432");
     /// Bytes of one request's records, and so of one record, at most.
-    pub request_bytes_max: usize,
+    request_bytes_max: usize = "max.request.size", Kind::Int(0, BATCH_BYTES_MAX), Some("1048576");
+    /// How long sending a record may wait for room in the buffer and for the topic's metadata.
+    block_max: Duration = "max.block.ms", Kind::Millis(0, i64::MAX), Some("60000");
     /// How long a record is tried for. A request that is under way at that time is still waited for.
-    pub delivery_timeout: Duration,
+    delivery_timeout: Duration = "delivery.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("120000");
+    /// How often a batch is sent again after an error that may pass, within the delivery timeout.
+    retries: u32 = "retries", Kind::Int(0, i32::MAX as i64), Some("2147483647");
+    /// Who chooses the partition of a record that names none: uniform-sticky (KIP-794), sticky (KIP-480), round-robin,
+    /// or one of Kafka's class names for these.
+    partitioner: PartitionerChoice = "partitioner.class",
+        Kind::Text("uniform-sticky, sticky or round-robin"), Some("uniform-sticky");
+    /// Whether records with a key are spread as if they had none.
+    partitioner_ignore_keys: bool = "partitioner.ignore.keys", Kind::Bool, Some("false");
+    /// Whether the uniform sticky partitioner gives less to partitions whose leader takes batches more slowly.
+    partitioner_adaptive: bool = "partitioner.adaptive.partitioning.enable", Kind::Bool, Some("true");
+    /// Time for which a leader may take no batch of those that wait for it before the uniform sticky partitioner turns
+    /// to other partitions; 0 for any time.
+    partitioner_availability_timeout: Duration = "partitioner.availability.timeout.ms",
+        Kind::Millis(0, i64::MAX), Some("0");
 }
 
 impl ProducerOptions {
     /// Defaults: every record acknowledged by all, once and in order.
     pub fn new(cluster: ClusterOptions) -> Self {
-        Self {
-            cluster,
-            acks: Acks::All,
-            idempotent: true,
-            compression: Compression::None,
-            compression_level: None,
-            linger: Duration::from_millis(5),
-            batch_bytes: 128 * 1024,
-            buffer_bytes: 32 * 1024 * 1024,
-            request_bytes_max: 1024 * 1024,
-            delivery_timeout: Duration::from_mins(2),
+        Self::defaults(cluster)
+    }
+
+    /// Options from their names and texts, `bootstrap.servers` among them. As with Kafka's own client, `acks` other
+    /// than `all` turn idempotence off unless that is asked for.
+    pub fn from_properties<'a>(
+        properties: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, ClientError> {
+        let mut options = Self::new(ClusterOptions::new(""));
+        let mut asked = false;
+        for (name, value) in properties {
+            asked |= name == "enable.idempotence";
+            options.set(name, value)?;
         }
+        options.idempotent &= asked || options.acks == Acks::All;
+        Ok(options)
+    }
+
+    /// Sets one option from its text.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ClientError> {
+        let known = self
+            .set_own(name, value)
+            .and_then(|known| if known { Ok(true) } else { self.cluster.set_own(name, value) });
+        match known {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ClientError::Invalid(format!("a producer has no option {name}"))),
+            Err(text) => Err(ClientError::Invalid(text)),
+        }
+    }
+
+    /// The text of one option.
+    pub fn get(&self, name: &str) -> Option<String> {
+        self.get_own(name).or_else(|| self.cluster.get_own(name))
     }
 
     pub(super) fn check(&self) -> Result<(), ClientError> {
@@ -56,19 +103,19 @@ impl ProducerOptions {
         if self.idempotent && self.acks != Acks::All {
             return invalid("an idempotent producer needs acks=all");
         }
+        if self.idempotent && self.retries == 0 {
+            return invalid("an idempotent producer needs retries of at least 1");
+        }
         if let Some(level) = self.compression_level {
             self.compression.check_level(level)?;
         }
-        if self.batch_bytes == 0 || self.request_bytes_max == 0 {
-            return invalid("batch_bytes and request_bytes_max are at least 1");
+        if self.request_bytes_max == 0 {
+            return invalid("max.request.size is at least 1");
         }
         if self.buffer_bytes < self.request_bytes_max || u32::try_from(self.buffer_bytes).is_err() {
-            return invalid("buffer_bytes lies between request_bytes_max and 4 GiB");
+            return invalid("buffer.memory lies between max.request.size and 4 GiB");
         }
-        if self.cluster.in_flight_max == 0 {
-            return invalid("in_flight_max is at least 1");
-        }
-        Ok(())
+        self.cluster.check()
     }
 
     /// `acks` as the wire has it.
@@ -78,5 +125,21 @@ impl ProducerOptions {
             Acks::Leader => 1,
             Acks::All => -1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_acks_turn_idempotence_off_unless_it_is_asked_for() {
+        let options = ProducerOptions::from_properties([("bootstrap.servers", "a:1, b:2"), ("acks", "1")]);
+        let options = options.unwrap();
+        assert!(!options.idempotent && options.check().is_ok());
+        assert_eq!(options.cluster.bootstrap, ["a:1", "b:2"]);
+        let asked =
+            ProducerOptions::from_properties([("acks", "1"), ("enable.idempotence", "true")]).unwrap();
+        assert!(asked.check().is_err());
     }
 }

@@ -1,10 +1,75 @@
 //! Which partition a record goes to.
 //!
-//! Records with a key go where Kafka's own clients send that key ([`murmur2`]); records without one stay with a
-//! partition for a batch's worth of bytes and then move on ([`Sticky`]), so that batches fill.
+//! Records with a key go where Kafka's own clients send that key. Records without one go by a [`Partitioner`]: the
+//! uniform sticky one (KIP-794), the older sticky one (KIP-480), round robin, or one of the application's. The first
+//! two stay with a partition until its batch is done, so that batches fill.
 
+mod choice;
 mod murmur2;
+mod random;
+mod round_robin;
 mod sticky;
+mod uniform;
 
-pub(super) use murmur2::partition_of_key;
-pub(super) use sticky::Sticky;
+use std::fmt::Debug;
+
+pub use self::choice::PartitionerChoice;
+pub use self::murmur2::partition_of_key;
+pub use self::round_robin::RoundRobin;
+pub use self::sticky::Sticky;
+pub use self::uniform::UniformSticky;
+use super::record::RecordRef;
+
+/// A topic as a partitioner sees it.
+pub trait TopicView {
+    /// Number of partitions, at least 1.
+    fn partition_count(&self) -> i32;
+
+    /// The partitions that have a leader, sorted.
+    fn available(&self) -> &[i32];
+
+    /// Batches of a partition that wait to be sent, the one that is being filled among them.
+    fn waiting_batches(&self, partition: i32) -> usize;
+
+    /// Whether the partition's leader has taken no batch for `partitioner.availability.timeout.ms` although some wait
+    /// for it.
+    fn is_slow(&self, partition: i32) -> bool;
+}
+
+/// The partition for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// This one, whatever waits there.
+    Fixed(i32),
+    /// This one, while its batch lasts: the partitioner hears of what becomes of the record.
+    Sticky(i32),
+}
+
+/// Makes the choices of one topic. It is called with the producer's buffer locked, so it neither waits nor does much.
+///
+/// A partition that the topic does not have makes the send fail.
+pub trait TopicPartitioner: Send + Debug {
+    /// The partition of a record that names none.
+    fn choose(&mut self, record: &RecordRef<'_>, topic: &dyn TopicView) -> Choice;
+
+    /// A record of `record_bytes` would begin a new batch in a partition that was chosen as [`Choice::Sticky`]: the
+    /// batch before is full or has been sent. Answers where it should go; that is not asked again.
+    fn on_new_batch(&mut self, partition: i32, record_bytes: usize, topic: &dyn TopicView) -> i32 {
+        let _ = (record_bytes, topic);
+        partition
+    }
+
+    /// A record for which [`Choice::Sticky`] was chosen has been put into a batch of this partition.
+    fn appended(&mut self, partition: i32, record_bytes: usize) {
+        let _ = (partition, record_bytes);
+    }
+}
+
+/// Makes a [`TopicPartitioner`] for each topic that a producer meets.
+pub trait Partitioner: Send + Sync + Debug {
+    /// For one topic. Choices at random follow from `seed`.
+    fn for_topic(&self, seed: u64) -> Box<dyn TopicPartitioner>;
+}
+
+#[cfg(test)]
+mod tests;

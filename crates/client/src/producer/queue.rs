@@ -50,6 +50,8 @@ pub(super) struct PartitionQueue {
     next_sequence: i32,
     retry_at: Option<Instant>,
     broken: bool,
+    /// Bytes of the batch that was taken last.
+    taken_bytes: usize,
     /// Whether the server has taken a batch under the present producer id.
     confirmed: bool,
     /// Whether the accumulator's list of queues to look at holds this one.
@@ -92,6 +94,21 @@ impl PartitionQueue {
         self.waiting.back_mut().filter(|batch| batch.has_room(record_bytes))
     }
 
+    /// Whether a record of so many bytes would need a new batch.
+    pub(super) fn needs_batch(&self, record_bytes: usize) -> bool {
+        !self.waiting.back().is_some_and(|batch| batch.has_room(record_bytes))
+    }
+
+    /// Bytes of the latest batch.
+    pub(super) fn last_bytes(&self) -> usize {
+        self.waiting.back().map_or(self.taken_bytes, Batch::size_bytes)
+    }
+
+    /// Batches that wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Adds a new batch behind the others.
     pub(super) fn push(&mut self, batch: Batch) {
         self.waiting.push_back(batch);
@@ -110,6 +127,7 @@ impl PartitionQueue {
             self.next_sequence = increment_sequence(self.next_sequence, batch.record_count());
         }
         batch.attempts += 1;
+        self.taken_bytes = batch.size_bytes();
         self.in_flight.push(batch.id);
         Some(batch)
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use riverrun_records::Header;
 use riverrun_types::{Offset, TimestampMs};
 
 /// Bytes that a record takes beside its key, value and headers, at most: lengths, deltas, attributes.
@@ -15,7 +16,7 @@ const HEADER_OVERHEAD_BYTES: usize = 10;
 pub struct ProducerRecord {
     /// The topic.
     pub topic: String,
-    /// The partition; none to choose by the key, as Kafka's own clients do, or by turns without a key.
+    /// The partition; none to leave it to the partitioner.
     pub partition: Option<i32>,
     /// The key.
     pub key: Option<Bytes>,
@@ -40,12 +41,68 @@ impl ProducerRecord {
         self
     }
 
+    /// Its headers, as a batch takes them.
+    pub(super) fn header_refs(&self) -> Vec<Header<'_>> {
+        self.headers
+            .iter()
+            .map(|(name, value)| Header { key: name.as_bytes(), value: value.as_deref() })
+            .collect()
+    }
+
+    /// The record, borrowed.
+    pub(super) fn borrow<'a>(&'a self, headers: &'a [Header<'a>]) -> RecordRef<'a> {
+        RecordRef {
+            topic: &self.topic,
+            partition: self.partition,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            headers,
+            timestamp: self.timestamp,
+        }
+    }
+}
+
+/// A record to send whose bytes the caller keeps: they are copied once, into the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordRef<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition; none to leave it to the partitioner.
+    pub partition: Option<i32>,
+    /// The key.
+    pub key: Option<&'a [u8]>,
+    /// The value; none marks a deletion where a topic is compacted.
+    pub value: Option<&'a [u8]>,
+    /// Headers, in order; names may repeat.
+    pub headers: &'a [Header<'a>],
+    /// When it happened; none for now.
+    pub timestamp: Option<TimestampMs>,
+}
+
+impl<'a> RecordRef<'a> {
+    /// A record with a value and nothing else.
+    pub fn new(topic: &'a str, value: &'a [u8]) -> Self {
+        Self { topic, partition: None, key: None, value: Some(value), headers: &[], timestamp: None }
+    }
+
+    /// The record with this key.
+    #[must_use]
+    pub fn with_key(self, key: &'a [u8]) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    /// The record for this partition.
+    #[must_use]
+    pub fn with_partition(self, partition: i32) -> Self {
+        Self { partition: Some(partition), ..self }
+    }
+
     /// Bytes in a batch at most.
     pub(super) fn size_bound_bytes(&self) -> usize {
-        let field = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
-        let headers: usize =
-            self.headers.iter().map(|(name, value)| name.len() + field(value) + HEADER_OVERHEAD_BYTES).sum();
-        RECORD_OVERHEAD_BYTES + field(&self.key) + field(&self.value) + headers
+        let field = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
+        let header = |header: &Header<'_>| header.key.len() + field(header.value) + HEADER_OVERHEAD_BYTES;
+        let headers: usize = self.headers.iter().map(header).sum();
+        RECORD_OVERHEAD_BYTES + field(self.key) + field(self.value) + headers
     }
 }
 

@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_protocol::{ErrorCode, InitProducerIdRequest};
 use riverrun_types::{ErrorKind, NodeId, ProducerEpoch, ProducerId};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::accumulator::{Accumulator, DrainPlan, Drained};
@@ -36,6 +37,8 @@ enum Event {
 struct NodeState {
     in_flight: usize,
     connecting: bool,
+    /// Ends with the last request.
+    last: Option<oneshot::Receiver<()>>,
     /// After a connection failed: when to try again.
     retry_at: Option<Instant>,
 }
@@ -167,8 +170,20 @@ impl Sender {
     async fn send(&mut self, node: NodeId, batches: Vec<Batch>) {
         let topics = batches.iter().map(|batch| self.accumulator.topic_name(batch.key)).collect();
         let begun = exchange::begin(&self.cluster, &self.options, node, topics, batches).await;
-        self.nodes.entry(node).or_default().in_flight += 1;
-        self.events.push(Box::pin(async move { Event::Answered(begun.finish().await) }));
+        let state = self.nodes.entry(node).or_default();
+        state.in_flight += 1;
+        // Outcomes are told in the order of the requests.
+        let (ended, ends) = oneshot::channel();
+        let before = state.last.replace(ends);
+        self.events.push(Box::pin(async move {
+            let answered = begun.finish().await;
+            if let Some(before) = before {
+                // An error means that it has ended, too.
+                let _ = before.await;
+            }
+            drop::<oneshot::Sender<()>>(ended);
+            Event::Answered(answered)
+        }));
     }
 
     /// Asks for a producer id where one is wanted, or where the old one has become useless and nothing of it is
@@ -262,6 +277,13 @@ impl Sender {
                 self.accumulator.settle(batch, Ok(place), false);
                 return;
             }
+            // A smaller one may fit; a record that is too large alone is refused when it is alone.
+            Some(ErrorCode::MESSAGE_TOO_LARGE) if batch.record_count() > 1 => {
+                tracing::debug!(%error, records = batch.record_count(), "a batch is split");
+                batch.last_error = Some(error);
+                self.accumulator.split(batch);
+                return;
+            }
             // Behind a batch that failed, all others must come out of order; they are sent again after it.
             Some(
                 ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -276,7 +298,7 @@ impl Sender {
             }
             _ => (error.kind() == ErrorKind::Retry, false),
         };
-        if again {
+        if again && batch.attempts <= self.options.retries {
             tracing::debug!(%error, attempts = batch.attempts, "a batch is sent again");
             if error.kind() == ErrorKind::Retry {
                 self.stale.insert(self.accumulator.topic_name(batch.key));

@@ -1,6 +1,7 @@
 //! Who reads what, computed by the leader of a classic group.
 //!
-//! Pure. `range` deals out each topic by itself, in blocks, as Kafka's clients do. `cooperative-sticky` keeps what
+//! Pure. `range` deals out each topic by itself, in blocks, and `roundrobin` all partitions in turn, as Kafka's clients
+//! do. `cooperative-sticky` keeps what
 //! members have as far as balance allows, and gives a partition to its new reader only once the old one let go.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,18 +14,21 @@ use crate::topic_partition::TopicPartition;
 pub enum Assignor {
     /// Blocks of each topic, in the order of the members' names.
     Range,
+    /// All partitions in turn, in the order of the members' names.
+    RoundRobin,
     /// Balanced over all topics with few moves; readers keep what they keep during a rebalance.
     CooperativeSticky,
 }
 
 impl Assignor {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Range, Self::CooperativeSticky];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Range, Self::RoundRobin, Self::CooperativeSticky];
 
     /// The name that the group knows it by.
     pub fn name(self) -> &'static str {
         match self {
             Self::Range => "range",
+            Self::RoundRobin => "roundrobin",
             Self::CooperativeSticky => "cooperative-sticky",
         }
     }
@@ -53,16 +57,38 @@ pub(super) type Plan = BTreeMap<String, Vec<TopicPartition>>;
 pub(super) fn assign(assignor: Assignor, members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     match assignor {
         Assignor::Range => range(members, counts),
+        Assignor::RoundRobin => round_robin(members, counts),
         Assignor::CooperativeSticky => cooperative_sticky(members, counts),
     }
 }
 
+/// Static members first and by their own names, so that a restart, which changes the id, moves nothing.
+fn order(member: &&Subscriber) -> (bool, Option<String>, String) {
+    (member.instance_id.is_none(), member.instance_id.clone(), member.member_id.clone())
+}
+
+/// Every partition to the next member that reads its topic.
+fn round_robin(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
+    let mut plan: Plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
+    let mut sorted: Vec<&Subscriber> = members.iter().collect();
+    sorted.sort_by_key(order);
+    let mut turns = sorted.iter().cycle();
+    for (topic, &count) in counts {
+        if !sorted.iter().any(|member| member.topics.contains(topic)) {
+            continue;
+        }
+        let name: Arc<str> = topic.as_str().into();
+        for partition in 0..count {
+            let Some(reader) = turns.find(|member| member.topics.contains(topic)) else { break };
+            let partition = TopicPartition::new(Arc::clone(&name), partition);
+            plan.entry(reader.member_id.clone()).or_default().push(partition);
+        }
+    }
+    plan
+}
+
 fn range(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     let mut plan: Plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
-    // Static members first and by their own names, so that a restart, which changes the id, moves nothing.
-    let order = |member: &&Subscriber| {
-        (member.instance_id.is_none(), member.instance_id.clone(), member.member_id.clone())
-    };
     for (topic, &count) in counts {
         let mut readers: Vec<&Subscriber> =
             members.iter().filter(|member| member.topics.contains(topic)).collect();

@@ -99,7 +99,10 @@ impl ClassicMember {
                 Err(error) => Err(error),
             };
             let error = match attempt {
-                Ok(assigned) => return Ok(assigned),
+                Ok(assigned) => {
+                    self.context.attempts.lock().succeed();
+                    return Ok(assigned);
+                }
                 Err(error) => error,
             };
             self.context.coordinator.note(&error);
@@ -109,6 +112,8 @@ impl ClassicMember {
                 Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => self.lose().await?,
                 _ if error.kind() == ErrorKind::Retry => {
                     tracing::debug!(%error, "joining the group again");
+                    // From here on: before the answer it may have been other members that were waited for.
+                    self.context.attempts.lock().fail(&error);
                     self.context.pause().await;
                 }
                 _ => return Err(error),
@@ -316,15 +321,22 @@ impl ClassicMember {
             member_id: identity.member_id.as_str().into(),
             group_instance_id: identity.instance_id.as_deref().map(Into::into),
         };
+        self.context.attempts.lock().begin(Instant::now());
         let answer = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await;
         let checked = answer
             .and_then(|frame| ClientError::check(frame.decode::<HeartbeatRequest<'_>>()?.error_code, None));
-        let Err(error) = checked else { return Ok(None) };
+        let Err(error) = checked else {
+            self.context.attempts.lock().succeed();
+            return Ok(None);
+        };
         self.context.coordinator.note(&error);
         match error.code() {
             Some(ErrorCode::REBALANCE_IN_PROGRESS) => Ok(Some(Stir::Rejoin)),
             Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => Ok(Some(Stir::Lost)),
-            _ if error.kind() == ErrorKind::Retry => Ok(None),
+            _ if error.kind() == ErrorKind::Retry => {
+                self.context.attempts.lock().fail(&error);
+                Ok(None)
+            }
             _ => Err(error),
         }
     }

@@ -107,7 +107,9 @@ impl ServerSideMember {
     }
 
     async fn beat(&mut self) -> Result<(), ClientError> {
-        self.next_beat = Instant::now() + self.interval;
+        let now = Instant::now();
+        self.next_beat = now + self.interval;
+        self.context.attempts.lock().begin(now);
         let topics = self.context.subscribed();
         let identity = self.context.identity.get();
         let options = &self.context.options;
@@ -127,6 +129,7 @@ impl ServerSideMember {
         let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
         ClientError::check(answer.error_code, answer.error_message.as_deref())?;
         self.learn(&answer);
+        self.context.attempts.lock().succeed();
         Ok(())
     }
 
@@ -161,7 +164,10 @@ impl ServerSideMember {
                 self.context.identity.set_epoch(0);
                 self.context.tell(GroupEvent::Lost).await?;
             }
-            _ if error.kind() == ErrorKind::Retry => tracing::debug!(%error, "a heartbeat failed"),
+            _ if error.kind() == ErrorKind::Retry => {
+                tracing::debug!(%error, "a heartbeat failed");
+                self.context.attempts.lock().fail(&error);
+            }
             _ => return Err(error),
         }
         // The answer may have carried an assignment: saying everything makes the server say it again.

@@ -5,6 +5,8 @@ use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
+use crate::producer::partitioner::partition_of_key;
+use std::time::Duration;
 
 const NODE: NodeId = NodeId(1);
 
@@ -13,7 +15,7 @@ fn accumulator(change: impl FnOnce(&mut ProducerOptions)) -> Accumulator {
     options.linger = Duration::from_hours(1);
     options.batch_bytes = 200;
     change(&mut options);
-    let accumulator = Accumulator::new(&options);
+    let accumulator = Accumulator::new(Arc::new(options));
     let partition = |index| PartitionInfo {
         index,
         leader: Some(NODE),
@@ -27,14 +29,16 @@ fn accumulator(change: impl FnOnce(&mut ProducerOptions)) -> Accumulator {
     accumulator
 }
 
-fn record(partition: i32, bytes: usize) -> ProducerRecord {
-    ProducerRecord { partition: Some(partition), ..ProducerRecord::new("t", vec![b'x'; bytes]) }
+const VALUE: [u8; 1024] = [b'x'; 1024];
+
+fn record(partition: i32, bytes: usize) -> RecordRef<'static> {
+    RecordRef::new("t", &VALUE[..bytes]).with_partition(partition)
 }
 
-fn append(accumulator: &Accumulator, record: &ProducerRecord) -> Delivery {
+fn append(accumulator: &Accumulator, record: &RecordRef<'_>) -> Delivery {
     let bytes = record.size_bound_bytes();
     assert!(matches!(accumulator.reserve(bytes).now_or_never(), Some(Ok(()))), "there is room");
-    match accumulator.append(record, TimestampMs(1), bytes).unwrap() {
+    match accumulator.append(record, TimestampMs(1), bytes, &mut None).unwrap() {
         Appended::Yes(delivery) => delivery,
         other => panic!("{other:?}"),
     }
@@ -131,22 +135,28 @@ fn what_cannot_be_sent_is_refused() {
     let accumulator = accumulator(|_| {});
     let too_long = accumulator.reserve(2 * 1024 * 1024).now_or_never();
     assert!(matches!(too_long, Some(Err(ClientError::Invalid(_)))));
-    let other = ProducerRecord::new("other", "v");
-    assert!(matches!(accumulator.append(&other, TimestampMs(1), 1), Ok(Appended::UnknownTopic)));
-    assert!(matches!(accumulator.append(&record(3, 1), TimestampMs(1), 1), Ok(Appended::NoSuchPartition(3))));
+    let other = RecordRef::new("other", b"v");
+    assert!(matches!(accumulator.append(&other, TimestampMs(1), 1, &mut None), Ok(Appended::UnknownTopic)));
     assert!(matches!(
-        accumulator.append(&record(-1, 1), TimestampMs(1), 1),
+        accumulator.append(&record(3, 1), TimestampMs(1), 1, &mut None),
+        Ok(Appended::NoSuchPartition(3))
+    ));
+    assert!(matches!(
+        accumulator.append(&record(-1, 1), TimestampMs(1), 1, &mut None),
         Ok(Appended::NoSuchPartition(3))
     ));
     accumulator.close();
-    assert!(matches!(accumulator.append(&record(0, 1), TimestampMs(1), 1), Err(ClientError::Closed)));
+    assert!(matches!(
+        accumulator.append(&record(0, 1), TimestampMs(1), 1, &mut None),
+        Err(ClientError::Closed)
+    ));
     assert!(accumulator.is_done());
 }
 
 #[test]
 fn records_with_a_key_go_where_the_key_says() {
     let accumulator = accumulator(|_| {});
-    let keyed = ProducerRecord::new("t", vec![b'x'; 190]).with_key("21");
+    let keyed = RecordRef::new("t", &VALUE[..190]).with_key(b"21");
     append(&accumulator, &keyed);
     assert_eq!(partitions(&drain(&accumulator)), [partition_of_key(b"21", 3)]);
 }

@@ -1,96 +1,81 @@
-//! Records without a key: a batch's worth to one partition, then to another.
+//! A batch to one partition, the next to another (KIP-480).
 
-/// The partition that records without a key go to for now.
+use super::random::Random;
+use super::{Choice, TopicPartitioner, TopicView, partition_of_key};
+use crate::producer::record::RecordRef;
+
+/// Records without a key go to one partition until its batch is done, however small, and then to another that has a
+/// leader. So a partition whose leader is slow gets more, because its batches grow; [`UniformSticky`] does not have
+/// that flaw.
 ///
-/// Invariants: `chosen` is one of the partitions of the last call, and `bytes` went to it since it was chosen.
+/// [`UniformSticky`]: super::UniformSticky
 #[derive(Debug)]
-pub(crate) struct Sticky {
-    random: u64,
+pub struct Sticky {
+    random: Random,
     chosen: Option<i32>,
-    bytes: usize,
+    /// Whether a record has gone to `chosen` since it was chosen.
+    used: bool,
+    ignore_keys: bool,
 }
 
 impl Sticky {
-    /// Starts at a partition that follows from `seed`.
-    pub(crate) fn new(seed: u64) -> Self {
-        // The generator below stays at zero once it is there.
-        Self { random: seed | 1, chosen: None, bytes: 0 }
+    /// Begins with a partition that follows from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), chosen: None, used: false, ignore_keys: false }
     }
 
-    /// The partition for a record of `record_bytes`, out of `available`, which is sorted, or of all while none has a leader.
-    pub(crate) fn choose(
-        &mut self,
-        available: &[i32],
-        all: i32,
-        record_bytes: usize,
-        switch_bytes: usize,
-    ) -> i32 {
-        let full = self.bytes.saturating_add(record_bytes) > switch_bytes && self.bytes > 0;
-        let usable = |partition: i32| {
-            if available.is_empty() { partition < all } else { available.binary_search(&partition).is_ok() }
+    /// Whether records with a key are spread as if they had none.
+    #[must_use]
+    pub fn ignore_keys(mut self, ignore: bool) -> Self {
+        self.ignore_keys = ignore;
+        self
+    }
+
+    fn next(&mut self, topic: &dyn TopicView) -> i32 {
+        let previous = self.chosen;
+        let available = topic.available();
+        let partition = match (available, previous) {
+            ([], _) => random_of_all(&mut self.random, topic),
+            ([only], _) => *only,
+            // Not the same again, where there is another.
+            (_, Some(previous)) if available.binary_search(&previous).is_ok() => {
+                let at = self.random.below(available.len() as u64 - 1);
+                let chosen = available[usize::try_from(at).unwrap_or_default()];
+                if chosen >= previous { successor(available, chosen) } else { chosen }
+            }
+            _ => self.random.pick(available).unwrap_or_default(),
         };
-        let partition = match self.chosen {
-            Some(partition) if !full && usable(partition) => partition,
-            previous => self.next(available, all, previous),
-        };
-        self.chosen = Some(partition);
-        self.bytes += record_bytes;
+        (self.chosen, self.used) = (Some(partition), false);
         partition
-    }
-
-    fn next(&mut self, available: &[i32], all: i32, previous: Option<i32>) -> i32 {
-        self.bytes = 0;
-        let all: Vec<i32> = if available.is_empty() { (0..all.max(1)).collect() } else { Vec::new() };
-        let choices = if available.is_empty() { &all } else { available };
-        #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
-        let index = self.random() as usize % choices.len();
-        // Not the same again, where there is another.
-        if Some(choices[index]) == previous { choices[(index + 1) % choices.len()] } else { choices[index] }
-    }
-
-    /// xorshift64 (Marsaglia 2003): spread is all that is asked of it.
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+/// The one after `partition` in a list that it is not the last of.
+fn successor(sorted: &[i32], partition: i32) -> i32 {
+    let after = sorted.partition_point(|other| *other <= partition);
+    sorted.get(after).copied().unwrap_or(partition)
+}
 
-    use super::*;
+/// One of all partitions, for when none has a leader.
+pub(super) fn random_of_all(random: &mut Random, topic: &dyn TopicView) -> i32 {
+    let count = u64::try_from(topic.partition_count()).unwrap_or(1);
+    i32::try_from(random.below(count)).unwrap_or_default()
+}
 
-    #[test]
-    fn a_batch_s_worth_goes_to_one_partition_and_the_next_elsewhere() {
-        let mut sticky = Sticky::new(7);
-        let first = sticky.choose(&[0, 1, 2], 3, 40, 100);
-        assert_eq!(sticky.choose(&[0, 1, 2], 3, 40, 100), first);
-        assert_ne!(sticky.choose(&[0, 1, 2], 3, 40, 100), first);
-    }
-
-    #[test]
-    fn every_partition_gets_its_share() {
-        let mut sticky = Sticky::new(42);
-        let mut counts = BTreeMap::<i32, u32>::new();
-        for _ in 0..3_000 {
-            *counts.entry(sticky.choose(&[0, 1, 2], 3, 10, 10)).or_default() += 1;
+impl TopicPartitioner for Sticky {
+    fn choose(&mut self, record: &RecordRef<'_>, topic: &dyn TopicView) -> Choice {
+        match record.key {
+            Some(key) if !self.ignore_keys => Choice::Fixed(partition_of_key(key, topic.partition_count())),
+            _ => Choice::Sticky(self.chosen.unwrap_or_else(|| self.next(topic))),
         }
-        assert!((0..3).all(|partition| (800..1_200).contains(&counts[&partition])), "{counts:?}");
     }
 
-    #[test]
-    fn a_partition_that_lost_its_leader_is_left() {
-        let mut sticky = Sticky::new(3);
-        let first = sticky.choose(&[0, 1], 2, 1, 100);
-        assert_eq!(sticky.choose(&[1 - first], 2, 1, 100), 1 - first);
+    fn on_new_batch(&mut self, partition: i32, _: usize, topic: &dyn TopicView) -> i32 {
+        // What has just been chosen has had no batch yet.
+        if self.used { self.next(topic) } else { partition }
     }
 
-    #[test]
-    fn without_any_leader_a_partition_is_chosen_all_the_same() {
-        let mut sticky = Sticky::new(9);
-        assert!((0..4).contains(&sticky.choose(&[], 4, 1, 100)));
+    fn appended(&mut self, _: i32, _: usize) {
+        self.used = true;
     }
 }

@@ -6,16 +6,17 @@ use riverrun_types::TimestampMs;
 use super::*;
 use crate::producer::batch::{BatchShape, QueueKey};
 use crate::producer::delivery::Outcome;
-use crate::producer::record::ProducerRecord;
+use crate::producer::record::RecordRef;
 
 const PRODUCER: Option<(ProducerId, ProducerEpoch)> = Some((ProducerId(7), ProducerEpoch(0)));
 const LINGER: Duration = Duration::from_secs(1);
 
 fn batch(id: u64, records: usize) -> Batch {
     let shape = BatchShape { compression: Compression::None, level: None, full_bytes: 1000 };
-    let mut batch = Batch::new(id, QueueKey { topic: 0, partition: 0 }, Outcome::new("t".into(), 0), shape);
+    let mut batch =
+        Batch::new(id, QueueKey { topic: 0, partition: 0 }, Outcome::new("t".into(), 0), shape, Vec::new());
     for _ in 0..records {
-        batch.append(&ProducerRecord::new("t", "v"), TimestampMs(1), 1).unwrap();
+        batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 1, &mut None).unwrap();
     }
     batch
 }

@@ -48,6 +48,23 @@ fn range_gives_blocks_and_the_first_members_one_more() {
 }
 
 #[test]
+fn round_robin_deals_all_partitions_out_in_turn() {
+    let members = [member("b", &["t", "u"]), member("a", &["t", "u"])];
+    let plan = assign(Assignor::RoundRobin, &members, &counts(&[("t", 3), ("u", 3)]));
+    assert_eq!((indexes(&plan, "a", "t"), indexes(&plan, "a", "u")), (vec![0, 2], vec![1]));
+    assert_eq!((indexes(&plan, "b", "t"), indexes(&plan, "b", "u")), (vec![1], vec![0, 2]));
+}
+
+#[test]
+fn round_robin_passes_over_members_that_do_not_read_a_topic() {
+    let members = [member("a", &["t"]), member("b", &["t", "u"]), member("c", &["t", "u", "v"])];
+    let plan = assign(Assignor::RoundRobin, &members, &counts(&[("t", 1), ("u", 2), ("v", 3), ("w", 1)]));
+    assert_eq!(indexes(&plan, "a", "t"), [0]);
+    assert_eq!((indexes(&plan, "b", "u"), indexes(&plan, "c", "u")), (vec![0], vec![1]));
+    assert_eq!(indexes(&plan, "c", "v"), [0, 1, 2]);
+}
+
+#[test]
 fn range_orders_static_members_by_their_instance() {
     let named = |id: &str, instance: &str| Subscriber {
         instance_id: Some(instance.to_owned()),

@@ -1,0 +1,113 @@
+//! What keeps a consumer from its work while it tries again by itself.
+//!
+//! Pure, but for the clock. A consumer that is polled hears nothing of errors that may pass; here it can ask for them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use riverrun_types::ErrorKind;
+use tokio::time::Instant;
+
+use crate::error::ClientError;
+
+/// Something that has failed and is tried again.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    /// How the last attempt ended.
+    pub error: ClientError,
+    since: Instant,
+}
+
+impl Trouble {
+    /// How long it has not worked: since the first attempt began that did not.
+    pub fn lasts(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// The one that has lasted longer.
+    pub(super) fn older(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        one.into_iter().chain(other).min_by_key(|trouble| trouble.since)
+    }
+}
+
+/// One thing that is tried until it works.
+///
+/// Invariants: `begun` is when the first attempt began since it worked; `error` is how the last one ended.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    begun: Option<Instant>,
+    error: Option<ClientError>,
+}
+
+impl Attempts {
+    /// An attempt begins.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.begun.get_or_insert(now);
+    }
+
+    /// One has failed. Only what may pass is kept: the rest is told at once.
+    pub(super) fn fail(&mut self, error: &ClientError) {
+        self.begin(Instant::now());
+        if error.kind() == ErrorKind::Retry {
+            self.error = Some(error.clone());
+        }
+    }
+
+    /// It works.
+    pub(super) fn succeed(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        Some(Trouble { error: self.error.clone()?, since: self.begun? })
+    }
+}
+
+/// The attempts of a task, which the consumer can look at.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedAttempts(Arc<Mutex<Attempts>>);
+
+impl SharedAttempts {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Attempts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_protocol::ErrorCode;
+
+    use super::*;
+
+    fn error(code: ErrorCode) -> ClientError {
+        ClientError::Server { code, message: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_lasts_from_the_first_attempt_to_the_first_that_works() {
+        let mut attempts = Attempts::default();
+        attempts.begin(Instant::now());
+        assert!(attempts.trouble().is_none(), "nothing has failed yet");
+        for code in [ErrorCode::NOT_COORDINATOR, ErrorCode::REQUEST_TIMED_OUT] {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            attempts.fail(&error(code));
+            attempts.begin(Instant::now());
+        }
+        let trouble = attempts.trouble().expect("it fails");
+        assert_eq!(trouble.lasts(), Duration::from_secs(2));
+        assert_eq!(trouble.error.code(), Some(ErrorCode::REQUEST_TIMED_OUT));
+        let mut newer = Attempts::default();
+        newer.fail(&error(ErrorCode::NOT_COORDINATOR));
+        let oldest = Trouble::older(newer.trouble(), attempts.trouble()).expect("one of them");
+        assert_eq!(oldest.error.code(), Some(ErrorCode::REQUEST_TIMED_OUT));
+        attempts.succeed();
+        assert!(attempts.trouble().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_does_not_pass_is_not_trouble_but_an_error() {
+        let mut attempts = Attempts::default();
+        attempts.fail(&error(ErrorCode::INVALID_GROUP_ID));
+        assert!(attempts.trouble().is_none());
+    }
+}

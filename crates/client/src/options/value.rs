@@ -1,0 +1,124 @@
+//! From an option's text to its type and back.
+
+use std::time::Duration;
+
+use riverrun_records::Compression;
+use riverrun_types::Acks;
+
+/// A Rust type that an option's text becomes.
+pub(crate) trait OptionValue: Sized {
+    /// The value; none if the text says nothing of this type.
+    fn from_text(text: &str) -> Option<Self>;
+
+    /// The text of the value.
+    fn to_text(&self) -> String;
+
+    /// The value of an option without a text; none if there must be one.
+    fn not_set() -> Option<Self> {
+        None
+    }
+}
+
+macro_rules! by_parse {
+    ($($type:ty),*) => {$(
+        impl OptionValue for $type {
+            fn from_text(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+
+            fn to_text(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+by_parse!(bool, i32, u32, usize, String);
+
+/// In milliseconds.
+impl OptionValue for Duration {
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self::from_millis)
+    }
+
+    fn to_text(&self) -> String {
+        self.as_millis().to_string()
+    }
+}
+
+impl<T: OptionValue> OptionValue for Option<T> {
+    /// An empty text, and -1 where the type takes no negative number, is the same as none.
+    fn from_text(text: &str) -> Option<Self> {
+        match T::from_text(text) {
+            Some(value) if !text.is_empty() => Some(Some(value)),
+            _ if text.is_empty() || text == "-1" => Some(None),
+            _ => None,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        self.as_ref().map(T::to_text).unwrap_or_default()
+    }
+
+    fn not_set() -> Option<Self> {
+        Some(None)
+    }
+}
+
+impl<T: OptionValue> OptionValue for Vec<T> {
+    fn from_text(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::new());
+        }
+        text.split(',').map(|item| T::from_text(item.trim())).collect()
+    }
+
+    fn to_text(&self) -> String {
+        self.iter().map(T::to_text).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl OptionValue for Acks {
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "0" => Some(Self::None),
+            "1" => Some(Self::Leader),
+            "all" | "-1" => Some(Self::All),
+            _ => None,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        match self {
+            Self::None => "0",
+            Self::Leader => "1",
+            Self::All => "all",
+        }
+        .to_owned()
+    }
+}
+
+impl OptionValue for Compression {
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn to_text(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_left_out_is_left_out_by_an_empty_text_and_by_minus_one() {
+        type Maybe = Option<Duration>;
+        assert_eq!(Maybe::from_text(""), Some(None));
+        assert_eq!(Maybe::from_text("-1"), Some(None));
+        assert_eq!(Maybe::from_text("7"), Some(Some(Duration::from_millis(7))));
+        assert_eq!(Maybe::from_text("x"), None);
+        assert_eq!(Option::<String>::from_text(""), Some(None));
+        assert_eq!(Option::<i32>::from_text("-1"), Some(Some(-1)));
+    }
+}

@@ -1,0 +1,66 @@
+//! A partitioner by its name.
+
+use std::sync::Arc;
+
+use super::{Partitioner, RoundRobin, Sticky, TopicPartitioner, UniformSticky};
+use crate::options::OptionValue;
+use crate::producer::options::ProducerOptions;
+
+/// Who chooses the partition of a record that names none.
+#[derive(Clone, Debug)]
+pub enum PartitionerChoice {
+    /// [`UniformSticky`].
+    UniformSticky,
+    /// [`Sticky`].
+    Sticky,
+    /// [`RoundRobin`].
+    RoundRobin,
+    /// The application's own.
+    Custom(Arc<dyn Partitioner>),
+}
+
+/// The names, the first of each its own, the others those of Kafka's classes.
+const NAMES: [(&str, PartitionerChoice); 8] = [
+    ("uniform-sticky", PartitionerChoice::UniformSticky),
+    ("", PartitionerChoice::UniformSticky),
+    ("sticky", PartitionerChoice::Sticky),
+    ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", PartitionerChoice::Sticky),
+    ("org.apache.kafka.clients.producer.UniformStickyPartitioner", PartitionerChoice::Sticky),
+    ("round-robin", PartitionerChoice::RoundRobin),
+    ("roundrobin", PartitionerChoice::RoundRobin),
+    ("org.apache.kafka.clients.producer.RoundRobinPartitioner", PartitionerChoice::RoundRobin),
+];
+
+impl PartitionerChoice {
+    /// The partitioner of one topic.
+    pub(crate) fn for_topic(&self, options: &ProducerOptions, seed: u64) -> Box<dyn TopicPartitioner> {
+        let ignore_keys = options.partitioner_ignore_keys;
+        match self {
+            Self::UniformSticky => {
+                let adaptive = options.partitioner_adaptive;
+                Box::new(
+                    UniformSticky::new(options.batch_bytes, seed).adaptive(adaptive).ignore_keys(ignore_keys),
+                )
+            }
+            Self::Sticky => Box::new(Sticky::new(seed).ignore_keys(ignore_keys)),
+            Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::Custom(partitioner) => partitioner.for_topic(seed),
+        }
+    }
+}
+
+impl OptionValue for PartitionerChoice {
+    fn from_text(text: &str) -> Option<Self> {
+        NAMES.into_iter().find(|(name, _)| *name == text).map(|(_, choice)| choice)
+    }
+
+    fn to_text(&self) -> String {
+        match self {
+            Self::UniformSticky => "uniform-sticky",
+            Self::Sticky => "sticky",
+            Self::RoundRobin => "round-robin",
+            Self::Custom(_) => "custom",
+        }
+        .to_owned()
+    }
+}

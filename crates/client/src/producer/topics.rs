@@ -1,0 +1,150 @@
+//! The topics that a producer has met: a queue for each partition, and who chooses among them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_types::NodeId;
+use tokio::time::Instant;
+
+use super::partitioner::{Choice, TopicPartitioner, TopicView};
+use super::queue::PartitionQueue;
+use super::record::RecordRef;
+use crate::cluster::TopicInfo;
+
+/// One topic.
+///
+/// Invariants: `queues` and `leaders` have an entry for each partition, and never get shorter; `available` holds those
+/// that have a leader, sorted.
+#[derive(Debug)]
+pub(super) struct Topic {
+    pub(super) name: Arc<str>,
+    pub(super) queues: Vec<PartitionQueue>,
+    leaders: Vec<Option<NodeId>>,
+    available: Vec<i32>,
+    partitioner: Box<dyn TopicPartitioner>,
+}
+
+/// What a partitioner sees.
+struct View<'a> {
+    queues: &'a [PartitionQueue],
+    leaders: &'a [Option<NodeId>],
+    available: &'a [i32],
+    slow: &'a BTreeSet<NodeId>,
+}
+
+fn at<T>(items: &[T], partition: i32) -> Option<&T> {
+    items.get(usize::try_from(partition).ok()?)
+}
+
+impl TopicView for View<'_> {
+    fn partition_count(&self) -> i32 {
+        i32::try_from(self.queues.len()).unwrap_or(i32::MAX).max(1)
+    }
+
+    fn available(&self) -> &[i32] {
+        self.available
+    }
+
+    fn waiting_batches(&self, partition: i32) -> usize {
+        at(self.queues, partition).map_or(0, PartitionQueue::len)
+    }
+
+    fn is_slow(&self, partition: i32) -> bool {
+        at(self.leaders, partition).copied().flatten().is_some_and(|leader| self.slow.contains(&leader))
+    }
+}
+
+impl Topic {
+    pub(super) fn new(name: Arc<str>, partitioner: Box<dyn TopicPartitioner>) -> Self {
+        Self { name, queues: Vec::new(), leaders: Vec::new(), available: Vec::new(), partitioner }
+    }
+
+    /// Takes in what the cluster says of the topic now.
+    pub(super) fn learn(&mut self, topic: &TopicInfo) {
+        let count = topic.partitions.len().max(self.queues.len());
+        self.queues.resize_with(count, PartitionQueue::default);
+        self.leaders = topic.partitions.iter().map(|one| one.leader).collect();
+        self.leaders.resize(count, None);
+        self.available =
+            topic.partitions.iter().filter(|one| one.leader.is_some()).map(|one| one.index).collect();
+    }
+
+    /// Number of partitions, as far as is known.
+    pub(super) fn partition_count(&self) -> i32 {
+        i32::try_from(self.queues.len()).unwrap_or(i32::MAX)
+    }
+
+    /// The partition for a record.
+    pub(super) fn place(
+        &mut self,
+        record: &RecordRef<'_>,
+        record_bytes: usize,
+        slow: &BTreeSet<NodeId>,
+    ) -> Choice {
+        if let Some(partition) = record.partition {
+            return Choice::Fixed(partition);
+        }
+        let Self { queues, leaders, available, partitioner, .. } = self;
+        let view = View { queues, leaders, available, slow };
+        match partitioner.choose(record, &view) {
+            Choice::Sticky(partition)
+                if at(queues, partition).is_some_and(|queue| queue.needs_batch(record_bytes)) =>
+            {
+                Choice::Sticky(partitioner.on_new_batch(partition, record_bytes, &view))
+            }
+            choice => choice,
+        }
+    }
+
+    /// Tells the partitioner that a record lies where it wanted it.
+    pub(super) fn placed(&mut self, partition: i32, record_bytes: usize) {
+        self.partitioner.appended(partition, record_bytes);
+    }
+}
+
+/// Since when each leader has taken nothing of what waits for it.
+///
+/// Invariants: holds the nodes that had no room at the last look and at all looks since that time.
+#[derive(Debug, Default)]
+pub(super) struct Leaders {
+    held_up: BTreeMap<NodeId, Instant>,
+    /// Those for longer than the timeout, for the partitioners.
+    pub(super) slow: BTreeSet<NodeId>,
+}
+
+impl Leaders {
+    /// Notes whether a node takes the batches that are ready for it.
+    pub(super) fn note(&mut self, node: NodeId, takes: bool, now: Instant, timeout: Duration) {
+        if takes {
+            self.held_up.remove(&node);
+            self.slow.remove(&node);
+            return;
+        }
+        let since = *self.held_up.entry(node).or_insert(now);
+        if !timeout.is_zero() && now.saturating_duration_since(since) > timeout {
+            self.slow.insert(node);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_leader_that_takes_nothing_for_too_long_is_slow_until_it_takes_something() {
+        let (mut leaders, node, now) = (Leaders::default(), NodeId(1), Instant::now());
+        let timeout = Duration::from_millis(10);
+        leaders.note(node, false, now, timeout);
+        leaders.note(node, false, now + timeout, timeout);
+        assert!(!leaders.slow.contains(&node));
+        leaders.note(node, false, now + timeout * 2, timeout);
+        assert!(leaders.slow.contains(&node));
+        leaders.note(node, true, now + timeout * 3, timeout);
+        leaders.note(node, false, now + timeout * 4, timeout);
+        assert!(!leaders.slow.contains(&node));
+        leaders.note(node, false, now + timeout * 9, Duration::ZERO);
+        assert!(!leaders.slow.contains(&node), "zero is never");
+    }
+}
