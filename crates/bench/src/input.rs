@@ -1,0 +1,111 @@
+//! The files that say what to run: read whole, bounded, and with errors that name the file.
+//!
+//! Owns reading and the error type of everything that is wrong in such a file. Refuses files that are longer than any
+//! workload is.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use riverrun_types::ErrorKind;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+/// A workload, driver or suite file is a page of text; payload files have a bound of their own.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What is wrong with a file that says what to run.
+#[derive(Debug, Error)]
+pub enum InputError {
+    /// The file cannot be read.
+    #[error("{file}: {source}")]
+    Read {
+        /// Which file.
+        file: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is longer than any such file is.
+    #[error("{file}: longer than {limit_bytes} bytes")]
+    TooLong {
+        /// Which file.
+        file: String,
+        /// The bound.
+        limit_bytes: u64,
+    },
+    /// The file is no YAML or JSON, or a key has a value of the wrong kind.
+    #[error("{file}: {message}")]
+    Syntax {
+        /// Which file.
+        file: String,
+        /// What the parser said, with line and column.
+        message: String,
+    },
+    /// The file can be read, and what it asks for cannot be done.
+    #[error("{file}: {reason}")]
+    Refused {
+        /// Which file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl InputError {
+    /// What the caller should do: all of these are for the person who wrote the file.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::FixRequest
+    }
+
+    pub(crate) fn refused(file: &str, reason: impl Into<String>) -> Self {
+        Self::Refused { file: file.to_owned(), reason: reason.into() }
+    }
+}
+
+/// Reads a file of text.
+pub fn read_text(path: &Path) -> Result<String, InputError> {
+    let bytes = read_bounded(path, FILE_BYTES_MAX)?;
+    let file = path.display().to_string();
+    String::from_utf8(bytes).map_err(|error| InputError::Syntax { file, message: error.to_string() })
+}
+
+/// Reads a file of at most `limit_bytes`.
+pub(crate) fn read_bounded(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, InputError> {
+    let file = path.display().to_string();
+    let mut bytes = Vec::new();
+    let opened = File::open(path).and_then(|opened| opened.take(limit_bytes + 1).read_to_end(&mut bytes));
+    match opened {
+        Err(source) => Err(InputError::Read { file, source }),
+        Ok(_) if bytes.len() as u64 > limit_bytes => Err(InputError::TooLong { file, limit_bytes }),
+        Ok(_) => Ok(bytes),
+    }
+}
+
+/// Reads YAML; `file` is for the error only.
+pub(crate) fn from_yaml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, InputError> {
+    serde_saphyr::from_str(text)
+        .map_err(|error| InputError::Syntax { file: file.to_owned(), message: error.to_string() })
+}
+
+/// Reads JSON; `file` is for the error only.
+pub(crate) fn from_json<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, InputError> {
+    serde_json::from_str(text)
+        .map_err(|error| InputError::Syntax { file: file.to_owned(), message: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("long.yaml");
+        assert!(matches!(read_text(&path), Err(InputError::Read { .. })));
+        std::fs::write(&path, vec![b'#'; usize::try_from(FILE_BYTES_MAX).unwrap() + 1]).expect("room");
+        let error = read_text(&path).expect_err("too long");
+        assert!(error.to_string().contains("long.yaml: longer than"), "{error}");
+        let error = from_yaml::<serde_json::Value>("w.yaml", "a: [1").expect_err("not closed");
+        assert!(error.to_string().starts_with("w.yaml: "), "{error}");
+    }
+}

@@ -1,0 +1,14 @@
+//! `OpenMessaging` Benchmark's files: workloads and drivers as they are, results in its shape.
+//!
+//! Owns the mapping between these files and a [`Plan`](crate::plan::Plan). As the original does, unknown keys are
+//! ignored, so that a file may carry keys of ours; here they are also reported. Refuses drivers of other systems than
+//! Kafka, and what the original refuses.
+
+mod driver;
+mod to_plan;
+mod workload;
+
+pub use self::driver::Driver;
+pub(crate) use self::driver::NO_TRANSACTIONS;
+pub use self::to_plan::{PlanOptions, to_plan};
+pub use self::workload::{KeyDistributor, Workload};

@@ -1,0 +1,276 @@
+//! From a workload and a driver to a plan.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+
+use super::driver::Driver;
+use super::workload::{KeyDistributor, Workload};
+use crate::input::{InputError, read_bounded};
+use crate::keys::KeyDistribution;
+use crate::plan::{
+    Backlog, ConsumerPlan, Durability, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate,
+    TopicPlan, ValuePlan,
+};
+
+/// What the original names its topics after.
+const TOPIC_PREFIX: &str = "test-topic";
+/// Different keys where the file does not say: as many as the original has.
+const KEYS: u64 = 10_000;
+/// Bytes of a GiB, which is what the original means by GB.
+const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+
+/// What a plan needs to know beside the files.
+#[derive(Clone, Debug, Default)]
+pub struct PlanOptions {
+    /// Tells this run's names apart from those of others.
+    pub run: String,
+    /// Zone of the clients, for `client.id`.
+    pub zone: String,
+    /// Directory of the workload file: payload files are looked for from here upwards.
+    pub directory: Option<PathBuf>,
+    /// Replicas of each partition, in place of the driver's.
+    pub replication: Option<i16>,
+    /// Seed of everything that is random.
+    pub seed: u64,
+}
+
+/// What `workload` does with clients and topics set by `driver`. `file` is for errors.
+pub fn to_plan(
+    file: &str,
+    workload: &Workload,
+    driver: &Driver,
+    options: &PlanOptions,
+) -> Result<Plan, InputError> {
+    let mut notes = [workload.notes(), driver.notes()].concat();
+    let values = values(file, workload, options, &mut notes)?;
+    let producer_settings = driver.producer_settings(&options.zone);
+    let consumers = consumers(workload, &options.run);
+    let load = LoadPlan {
+        producer_settings,
+        consumer_settings: driver.consumer_settings(&options.zone),
+        keys: keys(file, workload)?,
+        values,
+        value_bytes: workload.message_size,
+        in_flight: workload.in_flight,
+        stamp: if consumers.is_empty() { Stamp::None } else { Stamp::Value },
+        seed: options.seed,
+    };
+    Ok(Plan {
+        name: workload.name.clone(),
+        topics: topics(workload, driver, options),
+        producers: producers(workload, &options.run),
+        consumers,
+        load,
+        rate: rate(workload.producer_rate),
+        warmup: workload.warmup(),
+        test: workload.test(),
+        messages: workload.messages,
+        backlog: backlog(workload),
+        durability: match workload.durability.as_deref() {
+            Some("sync") => Some(Durability::Sync),
+            Some("async") => Some(Durability::Async),
+            _ => None,
+        },
+        notes,
+    })
+}
+
+fn rate(rate: f64) -> TargetRate {
+    if rate > 0.0 {
+        TargetRate::Fixed(rate)
+    } else if rate < 0.0 {
+        TargetRate::Unpaced
+    } else {
+        TargetRate::Search
+    }
+}
+
+fn topic_name(run: &str, index: u32) -> String {
+    format!("{TOPIC_PREFIX}-{run}-{index:07}")
+}
+
+fn topics(workload: &Workload, driver: &Driver, options: &PlanOptions) -> Vec<TopicPlan> {
+    let topic = |index| TopicPlan {
+        name: topic_name(&options.run, index),
+        partitions: workload.partitions_per_topic,
+        replication: options.replication.unwrap_or(driver.replication_factor),
+        configs: driver.topic_configs(),
+    };
+    (0..workload.topics).map(topic).collect()
+}
+
+fn producers(workload: &Workload, run: &str) -> Vec<ProducerPlan> {
+    // Round and round over the topics, so that workers which take turns get some of each.
+    let of_round = |_| {
+        (0..workload.topics)
+            .map(|index| ProducerPlan { topics: vec![topic_name(run, index)], partitions_in_turn: None })
+    };
+    (0..workload.producers_per_topic).flat_map(of_round).collect()
+}
+
+fn consumers(workload: &Workload, run: &str) -> Vec<ConsumerPlan> {
+    let tailing = (0..workload.subscriptions_per_topic).map(|index| (index, false));
+    let catching_up = (0..workload.catch_up_subscriptions_per_topic).map(|index| (index, true));
+    let mut consumers = Vec::new();
+    for (index, catch_up) in tailing.chain(catching_up) {
+        let kind = if catch_up { "catch-up" } else { "sub" };
+        for topic in 0..workload.topics {
+            let subscription = format!("{kind}-{run}-{topic:07}-{index:03}");
+            let members = workload.consumer_per_subscription.max(1);
+            consumers.extend((0..members).map(|member| ConsumerPlan {
+                subscription: subscription.clone(),
+                source: source(workload, run, topic, member, members),
+                catch_up,
+                rate: None,
+            }));
+        }
+    }
+    consumers
+}
+
+fn source(workload: &Workload, run: &str, topic: u32, member: u32, members: u32) -> Source {
+    let name = topic_name(run, topic);
+    if !workload.without_group {
+        return Source::Group(vec![name]);
+    }
+    let own = (member..workload.partitions_per_topic).step_by(members as usize);
+    Source::Partitions(own.map(|partition| (name.clone(), partition.cast_signed())).collect())
+}
+
+fn keys(file: &str, workload: &Workload) -> Result<KeyPlan, InputError> {
+    let distribution = match (&workload.keys, workload.distributor()) {
+        (Some(name), _) => {
+            name.parse().map_err(|error| InputError::refused(file, format!("keys: {error}")))?
+        }
+        (None, KeyDistributor::None) => KeyDistribution::None,
+        (None, KeyDistributor::RoundRobin) => KeyDistribution::Range,
+        (None, KeyDistributor::RandomNano) => KeyDistribution::Random,
+    };
+    Ok(KeyPlan::Distribution { distribution, range: workload.key_count.unwrap_or(KEYS) })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a backlog beyond u64 bytes stops at its greatest value")]
+fn backlog(workload: &Workload) -> Option<Backlog> {
+    let bytes = (workload.consumer_backlog_size_gb * GIB) as u64;
+    (bytes > 0).then(|| Backlog { bytes, drain_ratio: workload.drain_ratio() })
+}
+
+fn values(
+    file: &str,
+    workload: &Workload,
+    options: &PlanOptions,
+    notes: &mut Vec<String>,
+) -> Result<ValuePlan, InputError> {
+    let bytes = workload.message_size;
+    if workload.use_randomized_payloads {
+        return Ok(ValuePlan::PartlyRandom {
+            bytes,
+            random_ratio: workload.random_bytes_ratio,
+            pool_size: workload.randomized_payload_pool_size,
+        });
+    }
+    let Some(name) = &workload.payload_file else { return Ok(ValuePlan::Letters { bytes }) };
+    let Some(path) = find_payload(name, options.directory.as_deref()) else {
+        notes.push(format!("workload: payloadFile {name} is not there: messages are random letters"));
+        return Ok(ValuePlan::Letters { bytes });
+    };
+    let payload = read_bounded(&path, bytes as u64)?;
+    if payload.len() != bytes {
+        let reason = format!("{} has {} bytes, not {bytes}", path.display(), payload.len());
+        return Err(InputError::refused(file, reason));
+    }
+    Ok(ValuePlan::Fixed { base64: base64::engine::general_purpose::STANDARD.encode(payload) })
+}
+
+/// The original is run from above the directory of its workloads, and its files name payloads from there.
+fn find_payload(name: &str, directory: Option<&Path>) -> Option<PathBuf> {
+    let above = directory.into_iter().flat_map(Path::ancestors).take(3).map(|above| above.join(name));
+    std::iter::once(PathBuf::from(name)).chain(above).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKLOAD: &str =
+        "name: n\ntopics: 2\npartitionsPerTopic: 5\nmessageSize: 4\nsubscriptionsPerTopic: 2
+consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationMinutes: 1\n";
+
+    fn plan_of(text: &str, options: &PlanOptions) -> Result<Plan, InputError> {
+        to_plan("w.yaml", &Workload::parse("w.yaml", text)?, &Driver::default(), options)
+    }
+
+    fn options() -> PlanOptions {
+        PlanOptions { run: "r".to_owned(), ..PlanOptions::default() }
+    }
+
+    #[test]
+    fn a_workload_says_who_sends_what_where_and_who_reads_it() {
+        let plan = plan_of(WORKLOAD, &options()).expect("it can be run");
+        assert_eq!(plan.topics.len(), 2);
+        assert_eq!(plan.topics[1].name, "test-topic-r-0000001");
+        let sent_to: Vec<_> = plan.producers.iter().map(|one| one.topics[0].as_str()).collect();
+        assert_eq!(sent_to, ["test-topic-r-0000000", "test-topic-r-0000001"].repeat(2));
+        assert_eq!((plan.consumers.len(), plan.readers(false), plan.readers(true)), (12, 2, 0));
+        assert_eq!((plan.rate, plan.load.stamp, plan.backlog), (TargetRate::Fixed(7.0), Stamp::Value, None));
+        assert_eq!(plan.load.values, ValuePlan::Letters { bytes: 4 });
+    }
+
+    #[test]
+    fn rates_below_one_mean_a_search_or_no_pacing() {
+        let with = |rate: &str| plan_of(&WORKLOAD.replace("Rate: 7", rate), &options()).unwrap().rate;
+        assert_eq!((with("Rate: 0"), with("Rate: -1")), (TargetRate::Search, TargetRate::Unpaced));
+    }
+
+    #[test]
+    fn members_without_a_group_share_the_partitions_among_themselves() {
+        let plan = plan_of(&format!("{WORKLOAD}withoutGroup: true\n"), &options()).expect("it can be run");
+        let mut partitions: Vec<_> = plan.consumers[..3]
+            .iter()
+            .flat_map(|one| match &one.source {
+                Source::Partitions(own) => own.clone(),
+                Source::Group(topics) => panic!("a group of {topics:?}"),
+            })
+            .map(|(_, partition)| partition)
+            .collect();
+        partitions.sort_unstable();
+        assert_eq!(partitions, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn keys_are_those_of_the_file() {
+        let with = |text: &str| plan_of(&format!("{WORKLOAD}{text}"), &options()).map(|plan| plan.load.keys);
+        let keys = |distribution, range| KeyPlan::Distribution { distribution, range };
+        assert_eq!(with("").unwrap(), keys(KeyDistribution::None, KEYS));
+        assert_eq!(with("keyDistributor: KEY_ROUND_ROBIN\n").unwrap(), keys(KeyDistribution::Range, KEYS));
+        assert_eq!(with("keyDistributor: RANDOM_NANO\n").unwrap(), keys(KeyDistribution::Random, KEYS));
+        assert_eq!(with("keys: mixed\nkeyCount: 3\n").unwrap(), keys(KeyDistribution::Mixed, 3));
+        assert!(with("keys: zipf\n").is_err());
+    }
+
+    #[test]
+    fn a_payload_file_is_found_beside_the_workloads_and_must_have_the_size() {
+        let root = tempfile::tempdir().expect("a directory");
+        let workloads = root.path().join("workloads");
+        std::fs::create_dir_all(root.path().join("payload")).expect("room");
+        std::fs::create_dir_all(&workloads).expect("room");
+        let text = format!("{WORKLOAD}payloadFile: payload/four.data\n");
+        let options = PlanOptions { directory: Some(workloads), ..options() };
+        let missing = plan_of(&text, &options).expect("random letters instead");
+        assert!(missing.notes[0].contains("payload/four.data is not there"), "{:?}", missing.notes);
+        std::fs::write(root.path().join("payload/four.data"), b"abcd").expect("room");
+        let found = plan_of(&text, &options).expect("the file is there");
+        assert_eq!(found.load.values, ValuePlan::Fixed { base64: "YWJjZA==".to_owned() });
+        let error = plan_of(&text.replace("Size: 4", "Size: 5"), &options).expect_err("another size");
+        assert!(error.to_string().contains("has 4 bytes, not 5"), "{error}");
+    }
+
+    #[test]
+    fn a_backlog_is_in_gib_and_catching_up_groups_come_beside_the_others() {
+        let text = format!("{WORKLOAD}consumerBacklogSizeGB: 0.5\ncatchUpSubscriptionsPerTopic: 1\n");
+        let plan = plan_of(&text, &options()).expect("it can be run");
+        assert_eq!(plan.backlog, Some(Backlog { bytes: 512 * 1024 * 1024, drain_ratio: 1.0 }));
+        assert_eq!((plan.readers(false), plan.readers(true)), (2, 1));
+    }
+}

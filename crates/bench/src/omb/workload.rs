@@ -1,0 +1,307 @@
+//! A workload: how many topics, producers and consumers, and what goes through them for how long.
+//!
+//! Owns the keys of the file and their defaults. Keys that the original does not know are ours: it ignores them, so one
+//! file serves both. Guarantees that a [`Workload`] that was read can be run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::input::{InputError, from_yaml};
+
+/// Minutes that a run warms up where the file does not say.
+const WARMUP_MINUTES: f64 = 1.0;
+/// Topics, partitions, producers or consumers of one workload at most: each costs this process memory.
+const PARTS_MAX: u64 = 1_000_000;
+/// Bytes of one message at most.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Days are enough for a long run, and a duration beyond has no end.
+const MINUTES_MAX: f64 = 60.0 * 24.0 * 30.0;
+
+/// How the original chooses keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyDistributor {
+    /// No record has a key.
+    #[default]
+    #[serde(rename = "NO_KEY")]
+    None,
+    /// Ten thousand keys in turn.
+    #[serde(rename = "KEY_ROUND_ROBIN")]
+    RoundRobin,
+    /// One of ten thousand keys, by the clock.
+    #[serde(rename = "RANDOM_NANO")]
+    RandomNano,
+}
+
+/// A workload as its file has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Workload {
+    /// Its title.
+    pub name: String,
+    /// Topics.
+    pub topics: u32,
+    /// Partitions of each topic.
+    pub partitions_per_topic: u32,
+    /// How keys are chosen: one of the names of [`KeyDistributor`]; an unknown one means none, as in the original.
+    pub key_distributor: String,
+    /// Bytes of a message.
+    pub message_size: usize,
+    /// Whether messages are made up, instead of read from a file.
+    pub use_randomized_payloads: bool,
+    /// Share of made up messages that is random; the rest is zeros.
+    pub random_bytes_ratio: f64,
+    /// How many different messages are made up.
+    pub randomized_payload_pool_size: u32,
+    /// File that holds one message.
+    pub payload_file: Option<String>,
+    /// Consumer groups of each topic.
+    pub subscriptions_per_topic: u32,
+    /// Producers of each topic.
+    pub producers_per_topic: u32,
+    /// Members of each group.
+    pub consumer_per_subscription: u32,
+    /// Messages a second over all producers; 0 to search for the highest rate that lasts, ours: -1 for no pacing.
+    pub producer_rate: f64,
+    /// GiB that are written before the groups begin to read.
+    #[serde(rename = "consumerBacklogSizeGB")]
+    pub consumer_backlog_size_gb: f64,
+    /// Share of the backlog that must be read before the run may end.
+    pub backlog_drain_ratio: Option<f64>,
+    /// Minutes that are measured.
+    pub test_duration_minutes: f64,
+    /// Minutes before that.
+    pub warmup_duration_minutes: Option<f64>,
+
+    /// Ours: what acked messages survive, `sync` or `async`; none for the server's default.
+    pub durability: Option<String>,
+    /// Ours: how keys are chosen, as `riverrun perf` names it; in place of `keyDistributor`.
+    pub keys: Option<String>,
+    /// Ours: how many different keys there are.
+    pub key_count: Option<u64>,
+    /// Ours: messages that a producer has not seen acked, at most.
+    pub in_flight: Option<u32>,
+    /// Ours: groups of each topic that begin at its beginning when the backlog is there, beside the others.
+    pub catch_up_subscriptions_per_topic: u32,
+    /// Ours: whether consumers take partitions by themselves, without a group.
+    pub without_group: bool,
+    /// Ours: the run ends when so many messages were sent, if that is before its time.
+    pub messages: Option<u64>,
+
+    /// What else the file holds.
+    #[serde(flatten, skip_serializing)]
+    unknown: BTreeMap<String, Value>,
+}
+
+impl Workload {
+    /// Reads a workload; `file` is for errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, InputError> {
+        let workload: Self = from_yaml(file, text)?;
+        workload.checked(file)
+    }
+
+    /// The workload, if it can be run.
+    pub fn checked(self, file: &str) -> Result<Self, InputError> {
+        match self.fault() {
+            Some(reason) => Err(InputError::refused(file, reason)),
+            None => Ok(self),
+        }
+    }
+
+    fn fault(&self) -> Option<String> {
+        let at_least_one = [
+            ("topics", u64::from(self.topics)),
+            ("partitionsPerTopic", u64::from(self.partitions_per_topic)),
+            ("messageSize", self.message_size as u64),
+        ];
+        if let Some((key, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
+            return Some(format!("{key} is missing, or 0"));
+        }
+        if self.message_size > MESSAGE_BYTES_MAX {
+            return Some(format!("messageSize is above {MESSAGE_BYTES_MAX}"));
+        }
+        if let Some((what, count)) = self.parts().into_iter().find(|(_, count)| *count > PARTS_MAX) {
+            return Some(format!("{count} {what} are more than {PARTS_MAX}"));
+        }
+        self.fault_of_groups().or_else(|| self.fault_of_numbers()).or_else(|| self.fault_of_backlog())
+    }
+
+    fn parts(&self) -> [(&'static str, u64); 3] {
+        let topics = u64::from(self.topics);
+        let groups = u64::from(self.subscriptions_per_topic + self.catch_up_subscriptions_per_topic);
+        [
+            ("partitions", topics * u64::from(self.partitions_per_topic)),
+            ("producers", topics * u64::from(self.producers_per_topic)),
+            ("consumers", topics.saturating_mul(groups) * u64::from(self.consumer_per_subscription.max(1))),
+        ]
+    }
+
+    fn fault_of_groups(&self) -> Option<String> {
+        if self.producers_per_topic == 0 && self.subscriptions_per_topic == 0 {
+            return Some("neither producers nor subscriptions".to_owned());
+        }
+        if self.subscriptions_per_topic > 0 && self.consumer_per_subscription == 0 {
+            return Some("subscriptionsPerTopic without consumerPerSubscription".to_owned());
+        }
+        match self.durability.as_deref() {
+            None | Some("sync" | "async") => None,
+            Some(other) => Some(format!("durability is sync or async, not {other:?}")),
+        }
+    }
+
+    fn fault_of_numbers(&self) -> Option<String> {
+        let rate = self.producer_rate;
+        if !(rate.is_finite() && (rate >= 0.0 || (rate + 1.0).abs() < f64::EPSILON)) {
+            return Some(format!("producerRate is {rate}"));
+        }
+        let minutes = [self.test_duration_minutes, self.warmup_minutes()];
+        if minutes.iter().any(|minutes| !(0.0..=MINUTES_MAX).contains(minutes)) {
+            return Some(format!("durations lie between 0 and {MINUTES_MAX} minutes"));
+        }
+        if self.test_duration_minutes == 0.0 && self.messages.is_none() {
+            return Some("testDurationMinutes is missing, or 0".to_owned());
+        }
+        let ratio = |value: f64| (0.0..=1.0).contains(&value);
+        if !ratio(self.random_bytes_ratio) || !ratio(self.drain_ratio()) {
+            return Some("randomBytesRatio and backlogDrainRatio lie between 0 and 1".to_owned());
+        }
+        (self.in_flight == Some(0)).then(|| "inFlight is at least 1".to_owned())
+    }
+
+    fn fault_of_backlog(&self) -> Option<String> {
+        let backlog = self.consumer_backlog_size_gb;
+        if !(backlog.is_finite() && backlog >= 0.0) {
+            return Some(format!("consumerBacklogSizeGB is {backlog}"));
+        }
+        if backlog > 0.0 && self.producer_rate == 0.0 {
+            return Some(
+                "consumerBacklogSizeGB with producerRate 0: a search has no rate to build it with".to_owned(),
+            );
+        }
+        let readers = self.subscriptions_per_topic + self.catch_up_subscriptions_per_topic;
+        if backlog > 0.0 && (readers == 0 || self.producers_per_topic == 0) {
+            return Some("consumerBacklogSizeGB needs producers and subscriptions".to_owned());
+        }
+        if self.catch_up_subscriptions_per_topic > 0 && backlog == 0.0 {
+            return Some("catchUpSubscriptionsPerTopic needs consumerBacklogSizeGB".to_owned());
+        }
+        None
+    }
+
+    fn warmup_minutes(&self) -> f64 {
+        self.warmup_duration_minutes.unwrap_or(WARMUP_MINUTES)
+    }
+
+    /// How long is measured.
+    pub fn test(&self) -> Duration {
+        Duration::from_secs_f64(self.test_duration_minutes * 60.0)
+    }
+
+    /// How long the load runs before that.
+    pub fn warmup(&self) -> Duration {
+        Duration::from_secs_f64(self.warmup_minutes() * 60.0)
+    }
+
+    /// Share of the backlog that must be read before the run may end.
+    pub fn drain_ratio(&self) -> f64 {
+        self.backlog_drain_ratio.unwrap_or(1.0)
+    }
+
+    /// How keys are chosen.
+    pub fn distributor(&self) -> KeyDistributor {
+        match self.key_distributor.as_str() {
+            "KEY_ROUND_ROBIN" => KeyDistributor::RoundRobin,
+            "RANDOM_NANO" => KeyDistributor::RandomNano,
+            _ => KeyDistributor::None,
+        }
+    }
+
+    /// What was read and has no effect, for people.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<_> =
+            self.unknown.keys().map(|key| format!("workload: unknown key {key} is ignored")).collect();
+        if !matches!(self.key_distributor.as_str(), "" | "NO_KEY" | "KEY_ROUND_ROBIN" | "RANDOM_NANO") {
+            notes.push(format!("workload: unknown keyDistributor {} means NO_KEY", self.key_distributor));
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = "# a comment
+name: 1 producer / 1 consumers on 1 topic
+topics: 1
+partitionsPerTopic: 16
+messageSize: 1024
+payloadFile: \"payload/payload-1Kb.data\"
+subscriptionsPerTopic: 1
+consumerPerSubscription: 1
+producersPerTopic: 1
+producerRate: 50000
+consumerBacklogSizeGB: 0
+testDurationMinutes: 15
+";
+
+    fn parse(text: &str) -> Result<Workload, InputError> {
+        Workload::parse("w.yaml", text)
+    }
+
+    #[test]
+    fn a_file_of_the_original_is_read_as_it_is() {
+        let workload = parse(SAMPLE).expect("the file is right");
+        assert_eq!(workload.name, "1 producer / 1 consumers on 1 topic");
+        assert_eq!((workload.topics, workload.partitions_per_topic, workload.message_size), (1, 16, 1024));
+        assert_eq!(workload.payload_file.as_deref(), Some("payload/payload-1Kb.data"));
+        assert!((workload.producer_rate - 50_000.0).abs() < f64::EPSILON);
+        assert_eq!((workload.test().as_secs(), workload.warmup().as_secs()), (900, 60));
+        assert_eq!(workload.distributor(), KeyDistributor::None);
+        assert!((workload.drain_ratio() - 1.0).abs() < f64::EPSILON);
+        assert_eq!(workload.notes(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn unknown_keys_are_ignored_and_told() {
+        let text = format!("{SAMPLE}colour: blue\nkeyDistributor: SOME\nkeys: random\n");
+        let workload = parse(&text).expect("unknown keys are no error");
+        assert_eq!(
+            workload.notes(),
+            ["workload: unknown key colour is ignored", "workload: unknown keyDistributor SOME means NO_KEY"]
+        );
+        assert_eq!(workload.keys.as_deref(), Some("random"));
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_with_its_reason() {
+        let cases = [
+            ("topics: 1", "topics: 0", "topics is missing"),
+            ("messageSize: 1024", "messageSize: 99999999999", "messageSize is above"),
+            ("partitionsPerTopic: 16", "partitionsPerTopic: 4000000", "4000000 partitions"),
+            ("producerRate: 50000", "producerRate: -2", "producerRate is -2"),
+            ("producerRate: 50000", "producerRate: .nan", "producerRate is NaN"),
+            ("testDurationMinutes: 15", "testDurationMinutes: 0", "testDurationMinutes is missing"),
+            ("testDurationMinutes: 15", "testDurationMinutes: 1e9", "durations lie"),
+            ("consumerPerSubscription: 1", "consumerPerSubscription: 0", "without consumerPerSubscription"),
+            ("topics: 1", "topics: 1\nbacklogDrainRatio: 1.5", "backlogDrainRatio lie"),
+            ("topics: 1", "topics: 1\ndurability: maybe", "sync or async"),
+            ("topics: 1", "topics: 1\ninFlight: 0", "inFlight is at least 1"),
+            ("topics: 1", "topics: 1\ncatchUpSubscriptionsPerTopic: 1", "needs consumerBacklogSizeGB"),
+        ];
+        for (old, new, reason) in cases {
+            let error = parse(&SAMPLE.replacen(old, new, 1)).expect_err(new);
+            assert!(error.to_string().contains(reason), "{new}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_backlog_needs_a_rate_to_build_it_with() {
+        let searched = SAMPLE.replace("producerRate: 50000", "producerRate: 0");
+        assert!(parse(&searched).is_ok());
+        let error = parse(&searched.replace("SizeGB: 0", "SizeGB: 1")).expect_err("both");
+        assert!(error.to_string().contains("producerRate 0"), "{error}");
+    }
+}

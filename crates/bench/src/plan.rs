@@ -1,0 +1,410 @@
+//! What a run does, whatever kind of file it came from.
+//!
+//! Owns the one form in which producers, consumers, topics and rates reach the runner and its workers, so that neither
+//! knows of file formats. A plan is complete: nothing in it is still to be chosen, random numbers come from its seed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::keys::{KeyDistribution, Keys};
+use crate::payload::Payloads;
+use crate::properties::Properties;
+use crate::random::SeededRandom;
+use crate::trogdor::{Generator, GeneratorSpec};
+
+/// What one run does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its title.
+    pub name: String,
+    /// The topics that are made for it.
+    pub topics: Vec<TopicPlan>,
+    /// Who sends.
+    pub producers: Vec<ProducerPlan>,
+    /// Who reads.
+    pub consumers: Vec<ConsumerPlan>,
+    /// What is sent, and how.
+    pub load: LoadPlan,
+    /// At what rate, over all producers.
+    pub rate: TargetRate,
+    /// How long the load runs before it is measured.
+    pub warmup: Duration,
+    /// How long it is measured.
+    pub test: Duration,
+    /// The run ends when so many records were sent, or read where nobody sends, if that is before its time.
+    pub messages: Option<u64>,
+    /// What is written before consumers begin to read.
+    pub backlog: Option<Backlog>,
+    /// What acked records are to survive; none for the server's default.
+    pub durability: Option<Durability>,
+    /// What of the files has no effect, for people.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Replicas of the topic that wants most.
+    pub fn replication(&self) -> i16 {
+        self.topics.iter().map(|topic| topic.replication).max().unwrap_or(1)
+    }
+
+    /// How often each record that is sent is read, where every topic has the same readers.
+    pub fn readers(&self, catch_up: bool) -> usize {
+        let Some(topic) = self.topics.first() else { return 0 };
+        let reads = |consumer: &&ConsumerPlan| consumer.catch_up == catch_up && consumer.reads(&topic.name);
+        let mut groups: Vec<_> =
+            self.consumers.iter().filter(reads).map(|consumer| consumer.subscription.as_str()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.len()
+    }
+}
+
+/// A topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicPlan {
+    /// Its name.
+    pub name: String,
+    /// Partitions.
+    pub partitions: u32,
+    /// Replicas of each.
+    pub replication: i16,
+    /// Its configs, without those that durability adds.
+    pub configs: Properties,
+}
+
+/// A producer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProducerPlan {
+    /// Topics it sends to, in turn.
+    pub topics: Vec<String>,
+    /// Partitions of each topic, where the producer goes through them in turn itself, without a partitioner.
+    pub partitions_in_turn: Option<Vec<u32>>,
+}
+
+/// A consumer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConsumerPlan {
+    /// The group that it is a member of, or its name where it reads by itself.
+    pub subscription: String,
+    /// What it reads.
+    pub source: Source,
+    /// Whether it begins when the backlog is there, beside the others, and is counted apart.
+    pub catch_up: bool,
+    /// Records a second at most.
+    pub rate: Option<f64>,
+}
+
+impl ConsumerPlan {
+    fn reads(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Group(topics) => topics.iter().any(|topic| topic == name),
+            Source::Partitions(partitions) => partitions.iter().any(|(topic, _)| topic == name),
+        }
+    }
+}
+
+/// What a consumer reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// Its share of these topics, as a member of its group.
+    Group(Vec<String>),
+    /// These partitions, from their beginning.
+    Partitions(Vec<(String, i32)>),
+}
+
+/// What is sent and how, the same for all producers; what consumers need to know of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadPlan {
+    /// Settings of producers, by Kafka's names.
+    pub producer_settings: Properties,
+    /// Settings of consumers.
+    pub consumer_settings: Properties,
+    /// Keys.
+    pub keys: KeyPlan,
+    /// Values.
+    pub values: ValuePlan,
+    /// Bytes of a value, about, for rates and for the size of a backlog.
+    pub value_bytes: usize,
+    /// Records that one producer has not seen acked, at most; none for no bound besides its buffer.
+    pub in_flight: Option<u32>,
+    /// Where the time stands at which a record was to be sent.
+    pub stamp: Stamp,
+    /// Seed of everything that is random.
+    pub seed: u64,
+}
+
+/// Where a consumer finds the time at which a record was to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stamp {
+    /// In the first eight bytes of the value, in nanoseconds. Values too short for it: in the record's timestamp.
+    Value,
+    /// In the first eight bytes of the value as Trogdor writes it: milliseconds, the lowest byte first.
+    TrogdorValue,
+    /// Nowhere: nobody asks.
+    None,
+}
+
+/// How keys are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum KeyPlan {
+    /// As `riverrun perf` does it.
+    Distribution {
+        /// Which one.
+        #[serde(with = "by_name")]
+        distribution: KeyDistribution,
+        /// How many different ones.
+        range: u64,
+    },
+    /// As Trogdor does it.
+    Generator(GeneratorSpec),
+}
+
+impl KeyPlan {
+    /// No key at all.
+    pub const NONE: Self = Self::Distribution { distribution: KeyDistribution::None, range: 1 };
+}
+
+mod by_name {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    use crate::keys::KeyDistribution;
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+    pub(super) fn serialize<S: Serializer>(
+        distribution: &KeyDistribution,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(distribution.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<KeyDistribution, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// How values are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ValuePlan {
+    /// Random letters.
+    Letters {
+        /// How many.
+        bytes: usize,
+    },
+    /// The same bytes again and again, as base64.
+    Fixed {
+        /// The bytes.
+        base64: String,
+    },
+    /// One of a number of values, each in part random and else zeros.
+    PartlyRandom {
+        /// Bytes of a value.
+        bytes: usize,
+        /// The share that is random.
+        random_ratio: f64,
+        /// How many values there are.
+        pool_size: u32,
+    },
+    /// As Trogdor does it.
+    Generator(GeneratorSpec),
+}
+
+/// A source of keys.
+#[derive(Debug)]
+pub(crate) enum KeySource {
+    Distribution(Keys),
+    Generator(Generator),
+}
+
+impl KeySource {
+    pub(crate) fn new(plan: &KeyPlan, seed: u64) -> Self {
+        match plan {
+            KeyPlan::Distribution { distribution, range } => {
+                Self::Distribution(Keys::new(*distribution, *range, seed))
+            }
+            KeyPlan::Generator(spec) => Self::Generator(Generator::new(spec, seed)),
+        }
+    }
+
+    /// The same for another sender.
+    pub(crate) fn another(&mut self) -> Self {
+        match self {
+            Self::Distribution(keys) => Self::Distribution(keys.another()),
+            Self::Generator(generator) => Self::Generator(generator.another()),
+        }
+    }
+
+    pub(crate) fn next(&mut self, number: u64) -> Option<Bytes> {
+        match self {
+            Self::Distribution(keys) => keys.next(number),
+            Self::Generator(generator) => generator.next(number),
+        }
+    }
+}
+
+/// A source of values.
+#[derive(Debug)]
+pub(crate) enum ValueSource {
+    Payloads(Payloads),
+    Generator(Generator),
+}
+
+impl ValueSource {
+    pub(crate) fn new(plan: &ValuePlan, seed: u64) -> Self {
+        match plan {
+            ValuePlan::Letters { bytes } => Self::Payloads(Payloads::random(*bytes, seed)),
+            ValuePlan::Fixed { base64 } => Self::Payloads(choice(vec![decode(base64)], seed)),
+            ValuePlan::PartlyRandom { bytes, random_ratio, pool_size } => {
+                Self::Payloads(choice(partly_random(*bytes, *random_ratio, *pool_size, seed), seed))
+            }
+            ValuePlan::Generator(spec) => Self::Generator(Generator::new(spec, seed)),
+        }
+    }
+
+    /// The same for another sender; what was made up is shared.
+    pub(crate) fn another(&mut self) -> Self {
+        match self {
+            Self::Payloads(payloads) => Self::Payloads(payloads.another()),
+            Self::Generator(generator) => Self::Generator(generator.another()),
+        }
+    }
+
+    pub(crate) fn next(&mut self, number: u64) -> Option<Bytes> {
+        match self {
+            Self::Payloads(payloads) => Some(payloads.next(number)),
+            Self::Generator(generator) => generator.next(number),
+        }
+    }
+}
+
+fn choice(values: Vec<Bytes>, seed: u64) -> Payloads {
+    Payloads::choice(values, seed).expect("there is at least one value")
+}
+
+/// Bytes of a plan; what is no base64 is empty, which only a worker's peer could send.
+fn decode(base64: &str) -> Bytes {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(base64).unwrap_or_default().into()
+}
+
+/// Values of a pool take this much memory at most.
+const POOL_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+#[expect(clippy::cast_possible_truncation, reason = "a share of a length is no longer than it")]
+fn partly_random(bytes: usize, random_ratio: f64, pool_size: u32, seed: u64) -> Vec<Bytes> {
+    let random_bytes = ((bytes as f64 * random_ratio.clamp(0.0, 1.0)).round() as usize).min(bytes);
+    let count = (pool_size.max(1) as usize).min((POOL_BYTES_MAX / bytes.max(1)).max(1));
+    let mut random = SeededRandom::new(seed);
+    let value = |_| {
+        let mut value = vec![0; bytes];
+        for part in value[..random_bytes].chunks_mut(size_of::<u64>()) {
+            part.copy_from_slice(&random.next_u64().to_le_bytes()[..part.len()]);
+        }
+        value.into()
+    };
+    (0..count).map(value).collect()
+}
+
+/// Messages a second over all producers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TargetRate {
+    /// This many.
+    Fixed(f64),
+    /// As many as last: searched for while the load runs.
+    Search,
+    /// As many as go.
+    Unpaced,
+}
+
+/// What is written before consumers begin to read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backlog {
+    /// Bytes of values, over all groups that will read them.
+    pub bytes: u64,
+    /// The share of it that must be read before the run may end.
+    pub drain_ratio: f64,
+}
+
+/// What acked records survive, as far as the local disk goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Loss of power: each ack waits for a sync.
+    Sync,
+    /// A crash of the process.
+    Async,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partly_random_values_have_the_share_that_was_asked_for() {
+        let values = partly_random(1000, 0.25, 3, 7);
+        assert_eq!(values.len(), 3);
+        assert_ne!(values[0], values[1]);
+        for value in &values {
+            assert_eq!(value.len(), 1000);
+            assert!(value[250..].iter().all(|byte| *byte == 0));
+            assert!(value[..250].iter().filter(|byte| **byte != 0).count() > 200);
+        }
+        assert_eq!(partly_random(100, 1.0, 0, 7).len(), 1, "a pool of none is one of one");
+        assert!(partly_random(POOL_BYTES_MAX, 0.0, 9, 7).len() == 1, "a pool has its bound");
+    }
+
+    #[test]
+    fn a_plan_for_workers_is_the_same_after_its_way() {
+        let plan = LoadPlan {
+            producer_settings: Properties::parse("acks=all"),
+            consumer_settings: Properties::default(),
+            keys: KeyPlan::Distribution { distribution: KeyDistribution::Mixed, range: 9 },
+            values: ValuePlan::Letters { bytes: 5 },
+            value_bytes: 5,
+            in_flight: Some(1),
+            stamp: Stamp::Value,
+            seed: 3,
+        };
+        let text = serde_json::to_string(&plan).expect("plain data");
+        assert_eq!(serde_json::from_str::<LoadPlan>(&text).expect("our own"), plan);
+    }
+
+    #[test]
+    fn readers_are_groups_and_not_their_members() {
+        let member = |subscription: &str, catch_up| ConsumerPlan {
+            subscription: subscription.to_owned(),
+            source: Source::Group(vec!["t".to_owned()]),
+            catch_up,
+            rate: None,
+        };
+        let topic =
+            TopicPlan { name: "t".to_owned(), partitions: 1, replication: 2, configs: Properties::default() };
+        let plan = Plan {
+            name: String::new(),
+            topics: vec![topic],
+            producers: Vec::new(),
+            consumers: vec![member("a", false), member("b", false), member("a", false), member("c", true)],
+            load: LoadPlan {
+                producer_settings: Properties::default(),
+                consumer_settings: Properties::default(),
+                keys: KeyPlan::NONE,
+                values: ValuePlan::Letters { bytes: 1 },
+                value_bytes: 1,
+                in_flight: None,
+                stamp: Stamp::None,
+                seed: 0,
+            },
+            rate: TargetRate::Unpaced,
+            warmup: Duration::ZERO,
+            test: Duration::ZERO,
+            messages: None,
+            backlog: None,
+            durability: None,
+            notes: Vec::new(),
+        };
+        assert_eq!((plan.readers(false), plan.readers(true), plan.replication()), (2, 1, 2));
+    }
+}

@@ -1,0 +1,154 @@
+//! Tasks that read records, and say how long each was on its way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use riverrun_client::{Consumer, ConsumerRecord};
+use tokio::sync::watch;
+
+use super::clock::{STAMP_BYTES, StampClock, read_stamp};
+use super::meter::{Meters, Received};
+use crate::plan::{ConsumerPlan, Stamp};
+
+/// How long one poll waits.
+const POLL_MAX: Duration = Duration::from_millis(250);
+/// Pause after an error: it may pass, and a run that cannot read must not be busy with that.
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// Whether consumers read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// They do.
+    Open,
+    /// They stay where they are, members of their groups as before.
+    Paused,
+    /// They leave.
+    Closed,
+}
+
+/// One consumer at work.
+#[derive(Debug)]
+pub(super) struct Consuming {
+    pub(super) consumer: Consumer,
+    pub(super) plan: ConsumerPlan,
+    pub(super) stamp: Stamp,
+    pub(super) clock: StampClock,
+    pub(super) meters: Arc<Meters>,
+    pub(super) meter: usize,
+    pub(super) gate: watch::Receiver<Gate>,
+}
+
+impl Consuming {
+    /// Reads until the gate is closed.
+    pub(super) async fn run(mut self) {
+        let begun = Instant::now();
+        let mut records = 0_u64;
+        let mut latencies = Vec::new();
+        loop {
+            let gate = *self.gate.borrow_and_update();
+            match gate {
+                Gate::Closed => break,
+                Gate::Open => {}
+                Gate::Paused => {
+                    if self.gate.changed().await.is_err() {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let polled = tokio::select! {
+                polled = self.consumer.poll(POLL_MAX) => polled,
+                _ = self.gate.changed() => continue,
+            };
+            match polled {
+                Ok(batch) => {
+                    records += batch.len() as u64;
+                    self.take(&batch, &mut latencies);
+                }
+                Err(error) => {
+                    self.meters.of(self.meter).error(format!("{}: {error}", self.plan.subscription));
+                    tokio::time::sleep(PAUSE_AFTER_ERROR).await;
+                }
+            }
+            keep_to_rate(self.plan.rate, begun, records).await;
+        }
+        if let Err(error) = self.consumer.close().await {
+            tracing::debug!(%error, "a consumer could not leave its group in order");
+        }
+    }
+
+    fn take(&self, batch: &[ConsumerRecord], latencies: &mut Vec<Duration>) {
+        if batch.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        latencies.clear();
+        let mut from_the_future = 0;
+        // What lay there for long was not on its way so long.
+        if !self.plan.catch_up && self.stamp != Stamp::None {
+            for sent_at in batch.iter().filter_map(|record| sent_at(record, self.stamp)) {
+                from_the_future += u64::from(sent_at > now);
+                latencies.push(now.saturating_sub(sent_at));
+            }
+        }
+        let bytes =
+            batch.iter().map(|record| record.value.as_ref().map_or(0, bytes::Bytes::len) as u64).sum();
+        self.meters.of(self.meter).received(&Received {
+            catch_up: self.plan.catch_up,
+            records: batch.len() as u64,
+            bytes,
+            from_the_future,
+            latencies,
+        });
+    }
+}
+
+/// Waits until so many records may have been read.
+async fn keep_to_rate(rate: Option<f64>, begun: Instant, records: u64) {
+    if let Some(rate) = rate.filter(|rate| *rate > 0.0) {
+        let due = begun + Duration::from_secs_f64(records as f64 / rate);
+        tokio::time::sleep_until(due.into()).await;
+    }
+}
+
+/// When a record was to be sent, if it tells.
+fn sent_at(record: &ConsumerRecord, stamp: Stamp) -> Option<Duration> {
+    let value = record.value.as_deref().unwrap_or_default();
+    match stamp {
+        Stamp::None => None,
+        Stamp::Value => {
+            read_stamp(value).or_else(|| u64::try_from(record.timestamp.0).ok().map(Duration::from_millis))
+        }
+        Stamp::TrogdorValue => {
+            value.first_chunk::<STAMP_BYTES>().map(|place| Duration::from_millis(u64::from_le_bytes(*place)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use riverrun_types::{Offset, TimestampMs};
+
+    use super::*;
+
+    #[test]
+    fn a_record_tells_its_time_in_its_value_or_else_in_its_timestamp() {
+        let record = |value: &'static [u8]| ConsumerRecord {
+            topic: "t".into(),
+            partition: 0,
+            offset: Offset(0),
+            timestamp: TimestampMs(5),
+            key: None,
+            value: Some(Bytes::from_static(value)),
+            headers: Vec::new(),
+        };
+        let long = record(&[0, 0, 0, 0, 0, 0, 1, 0, 9]);
+        assert_eq!(sent_at(&long, Stamp::Value), Some(Duration::from_nanos(256)));
+        assert_eq!(sent_at(&long, Stamp::TrogdorValue), Some(Duration::from_millis(1 << 48)));
+        assert_eq!(sent_at(&long, Stamp::None), None);
+        let short = record(&[1]);
+        assert_eq!(sent_at(&short, Stamp::Value), Some(Duration::from_millis(5)));
+        assert_eq!(sent_at(&short, Stamp::TrogdorValue), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! What producers and consumers count and measure, taken once a second by who collects it.
+//!
+//! Guarantees that everything that is recorded is taken exactly once. A lock is held for a few nanoseconds by those who
+//! record, and for the exchange of a box by who takes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::histogram::Latencies;
+
+/// Meters of one load: producers and consumers share them, so that thousands of them need no thousands of histograms.
+const METERS: usize = 8;
+
+/// What was counted since the last time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Records that were handed to the client.
+    pub sent: u64,
+    /// Records that were acked.
+    pub acked: u64,
+    /// Bytes of their values.
+    pub acked_bytes: u64,
+    /// Records that could not be delivered.
+    pub failed: u64,
+    /// Records that were read.
+    pub received: u64,
+    /// Bytes of their values.
+    pub received_bytes: u64,
+    /// Records that were read by groups that catch up.
+    pub caught_up: u64,
+    /// Bytes of their values.
+    pub caught_up_bytes: u64,
+    /// Records that were read before they were to be sent, by the clocks.
+    pub from_the_future: u64,
+    /// Records whose time had come and that were never handed over when the producers were stopped.
+    pub overdue: u64,
+}
+
+impl Counts {
+    /// Adds those of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.acked += other.acked;
+        self.acked_bytes += other.acked_bytes;
+        self.failed += other.failed;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.caught_up += other.caught_up;
+        self.caught_up_bytes += other.caught_up_bytes;
+        self.from_the_future += other.from_the_future;
+        self.overdue += other.overdue;
+    }
+}
+
+/// Everything that was counted and measured since the last time.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    /// What was counted.
+    pub counts: Counts,
+    /// From the time at which a record was to be sent to its ack.
+    pub publish: Latencies,
+    /// From that time to the moment in which it was handed to the client.
+    pub delay: Latencies,
+    /// From that time to the moment in which it was read.
+    pub end_to_end: Latencies,
+    /// The first error, if there was one.
+    pub error: Option<String>,
+}
+
+impl Taken {
+    /// Adds what was taken from somebody else.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        self.publish.merge(&other.publish);
+        self.delay.merge(&other.delay);
+        self.end_to_end.merge(&other.end_to_end);
+        if self.error.is_none() {
+            self.error.clone_from(&other.error);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.publish.clear();
+        self.delay.clear();
+        self.end_to_end.clear();
+        self.error = None;
+    }
+}
+
+/// One of the places where it is recorded.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    now: Mutex<Box<Taken>>,
+}
+
+impl Meter {
+    fn lock(&self) -> MutexGuard<'_, Box<Taken>> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn sent(&self, delay: Option<Duration>) {
+        let mut now = self.lock();
+        now.counts.sent += 1;
+        if let Some(delay) = delay {
+            now.delay.record(delay);
+        }
+    }
+
+    pub(super) fn acked(&self, latency: Duration, bytes: usize) {
+        let mut now = self.lock();
+        now.counts.acked += 1;
+        now.counts.acked_bytes += bytes as u64;
+        now.publish.record(latency);
+    }
+
+    /// A record that was not delivered: its latency is at least what it has been waited for so far.
+    pub(super) fn failed(&self, waited: Duration, error: String) {
+        let mut now = self.lock();
+        now.counts.failed += 1;
+        now.publish.record(waited);
+        now.error.get_or_insert(error);
+    }
+
+    /// Records that were due and not handed over. Their latency is at least what they have been due for: leaving them
+    /// out would hide the very stall that kept them from being sent.
+    pub(super) fn overdue(&self, waited: impl Iterator<Item = Duration>) {
+        let mut now = self.lock();
+        for waited in waited {
+            now.counts.overdue += 1;
+            now.publish.record(waited);
+        }
+    }
+
+    pub(super) fn error(&self, error: String) {
+        self.lock().error.get_or_insert(error);
+    }
+
+    /// Records of one poll.
+    pub(super) fn received(&self, batch: &Received<'_>) {
+        let mut now = self.lock();
+        if batch.catch_up {
+            now.counts.caught_up += batch.records;
+            now.counts.caught_up_bytes += batch.bytes;
+        } else {
+            now.counts.received += batch.records;
+            now.counts.received_bytes += batch.bytes;
+        }
+        now.counts.from_the_future += batch.from_the_future;
+        for latency in batch.latencies {
+            now.end_to_end.record(*latency);
+        }
+    }
+
+    /// Exchanges what was recorded for `spare`, which is empty.
+    fn exchange(&self, spare: &mut Box<Taken>) {
+        std::mem::swap(&mut *self.lock(), spare);
+    }
+}
+
+/// What one poll brought.
+#[derive(Debug)]
+pub(super) struct Received<'a> {
+    pub(super) catch_up: bool,
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    pub(super) from_the_future: u64,
+    pub(super) latencies: &'a [Duration],
+}
+
+/// All meters of one load.
+#[derive(Debug, Default)]
+pub(super) struct Meters {
+    meters: [Meter; METERS],
+    spare: Mutex<Box<Taken>>,
+}
+
+impl Meters {
+    /// The meter of the one with this number.
+    pub(super) fn of(&self, number: usize) -> &Meter {
+        &self.meters[number % METERS]
+    }
+
+    /// Everything since the last time.
+    pub(super) fn take(&self) -> Taken {
+        let mut taken = Taken::default();
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        for meter in &self.meters {
+            meter.exchange(&mut spare);
+            taken.merge(&spare);
+            spare.clear();
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_recorded_is_taken_once() {
+        let meters = Meters::default();
+        for number in 0..20 {
+            meters.of(number).sent(Some(Duration::from_micros(3)));
+            meters.of(number).acked(Duration::from_millis(2), 100);
+        }
+        meters.of(1).failed(Duration::from_secs(9), "first".to_owned());
+        meters.of(1).failed(Duration::from_secs(9), "second".to_owned());
+        let latencies = [Duration::from_millis(1); 2];
+        let batch =
+            Received { catch_up: false, records: 2, bytes: 30, from_the_future: 1, latencies: &latencies };
+        meters.of(3).received(&batch);
+        meters.of(3).received(&Received { catch_up: true, latencies: &[], ..batch });
+        let taken = meters.take();
+        let counts = taken.counts;
+        assert_eq!((counts.sent, counts.acked, counts.acked_bytes, counts.failed), (20, 20, 2000, 2));
+        assert_eq!((counts.received, counts.caught_up, counts.from_the_future), (2, 2, 2));
+        assert_eq!(
+            (taken.publish.count(), taken.publish.max_us(), taken.end_to_end.count()),
+            (22, 9_000_000, 2)
+        );
+        assert_eq!(taken.error.as_deref(), Some("first"));
+        let again = meters.take();
+        assert_eq!(again.counts, Counts::default());
+        assert!(again.publish.is_empty() && again.error.is_none());
+    }
+
+    #[test]
+    fn records_that_were_never_sent_count_with_what_they_waited() {
+        let meters = Meters::default();
+        meters.of(0).overdue([1, 2, 3].map(Duration::from_secs).into_iter());
+        let taken = meters.take();
+        assert_eq!((taken.counts.overdue, taken.publish.count(), taken.publish.max_us()), (3, 3, 3_000_000));
+    }
+}

@@ -1,0 +1,278 @@
+//! The producers and consumers of one process: a worker's part of a load.
+//!
+//! Owns their threads, tasks and connections, and what they count. It is told what to do by [`Order`]s and asked for
+//! what has happened with [`Load::take`], in the same way by a runner in this process and by one elsewhere.
+
+mod clock;
+mod consuming;
+mod meter;
+mod orders;
+mod producing;
+mod settings;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
+use riverrun_client::{ClientError, Consumer, ConsumerOptions, Producer, StartAt, TopicPartition};
+use riverrun_types::ErrorKind;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::clock::StampClock;
+use self::consuming::{Consuming, Gate};
+use self::meter::Meters;
+pub use self::meter::{Counts, Taken};
+use self::orders::{Orders, Produce};
+use self::producing::{InFlight, ProducerThread, Sender, Targets};
+use crate::plan::{ConsumerPlan, KeySource, LoadPlan, ProducerPlan, Source, ValueSource};
+
+/// Threads that send, in one process. More producers than these share them.
+const THREADS_MAX: usize = 64;
+/// Clients that connect at a time.
+const CONNECTING_MAX: usize = 32;
+
+/// A worker's part of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadShare {
+    /// Where the servers are.
+    pub bootstrap: String,
+    /// What is sent, and how.
+    pub load: LoadPlan,
+    /// The producers of this worker.
+    pub producers: Vec<ProducerPlan>,
+    /// How many producers other workers have before it, and how many there are in all.
+    pub producers_before: usize,
+    /// How many producers all workers have.
+    pub producers_total: usize,
+    /// The consumers of this worker.
+    pub consumers: Vec<ConsumerPlan>,
+}
+
+/// What a load is to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Order {
+    /// Send, in place of what was ordered before.
+    Produce {
+        /// Records a second over all producers of all workers; none for as many as go.
+        rate: Option<f64>,
+        /// Records over all producers of all workers; none for no end.
+        quota: Option<u64>,
+    },
+    /// Send nothing more.
+    StopProducing,
+    /// Stay where you are.
+    PauseConsumers,
+    /// Go on reading.
+    ResumeConsumers,
+    /// Have the groups that catch up begin.
+    StartCatchUp,
+}
+
+/// Why a load could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A client could not be made.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+impl LoadError {
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Client(error) => error.kind(),
+            Self::Thread(_) => ErrorKind::Retry,
+        }
+    }
+}
+
+/// Producers and consumers at work.
+///
+/// Invariants: `producers` are those of `share`, in its order, as far as they are connected.
+#[derive(Debug)]
+pub struct Load {
+    share: LoadShare,
+    meters: Arc<Meters>,
+    orders: Arc<Orders>,
+    clock: StampClock,
+    producers: Vec<Arc<Producer>>,
+    threads: Vec<JoinHandle<()>>,
+    gate: watch::Sender<Gate>,
+    tasks: JoinSet<()>,
+    unknown: BTreeSet<String>,
+}
+
+impl Load {
+    /// Connects every producer and every consumer that is to read from the start. Nothing is sent before it is ordered.
+    pub async fn prepare(share: LoadShare) -> Result<Self, LoadError> {
+        let mut load = Self {
+            share,
+            meters: Arc::default(),
+            orders: Arc::default(),
+            clock: StampClock::new(),
+            producers: Vec::new(),
+            threads: Vec::new(),
+            gate: watch::Sender::new(Gate::Open),
+            tasks: JoinSet::new(),
+            unknown: BTreeSet::new(),
+        };
+        load.start_consumers(false).await?;
+        load.connect_producers().await?;
+        load.start_threads()?;
+        Ok(load)
+    }
+
+    async fn connect_producers(&mut self) -> Result<(), ClientError> {
+        let (options, unknown) =
+            settings::producer(&self.share.load.producer_settings, &self.share.bootstrap)?;
+        if !self.share.producers.is_empty() {
+            self.unknown.extend(unknown.into_iter().map(|name| format!("producer setting {name}")));
+        }
+        let connect = self.share.producers.iter().map(|_| Producer::new(options.clone()));
+        self.producers = iter(connect).buffered(CONNECTING_MAX).map_ok(Arc::new).try_collect().await?;
+        Ok(())
+    }
+
+    fn start_threads(&mut self) -> Result<(), LoadError> {
+        if self.producers.is_empty() {
+            return Ok(());
+        }
+        let seed = self.share.load.seed.wrapping_add(self.share.producers_before as u64);
+        let mut keys = KeySource::new(&self.share.load.keys, seed);
+        let mut values = ValueSource::new(&self.share.load.values, seed);
+        let per_thread = self.producers.len().div_ceil(THREADS_MAX);
+        for first in (0..self.producers.len()).step_by(per_thread) {
+            let next = (keys.another(), values.another());
+            let own = (std::mem::replace(&mut keys, next.0), std::mem::replace(&mut values, next.1));
+            let thread = self.thread(first, per_thread, own);
+            let name = format!("produce-{first}");
+            self.threads.push(std::thread::Builder::new().name(name).spawn(move || thread.run())?);
+        }
+        Ok(())
+    }
+
+    fn thread(
+        &self,
+        first: usize,
+        per_thread: usize,
+        (keys, values): (KeySource, ValueSource),
+    ) -> ProducerThread {
+        let end = (first + per_thread).min(self.producers.len());
+        let sender = |at: usize| Sender {
+            producer: Arc::clone(&self.producers[at]),
+            targets: Targets::new(&self.share.producers[at]),
+            in_flight: self.share.load.in_flight.map(|max| Arc::new(InFlight::new(max))),
+        };
+        ProducerThread {
+            senders: (first..end).map(sender).collect(),
+            first: self.share.producers_before + first,
+            total: self.share.producers_total,
+            keys,
+            values,
+            stamp: self.share.load.stamp,
+            clock: self.clock,
+            meters: Arc::clone(&self.meters),
+            orders: Arc::clone(&self.orders),
+            runtime: Handle::current(),
+            scratch: Vec::new(),
+            number: 0,
+        }
+    }
+
+    async fn start_consumers(&mut self, catch_up: bool) -> Result<(), ClientError> {
+        let (options, unknown) =
+            settings::consumer(&self.share.load.consumer_settings, &self.share.bootstrap)?;
+        let plans: Vec<_> =
+            self.share.consumers.iter().filter(|plan| plan.catch_up == catch_up).cloned().collect();
+        if !plans.is_empty() {
+            self.unknown.extend(unknown.into_iter().map(|name| format!("consumer setting {name}")));
+        }
+        let connect = plans.iter().map(|plan| connect(options.clone(), plan));
+        let consumers: Vec<_> = iter(connect).buffered(CONNECTING_MAX).try_collect().await?;
+        for (consumer, plan) in consumers.into_iter().zip(plans) {
+            let consuming = Consuming {
+                consumer,
+                plan,
+                stamp: self.share.load.stamp,
+                clock: self.clock,
+                meters: Arc::clone(&self.meters),
+                meter: self.tasks.len(),
+                gate: self.gate.subscribe(),
+            };
+            self.tasks.spawn(consuming.run());
+        }
+        Ok(())
+    }
+
+    /// Does what is ordered; what follows from it happens meanwhile.
+    pub async fn order(&mut self, order: Order) -> Result<(), LoadError> {
+        match order {
+            Order::Produce { rate, quota } => {
+                self.orders.give(Some(Produce { start: Instant::now(), rate, quota }));
+            }
+            Order::StopProducing => self.orders.give(None),
+            Order::PauseConsumers => drop(self.gate.send_replace(Gate::Paused)),
+            Order::ResumeConsumers => drop(self.gate.send_replace(Gate::Open)),
+            Order::StartCatchUp => self.start_consumers(true).await?,
+        }
+        Ok(())
+    }
+
+    /// Everything that was counted and measured since the last time.
+    pub fn take(&self) -> Taken {
+        self.meters.take()
+    }
+
+    /// Settings of the files that the client does not have.
+    pub fn unknown_settings(&self) -> Vec<String> {
+        self.unknown.iter().cloned().collect()
+    }
+
+    /// Ends everything. Records that were not acked by then are given up.
+    pub async fn finish(mut self) {
+        self.orders.end();
+        self.gate.send_replace(Gate::Closed);
+        let threads = std::mem::take(&mut self.threads);
+        let joined = tokio::task::spawn_blocking(|| threads.into_iter().try_for_each(JoinHandle::join));
+        if !matches!(joined.await, Ok(Ok(()))) {
+            tracing::error!("a producing thread has failed");
+        }
+        for producer in &self.producers {
+            producer.close().await;
+        }
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a consuming task has failed");
+            }
+        }
+    }
+}
+
+async fn connect(mut options: ConsumerOptions, plan: &ConsumerPlan) -> Result<Consumer, ClientError> {
+    match &plan.source {
+        Source::Group(topics) => {
+            options.group = Some(plan.subscription.clone());
+            let mut consumer = Consumer::new(options).await?;
+            consumer.subscribe(topics).await?;
+            Ok(consumer)
+        }
+        Source::Partitions(partitions) => {
+            options.group = None;
+            let mut consumer = Consumer::new(options).await?;
+            let place = |(topic, partition): &(String, i32)| {
+                (TopicPartition::new(topic.as_str(), *partition), StartAt::Earliest)
+            };
+            consumer.assign(partitions.iter().map(place).collect()).await?;
+            Ok(consumer)
+        }
+    }
+}
