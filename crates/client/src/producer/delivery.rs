@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use riverrun_types::{Offset, TimestampMs};
 
@@ -31,7 +32,10 @@ enum State {
         second: Arc<Outcome>,
         at: i32,
     },
-    Done(Result<BatchPlace, ClientError>),
+    Done {
+        result: Result<BatchPlace, ClientError>,
+        since: Instant,
+    },
 }
 
 /// The outcome of one batch.
@@ -56,7 +60,7 @@ impl Outcome {
 
     /// Sets the outcome. A second call changes nothing.
     pub(super) fn set(&self, result: Result<BatchPlace, ClientError>) {
-        self.leave_pending(State::Done(result));
+        self.leave_pending(State::Done { result, since: Instant::now() });
     }
 
     /// Has two outcomes of their own stand for this one, the second from record `at` on.
@@ -108,6 +112,17 @@ pub struct Delivery {
     waker: Option<usize>,
 }
 
+impl Delivery {
+    /// When the client learnt of the outcome, however much later somebody asks for it; none before [`poll`](Self::poll)
+    /// has given it.
+    pub fn settled_at(&self) -> Option<Instant> {
+        match &*self.outcome.lock() {
+            State::Done { since, .. } => Some(*since),
+            State::Pending(_) | State::Split { .. } => None,
+        }
+    }
+}
+
 impl Future for Delivery {
     type Output = Result<RecordMetadata, ClientError>;
 
@@ -116,7 +131,7 @@ impl Future for Delivery {
         loop {
             let mut state = this.outcome.lock();
             let (part, index) = match &mut *state {
-                State::Done(result) => {
+                State::Done { result, .. } => {
                     let metadata = |place| this.outcome.record_metadata(place, this.index, this.timestamp);
                     return Poll::Ready(result.clone().map(metadata));
                 }
@@ -156,6 +171,18 @@ mod tests {
         let expected =
             RecordMetadata { topic: "t".into(), partition: 3, offset: Offset(42), timestamp: TimestampMs(7) };
         assert_eq!(metadata, expected);
+    }
+
+    #[test]
+    fn the_time_of_the_outcome_is_not_that_of_the_question() {
+        let outcome = Outcome::new("t".into(), 0);
+        let mut delivery = outcome.delivery(0, TimestampMs(0));
+        assert_eq!(delivery.settled_at(), None);
+        outcome.set(Err(ClientError::Closed));
+        let after = Instant::now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(poll(&mut delivery).is_ready());
+        assert!(delivery.settled_at().is_some_and(|at| at <= after));
     }
 
     #[test]
