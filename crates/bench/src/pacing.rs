@@ -5,6 +5,8 @@
 //! which it should have gone, and the latency from that time shows the stall in full (no coordinated omission).
 //! Refuses rates that are no number above 0.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Below this, a thread that sleeps would wake up later than it wants to; it goes on at once instead.
@@ -77,6 +79,71 @@ impl Schedule {
     }
 }
 
+/// A schedule that many senders share and that may be replaced while they run.
+///
+/// Invariants: `generation` is counted up after each replacement of `schedule`.
+#[derive(Debug)]
+pub struct Pace {
+    schedule: Mutex<Schedule>,
+    generation: AtomicU64,
+}
+
+impl Pace {
+    /// Begins with this schedule.
+    pub fn new(schedule: Schedule) -> Arc<Self> {
+        Arc::new(Self { schedule: Mutex::new(schedule), generation: AtomicU64::new(0) })
+    }
+
+    /// Begins anew with another rate, now. What was due and is not sent yet is not made up for.
+    pub fn set_rate(&self, rate: Option<Rate>) {
+        *self.schedule.lock().unwrap_or_else(PoisonError::into_inner) = Schedule::new(Instant::now(), rate);
+        // SYNC: whoever sees the new generation finds the new schedule under the lock.
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn current(&self) -> (u64, Schedule) {
+        // SYNC: read before the schedule, so that a replacement in between is noticed the next time.
+        let generation = self.generation.load(Ordering::Acquire);
+        (generation, *self.schedule.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One sender's way through a shared schedule.
+///
+/// Invariants: `number` counts the records that were sent since `schedule` began.
+#[derive(Debug)]
+pub struct Pacer {
+    pace: Arc<Pace>,
+    index: usize,
+    count: usize,
+    generation: u64,
+    schedule: Schedule,
+    number: u64,
+}
+
+impl Pacer {
+    /// Sender `index` of `count`.
+    pub fn new(pace: Arc<Pace>, index: usize, count: usize) -> Self {
+        let (generation, schedule) = pace.current();
+        Self { pace, index, count, generation, schedule: schedule.share(index, count), number: 0 }
+    }
+
+    /// When the next record is due; none where nothing is paced. Asks for the present schedule each time.
+    pub fn due(&mut self) -> Option<Instant> {
+        if self.pace.generation.load(Ordering::Acquire) != self.generation {
+            let (generation, schedule) = self.pace.current();
+            (self.generation, self.schedule, self.number) =
+                (generation, schedule.share(self.index, self.count), 0);
+        }
+        self.schedule.due(self.number)
+    }
+
+    /// The record is sent: the next one's turn.
+    pub fn advance(&mut self) {
+        self.number += 1;
+    }
+}
+
 /// Lets the thread sleep until `due`, and not at all if that has passed or is very near.
 ///
 /// Wakes up some ten microseconds late where [`sharpen_sleep`] was called on the thread. What it is late by is part
@@ -145,6 +212,22 @@ mod tests {
             let apart = due.max(expected) - due.min(expected);
             assert!(apart < Duration::from_micros(1), "{number}: {apart:?}");
         }
+    }
+
+    #[test]
+    fn a_new_rate_begins_anew_for_every_sender() {
+        let start = Instant::now();
+        let pace = Pace::new(Schedule::new(start, Some(rate(10.0))));
+        let mut pacer = Pacer::new(Arc::clone(&pace), 1, 2);
+        assert_eq!(pacer.due(), Some(start + Duration::from_millis(100)));
+        pacer.advance();
+        assert_eq!(pacer.due(), Some(start + Duration::from_millis(300)));
+        let changed = Instant::now();
+        pace.set_rate(Some(rate(1000.0)));
+        let due = pacer.due().expect("paced");
+        assert!(due >= changed && due < changed + Duration::from_millis(100), "{:?}", due - changed);
+        pace.set_rate(None);
+        assert_eq!(pacer.due(), None);
     }
 
     #[test]

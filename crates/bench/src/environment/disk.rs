@@ -1,0 +1,135 @@
+//! What the disk does at best: long sequential writes, and single blocks that must be there before the next.
+//!
+//! The second is the floor under every synced ack: one writer, one block, one sync at a time.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::histogram::{Latencies, LatencySummary};
+
+/// Bytes of one write of the sequential measurement.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes of a block that is written and synced alone.
+const BLOCK_BYTES: usize = 4096;
+/// Blocks of the file that the second measurement writes over and over.
+const BLOCKS: u64 = 2048;
+/// Name of the file, which is removed again.
+const FILE_NAME: &str = "riverrun-bench-disk.tmp";
+
+/// How much is written, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskMeasurement {
+    /// Bytes of the sequential file at most.
+    pub sequential_bytes: u64,
+    /// Time of each of the two measurements at most.
+    pub time: Duration,
+}
+
+impl Default for DiskMeasurement {
+    fn default() -> Self {
+        Self { sequential_bytes: 512 << 20, time: Duration::from_secs(3) }
+    }
+}
+
+/// What the disk did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DiskFigures {
+    /// Bytes of the sequential measurement.
+    pub sequential_bytes: u64,
+    /// Rate of writing them one after the other, the sync at the end included.
+    pub sequential_bytes_per_s: f64,
+    /// Time to write 4 KiB over what is there, and sync it.
+    pub sync_4k: LatencySummary,
+}
+
+impl DiskMeasurement {
+    /// Measures the disk under `directory`, which exists, with a file that is removed again.
+    pub fn run(&self, directory: &Path) -> io::Result<DiskFigures> {
+        let path = directory.join(FILE_NAME);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+        let removed = Removed(&path);
+        let (sequential_bytes, sequential_bytes_per_s) = self.sequential(&file)?;
+        let sync_4k = self.blocks(&file)?;
+        drop(removed);
+        Ok(DiskFigures { sequential_bytes, sequential_bytes_per_s, sync_4k })
+    }
+
+    fn sequential(&self, mut file: &File) -> io::Result<(u64, f64)> {
+        let chunk = vec![b'r'; CHUNK_BYTES];
+        let begun = Instant::now();
+        let mut written = 0;
+        while written < self.sequential_bytes.max(BLOCKS * BLOCK_BYTES as u64) {
+            file.write_all(&chunk)?;
+            written += chunk.len() as u64;
+            if begun.elapsed() > self.time && written >= BLOCKS * BLOCK_BYTES as u64 {
+                break;
+            }
+        }
+        file.sync_all()?;
+        Ok((written, written as f64 / begun.elapsed().as_secs_f64()))
+    }
+
+    /// Over blocks that are there and synced: nothing but the blocks themselves has to reach the disk.
+    fn blocks(&self, file: &File) -> io::Result<LatencySummary> {
+        let block = vec![b'b'; BLOCK_BYTES];
+        let mut latencies = Latencies::new();
+        let begun = Instant::now();
+        for number in 0..BLOCKS {
+            let one = Instant::now();
+            file.write_all_at(&block, number * BLOCK_BYTES as u64)?;
+            file.sync_data()?;
+            latencies.record(one.elapsed());
+            if begun.elapsed() > self.time {
+                break;
+            }
+        }
+        Ok(latencies.summary())
+    }
+}
+
+/// Removes a file when it goes.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(self.0) {
+            tracing::warn!(%error, "{} stays behind", self.0.display());
+        }
+    }
+}
+
+impl fmt::Display for DiskFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sequential_bytes_per_s, sync_4k, .. } = self;
+        write!(
+            f,
+            "{:.0} MB/s sequential; 4 KiB write and sync: p50 {} us, p99 {} us, max {} us",
+            sequential_bytes_per_s / 1e6,
+            sync_4k.p50_us,
+            sync_4k.p99_us,
+            sync_4k.max_us
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_are_measured_and_nothing_stays_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let measurement = DiskMeasurement { sequential_bytes: 4 << 20, time: Duration::from_millis(50) };
+        let figures = measurement.run(dir.path()).unwrap();
+        assert!(figures.sequential_bytes >= 4 << 20 && figures.sequential_bytes_per_s > 0.0, "{figures:?}");
+        assert!(figures.sync_4k.count > 0 && figures.sync_4k.max_us > 0, "{figures:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(measurement.run(&dir.path().join("missing")).is_err());
+    }
+}

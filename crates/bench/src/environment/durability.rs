@@ -1,0 +1,80 @@
+//! How durable a topic's acked records are meant to be, and are.
+//!
+//! Our server says both among the topic's configuration. Of any other server only its `flush.messages` is known: with
+//! 1, each record is synced before its ack; otherwise it lies in the page cache.
+
+use std::collections::BTreeMap;
+
+use riverrun_client::{Admin, ClientError, ConfigResource};
+use serde::Serialize;
+
+/// Our server's names of the level that is wanted, and the one that holds now.
+const WANTED: &str = "durability.wanted";
+const REACHED: &str = "durability.reached";
+/// Kafka's count of records between two syncs.
+const SYNC_INTERVAL: &str = "flush.messages";
+
+/// How durable a topic's acked records are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TopicDurability {
+    /// The level that was asked for, 1 to 4, where the server knows levels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<String>,
+    /// The level that holds, where the server knows levels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<String>,
+    /// Whether an ack waits for a sync of the disk, as far as the topic's configuration tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acked_when_synced: Option<bool>,
+}
+
+impl TopicDurability {
+    /// Asks the server.
+    pub async fn of(admin: &Admin, topic: &str) -> Result<Self, ClientError> {
+        let entries = admin.describe_configs(&ConfigResource::Topic(topic.to_owned())).await?;
+        let values: BTreeMap<_, _> =
+            entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect();
+        Ok(Self::from_config(&values))
+    }
+
+    fn from_config(values: &BTreeMap<String, String>) -> Self {
+        let value = |name: &str| values.get(name).cloned();
+        let (wanted, reached) = (value(WANTED), value(REACHED));
+        let by_level = |level: &String| matches!(level.as_str(), "1" | "3");
+        let acked_when_synced = match &reached {
+            Some(level) => Some(by_level(level)),
+            None => value(SYNC_INTERVAL).map(|records| records == "1"),
+        };
+        Self { wanted, reached, acked_when_synced }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(pairs: &[(&str, &str)]) -> TopicDurability {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        TopicDurability::from_config(&pairs.iter().map(owned).collect())
+    }
+
+    #[test]
+    fn the_level_that_holds_decides_and_not_the_one_that_is_wanted() {
+        let ours = of(&[(WANTED, "1"), (REACHED, "4"), (SYNC_INTERVAL, "1")]);
+        assert_eq!(
+            ours,
+            TopicDurability {
+                wanted: Some("1".into()),
+                reached: Some("4".into()),
+                acked_when_synced: Some(false)
+            }
+        );
+    }
+
+    #[test]
+    fn of_another_server_only_its_sync_interval_is_known() {
+        assert_eq!(of(&[(SYNC_INTERVAL, "1")]).acked_when_synced, Some(true));
+        assert_eq!(of(&[(SYNC_INTERVAL, "9223372036854775807")]).acked_when_synced, Some(false));
+        assert_eq!(of(&[]), TopicDurability::default());
+    }
+}

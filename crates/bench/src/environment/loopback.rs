@@ -1,0 +1,68 @@
+//! What TCP over the loopback interface does: one connection, one thread at each end, nothing else.
+//!
+//! No server on this machine can take in more over one connection, so this is what a throughput is put against.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// Bytes of one write and one read.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// What the interface did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LoopbackFigures {
+    /// Bytes that arrived, by time.
+    pub bytes_per_s: f64,
+}
+
+/// Sends for about `time` over one connection. Two threads are busy meanwhile.
+pub fn measure(time: Duration) -> io::Result<LoopbackFigures> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    let (mut incoming, _) = listener.accept()?;
+    let sending = thread::Builder::new().name("loopback".to_owned()).spawn(move || send(stream, time))?;
+    let begun = Instant::now();
+    let (mut chunk, mut received) = (vec![0; CHUNK_BYTES], 0_u64);
+    loop {
+        match incoming.read(&mut chunk)? {
+            0 => break,
+            count => received += count as u64,
+        }
+    }
+    let elapsed = begun.elapsed();
+    sending.join().map_err(|_| io::Error::other("the sending thread failed"))??;
+    Ok(LoopbackFigures { bytes_per_s: received as f64 / elapsed.as_secs_f64() })
+}
+
+fn send(mut stream: TcpStream, time: Duration) -> io::Result<()> {
+    let chunk = vec![b'l'; CHUNK_BYTES];
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        stream.write_all(&chunk)?;
+    }
+    stream.shutdown(Shutdown::Write)
+}
+
+impl fmt::Display for LoopbackFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} MB/s over one connection", self.bytes_per_s / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_go_through_in_about_the_time() {
+        let begun = Instant::now();
+        let figures = measure(Duration::from_millis(50)).unwrap();
+        assert!(figures.bytes_per_s > 1e6, "{figures:?}");
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+}

@@ -1,0 +1,273 @@
+//! What a figure was measured on, so that it can be put against the limits of the machine it was made on.
+//!
+//! Owns the record that every result carries: processor, kernel, file system, the kernel's `vm.*` settings, what the
+//! disk ([`disk`]) and the loopback interface ([`loopback`]) do in a short measurement of their own, versions, and the
+//! durability level wanted and reached ([`durability`]). What cannot be found out is left out; nothing is guessed.
+
+pub mod disk;
+pub mod durability;
+pub mod loopback;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+pub use self::disk::DiskFigures;
+pub use self::durability::TopicDurability;
+pub use self::loopback::LoopbackFigures;
+
+/// The settings that decide when written pages go to the disk, and what becomes of memory.
+const VM_SETTINGS: [&str; 9] = [
+    "dirty_background_bytes",
+    "dirty_background_ratio",
+    "dirty_bytes",
+    "dirty_expire_centisecs",
+    "dirty_ratio",
+    "dirty_writeback_centisecs",
+    "max_map_count",
+    "overcommit_memory",
+    "swappiness",
+];
+
+/// The machine, and what its parts do at best.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Environment {
+    /// Processors that the measuring process may use.
+    pub cores: usize,
+    /// The processor's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
+    /// Memory of the machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Name and release of the operating system's kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Processes that ran or wanted to, on average over the minute before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_average: Option<f64>,
+    /// The kernel's `vm.*` settings, by name.
+    pub vm: BTreeMap<String, String>,
+    /// Whether memory comes in huge pages by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transparent_hugepage: Option<String>,
+    /// Where the servers keep their data, as far as that was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<FileSystem>,
+    /// What the disk there does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskFigures>,
+    /// What TCP over the loopback interface does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loopback: Option<LoopbackFigures>,
+    /// The client that measures.
+    pub client: String,
+    /// The servers that were measured.
+    pub servers: Vec<ServerRecord>,
+}
+
+/// A server that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ServerRecord {
+    /// Its name in the result.
+    pub name: String,
+    /// Where it was reached.
+    pub bootstrap: String,
+    /// Program and version; none if nobody said and it could not be found out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub software: Option<String>,
+    /// How durable the records were meant to be, and were, by topic.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub durability: BTreeMap<String, TopicDurability>,
+}
+
+/// What a directory lies on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FileSystem {
+    /// The directory.
+    pub directory: String,
+    /// Where its file system is mounted.
+    pub mounted_at: String,
+    /// Its type: `ext4`, `xfs`, `tmpfs` and so on.
+    pub kind: String,
+    /// The device or whatever else it is made of.
+    pub source: String,
+    /// Its options.
+    pub options: String,
+}
+
+impl Environment {
+    /// Looks at the machine, without measuring anything; `data_dir` is where the servers keep their data.
+    pub fn look(data_dir: Option<&Path>) -> Self {
+        let kernel_name = |file: &str| read(&format!("/proc/sys/kernel/{file}"));
+        let memory = field_of("/proc/meminfo", "MemTotal");
+        let memory_kib = memory.and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+        let load = read("/proc/loadavg");
+        Self {
+            cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            cpu_model: cpu_model(),
+            memory_bytes: memory_kib.map(|kib| kib * 1024),
+            kernel: kernel_name("ostype")
+                .zip(kernel_name("osrelease"))
+                .map(|(name, release)| format!("{name} {release}")),
+            load_average: load.and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            vm: vm_settings(),
+            transparent_hugepage: read("/sys/kernel/mm/transparent_hugepage/enabled")
+                .and_then(|text| chosen(&text)),
+            file_system: data_dir.and_then(FileSystem::of),
+            client: format!("riverrun-client {}", env!("CARGO_PKG_VERSION")),
+            ..Self::default()
+        }
+    }
+}
+
+impl FileSystem {
+    /// The file system of a directory that exists; none if the system does not say.
+    pub fn of(directory: &Path) -> Option<Self> {
+        let directory = directory.canonicalize().ok()?;
+        Self::find(&read("/proc/self/mountinfo")?, &directory)
+    }
+
+    /// The innermost mount; of two at one place the later hides the earlier.
+    fn find(mounts: &str, directory: &Path) -> Option<Self> {
+        let mut found: Option<Self> = None;
+        for line in mounts.lines() {
+            let Some(mount) = parse_mount(line, directory) else { continue };
+            if found.as_ref().is_none_or(|best| best.mounted_at.len() <= mount.mounted_at.len()) {
+                found = Some(mount);
+            }
+        }
+        found
+    }
+}
+
+/// A line of `mountinfo`: id, parent, device, root, mount point, options, tags, `-`, type, source, its options.
+fn parse_mount(line: &str, directory: &Path) -> Option<FileSystem> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut before = before.split(' ').skip(4);
+    let (mounted_at, options) = (unescape(before.next()?), before.next()?);
+    let mut after = after.split(' ');
+    let (kind, source, own_options) = (after.next()?, unescape(after.next()?), after.next().unwrap_or(""));
+    directory.starts_with(&mounted_at).then(|| FileSystem {
+        directory: directory.display().to_string(),
+        mounted_at,
+        kind: kind.to_owned(),
+        source,
+        options: format!("{options},{own_options}"),
+    })
+}
+
+/// Blanks and backslashes in a path are written in octal.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
+
+fn vm_settings() -> BTreeMap<String, String> {
+    let setting = |name: &&str| Some(((*name).to_owned(), read(&format!("/proc/sys/vm/{name}"))?));
+    VM_SETTINGS.iter().filter_map(setting).collect()
+}
+
+/// Where a processor has no name, as on many of another architecture, the parts of its id.
+fn cpu_model() -> Option<String> {
+    field_of("/proc/cpuinfo", "model name").or_else(|| {
+        let implementer = field_of("/proc/cpuinfo", "CPU implementer")?;
+        let part = field_of("/proc/cpuinfo", "CPU part")?;
+        Some(format!("{} implementer {implementer} part {part}", std::env::consts::ARCH))
+    })
+}
+
+fn read(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// The value of the first `name : value` line of a file.
+fn field_of(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let (_, value) = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'))?;
+    Some(value.trim().to_owned())
+}
+
+/// Of `always [madvise] never`, the word in brackets.
+fn chosen(text: &str) -> Option<String> {
+    Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
+}
+
+/// For people, one fact a line.
+impl fmt::Display for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unknown = || "unknown".to_owned();
+        let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+        let cpu = self.cpu_model.clone().unwrap_or_else(unknown);
+        let memory = self.memory_bytes.map_or_else(unknown, gib);
+        writeln!(f, "machine      {} cores, {cpu}, memory {memory}", self.cores)?;
+        let load = self.load_average.map_or_else(unknown, |load| format!("{load:.2}"));
+        let kernel = self.kernel.clone().unwrap_or_else(unknown);
+        writeln!(f, "kernel       {kernel}, load average {load}")?;
+        if let Some(FileSystem { kind, source, options, .. }) = &self.file_system {
+            writeln!(f, "file system  {kind} on {source} ({options})")?;
+        }
+        if let Some(disk) = &self.disk {
+            writeln!(f, "disk         {disk}")?;
+        }
+        if let Some(loopback) = &self.loopback {
+            writeln!(f, "loopback     {loopback}")?;
+        }
+        let vm: Vec<_> = self.vm.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        writeln!(f, "vm           {}", vm.join(" "))?;
+        writeln!(f, "client       {}", self.client)?;
+        for ServerRecord { name, bootstrap, software, .. } in &self.servers {
+            writeln!(f, "server       {name}: {} at {bootstrap}", software.as_deref().unwrap_or("unknown"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
+30 22 0:25 / /data rw - tmpfs tmpfs rw,size=1k
+31 22 8:17 /sub /data rw,noatime - xfs /dev/sdb1 rw,attr2
+32 22 8:33 / /data\\040two rw - ext4 /dev/sdc1 rw
+33 22 8:33 / /datax rw - btrfs /dev/sdd1 rw";
+
+    #[test]
+    fn the_innermost_and_latest_mount_is_the_one() {
+        let find = |path: &str| FileSystem::find(MOUNTS, Path::new(path)).expect("a mount");
+        let found = find("/data/logs");
+        let expected = FileSystem {
+            directory: "/data/logs".into(),
+            mounted_at: "/data".into(),
+            kind: "xfs".into(),
+            source: "/dev/sdb1".into(),
+            options: "rw,noatime,rw,attr2".into(),
+        };
+        assert_eq!(found, expected);
+        assert_eq!(find("/data two/x").source, "/dev/sdc1");
+        assert_eq!((find("/dataxy").kind, find("/datax").kind), ("ext4".into(), "btrfs".into()));
+    }
+
+    #[test]
+    fn the_chosen_word_stands_in_brackets() {
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("always"), None);
+    }
+
+    #[test]
+    fn a_look_at_this_machine_finds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = Environment::look(Some(dir.path()));
+        assert!(environment.cores > 0 && environment.kernel.is_some());
+        assert!(environment.memory_bytes.is_some_and(|bytes| bytes > 1 << 20));
+        assert!(environment.vm.contains_key("swappiness"), "{:?}", environment.vm);
+        assert!(environment.file_system.as_ref().is_some_and(|found| !found.kind.is_empty()));
+        let json = serde_json::to_value(&environment).unwrap();
+        assert_eq!(json.get("disk"), None, "what was not measured is left out");
+        assert!(environment.to_string().contains("swappiness="), "{environment}");
+    }
+}

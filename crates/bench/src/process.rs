@@ -1,0 +1,229 @@
+//! What the system knows of a process while it is measured: processor time, memory, and which program it is.
+//!
+//! Reads `/proc`, so it works on Linux only. Processor time comes in clock ticks, usually of 10 ms: fine for runs of
+//! seconds. Refuses to take a process for another one that has got the same id since.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Serialize;
+
+/// Fields of `/proc/<pid>/stat` after the name, from 0: user time, system time, start.
+const USER_TIME_FIELD: usize = 11;
+const SYSTEM_TIME_FIELD: usize = 12;
+const START_FIELD: usize = 19;
+
+/// Looks at one process.
+///
+/// Invariants: `start_ticks` is the start of the process that `pid` named when the watch began.
+#[derive(Clone, Debug)]
+pub struct ProcessWatch {
+    pid: u32,
+    start_ticks: u64,
+}
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessUsage {
+    /// Processor time since it began, all threads, user and system.
+    pub cpu_s: f64,
+    /// Memory that lies in RAM now.
+    pub resident_bytes: u64,
+    /// The most that ever lay there.
+    pub peak_bytes: u64,
+}
+
+/// What a process used in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessRun {
+    /// Its id.
+    pub pid: u32,
+    /// Processor time within the run.
+    pub cpu_s: f64,
+    /// The most memory at any look within the run.
+    pub resident_bytes_max: u64,
+    /// The most memory since the process began, which may have been before the run.
+    pub peak_bytes: u64,
+}
+
+impl ProcessWatch {
+    /// Watches the process of this id.
+    pub fn new(pid: u32) -> io::Result<Self> {
+        Ok(Self { pid, start_ticks: stat(pid)?.start_ticks })
+    }
+
+    /// Watches the process that asks.
+    pub fn own() -> io::Result<Self> {
+        Self::new(std::process::id())
+    }
+
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What it has used so far. Fails when it has ended.
+    pub fn usage(&self) -> io::Result<ProcessUsage> {
+        let stat = stat(self.pid)?;
+        if stat.start_ticks != self.start_ticks {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("process {} has ended", self.pid)));
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        Ok(ProcessUsage {
+            cpu_s: stat.cpu_ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+            // A process that is ending has no memory any more, and no such line.
+            resident_bytes: bytes_of(&status, "VmRSS:").unwrap_or(0),
+            peak_bytes: bytes_of(&status, "VmHWM:").unwrap_or(0),
+        })
+    }
+}
+
+/// Adds up what several processes use in a run.
+///
+/// Invariants: one `before` and one run for each watch, in the same order.
+#[derive(Debug)]
+pub struct RunUsage {
+    watches: Vec<ProcessWatch>,
+    before: Vec<ProcessUsage>,
+    runs: Vec<ProcessRun>,
+}
+
+impl RunUsage {
+    /// Begins now. Fails if one of the processes is not there.
+    pub fn begin(watches: Vec<ProcessWatch>) -> io::Result<Self> {
+        let before = watches.iter().map(ProcessWatch::usage).collect::<io::Result<Vec<_>>>()?;
+        let begun = |(watch, usage): (&ProcessWatch, &ProcessUsage)| ProcessRun {
+            pid: watch.pid,
+            cpu_s: 0.0,
+            resident_bytes_max: usage.resident_bytes,
+            peak_bytes: usage.peak_bytes,
+        };
+        let runs = watches.iter().zip(&before).map(begun).collect();
+        Ok(Self { watches, before, runs })
+    }
+
+    /// Looks again, which should be about once a second. A process that has ended keeps what it had at the last look.
+    pub fn sample(&mut self) {
+        for ((watch, before), run) in self.watches.iter().zip(&self.before).zip(&mut self.runs) {
+            if let Ok(usage) = watch.usage() {
+                run.cpu_s = usage.cpu_s - before.cpu_s;
+                run.resident_bytes_max = run.resident_bytes_max.max(usage.resident_bytes);
+                run.peak_bytes = usage.peak_bytes;
+            }
+        }
+    }
+
+    /// Looks a last time, and ends.
+    pub fn finish(mut self) -> Vec<ProcessRun> {
+        self.sample();
+        self.runs
+    }
+}
+
+struct Stat {
+    cpu_ticks: u64,
+    start_ticks: u64,
+}
+
+fn stat(pid: u32) -> io::Result<Stat> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path)
+        .map_err(|error| io::Error::new(error.kind(), format!("process {pid}: {error}")))?;
+    parse_stat(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected")))
+}
+
+/// A name may hold blanks and parentheses itself: it ends at the last one.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let fields: Vec<_> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
+    let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(Stat {
+        cpu_ticks: field(USER_TIME_FIELD)? + field(SYSTEM_TIME_FIELD)?,
+        start_ticks: field(START_FIELD)?,
+    })
+}
+
+fn bytes_of(status: &str, name: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Which server a process is, with its version; none if that cannot be found out.
+///
+/// Kafka has its libraries open, and their names carry the version. Our own says it itself.
+pub fn software_of(pid: u32) -> Option<String> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let names = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    if let Some(version) = names.into_iter().find_map(|path| kafka_version(&path)) {
+        return Some(format!("Apache Kafka {version}"));
+    }
+    let program = format!("/proc/{pid}/exe");
+    let name = fs::read_link(&program).ok()?;
+    if !name.file_name()?.to_str()?.starts_with("riverrun") {
+        return None;
+    }
+    let output = Command::new(&program).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.lines().next()?.trim().to_owned())
+}
+
+fn kafka_version(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let version = name.strip_prefix("kafka-server-")?.strip_suffix(".jar")?;
+    // Neighbours as `kafka-server-common-4.3.1.jar` begin with the same words.
+    version.starts_with(|first: char| first.is_ascii_digit()).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_blanks_hides_no_field() {
+        let text = "7 (a ) b (c) S 1 1 1 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 1 0 12345 1 2";
+        let stat = parse_stat(text).expect("fields");
+        assert_eq!((stat.cpu_ticks, stat.start_ticks), (300, 12345));
+        assert!(parse_stat("7 (cut) S 1").is_none());
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t  1024 kB\n";
+        assert_eq!((bytes_of(status, "VmRSS:"), bytes_of(status, "VmHWM:")), (Some(1 << 20), Some(2 << 20)));
+        assert_eq!(bytes_of(status, "VmSwap:"), None);
+    }
+
+    #[test]
+    fn a_run_counts_what_was_used_within_it() {
+        let mut run = RunUsage::begin(vec![ProcessWatch::own().expect("it runs")]).expect("it runs");
+        let begun = std::time::Instant::now();
+        let mut memory = vec![1_u8; 32 << 20];
+        while begun.elapsed().as_millis() < 200 {
+            for byte in &mut memory {
+                *byte = byte.wrapping_mul(3);
+            }
+        }
+        run.sample();
+        let used = run.finish()[0];
+        assert!(used.cpu_s >= 0.05 && used.cpu_s < 100.0, "{used:?}");
+        assert!(used.resident_bytes_max >= memory.len() as u64, "{used:?}");
+    }
+
+    #[test]
+    fn another_process_of_the_same_id_is_not_taken_for_it() {
+        let mut watch = ProcessWatch::own().expect("it runs");
+        watch.start_ticks += 1;
+        assert_eq!(watch.usage().expect_err("another").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_version_is_found_in_the_name_of_the_server_s_own_library() {
+        let version = |name: &str| kafka_version(Path::new(name));
+        assert_eq!(version("/opt/kafka/lib/kafka-server-4.3.1.jar").as_deref(), Some("4.3.1"));
+        assert_eq!(version("/opt/kafka/lib/kafka-server-common-4.3.1.jar"), None);
+        assert_eq!(version("/dev/null"), None);
+        assert_eq!(software_of(std::process::id()), None);
+    }
+}
