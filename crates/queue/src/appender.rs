@@ -1,0 +1,347 @@
+//! Appending: the writer lock around room, bytes and publication.
+//!
+//! Guarantees that a reader sees a batch whole or not at all, that nothing is allocated but when a segment is full, and
+//! that whatever an append began and did not publish is zeros again before anybody else appends.
+//!
+//! The way of an append: lock (one compare-and-swap) -> room in the segment -> dirty end -> bytes and CRC -> head and
+//! published position -> unlock (one store) -> those asleep are woken.
+
+#![expect(unsafe_code, reason = "the holder of the writer lock writes into shared memory")]
+
+use std::sync::Arc;
+
+use riverrun_records::{Header, layout};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+
+use crate::batch::{BatchFields, Cursor, PREFIX_BYTES_MAX, Shape, seal};
+use crate::control::{Control, Head};
+use crate::error::{At as _, QueueError};
+use crate::lock::{Owner, Taken};
+use crate::options::AppendOptions;
+use crate::queue::Core;
+use crate::reservation::Reservation;
+use crate::segment::{Segment, Segments};
+use crate::sys;
+
+/// A record to append, for those that are more than a value.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewRecord<'a> {
+    /// The key, if it has one.
+    pub key: Option<&'a [u8]>,
+    /// The value; none marks a deletion where the log is compacted.
+    pub value: Option<&'a [u8]>,
+    /// The headers, in order.
+    pub headers: &'a [Header<'a>],
+    /// When it happened; the time of the append if none is given, as exact as the kernel's tick.
+    pub timestamp: Option<TimestampMs>,
+}
+
+/// Appends records to a queue.
+///
+/// Invariants: `segment` is the one that `head` lies in. While `held`, this appender has the writer lock, and what it
+/// stores lies between the published position and the dirty end. An appender that is dropped while it holds the lock (its
+/// reservation was leaked) leaves it as a dying process does: the next one takes over and mends.
+#[derive(Debug)]
+pub struct Appender {
+    pub(crate) core: Arc<Core>,
+    owner: Owner,
+    options: AppendOptions,
+    segment: Arc<Segment>,
+    head: Head,
+    epoch: LeaderEpoch,
+    held: bool,
+}
+
+/// Room for a batch, in the segment that it goes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Place in the appender's segment.
+    pub(crate) within: usize,
+    pub(crate) size_bytes: usize,
+}
+
+impl Appender {
+    pub(crate) fn attach(core: Arc<Core>, options: AppendOptions) -> Result<Self, QueueError> {
+        let owner = Owner::attach(&core.control)?;
+        let head = core.head()?;
+        let number = head.position / core.segments.segment_bytes();
+        let segment = core.segments.expect(head.segment_base, number)?;
+        let epoch = core.control.epoch();
+        let mut appender = Self { core, owner, options, segment, head, epoch, held: false };
+        if appender.owner.holds(appender.core.control.writer_lock().0) {
+            appender.held = true;
+            // A dead appender of this number held the lock: it is this one's now, with what was left.
+            appender.mend()?;
+            appender.unlock();
+        }
+        Ok(appender)
+    }
+
+    /// Appends a record that is only a value. Returns its offset when every tailer of this machine can see it; it then
+    /// survives the end of any process, and not a cut of power.
+    #[inline]
+    pub fn append(&mut self, value: &[u8]) -> Result<Offset, QueueError> {
+        let shape = Shape {
+            key: None,
+            value_bytes: Some(value.len()),
+            headers: &[],
+            timestamp_delta: 0,
+            offset_delta: 0,
+        };
+        let size_bytes = layout::HEADER_BYTES + shape.record_bytes();
+        let room = self.begin(size_bytes)?;
+        let mut prefix = [0; PREFIX_BYTES_MAX];
+        let (header, record) = prefix.split_at_mut(layout::HEADER_BYTES);
+        if let Some(header) = header.first_chunk_mut() {
+            self.fields(size_bytes, 1, sys::wall_coarse_ms()).put(header);
+        }
+        let mut cursor = Cursor::new(record);
+        shape.put_before_value(&mut cursor);
+        let prefix_bytes = layout::HEADER_BYTES + cursor.at();
+        // The CRC is taken from where the bytes are warm, not from the mapping.
+        let sum = crc32c::crc32c(&prefix[layout::ATTRIBUTES..prefix_bytes]);
+        let sum = crc32c::crc32c_append(crc32c::crc32c_append(sum, value), &[0]);
+        prefix[layout::CRC..layout::ATTRIBUTES].copy_from_slice(&sum.to_be_bytes());
+        let mut out = Cursor::new(self.bytes_mut(room));
+        out.put(&prefix[..prefix_bytes]);
+        out.put(value);
+        out.put(&[0]);
+        Ok(self.commit(room, room.size_bytes, 1))
+    }
+
+    /// Appends one record. As durable as [`append`](Self::append) makes it.
+    pub fn append_record(&mut self, record: &NewRecord<'_>) -> Result<Offset, QueueError> {
+        let timestamp = record.timestamp.map_or_else(sys::wall_coarse_ms, |timestamp| timestamp.0);
+        let shape = Shape {
+            key: record.key,
+            value_bytes: record.value.map(<[u8]>::len),
+            headers: record.headers,
+            timestamp_delta: 0,
+            offset_delta: 0,
+        };
+        let size_bytes = layout::HEADER_BYTES + shape.record_bytes();
+        let room = self.begin(size_bytes)?;
+        let fields = self.fields(size_bytes, 1, timestamp);
+        let bytes = self.bytes_mut(room);
+        put_header(bytes, &fields);
+        let mut out = Cursor::new(&mut bytes[layout::HEADER_BYTES..]);
+        shape.put_before_value(&mut out);
+        out.put(record.value.unwrap_or_default());
+        shape.put_after_value(&mut out);
+        seal(bytes);
+        Ok(self.commit(room, size_bytes, 1))
+    }
+
+    /// Makes room for a value of `len` bytes that is written in place, and holds the queue until the reservation is
+    /// published or dropped. The bytes are zeros.
+    pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, QueueError> {
+        self.reserve_record(len, &NewRecord::default())
+    }
+
+    /// As [`reserve`](Self::reserve), with key, headers and timestamp of `record`; its value plays no part.
+    pub fn reserve_record<'a>(
+        &'a mut self,
+        len: usize,
+        record: &NewRecord<'_>,
+    ) -> Result<Reservation<'a>, QueueError> {
+        Reservation::open(self, len, record)
+    }
+
+    pub(crate) fn fields(&self, size_bytes: usize, record_count: i32, timestamp: i64) -> BatchFields {
+        BatchFields {
+            base_offset: self.head.next_offset,
+            epoch: self.epoch,
+            size_bytes,
+            record_count,
+            base_timestamp: timestamp,
+            max_timestamp: timestamp,
+        }
+    }
+
+    /// The bytes of the room. Only between [`begin`](Self::begin) and [`commit`](Self::commit).
+    #[inline]
+    pub(crate) fn bytes_mut(&mut self, room: Room) -> &mut [u8] {
+        debug_assert!(self.held);
+        // SAFETY: the writer lock is held since `begin`, which placed the room beyond the published position, and the
+        // appender is borrowed as long as the slice lives.
+        unsafe { self.segment.map.slice_mut(room.within, room.size_bytes) }
+    }
+
+    /// A part of the room's bytes, for reading.
+    pub(crate) fn bytes(&self, room: Room, part: std::ops::Range<usize>) -> &[u8] {
+        debug_assert!(self.held);
+        // SAFETY: as in `bytes_mut`, and the slices of that borrow the appender for themselves.
+        let bytes = unsafe { self.segment.map.slice(room.within, room.size_bytes) };
+        &bytes[part]
+    }
+
+    /// Takes the writer lock and makes room for a batch.
+    #[inline]
+    pub(crate) fn begin(&mut self, size_bytes: usize) -> Result<Room, QueueError> {
+        self.lock()?;
+        match self.make_room(size_bytes) {
+            Ok(room) => Ok(room),
+            Err(error) => {
+                self.unlock();
+                Err(error)
+            }
+        }
+    }
+
+    #[inline]
+    fn make_room(&mut self, size_bytes: usize) -> Result<Room, QueueError> {
+        let segment_bytes = self.segment.map.len();
+        let mut within = self.place();
+        // What a length would take is left zero: a zero length ends a segment.
+        if size_bytes > segment_bytes - layout::LENGTH_END - within {
+            self.roll(size_bytes)?;
+            within = self.place();
+        }
+        let begin = self.segment.start() + within as u64;
+        self.core.control.set_dirty_end(begin + size_bytes as u64);
+        Ok(Room { within, size_bytes })
+    }
+
+    /// Where in `segment` the next batch begins.
+    fn place(&self) -> usize {
+        (self.head.position - self.segment.start()) as usize
+    }
+
+    #[cold]
+    fn roll(&mut self, size_bytes: usize) -> Result<(), QueueError> {
+        let limit_bytes = self.segment.map.len() - layout::LENGTH_END;
+        if size_bytes > limit_bytes {
+            return Err(QueueError::TooLarge { size_bytes, limit_bytes });
+        }
+        let number = self.head.position / self.core.segments.segment_bytes() + 1;
+        let position = number * self.core.segments.segment_bytes();
+        // Marks the roll as begun: if this process dies, the next holder of the lock finds the new segment's file.
+        self.core.control.set_dirty_end(position);
+        let base = self.head.next_offset;
+        self.segment = self.core.segments.get_or_make(base, number)?;
+        self.head = Head { position, next_offset: base, segment_base: base };
+        self.core.control.publish(&self.head);
+        Ok(())
+    }
+
+    /// Publishes a batch of `size_bytes`, all of which are written, and lets go of the lock. Returns the batch's offset.
+    #[inline]
+    pub(crate) fn commit(&mut self, room: Room, size_bytes: usize, record_count: i32) -> Offset {
+        let offset = self.head.next_offset;
+        self.head = Head {
+            position: self.segment.start() + (room.within + size_bytes) as u64,
+            next_offset: offset.plus(i64::from(record_count)),
+            segment_base: self.segment.base,
+        };
+        self.core.control.publish(&self.head);
+        self.unlock();
+        self.wake_tailers();
+        offset
+    }
+
+    /// Takes back what was stored in a room, and lets go of the lock.
+    pub(crate) fn abort(&mut self, room: Room) {
+        self.bytes_mut(room).fill(0);
+        self.core.control.set_dirty_end(self.head.position);
+        self.unlock();
+    }
+
+    #[inline]
+    fn lock(&mut self) -> Result<(), QueueError> {
+        if self.held {
+            // A reservation was leaked: its lock is still this appender's.
+            self.mend()?;
+            return Ok(());
+        }
+        let taken =
+            self.owner.lock(&self.core.control, self.core.control.writer_lock(), self.options.patience)?;
+        self.held = true;
+        if let Err(error) = self.look(taken) {
+            self.unlock();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Brings the appender up to where the queue is.
+    #[inline]
+    fn look(&mut self, taken: Taken) -> Result<(), QueueError> {
+        if taken == Taken::FromDead {
+            self.mend()?;
+        } else if self.core.control.published() != self.head.position {
+            self.follow()?;
+        }
+        if self.core.control.is_poisoned() {
+            return Err(QueueError::Poisoned { path: self.core.segments.dir().to_owned() });
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn follow(&mut self) -> Result<(), QueueError> {
+        self.head = self.core.head()?;
+        if self.segment.base != self.head.segment_base {
+            let number = self.head.position / self.core.segments.segment_bytes();
+            self.segment = self.core.segments.expect(self.head.segment_base, number)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes what a dead holder of the lock has left beyond the published position.
+    #[cold]
+    fn mend(&mut self) -> Result<(), QueueError> {
+        mend(&self.core.control, &self.core.segments)?;
+        self.follow()
+    }
+
+    fn unlock(&mut self) {
+        self.held = false;
+        self.owner.unlock(self.core.control.writer_lock());
+    }
+
+    #[inline]
+    fn wake_tailers(&self) {
+        let asleep = self.core.control.tailers_asleep();
+        if asleep.load(std::sync::atomic::Ordering::Relaxed) != 0 {
+            asleep.store(0, std::sync::atomic::Ordering::Relaxed);
+            sys::futex_wake(self.core.control.low_half(false), i32::MAX);
+        }
+    }
+}
+
+fn put_header(batch: &mut [u8], fields: &BatchFields) {
+    if let Some(header) = batch.first_chunk_mut() {
+        fields.put(header);
+    }
+}
+
+/// Undoes what an append has begun and not published: zeros what was stored between the queue's head and the dirty end,
+/// durably, so that neither a reader of the file nor a recovery takes it for batches; a roll whose file is there is
+/// finished. For the holder of the writer lock, or who is alone.
+pub(crate) fn mend(control: &Control, segments: &Segments) -> Result<(), QueueError> {
+    let (head, dirty_end) = (control.head()?, control.dirty_end());
+    if dirty_end <= head.position {
+        return Ok(());
+    }
+    let segment_bytes = segments.segment_bytes();
+    let number = head.position / segment_bytes;
+    if dirty_end == (number + 1) * segment_bytes {
+        let base = head.next_offset;
+        if segments.get(base, number + 1)?.is_some() {
+            control.publish(&Head { position: dirty_end, next_offset: base, segment_base: base });
+        } else {
+            control.set_dirty_end(head.position);
+        }
+        return Ok(());
+    }
+    if dirty_end / segment_bytes != number {
+        return Err(control.damaged(crate::layout::DIRTY_END_AT, "dirty end"));
+    }
+    let segment = segments.expect(head.segment_base, number)?;
+    let within = (head.position % segment_bytes) as usize;
+    // SAFETY: the caller holds the writer lock or is alone, and the range lies beyond what is published.
+    unsafe { segment.map.slice_mut(within, (dirty_end - head.position) as usize) }.fill(0);
+    segment.file.sync_data().at("sync", &segment.path)?;
+    control.set_dirty_end(head.position);
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! The control file, mapped: who writes, how far the queue is published, how far it is synced.
+//!
+//! Owns every access to the file's fields and the order in which they are stored. Guarantees that a head is read
+//! whole, and that what is read was stored by the protocol or is refused. Knows no segments.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+use riverrun_types::{LeaderEpoch, Offset};
+
+use crate::error::{At as _, Damage, QueueError};
+use crate::layout as at;
+use crate::mapping::Mapping;
+use crate::sys::Life;
+
+/// The file's name.
+pub(crate) const CONTROL_NAME: &str = "queue.control";
+const NEW_CONTROL_NAME: &str = "queue.control.new";
+
+/// How far the queue goes: what one store of the published position makes true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Where the next batch begins, unless it begins another segment.
+    pub(crate) position: u64,
+    /// The offset that the next record gets.
+    pub(crate) next_offset: Offset,
+    /// Base offset of the segment that `position` lies in.
+    pub(crate) segment_base: Offset,
+}
+
+/// A head up to which the disk has everything, as recovery needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) head: Head,
+    pub(crate) epoch: LeaderEpoch,
+    pub(crate) sequence: u64,
+}
+
+/// The control file of one queue.
+///
+/// Invariants: the mapping has [`at::CONTROL_BYTES`]; the identity was checked when it was opened.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: PathBuf,
+    file: File,
+    map: Mapping,
+    segment_bytes: u64,
+}
+
+impl Control {
+    /// Makes the file for an empty queue, durably. Whatever bore its name before is replaced.
+    pub(crate) fn create(dir: &Path, segment_bytes: u64, created_ms: i64) -> Result<(), QueueError> {
+        let mut bytes = [0; at::CONTROL_BYTES];
+        let mut put = |place: usize, field: &[u8]| bytes[place..place + field.len()].copy_from_slice(field);
+        put(at::MAGIC_AT, &at::MAGIC.to_le_bytes());
+        put(at::VERSION_AT, &at::VERSION.to_le_bytes());
+        put(at::SEGMENT_BYTES_AT, &segment_bytes.to_le_bytes());
+        put(at::CREATED_AT, &created_ms.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[..at::IDENTITY_CRC_AT]);
+        bytes[at::IDENTITY_CRC_AT..at::IDENTITY_CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+        let (new, path) = (dir.join(NEW_CONTROL_NAME), dir.join(CONTROL_NAME));
+        let mut file = File::create(&new).at("create", &new)?;
+        file.write_all(&bytes).at("write", &new)?;
+        file.sync_all().at("sync", &new)?;
+        std::fs::rename(&new, &path).at("rename", &new)?;
+        sync_dir(dir)
+    }
+
+    /// Opens and maps the file, and checks its identity; none if it is not there.
+    pub(crate) fn open(dir: &Path) -> Result<Option<Self>, QueueError> {
+        let path = dir.join(CONTROL_NAME);
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.at("open", &path)?,
+        };
+        let found_bytes = file.metadata().at("look at", &path)?.len();
+        if found_bytes != at::CONTROL_BYTES as u64 {
+            let damage = Damage::Size { found_bytes, expected_bytes: at::CONTROL_BYTES as u64 };
+            return Err(QueueError::damaged(&path, found_bytes, damage));
+        }
+        let map = Mapping::new(&file, at::CONTROL_BYTES).at("map", &path)?;
+        let mut control = Self { path, file, map, segment_bytes: 0 };
+        control.check_identity()?;
+        Ok(Some(control))
+    }
+
+    fn check_identity(&mut self) -> Result<(), QueueError> {
+        let mut identity = [0; at::IDENTITY_CRC_AT + 4];
+        for place in (0..identity.len()).step_by(4) {
+            identity[place..place + 4].copy_from_slice(&self.u32(place).load(Relaxed).to_le_bytes());
+        }
+        if identity[..8] != at::MAGIC.to_le_bytes() {
+            return Err(QueueError::damaged(&self.path, 0, Damage::Magic));
+        }
+        let version = self.u32(at::VERSION_AT).load(Relaxed);
+        if version > at::VERSION {
+            return Err(QueueError::Version { path: self.path.clone(), found: version, known: at::VERSION });
+        }
+        let stored = self.u32(at::IDENTITY_CRC_AT).load(Relaxed);
+        if crc32c::crc32c(&identity[..at::IDENTITY_CRC_AT]) != stored {
+            return Err(QueueError::damaged(&self.path, at::IDENTITY_CRC_AT as u64, Damage::Checksum));
+        }
+        self.segment_bytes = self.u64(at::SEGMENT_BYTES_AT).load(Relaxed);
+        Ok(())
+    }
+
+    fn u64(&self, place: usize) -> &AtomicU64 {
+        self.map.atomic_u64(place)
+    }
+
+    fn u32(&self, place: usize) -> &AtomicU32 {
+        self.map.atomic_u32(place)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    pub(crate) fn damaged(&self, place: usize, what: &'static str) -> QueueError {
+        QueueError::damaged(&self.path, place as u64, Damage::Field(what))
+    }
+
+    pub(crate) fn epoch(&self) -> LeaderEpoch {
+        LeaderEpoch(self.u32(at::EPOCH_AT).load(Relaxed) as i32)
+    }
+
+    pub(crate) fn life(&self) -> Life {
+        let (low, high) = (self.u64(at::BOOT_AT).load(Relaxed), self.u64(at::BOOT_AT + 8).load(Relaxed));
+        Life {
+            boot: u128::from(low) | u128::from(high) << 64,
+            mount: self.u64(at::MOUNT_AT).load(Relaxed),
+            device: self.u64(at::DEVICE_AT).load(Relaxed),
+            inode: self.u64(at::INODE_AT).load(Relaxed),
+        }
+    }
+
+    /// Declares that the fields are true in `life`. Last step of opening, alone.
+    pub(crate) fn set_life(&self, life: Life) {
+        self.u64(at::MOUNT_AT).store(life.mount, Relaxed);
+        self.u64(at::DEVICE_AT).store(life.device, Relaxed);
+        self.u64(at::INODE_AT).store(life.inode, Relaxed);
+        self.u64(at::BOOT_AT).store(life.boot as u64, Release);
+        self.u64(at::BOOT_AT + 8).store((life.boot >> 64) as u64, Release);
+    }
+
+    /// Takes away what only the living know: locks that the dead held, and sleepers. For the one who is alone.
+    pub(crate) fn forget_the_dead(&self) {
+        for place in [
+            at::WRITER_LOCK_AT,
+            at::SYNC_LOCK_AT,
+            at::TAILERS_ASLEEP_AT,
+            at::APPENDERS_ASLEEP_AT,
+            at::SYNCERS_ASLEEP_AT,
+        ] {
+            self.u32(place).store(0, Relaxed);
+        }
+    }
+
+    /// Sets everything to `mark`, which is synced. For the one who is alone, after recovery.
+    pub(crate) fn reset(&self, mark: &Mark) {
+        self.forget_the_dead();
+        self.u32(at::POISONED_AT).store(0, Relaxed);
+        self.u32(at::EPOCH_AT).store(mark.epoch.0 as u32, Relaxed);
+        self.u64(at::DIRTY_END_AT).store(mark.head.position, Relaxed);
+        self.store_head(0, &mark.head);
+        self.u64(at::HEADS_AT + at::HEAD_BYTES).store(u64::MAX, Relaxed);
+        self.u64(at::PUBLISHED_AT).store(mark.head.position, Release);
+        self.store_mark(mark);
+    }
+
+    /// The lock that an appender holds while it appends, and the flag of those who sleep until it is free.
+    pub(crate) fn writer_lock(&self) -> (&AtomicU32, &AtomicU32) {
+        (self.u32(at::WRITER_LOCK_AT), self.u32(at::APPENDERS_ASLEEP_AT))
+    }
+
+    /// The lock that whoever syncs holds meanwhile, and the flag of those who sleep until it is free.
+    pub(crate) fn sync_lock(&self) -> (&AtomicU32, &AtomicU32) {
+        (self.u32(at::SYNC_LOCK_AT), self.u32(at::SYNCERS_ASLEEP_AT))
+    }
+
+    /// The flag of tailers that sleep until something is published or synced.
+    pub(crate) fn tailers_asleep(&self) -> &AtomicU32 {
+        self.u32(at::TAILERS_ASLEEP_AT)
+    }
+
+    /// Where readers end. SYNC: published, with [`publish`](Self::publish).
+    #[inline]
+    pub(crate) fn published(&self) -> u64 {
+        self.u64(at::PUBLISHED_AT).load(Acquire)
+    }
+
+    /// What the disk has. SYNC: synced, with [`store_mark`](Self::store_mark).
+    #[inline]
+    pub(crate) fn synced(&self) -> u64 {
+        self.u64(at::SYNCED_AT).load(Acquire)
+    }
+
+    /// The lower half of the published or the synced position: what a tailer sleeps on.
+    pub(crate) fn low_half(&self, synced: bool) -> &AtomicU32 {
+        let place = if synced { at::SYNCED_AT } else { at::PUBLISHED_AT };
+        self.u32(if cfg!(target_endian = "little") { place } else { place + 4 })
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.u32(at::POISONED_AT).load(Relaxed) != 0
+    }
+
+    pub(crate) fn poison(&self) {
+        self.u32(at::POISONED_AT).store(1, Relaxed);
+    }
+
+    /// The end of what an appender may have stored into.
+    pub(crate) fn dirty_end(&self) -> u64 {
+        self.u64(at::DIRTY_END_AT).load(Relaxed)
+    }
+
+    /// Notes that bytes up to `end` are going to be stored. For the holder of the writer lock.
+    #[inline]
+    pub(crate) fn set_dirty_end(&self, end: u64) {
+        self.u64(at::DIRTY_END_AT).store(end, Relaxed);
+        // A writer that dies has executed its stores in program order: only the compiler has to be held.
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// The queue's head, or none while its fields contradict each other, which they do not unless they are damaged.
+    pub(crate) fn head(&self) -> Result<Head, QueueError> {
+        // A reader can be overtaken by two appends while it reads, again and again, but hardly a million times.
+        for _ in 0..1_000_000 {
+            let position = self.published();
+            let found =
+                [0, 1].into_iter().map(|slot| self.load_head(slot)).find(|head| head.position == position);
+            // SYNC: heads. The fields above are read before the position is read again.
+            fence(Acquire);
+            if self.u64(at::PUBLISHED_AT).load(Relaxed) == position {
+                return found.ok_or_else(|| self.damaged(at::HEADS_AT, "head"));
+            }
+        }
+        Err(self.damaged(at::HEADS_AT, "head"))
+    }
+
+    fn load_head(&self, slot: usize) -> Head {
+        let place = at::HEADS_AT + slot * at::HEAD_BYTES;
+        Head {
+            position: self.u64(place).load(Relaxed),
+            next_offset: Offset(self.u64(place + 8).load(Relaxed) as i64),
+            segment_base: Offset(self.u64(place + 16).load(Relaxed) as i64),
+        }
+    }
+
+    #[inline]
+    fn store_head(&self, slot: usize, head: &Head) {
+        let place = at::HEADS_AT + slot * at::HEAD_BYTES;
+        self.u64(place).store(head.position, Relaxed);
+        self.u64(place + 8).store(head.next_offset.0 as u64, Relaxed);
+        self.u64(place + 16).store(head.segment_base.0 as u64, Relaxed);
+    }
+
+    /// Publishes everything up to `head`. For the holder of the writer lock.
+    #[inline]
+    pub(crate) fn publish(&self, head: &Head) {
+        // SYNC: heads. A slot is filled only after the position that it held before was replaced.
+        fence(Release);
+        let published = self.u64(at::PUBLISHED_AT).load(Relaxed);
+        let taken = self.u64(at::HEADS_AT).load(Relaxed) == published;
+        self.store_head(usize::from(taken), head);
+        // SYNC: published. Bytes and head are there before the position says so.
+        self.u64(at::PUBLISHED_AT).store(head.position, Release);
+    }
+
+    fn load_mark(&self, slot: usize) -> Option<Mark> {
+        let place = at::MARKS_AT + slot * at::MARK_STRIDE;
+        let words: [u64; 5] = std::array::from_fn(|index| self.u64(place + index * 8).load(Relaxed));
+        let stored = self.u32(place + at::MARK_COVERED_BYTES).load(Relaxed);
+        (mark_checksum(&words) == stored).then(|| Mark {
+            head: Head {
+                position: words[0],
+                next_offset: Offset(words[1] as i64),
+                segment_base: Offset(words[2] as i64),
+            },
+            epoch: LeaderEpoch(words[3] as u32 as i32),
+            sequence: words[4],
+        })
+    }
+
+    /// The newest synced mark whose checksum fits.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        (0..2).filter_map(|slot| self.load_mark(slot)).max_by_key(|mark| mark.sequence)
+    }
+
+    /// Notes that the disk has everything up to `mark`. For the holder of the sync lock.
+    pub(crate) fn store_mark(&self, mark: &Mark) {
+        let place = at::MARKS_AT + (mark.sequence % 2) as usize * at::MARK_STRIDE;
+        let head = &mark.head;
+        let words = [
+            head.position,
+            head.next_offset.0 as u64,
+            head.segment_base.0 as u64,
+            u64::from(mark.epoch.0 as u32),
+            mark.sequence,
+        ];
+        for (index, word) in words.iter().enumerate() {
+            self.u64(place + index * 8).store(*word, Relaxed);
+        }
+        self.u32(place + at::MARK_COVERED_BYTES).store(mark_checksum(&words), Relaxed);
+        // SYNC: synced.
+        self.u64(at::SYNCED_AT).store(head.position, Release);
+    }
+
+    /// Writes the control file itself to disk, so that a recovery reads no more than it must.
+    pub(crate) fn sync(&self) -> Result<(), QueueError> {
+        self.file.sync_data().at("sync", &self.path)
+    }
+}
+
+fn mark_checksum(words: &[u64; 5]) -> u32 {
+    // Not of zeros alone: an empty sector is no mark.
+    words.iter().fold(crc32c::crc32c(&at::MAGIC.to_le_bytes()), |sum, word| {
+        crc32c::crc32c_append(sum, &word.to_le_bytes())
+    })
+}
+
+/// Makes the names in `dir` durable.
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), QueueError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
+}

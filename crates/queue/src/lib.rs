@@ -1,0 +1,64 @@
+//! The embedded queue: the server's log, inside a process, at memory speed.
+//!
+//! A queue is a directory of segment files that hold Kafka record batches exactly as the server's do, memory-mapped, and
+//! one small control file. Threads and processes of one machine append ([`Appender`]) and read ([`Tailer`]); there is no
+//! server. Owns the mapping, the control file, the writer lock and recovery.
+//!
+//! Guarantees that a reader sees a record whole or not at all, in one order for all; that a writer which dies in
+//! mid-append, at whatever instant, leaves nothing behind and keeps nobody waiting; that a file which was cut or damaged is an
+//! error that names it. Refuses batches larger than a segment, and segments of another size than they were made with.
+//!
+//! ```
+//! use riverrun_queue::{AppendOptions, CreateOptions, Queue, StartAt};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 1 << 20 })?;
+//! let mut appender = queue.appender(AppendOptions::default())?;
+//! let mut tailer = queue.tailer(StartAt::Start)?;
+//!
+//! appender.append(b"a record")?;
+//!
+//! let mut in_place = appender.reserve(5)?;
+//! in_place.copy_from_slice(b"quote");
+//! let offset = in_place.publish();
+//! assert_eq!(offset.0, 1);
+//!
+//! assert_eq!(tailer.next()?.and_then(|record| record.value), Some(b"a record".as_slice()));
+//! assert_eq!(tailer.next()?.and_then(|record| record.value), Some(b"quote".as_slice()));
+//! assert!(tailer.next()?.is_none());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "positions are 64 bits wide, as addresses are: asserted here"
+)]
+
+mod appender;
+mod batch;
+mod control;
+mod error;
+mod layout;
+mod lock;
+mod mapping;
+mod options;
+mod queue;
+mod recovery;
+mod reservation;
+mod segment;
+mod sys;
+mod tailer;
+mod wait;
+
+const _: () = assert!(usize::BITS == 64, "whole segments are mapped");
+
+pub use appender::{Appender, NewRecord};
+pub use error::{Damage, QueueError};
+pub use options::{AppendOptions, CreateOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+pub use queue::Queue;
+pub use recovery::Recovery;
+pub use reservation::Reservation;
+pub use riverrun_records::{Header, Headers, Record};
+pub use riverrun_types::{Offset, TimestampMs};
+pub use tailer::{StartAt, Tailer};
+pub use wait::{BusySpin, Park, SpinThenYield, WaitStrategy, Watch};

@@ -1,0 +1,113 @@
+//! A file in memory, shared with every process that maps it.
+//!
+//! Guarantees that every access lies inside the mapping, and that the file had all its bytes when it was mapped.
+//! Bytes that another process may be writing are reached through atomics and raw copies only; a slice is lent of
+//! bytes that are published, which nobody writes any more.
+
+#![expect(unsafe_code, reason = "memory that is shared with other processes")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// `MADV_POPULATE_WRITE`, Linux 5.14.
+const MADV_POPULATE_WRITE: libc::c_int = 23;
+
+/// A shared mapping of the beginning of a file.
+///
+/// Invariants: `base..base + len` is mapped readable and writable until the drop; `base` is page-aligned.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain memory that belongs to no thread; access rules are those of its methods.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; shared access goes through atomics, or is of bytes that the queue's protocol gives to one writer.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of `file`, which must have them.
+    pub(crate) fn new(file: &File, len: usize) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { base, len })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn check(&self, at: usize, len: usize) {
+        assert!(at <= self.len && len <= self.len - at, "{at} + {len} lies outside of a mapping");
+    }
+
+    /// The eight bytes at `at`, which is a multiple of eight.
+    pub(crate) fn atomic_u64(&self, at: usize) -> &AtomicU64 {
+        self.check(at, 8);
+        assert!(at.is_multiple_of(8));
+        // SAFETY: in bounds and aligned; everybody reaches these bytes through atomics of the same width.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// The four bytes at `at`, which is a multiple of four.
+    pub(crate) fn atomic_u32(&self, at: usize) -> &AtomicU32 {
+        self.check(at, 4);
+        assert!(at.is_multiple_of(4));
+        // SAFETY: in bounds and aligned; everybody reaches these bytes through atomics. The two halves of a
+        // position are also compared by the kernel (futex), which reads them as four bytes.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// Lends `len` bytes from `at` on.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are published (nobody writes them any more), or the caller holds the writer lock and lends no
+    /// [`slice_mut`](Self::slice_mut) of them meanwhile.
+    #[inline]
+    pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
+        self.check(at, len);
+        // SAFETY: in bounds; the caller vouches that nobody writes there.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
+    }
+
+    /// Lends `len` bytes from `at` on for writing.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the writer lock, the bytes lie beyond what is published, and no other slice of them lives.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "shared memory: the writer lock is what makes it exclusive")]
+    pub(crate) unsafe fn slice_mut(&self, at: usize, len: usize) -> &mut [u8] {
+        self.check(at, len);
+        // SAFETY: in bounds; the caller vouches that nobody else reads or writes there.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
+    }
+
+    /// Makes the pages of a range present and writable, so that the first store into each is as quick as the
+    /// next. Changes no byte. Fails where the kernel does not know how, which costs nothing but the speed.
+    pub(crate) fn populate(&self, at: usize, len: usize) -> io::Result<()> {
+        self.check(at, len);
+        // SAFETY: the range lies in the mapping, and the advice leaves its contents as they are.
+        let result = unsafe { libc::madvise(self.base.as_ptr().add(at).cast(), len, MADV_POPULATE_WRITE) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `new` made, and whoever borrowed from it is gone.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,175 @@
+//! A queue that is open in this process, and what its appenders and tailers share.
+//!
+//! Owns making and opening. Guarantees that of all processes that open a queue exactly one, the first, decides what a
+//! dead process or a cut of power has left of it.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use riverrun_types::Offset;
+
+use crate::appender::Appender;
+use crate::control::{CONTROL_NAME, Control, Head, Mark, sync_dir};
+use crate::error::{At as _, QueueError};
+use crate::layout::LIVE_BYTE;
+use crate::options::{AppendOptions, CreateOptions};
+use crate::recovery::{self, Recovery};
+use crate::segment::{Segments, list};
+use crate::sys::{self, Life, LockKind};
+use crate::tailer::{StartAt, Tailer};
+
+/// What every appender and tailer of a queue in this process shares.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) control: Control,
+    pub(crate) segments: Segments,
+    /// Where the queue ended when it was opened: what lies below may be old, and is checked when it is read.
+    pub(crate) trusted_from: u64,
+}
+
+/// An open queue. Cheap to clone; appenders and tailers keep it open.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    core: Arc<Core>,
+    recovery: Recovery,
+}
+
+impl Queue {
+    /// Makes an empty queue in `dir`, which is made if it is not there. Returns when the queue's files are durable.
+    pub fn create(dir: &Path, options: CreateOptions) -> Result<Self, QueueError> {
+        options.check()?;
+        std::fs::create_dir_all(dir).at("create", dir)?;
+        let _only_one = lock_dir(dir)?;
+        if Control::open(dir)?.is_some() || !list(dir)?.is_empty() {
+            return Err(QueueError::Exists { path: dir.to_owned() });
+        }
+        make(dir, options)?;
+        Self::open_locked(dir)
+    }
+
+    /// Opens the queue in `dir`. If nobody else has it open, what a dead process or a cut of power left is dealt with;
+    /// [`recovery`](Self::recovery) says what that was.
+    pub fn open(dir: &Path) -> Result<Self, QueueError> {
+        let _only_one = lock_dir(dir)?;
+        Self::open_locked(dir)
+    }
+
+    /// Opens the queue in `dir`, or makes one with `options` if there is none.
+    pub fn open_or_create(dir: &Path, options: CreateOptions) -> Result<Self, QueueError> {
+        options.check()?;
+        std::fs::create_dir_all(dir).at("create", dir)?;
+        let _only_one = lock_dir(dir)?;
+        if Control::open(dir)?.is_none() && list(dir)?.is_empty() {
+            make(dir, options)?;
+        }
+        Self::open_locked(dir)
+    }
+
+    fn open_locked(dir: &Path) -> Result<Self, QueueError> {
+        let Some(control) = Control::open(dir)? else {
+            return Err(QueueError::NoQueue { path: dir.to_owned() });
+        };
+        if (CreateOptions { segment_bytes: control.segment_bytes() }).check().is_err() {
+            return Err(control.damaged(crate::layout::SEGMENT_BYTES_AT, "size of segments"));
+        }
+        let segments = Segments::new(dir, control.segment_bytes());
+        let path = control.path();
+        let alone = sys::try_lock_byte(control.file(), LIVE_BYTE, LockKind::Exclusive).at("lock", path)?;
+        let recovery = if alone { recovery::recover(&control, &segments)? } else { Recovery::default() };
+        // From exclusive to shared, or shared with the others.
+        sys::try_lock_byte(control.file(), LIVE_BYTE, LockKind::Shared).at("lock", path)?;
+        let trusted_from = control.head()?.position;
+        Ok(Self { core: Arc::new(Core { control, segments, trusted_from }), recovery })
+    }
+
+    /// What opening found to do.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// A new appender. Any number of threads and processes may have one; each append holds the queue for itself.
+    pub fn appender(&self, options: AppendOptions) -> Result<Appender, QueueError> {
+        Appender::attach(Arc::clone(&self.core), options)
+    }
+
+    /// A new tailer, independent of all others.
+    pub fn tailer(&self, at: StartAt) -> Result<Tailer, QueueError> {
+        Tailer::open(Arc::clone(&self.core), at)
+    }
+
+    /// The first offset that is in the queue.
+    pub fn start_offset(&self) -> Result<Offset, QueueError> {
+        self.core.start_offset()
+    }
+
+    /// The offset that the next record gets.
+    pub fn end_offset(&self) -> Result<Offset, QueueError> {
+        Ok(self.core.control.head()?.next_offset)
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.core.segments.segment_bytes()
+    }
+}
+
+impl Core {
+    pub(crate) fn head(&self) -> Result<Head, QueueError> {
+        self.control.head()
+    }
+
+    /// Base offsets of the queue's segments, rising, and the number of the first. Files of segments that are being made
+    /// are not among them.
+    pub(crate) fn published_segments(&self) -> Result<(Vec<Offset>, u64), QueueError> {
+        // The head first: what is rolled to later is not counted.
+        let head = self.head()?;
+        let mut bases = self.segments.list()?;
+        bases.retain(|base| *base <= head.segment_base);
+        let number = head.position / self.segments.segment_bytes();
+        let first = (number + 1).checked_sub(bases.len() as u64);
+        match (bases.last(), first) {
+            (Some(last), Some(first)) if *last == head.segment_base => Ok((bases, first)),
+            _ => Err(self.missing(head.segment_base)),
+        }
+    }
+
+    pub(crate) fn start_offset(&self) -> Result<Offset, QueueError> {
+        let (bases, _) = self.published_segments()?;
+        bases.first().copied().ok_or_else(|| self.missing(Offset::ZERO))
+    }
+
+    fn missing(&self, base: Offset) -> QueueError {
+        QueueError::damaged(&self.segments.path(base), 0, crate::Damage::Missing)
+    }
+}
+
+/// Keeps others from opening or making a queue in `dir` meanwhile. The kernel lets go when the file is closed.
+fn lock_dir(dir: &Path) -> Result<File, QueueError> {
+    let locked = match File::open(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(QueueError::NoQueue { path: dir.to_owned() });
+        }
+        opened => opened.at("open", dir)?,
+    };
+    locked.lock().at("lock", dir)?;
+    Ok(locked)
+}
+
+/// Makes the files of an empty queue. The control file comes last: without it there is no queue.
+fn make(dir: &Path, options: CreateOptions) -> Result<(), QueueError> {
+    let segments = Segments::new(dir, options.segment_bytes);
+    let segment = segments.get_or_make(Offset::ZERO, 0)?;
+    segment.file.sync_all().at("sync", &segment.path)?;
+    Control::create(dir, options.segment_bytes, sys::wall_coarse_ms())?;
+    let path = dir.join(CONTROL_NAME);
+    let Some(control) = Control::open(dir)? else { return Err(QueueError::NoQueue { path }) };
+    control.reset(&Mark {
+        head: Head { position: 0, next_offset: Offset::ZERO, segment_base: Offset::ZERO },
+        epoch: riverrun_types::LeaderEpoch(0),
+        sequence: 0,
+    });
+    control.set_life(Life::of(control.file()).at("look at", &path)?);
+    control.sync()?;
+    sync_dir(dir)
+}

@@ -1,0 +1,178 @@
+//! Segment files: their names, their making, and the set that is mapped in this process.
+//!
+//! Owns `<base offset, 20 digits>.log`. Guarantees that a segment has blocks for all its bytes before it is mapped, that it
+//! had all its bytes when it was mapped, and that one process maps a segment once, whoever reads and writes it. A file
+//! of another size is refused. Never makes a file shorter.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use riverrun_types::Offset;
+
+use crate::error::{At as _, Damage, QueueError};
+use crate::mapping::Mapping;
+use crate::sys;
+
+/// Name of a segment that is being made.
+const NEW_NAME: &str = "segment.new";
+const SUFFIX: &str = ".log";
+
+/// A mapped segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) base: Offset,
+    /// How many segments the queue had before this one.
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    pub(crate) map: Mapping,
+}
+
+impl Segment {
+    /// Position of the segment's first byte.
+    pub(crate) fn start(&self) -> u64 {
+        self.number * self.map.len() as u64
+    }
+
+    pub(crate) fn damaged(&self, within: usize, what: impl Into<Damage>) -> QueueError {
+        QueueError::damaged(&self.path, within as u64, what)
+    }
+}
+
+/// The file name of the segment that begins with `base`.
+pub(crate) fn segment_name(base: Offset) -> String {
+    format!("{base:020}{SUFFIX}", base = base.0)
+}
+
+/// The base offset that a file name gives; none if it is not a segment's.
+fn base_of(name: &str) -> Option<Offset> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let canonical = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if canonical { digits.parse().ok().map(Offset) } else { None }
+}
+
+/// Base offsets of the segments in `dir`, rising.
+pub(crate) fn list(dir: &Path) -> Result<Vec<Offset>, QueueError> {
+    let mut bases = Vec::new();
+    for entry in std::fs::read_dir(dir).at("list", dir)? {
+        let name = entry.at("list", dir)?.file_name();
+        bases.extend(name.to_str().and_then(base_of));
+    }
+    bases.sort_unstable();
+    Ok(bases)
+}
+
+/// Opens a segment's file for reading and writing, and checks its size; none if there is no such file.
+pub(crate) fn open_file(path: &Path, segment_bytes: u64) -> Result<Option<File>, QueueError> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.at("open", path)?,
+    };
+    let found_bytes = file.metadata().at("look at", path)?.len();
+    if found_bytes != segment_bytes {
+        let damage = Damage::Size { found_bytes, expected_bytes: segment_bytes };
+        return Err(QueueError::damaged(path, found_bytes.min(segment_bytes), damage));
+    }
+    Ok(Some(file))
+}
+
+/// Makes a file of zeros with blocks for all of them, under a name that is no segment's yet.
+pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
+        .at("create", path)?;
+    if let Err(error) = sys::allocate(&file, segment_bytes) {
+        // What was allocated in part would keep others from the space that is left.
+        let _ = std::fs::remove_file(path);
+        return Err(error).at("allocate", path);
+    }
+    Ok(file)
+}
+
+/// The segments of one queue that are mapped in this process.
+///
+/// Invariants: at most one live segment for each base offset.
+#[derive(Debug)]
+pub(crate) struct Segments {
+    dir: PathBuf,
+    segment_bytes: u64,
+    mapped: Mutex<Vec<Weak<Segment>>>,
+}
+
+impl Segments {
+    pub(crate) fn new(dir: &Path, segment_bytes: u64) -> Self {
+        Self { dir: dir.to_owned(), segment_bytes, mapped: Mutex::default() }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    pub(crate) fn list(&self) -> Result<Vec<Offset>, QueueError> {
+        list(&self.dir)
+    }
+
+    pub(crate) fn path(&self, base: Offset) -> PathBuf {
+        self.dir.join(segment_name(base))
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Vec<Weak<Segment>>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The segment that begins with `base`, mapped; none if there is no such file.
+    pub(crate) fn get(&self, base: Offset, number: u64) -> Result<Option<Arc<Segment>>, QueueError> {
+        let mut mapped = self.mapped();
+        mapped.retain(|segment| segment.strong_count() > 0);
+        if let Some(segment) = mapped.iter().filter_map(Weak::upgrade).find(|segment| segment.base == base) {
+            return Ok(Some(segment));
+        }
+        let path = self.path(base);
+        let Some(file) = open_file(&path, self.segment_bytes)? else { return Ok(None) };
+        let map = Mapping::new(&file, self.segment_bytes as usize).at("map", &path)?;
+        let segment = Arc::new(Segment { base, number, path, file, map });
+        mapped.push(Arc::downgrade(&segment));
+        Ok(Some(segment))
+    }
+
+    /// As [`get`](Self::get), for a segment that must be there.
+    pub(crate) fn expect(&self, base: Offset, number: u64) -> Result<Arc<Segment>, QueueError> {
+        let missing = || QueueError::damaged(&self.path(base), 0, Damage::Missing);
+        self.get(base, number)?.ok_or_else(missing)
+    }
+
+    /// The segment that begins with `base`, made if it is not there. For the holder of the writer lock, or who is alone.
+    pub(crate) fn get_or_make(&self, base: Offset, number: u64) -> Result<Arc<Segment>, QueueError> {
+        if let Some(segment) = self.get(base, number)? {
+            return Ok(segment);
+        }
+        let (new, path) = (self.dir.join(NEW_NAME), self.path(base));
+        make_file(&new, self.segment_bytes)?;
+        std::fs::rename(&new, &path).at("rename", &new)?;
+        self.expect(base, number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_as_they_are_written_are_segments() {
+        assert_eq!(base_of(&segment_name(Offset(42))), Some(Offset(42)));
+        for other in
+            ["42.log", "00000000000000000042.index", "-0000000000000000042.log", "99999999999999999999.log"]
+        {
+            assert_eq!(base_of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The system calls of the queue, each with a safe face: locks of byte ranges, futexes, memory barriers, allocation.
+//!
+//! Owns what Linux and nothing else has. Guarantees nothing beyond the calls themselves.
+
+#![expect(unsafe_code, reason = "system calls that std does not have")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Whether a lock of a byte is shared or exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockKind {
+    Shared,
+    Exclusive,
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set_lock(file: &File, byte: u64, lock_type: libc::c_int) -> io::Result<bool> {
+    // SAFETY: flock is a plain struct of integers, for which zeros are a value.
+    let mut request: libc::flock = unsafe { std::mem::zeroed() };
+    request.l_type = lock_type as libc::c_short;
+    request.l_whence = libc::SEEK_SET as libc::c_short;
+    request.l_start = byte as libc::off_t;
+    request.l_len = 1;
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and the request is a valid flock.
+    let result = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut request) });
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks one byte of `file` for its open file description, if nobody else holds it. The kernel unlocks it when
+/// the last descriptor of that description is closed, however its process ends.
+pub(crate) fn try_lock_byte(file: &File, byte: u64, kind: LockKind) -> io::Result<bool> {
+    let lock_type = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    set_lock(file, byte, lock_type)
+}
+
+/// Undoes [`try_lock_byte`].
+pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
+    set_lock(file, byte, libc::F_UNLCK).map(|_| ())
+}
+
+/// Gives `file` blocks for `bytes` bytes, so that storing into its mapping needs no space that may not be there.
+pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: the descriptor is open as long as `file` is borrowed.
+        match check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Waits until `word` is woken, unless it does not hold `expected`. May return early, and does after `timeout`.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs().min(1 << 30) as libc::time_t,
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
+    };
+    // SAFETY: the word is four aligned bytes that stay mapped while it is borrowed; the kernel only reads it. The
+    // result says why the wait ended, and the caller looks at the word again whatever the reason.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout) };
+}
+
+/// Wakes up to `count` of those who wait for `word`, in whatever process.
+pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
+    // SAFETY: the kernel only uses the word's address.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
+}
+
+const MEMBARRIER_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
+const MEMBARRIER_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call takes no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Asks the kernel to count this process among those whose threads [`barrier_in_appenders`] reaches. False where it
+/// cannot: then who appends has to put a barrier of its own.
+pub(crate) fn reached_by_barriers() -> bool {
+    static REACHED: OnceLock<bool> = OnceLock::new();
+    *REACHED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED))
+}
+
+/// A full memory barrier in this thread and in every running thread of the processes that appenders live in. So the
+/// ones who are about to sleep pay for the barrier, and appending needs none.
+pub(crate) fn barrier_in_appenders() {
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    membarrier(MEMBARRIER_GLOBAL_EXPEDITED);
+}
+
+/// Milliseconds since 1970, as exact as the kernel's tick (1 to 10 ms): a fifth of the price of the exact clock.
+pub(crate) fn wall_coarse_ms() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the struct that it is given; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+}
+
+/// What tells one life of a file system from another: the machine's boot, and the mount. What is in memory only
+/// survives neither a boot nor the loss of a mounted device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) boot: u128,
+    pub(crate) mount: u64,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+const STATX_MNT_ID: u32 = 0x1000;
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+
+impl Life {
+    /// The life in which `file` is open.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        let metadata = file.metadata()?;
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let digits: String = boot.chars().filter(char::is_ascii_hexdigit).collect();
+        let boot = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
+        Ok(Self { boot, mount: mount_of(file)?, device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+fn mount_of(file: &File) -> io::Result<u64> {
+    // SAFETY: statx is a plain struct of integers, for which zeros are a value.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let mask = STATX_MNT_ID | STATX_MNT_ID_UNIQUE;
+    // SAFETY: the descriptor is open, the path is an empty string, and the struct is ours to fill.
+    let result =
+        unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut found) };
+    check(result)?;
+    Ok(found.stx_mnt_id)
+}

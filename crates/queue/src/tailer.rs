@@ -1,0 +1,330 @@
+//! Reading: any number of tailers, in any process, each with its own place.
+//!
+//! Guarantees that a tailer sees every record once and in order, from where it began, and nothing beyond what is published
+//! (or synced, if it asks for that). Records are borrowed from the mapping: reading copies and allocates nothing, but for
+//! batches that are compressed.
+//!
+//! Batches that were there when the queue was opened are checked by their CRC; those published since are in memory that
+//! only appenders of this machine have written, and are trusted but for their lengths.
+
+#![expect(unsafe_code, reason = "lends bytes of the mapping that are published")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use riverrun_records::{
+    Batch, BatchHeader, BatchRecords, CorruptCause, Record, RecordIter, UnverifiedBatch, layout,
+};
+use riverrun_types::{Offset, TimestampMs};
+
+use crate::error::{Damage, QueueError};
+use crate::queue::Core;
+use crate::segment::Segment;
+use crate::wait::{WaitStrategy, Watch};
+
+/// Where a tailer begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartAt {
+    /// At the first record that is there.
+    Start,
+    /// At the next record that is appended.
+    End,
+    /// At this offset, which is in the queue or the next to be.
+    Offset(Offset),
+    /// At the first record with this timestamp or a later one; at the end if there is none.
+    Time(TimestampMs),
+}
+
+/// Reads a queue.
+///
+/// Invariants: `position` is where the next batch begins or its segment ends, in `segment`, and `batch_offset` the offset
+/// of that batch. `limit` was readable when it was last looked at. `records` are of the batch before `position`, in
+/// `segment` or in `inflated`; neither changes while `records` has any left.
+#[derive(Debug)]
+pub struct Tailer {
+    core: Arc<Core>,
+    segment: Arc<Segment>,
+    position: u64,
+    batch_offset: Offset,
+    limit: u64,
+    synced_only: bool,
+    /// Records below this offset and before this time are passed over: they lie in the first batch.
+    from: Offset,
+    from_time: TimestampMs,
+    /// Keeps inflated bytes alive.
+    inflated: Option<BatchRecords<'static>>,
+    records: Option<RecordIter<'static>>,
+}
+
+impl Tailer {
+    pub(crate) fn open(core: Arc<Core>, at: StartAt) -> Result<Self, QueueError> {
+        let mut tailer = Self::at_end(core)?;
+        tailer.seek(at)?;
+        Ok(tailer)
+    }
+
+    fn at_end(core: Arc<Core>) -> Result<Self, QueueError> {
+        let head = core.head()?;
+        let segment =
+            core.segments.expect(head.segment_base, head.position / core.segments.segment_bytes())?;
+        Ok(Self {
+            core,
+            segment,
+            position: head.position,
+            batch_offset: head.next_offset,
+            limit: head.position,
+            synced_only: false,
+            from: head.next_offset,
+            from_time: TimestampMs(i64::MIN),
+            inflated: None,
+            records: None,
+        })
+    }
+
+    /// From now on, shows only what a sync has covered, or again everything that is published.
+    pub fn set_synced_only(&mut self, synced_only: bool) {
+        self.synced_only = synced_only;
+        self.limit = 0;
+    }
+
+    /// The offset of the record that [`next`](Self::next) returns next.
+    pub fn offset(&self) -> Offset {
+        self.from
+    }
+
+    /// Goes to another place.
+    pub fn seek(&mut self, at: StartAt) -> Result<(), QueueError> {
+        match at {
+            StartAt::End => {
+                let mut end = Self::at_end(Arc::clone(&self.core))?;
+                end.synced_only = self.synced_only;
+                *self = end;
+                Ok(())
+            }
+            StartAt::Start => self.seek_to_segment(|bases| bases.len().min(1)),
+            StartAt::Offset(offset) => self.seek_to_offset(offset),
+            StartAt::Time(timestamp) => self.seek_to_time(timestamp),
+        }
+    }
+
+    /// Goes to the beginning of the last of the first `count(bases)` segments.
+    fn seek_to_segment(&mut self, count: impl Fn(&[Offset]) -> usize) -> Result<(), QueueError> {
+        let (bases, first) = self.core.published_segments()?;
+        let index = count(&bases).saturating_sub(1);
+        let (base, number) = (bases[index], first + index as u64);
+        self.segment = self.core.segments.expect(base, number)?;
+        self.position = self.segment.start();
+        self.batch_offset = base;
+        self.from = base;
+        self.from_time = TimestampMs(i64::MIN);
+        self.records = None;
+        Ok(())
+    }
+
+    fn seek_to_offset(&mut self, offset: Offset) -> Result<(), QueueError> {
+        let (start, end) = (self.core.start_offset()?, self.core.head()?.next_offset);
+        if offset < start || offset > end {
+            return Err(QueueError::OffsetOutOfRange { offset, start, end });
+        }
+        self.seek_to_segment(|bases| bases.partition_point(|base| *base <= offset))?;
+        let limit = self.core.control.published();
+        while let Some(header) = self.peek(limit)? {
+            if header.next_offset() > offset {
+                break;
+            }
+            self.pass(&header);
+        }
+        self.from = offset;
+        Ok(())
+    }
+
+    fn seek_to_time(&mut self, timestamp: TimestampMs) -> Result<(), QueueError> {
+        self.seek_to_segment(|bases| bases.len().min(1))?;
+        let limit = self.core.control.published();
+        while let Some(header) = self.peek(limit)? {
+            if header.max_timestamp() >= timestamp {
+                self.from_time = timestamp;
+                break;
+            }
+            self.pass(&header);
+            self.from = self.batch_offset;
+        }
+        Ok(())
+    }
+
+    /// The next record, if there is one by now.
+    #[inline]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "records are borrowed from the tailer; no Iterator can lend"
+    )]
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, QueueError> {
+        self.advance()
+    }
+
+    /// The next record, borrowed from the mapping for as long as the batch stays open: no longer than until the next call.
+    #[inline]
+    fn advance(&mut self) -> Result<Option<Record<'static>>, QueueError> {
+        loop {
+            while let Some(record) = self.records.as_mut().and_then(Iterator::next) {
+                let record = record.map_err(|error| self.damaged(error))?;
+                if record.offset >= self.from && record.timestamp >= self.from_time {
+                    self.from = record.offset.next();
+                    self.from_time = TimestampMs(i64::MIN);
+                    return Ok(Some(record));
+                }
+            }
+            if !self.open_batch()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next record, waiting for it as `strategy` does; none if there was none within `timeout`.
+    pub fn wait(
+        &mut self,
+        strategy: &mut impl WaitStrategy,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Record<'_>>, QueueError> {
+        loop {
+            // What is readable may be no more than the beginning of another segment.
+            if let Some(record) = self.advance()? {
+                return Ok(Some(record));
+            }
+            if !self.wait_readable(strategy, timeout) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until there may be something to read beyond the open batch.
+    fn wait_readable(&mut self, strategy: &mut impl WaitStrategy, timeout: Option<Duration>) -> bool {
+        let mut deadline = None;
+        for round in 0_u32.. {
+            let readable = self.readable();
+            if readable > self.position {
+                break;
+            }
+            // A clock is read now and then only: it takes longer than a look at the position.
+            if let Some(timeout) = timeout.filter(|_| round % 64 == 0 || strategy.sleeps()) {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return false;
+                }
+                strategy.idle(&Watch::new(&self.core.control, self.synced_only, readable, left));
+            } else {
+                strategy.idle(&Watch::new(&self.core.control, self.synced_only, readable, Duration::MAX));
+            }
+        }
+        strategy.reset();
+        true
+    }
+
+    #[inline]
+    fn readable(&self) -> u64 {
+        if self.synced_only { self.core.control.synced() } else { self.core.control.published() }
+    }
+
+    /// Opens the next batch; false if none is readable.
+    #[inline]
+    fn open_batch(&mut self) -> Result<bool, QueueError> {
+        self.records = None;
+        let header = loop {
+            if let Some(header) = self.peek(self.limit)? {
+                break header;
+            }
+            let readable = self.readable();
+            if readable <= self.position {
+                return Ok(false);
+            }
+            self.limit = readable;
+        };
+        let within = self.within();
+        // SAFETY: `peek` has seen that the batch lies below what is published, where nobody writes any more.
+        let bytes: &[u8] = unsafe { self.segment.map.slice(within, header.size_bytes()) };
+        // SAFETY: the bytes stay mapped as long as `segment` does, which is replaced only in `peek` and in seeking, after
+        // `records` has ended; what leaves this type borrows it.
+        let bytes: &'static [u8] = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
+        let batch = self.check(bytes).map_err(|error| self.segment.damaged(within, error))?;
+        let records = batch.records().map_err(|error| self.segment.damaged(within, error))?;
+        let iter = records.iter();
+        // SAFETY: the iterator borrows the mapping or the buffer that `records` owns on the heap, which `inflated`
+        // keeps until the next batch is opened; it never points into `records` itself.
+        self.records = Some(unsafe { std::mem::transmute::<RecordIter<'_>, RecordIter<'static>>(iter) });
+        self.inflated = records.inflated().is_some().then_some(records);
+        self.pass(&header);
+        Ok(true)
+    }
+
+    #[inline]
+    fn check<'a>(&self, bytes: &'a [u8]) -> Result<Batch<'a>, Damage> {
+        let (batch, _) = UnverifiedBatch::split_first(bytes)?;
+        let old = self.position < self.core.trusted_from;
+        Ok(if old { batch.verify()? } else { batch.trust()? })
+    }
+
+    /// Header of the batch at `position`, which moves to the next segment if this one has ended. None at `limit`.
+    #[inline]
+    fn peek(&mut self, limit: u64) -> Result<Option<BatchHeader>, QueueError> {
+        loop {
+            if self.position >= limit {
+                return Ok(None);
+            }
+            let within = self.within();
+            let end = (limit - self.segment.start()).min(self.segment.map.len() as u64) as usize;
+            let sealed = limit - self.segment.start() >= self.segment.map.len() as u64;
+            // SAFETY: below `limit`, which is published: nobody writes there any more. The rest of a segment that
+            // was rolled over is not written either.
+            let bytes = unsafe { self.segment.map.slice(within, end - within) };
+            if sealed
+                && bytes.first_chunk::<{ layout::LENGTH_END }>().is_none_or(|prefix| prefix[8..] == [0; 4])
+            {
+                self.next_segment()?;
+                continue;
+            }
+            return self.header(bytes).map(Some).map_err(|what| self.segment.damaged(within, what));
+        }
+    }
+
+    #[inline]
+    fn header(&self, bytes: &[u8]) -> Result<BatchHeader, Damage> {
+        let header = BatchHeader::parse(bytes)?;
+        if header.size_bytes() > bytes.len() {
+            return Err(Damage::Reach { size_bytes: header.size_bytes() });
+        }
+        if header.base_offset() != self.batch_offset {
+            return Err(Damage::Offset { found: header.base_offset(), expected: self.batch_offset });
+        }
+        if header.last_offset_delta() < 0 {
+            return Err(Damage::Batch(CorruptCause::Length(header.last_offset_delta()).into()));
+        }
+        Ok(header)
+    }
+
+    #[cold]
+    fn next_segment(&mut self) -> Result<(), QueueError> {
+        let number = self.segment.number + 1;
+        let Some(segment) = self.core.segments.get(self.batch_offset, number)? else {
+            let (start, end) = (self.core.start_offset()?, self.core.head()?.next_offset);
+            return Err(QueueError::OffsetOutOfRange { offset: self.batch_offset, start, end });
+        };
+        self.position = segment.start();
+        self.segment = segment;
+        Ok(())
+    }
+
+    #[inline]
+    fn pass(&mut self, header: &BatchHeader) {
+        self.position += header.size_bytes() as u64;
+        self.batch_offset = header.next_offset();
+    }
+
+    fn within(&self) -> usize {
+        (self.position - self.segment.start()) as usize
+    }
+
+    fn damaged(&self, what: impl Into<Damage>) -> QueueError {
+        self.segment.damaged(self.within(), what)
+    }
+}
