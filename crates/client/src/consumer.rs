@@ -169,7 +169,8 @@ impl Consumer {
     }
 
     /// Returns records as soon as there are some, or none after `timeout`. The records of one partition come in
-    /// order. Errors that may pass by themselves are not reported; [`trouble`](Self::trouble) tells of them. May be dropped while it waits, without loss.
+    /// order. Errors that may pass by themselves are not reported; [`trouble`](Self::trouble) tells of them. May be
+    /// dropped while it waits, without loss.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Vec<ConsumerRecord>, ClientError> {
         let deadline = Instant::now() + timeout;
         self.commit_when_due();

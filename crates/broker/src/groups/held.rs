@@ -6,10 +6,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_coordinator::{GroupResponse, ReplyToken};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Waiting;
 use crate::partitions::{Acknowledge, NotDurable};
@@ -56,8 +58,16 @@ pub(super) struct Held {
 
 #[derive(Debug, Default)]
 struct Steps {
-    waiting: VecDeque<(u64, Release)>,
+    waiting: VecDeque<HeldStep>,
     next_ticket: u64,
+}
+
+/// What a step releases, and since when it waits.
+#[derive(Debug)]
+struct HeldStep {
+    ticket: u64,
+    since: Instant,
+    release: Release,
 }
 
 impl Held {
@@ -75,12 +85,17 @@ impl Held {
         self.steps.lock().waiting.is_empty()
     }
 
+    /// Whether something has been held for so long: the log takes nothing at the moment.
+    pub(super) fn is_stuck(&self, time: Duration) -> bool {
+        self.steps.lock().waiting.front().is_some_and(|step| step.since.elapsed() >= time)
+    }
+
     /// Holds what a step releases; the ticket is what its batch is registered under.
     pub(super) fn push(&self, release: Release) -> u64 {
         let mut steps = self.steps.lock();
         let ticket = steps.next_ticket;
         steps.next_ticket += 1;
-        steps.waiting.push_back((ticket, release));
+        steps.waiting.push_back(HeldStep { ticket, since: Instant::now(), release });
         ticket
     }
 
@@ -102,8 +117,8 @@ impl Acknowledge for Held {
             return;
         }
         // All before it are durable, too. Sent under the lock, so that the next ones do not overtake them.
-        while let Some((_, release)) = steps.waiting.pop_front_if(|(held, _)| *held <= ticket) {
-            release.send();
+        while let Some(step) = steps.waiting.pop_front_if(|step| step.ticket <= ticket) {
+            step.release.send();
         }
     }
 }
@@ -126,6 +141,18 @@ mod tests {
         assert!(first.try_recv().is_ok() && middle.try_recv().is_ok());
         assert!(last.try_recv().is_err() && !held.is_empty());
         assert!(!held.take_failure());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_held_for_long_is_stuck_until_it_is_durable() {
+        let held = Held::new(0, Parked::default());
+        assert!(!held.is_stuck(Duration::ZERO));
+        let (first, _first) = notice(&held);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let (_, _second) = notice(&held);
+        assert!(held.is_stuck(Duration::from_secs(5)));
+        held.decided(first, Ok(()));
+        assert!(!held.is_stuck(Duration::from_secs(5)));
     }
 
     #[test]

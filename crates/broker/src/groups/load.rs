@@ -18,28 +18,15 @@ use crate::partitions::Partition;
 const READ_BYTES: usize = 1024 * 1024;
 
 /// Opens partition `index` of `__consumer_offsets` and replays it. Blocks for the disk.
-pub(super) fn load(broker: &Arc<Broker>, index: usize, config: GroupConfig) -> Result<Loaded, ErrorCode> {
+pub(super) fn load(broker: &Arc<Broker>, index: usize, config: GroupConfig) -> Result<Loaded, LoadError> {
     let image = broker.metadata.image();
-    let topic = image.topic(OFFSETS_TOPIC).ok_or(ErrorCode::NOT_COORDINATOR)?;
-    let number = i32::try_from(index).map_err(|_| ErrorCode::NOT_COORDINATOR)?;
-    let partition = broker.partition(topic, number).map_err(coordinator_error)?;
+    let gone = || LoadError::NotOpened(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+    let topic = image.topic(OFFSETS_TOPIC).ok_or_else(gone)?;
+    let number = i32::try_from(index).map_err(|_| gone())?;
+    let partition = broker.partition(topic, number).map_err(LoadError::NotOpened)?;
     let mut shard = Shard::new(config);
-    replay(&partition, &mut shard).map_err(|trouble| {
-        tracing::error!(shard = index, %trouble, "the groups of a partition cannot be loaded");
-        ErrorCode::COORDINATOR_NOT_AVAILABLE
-    })?;
+    replay(&partition, &mut shard)?;
     Ok(Loaded { shard, partition, last: None })
-}
-
-/// The code for a partition that cannot be opened, in the words that group members know: they take a storage error for
-/// the end, and come back after any of these.
-fn coordinator_error(code: ErrorCode) -> ErrorCode {
-    match code {
-        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::NOT_LEADER_OR_FOLLOWER => {
-            ErrorCode::NOT_COORDINATOR
-        }
-        _ => ErrorCode::COORDINATOR_NOT_AVAILABLE,
-    }
 }
 
 /// Drops offsets of topics that do not exist any more.
@@ -54,8 +41,13 @@ pub(super) fn forget_missing_topics(shard: &mut Shard, image: &Image) -> Step {
     shard.on_topics_deleted(&names)
 }
 
+/// Why the groups of a partition are not there.
 #[derive(Debug, thiserror::Error)]
-enum LoadError {
+pub(super) enum LoadError {
+    #[error("the partition cannot be opened: {0}")]
+    NotOpened(ErrorCode),
+    #[error("loading has ended: {0}")]
+    Ended(tokio::task::JoinError),
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
@@ -64,6 +56,19 @@ enum LoadError {
     Batch(Offset, BatchError),
     #[error("the file cannot be read: {0}")]
     Io(#[from] std::io::Error),
+}
+
+impl LoadError {
+    /// The code in the words that group members know: they take a storage error for the end, and come back after any of
+    /// these.
+    pub(super) fn code(&self) -> ErrorCode {
+        match self {
+            Self::NotOpened(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::NOT_LEADER_OR_FOLLOWER) => {
+                ErrorCode::NOT_COORDINATOR
+            }
+            _ => ErrorCode::COORDINATOR_NOT_AVAILABLE,
+        }
+    }
 }
 
 fn replay(partition: &Partition, shard: &mut Shard) -> Result<(), LoadError> {

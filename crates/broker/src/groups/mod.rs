@@ -4,17 +4,19 @@
 //! Guarantees that a reply is sent only after the records of its step, and of every step before it on the same
 //! shard, are in the log as durably as the topic of group offsets asks; the next steps do not wait for that. If an append
 //! fails, or what was appended is lost, the shard is ahead of its log: it is discarded, what waits for it is answered
-//! with `NOT_COORDINATOR`, and requests are refused for [`RETRY_AFTER`] before one of them loads it again. A shard in
-//! trouble holds back none of the others.
+//! with `NOT_COORDINATOR`, and requests are refused for a while before one of them loads it again, the longer the more
+//! often it has failed in a row. A shard in trouble holds back none of the others.
 
 mod batches;
 mod clock;
 mod held;
 mod load;
 mod names;
+mod rest;
 mod timer;
 mod topics;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -37,12 +39,15 @@ use crate::partitions::{AckWaiter, NotDurable, Partition};
 
 use clock::GroupClock;
 use held::{Held, Parked, Release};
+use load::LoadError;
 pub(crate) use names::shard_of;
+use rest::Failures;
 pub(crate) use timer::run as run_timer;
 pub(crate) use topics::ImageTopics;
 
-/// How long a shard rests after its log failed: loading reads all of it, and a full disk does not get better at once.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// A request is answered after this time, if by then records of its shard have waited so long for the disk. They may
+/// still become durable.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
 
 /// What acks of group records ask for: all that their level does.
 const ACKS: Acks = Acks::All;
@@ -93,12 +98,12 @@ impl SlotState {
         }
     }
 
-    fn fail(&mut self, clock: &dyn Clock) {
+    fn fail(&mut self, retry_at: Duration) {
         let last = match self {
             Self::Loaded(loaded) => loaded.last.map(|last| (Arc::clone(&loaded.partition), last)),
             _ => None,
         };
-        *self = Self::Failed { retry_at: clock.monotonic() + RETRY_AFTER, last };
+        *self = Self::Failed { retry_at, last };
     }
 
     /// Whether the shard is loaded, or why it is not to be loaded now.
@@ -121,22 +126,46 @@ struct Slot {
     state: Mutex<SlotState>,
     loading: tokio::sync::Mutex<()>,
     held: Arc<Held>,
+    failures: Failures,
 }
 
 impl Slot {
     fn new(index: usize, parked: &Parked) -> Self {
         let held = Arc::new(Held::new(index, Arc::clone(parked)));
-        Self { state: Mutex::default(), loading: tokio::sync::Mutex::default(), held }
+        Self {
+            state: Mutex::default(),
+            loading: tokio::sync::Mutex::default(),
+            held,
+            failures: Failures::default(),
+        }
     }
 
     /// The state, which is none of a shard whose records were lost.
     fn state(&self, clock: &dyn Clock) -> MutexGuard<'_, SlotState> {
         let mut state = self.state.lock();
         if self.held.take_failure() && state.loaded().is_some() {
-            tracing::error!(shard = self.held.shard(), "group records were lost; the shard is loaded again");
-            state.fail(clock);
+            self.fail(&mut state, clock, &"group records were lost");
         }
         state
+    }
+
+    /// Discards the shard, and lets it rest. Says why, unless it is the same trouble as before.
+    fn fail(&self, state: &mut SlotState, clock: &dyn Clock, why: &dyn fmt::Display) {
+        let rest = self.failures.count();
+        state.fail(clock.monotonic() + rest.lasts);
+        let shard = self.held.shard();
+        if rest.is_first {
+            tracing::error!(shard, error = %why, "the groups of a partition take no changes until this is over");
+        } else {
+            tracing::debug!(shard, error = %why, rest = ?rest.lasts, "the groups of a partition rest again");
+        }
+    }
+
+    /// The log has taken records.
+    fn note_appended(&self) {
+        if self.failures.end() {
+            tracing::info!(shard = self.held.shard(), "the groups of a partition take changes again");
+        }
     }
 
     /// Waits until it is decided what comes of the last batch of a shard that failed: what the log holds is known then.
@@ -152,6 +181,19 @@ impl Slot {
         }
         // Of what was lost nothing is left in memory.
         self.held.take_failure();
+    }
+
+    /// Waits for something that a step releases, this one or a later one; but not while the log takes nothing.
+    async fn released<T>(&self, mut answer: oneshot::Receiver<T>) -> Result<T, ErrorCode> {
+        loop {
+            match tokio::time::timeout(STUCK_AFTER, &mut answer).await {
+                Ok(answer) => return answer.map_err(|_| ErrorCode::NOT_COORDINATOR),
+                Err(_) if self.held.is_stuck(STUCK_AFTER) => {
+                    return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     /// Sends what a step releases, now or when the log holds all that the shard knows.
@@ -232,7 +274,7 @@ impl Groups {
             };
             handle(shard, &context)
         })?;
-        reply.await.map_err(|_| ErrorCode::NOT_COORDINATOR)
+        self.slots()?[shard].released(reply).await
     }
 
     /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
@@ -251,7 +293,7 @@ impl Groups {
             answer = Some(value);
             step
         })?;
-        durable.await.map_err(|_| ErrorCode::NOT_COORDINATOR)?;
+        self.slots()?[shard].released(durable).await?;
         answer.ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)
     }
 
@@ -279,7 +321,7 @@ impl Groups {
             slot.release(loaded, Release { notice: Some(notice), ..Release::default() });
             look(&loaded.shard)
         };
-        durable.await.map_err(|_| ErrorCode::NOT_COORDINATOR)?;
+        slot.released(durable).await?;
         Ok(seen)
     }
 
@@ -325,13 +367,13 @@ impl Groups {
             let drop_them = |shard: &mut Shard, _| shard.on_topics_deleted(names);
             let step = self.load(broker, index).await;
             match step.and_then(|()| self.step(broker, index, Some(notice), drop_them)) {
-                Ok(()) => dropped.push(durable),
+                Ok(()) => dropped.push((index, durable)),
                 Err(code) => outcome = Err(code),
             }
         }
         // All at once: one sync is enough for many shards.
-        for durable in dropped {
-            outcome = durable.await.map_err(|_| ErrorCode::NOT_COORDINATOR).and(outcome);
+        for (index, durable) in dropped {
+            outcome = self.slots()?[index].released(durable).await.and(outcome);
         }
         outcome
     }
@@ -381,10 +423,16 @@ impl Groups {
         let (for_load, config) = (Arc::clone(broker), self.config.clone());
         let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config))
             .await
-            .unwrap_or(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+            .unwrap_or_else(|ended| Err(LoadError::Ended(ended)));
         // Under one lock, so that no request meets a shard whose sessions have not begun.
         let mut state = slot.state.lock();
-        *state = SlotState::Loaded(loaded.inspect_err(|_| state.fail(clock))?);
+        match loaded {
+            Ok(loaded) => *state = SlotState::Loaded(loaded),
+            Err(error) => {
+                slot.fail(&mut state, clock, &error);
+                return Err(error.code());
+            }
+        }
         self.step_on(broker, index, &mut state, None, Shard::on_loaded)?;
         // A crash may have come between a topic's deletion and that of its offsets.
         let image = broker.metadata.image();
@@ -423,17 +471,20 @@ impl Groups {
     ) -> Result<(), ErrorCode> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, self.clock.now());
+        let slot = &self.slots()?[index];
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {
-            tracing::error!(shard = index, %error, "group records cannot be appended; the shard is loaded again");
-            state.fail(&*broker.env.clock);
+            slot.fail(state, &*broker.env.clock, &error);
             self.parked.lock().retain(|_, waiting| waiting.shard != index);
             return Err(crate::error::group_append_error(&error));
         }
         if let Some(deadline) = loaded.shard.next_deadline() {
             self.timer.set(deadline);
         }
+        if !step.records.is_empty() {
+            slot.note_appended();
+        }
         let replies = self.addressed(step.replies);
-        self.slots()?[index].release(loaded, Release { replies, notice });
+        slot.release(loaded, Release { replies, notice });
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use riverrun_protocol::{JoinGroupRequest, OffsetCommitRequest};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::rest::REST;
 use super::*;
 use crate::context::{ConnectionInfo, Principal};
 use crate::handlers;
@@ -123,7 +124,7 @@ async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_
     // Nobody reads the log again and again while it is in trouble.
     assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     sim.fs.set_space(None);
-    sim.clock.advance(RETRY_AFTER);
+    sim.clock.advance(REST);
     assert_eq!(committed(&broker).await, [7], "what was acked, and nothing else");
     assert_eq!(commit(&broker, 10).await, ErrorCode::NONE);
     assert_eq!(committed(&broker).await, [10]);
@@ -145,10 +146,15 @@ async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_t
     assert_eq!(answered, ErrorCode::NOT_COORDINATOR);
     assert!(broker.groups.parked.lock().is_empty());
     assert_eq!(commit(&broker, 9).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
-    sim.clock.advance(RETRY_AFTER);
+    sim.clock.advance(REST);
     assert_eq!(committed(&broker).await, [7], "what was acked, and nothing else");
     // The journal takes nothing more until a restart; what a power cut leaves has what was acked.
     assert_ne!(commit(&broker, 10).await, ErrorCode::NONE);
+    // The same again: it rests for longer.
+    sim.clock.advance(REST);
+    assert_eq!(commit(&broker, 10).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    sim.clock.advance(REST);
+    assert_eq!(commit(&broker, 10).await, ErrorCode::NOT_COORDINATOR);
     drop(broker);
     sim.fs.crash();
     let (broker, _stop) = start(&sim).await;

@@ -425,6 +425,33 @@ fn a_produce_request_that_cannot_become_durable_in_time_is_told_so_and_stays() {
 }
 
 #[test]
+fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
+    let sim = SimEnv::new(17);
+    let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "4")]);
+    crate::support::find_coordinator(&mut client, "g");
+    assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
+    sim.fs.set_space(Some(0));
+    // As long as there is room in the file that was made before, it goes on.
+    let begun = Instant::now();
+    let refused = loop {
+        match crate::lifecycle::commit(&mut client, "g", "t", 1) {
+            ErrorCode::NONE => assert!(begun.elapsed() < PATIENCE, "the journal finds room"),
+            refused => break refused,
+        }
+    };
+    assert_eq!(refused, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new(), "the connection is served");
+    sim.fs.set_space(None);
+    let begun = Instant::now();
+    while crate::lifecycle::commit(&mut client, "g", "t", 2) != ErrorCode::NONE {
+        assert!(begun.elapsed() < PATIENCE, "it is not taken again");
+    }
+    server.stop().expect("a clean stop");
+}
+
+#[test]
 fn a_cordoned_log_dir_gets_no_new_partitions_and_keeps_those_it_has() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use riverrun_client::{
     Assignor, ClientError, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode, GroupProtocol, OffsetReset,
-    StartAt, TopicPartition,
+    StartAt, TopicPartition, Trouble,
 };
 use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverrun_protocol::consumer_protocol::{decode_subscription, encode_assignment};
@@ -416,6 +416,50 @@ async fn a_member_of_the_newer_protocol_commits_before_it_reports_what_it_gave_u
     let expected =
         ["epoch 0 owns []", "epoch 1 owns [0, 1]", "commit 1 14", "epoch 1 owns [0]", "commit 0 14", "leave"];
     assert_eq!(*told.lock().unwrap(), expected);
+}
+
+/// What keeps a member of a group away, each time it tries: a code, or silence.
+async fn trouble_of(group_protocol: GroupProtocol, code: Option<ErrorCode>) -> Trouble {
+    let server = server(move |call| {
+        let code = match (call.key, code) {
+            (ApiKey::JoinGroup | ApiKey::ConsumerGroupHeartbeat, Some(code)) => code.0,
+            (ApiKey::JoinGroup | ApiKey::ConsumerGroupHeartbeat, None) => return Some(Reply::Silence),
+            _ => return None,
+        };
+        Some(match call.key {
+            ApiKey::JoinGroup => call.answer(&JoinGroupResponse {
+                error_code: code,
+                protocol_name: Some("".into()),
+                ..JoinGroupResponse::default()
+            }),
+            _ => call.answer(&ConsumerGroupHeartbeatResponse { error_code: code, ..Default::default() }),
+        })
+    })
+    .await;
+    let mut options = options(&server);
+    options.cluster.request_timeout = Duration::from_millis(200);
+    let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    assert!(consumer.trouble().is_none());
+    let begun = Instant::now();
+    loop {
+        assert!(consumer.poll(POLL).await.unwrap().is_empty());
+        match consumer.trouble() {
+            Some(trouble) if trouble.lasts() >= Duration::from_millis(150) => return trouble,
+            _ => assert!(begun.elapsed() < Duration::from_secs(5), "nobody knows"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_a_member_away_can_be_asked_for_though_it_may_pass() {
+    for protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let trouble = trouble_of(protocol, Some(ErrorCode::COORDINATOR_NOT_AVAILABLE)).await;
+        assert_eq!(trouble.error.code(), Some(ErrorCode::COORDINATOR_NOT_AVAILABLE), "{protocol:?}");
+    }
+    let trouble = trouble_of(GroupProtocol::Consumer, None).await;
+    assert!(matches!(trouble.error, ClientError::Timeout { .. }), "{}", trouble.error);
 }
 
 #[tokio::test]

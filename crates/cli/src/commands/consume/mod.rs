@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use riverrun_client::{Consumer, ConsumerOptions, GroupProtocol, OffsetReset};
 
 use self::format::Format;
-use self::reading::{Printer, Reading};
+use self::reading::{Limits, Printer, Reading};
 use self::start::From;
 use crate::args::ClientArgs;
 use crate::exit::Failure;
@@ -33,7 +33,7 @@ Examples:
 
 Reading ends at the end that the partitions had when it began, unless --follow is given or --from is
 `end`. With a group it goes on from what is committed, commits what was printed, and ends when the
-partitions that it was given have been read. A key or value that is not there is printed as null. On
+partitions that it was given have been read. What fails is tried again, but not longer than --timeout. A key or value that is not there is printed as null. On
 a terminal control characters are escaped.";
 
 /// Flags of `consume`.
@@ -118,7 +118,8 @@ pub(crate) async fn run(args: ConsumeArgs) -> Result<(), Failure> {
     let consumer = Consumer::new(args.options()?).await?;
     let format = if args.json { Format::Json } else { args.format.clone() };
     let printer = Printer::new(format, std::io::stdout().is_terminal());
-    let mut reading = Reading::new(consumer, printer, args.max, args.group.is_some());
+    let limits = Limits { records: args.max, trouble: args.client.timeout() };
+    let mut reading = Reading::new(consumer, printer, limits, args.group.is_some());
     let outcome = read(&mut reading, &args).await;
     let count = reading.printed();
     let closed = reading.close(outcome.is_ok()).await;

@@ -1,4 +1,5 @@
-//! The loop of `riverrun consume`: poll, print, commit what is printed.
+//! The loop of `riverrun consume`: poll, print, commit what is printed. What fails is tried again by the consumer, and
+//! given up here when that takes too long.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -14,6 +15,19 @@ use crate::exit::Failure;
 const POLL: Duration = Duration::from_millis(200);
 /// Time between two commits at least.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// Trouble that lasts so long is told of.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+/// How long it takes to leave a group at most when reading has failed: the same may stand in the way.
+const LEAVE_WAIT: Duration = Duration::from_secs(1);
+
+/// When reading ends before its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// After so many records.
+    pub(super) records: Option<u64>,
+    /// When something has not worked for so long.
+    pub(super) trouble: Duration,
+}
 
 /// Prints records to stdout.
 pub(super) struct Printer {
@@ -60,12 +74,23 @@ pub(super) struct Reading {
     printed: u64,
     commits: bool,
     committed_at: Instant,
+    trouble_max: Duration,
+    /// Whether the trouble that there is was told of.
+    has_told: bool,
 }
 
 impl Reading {
-    pub(super) fn new(consumer: Consumer, printer: Printer, max: Option<u64>, commits: bool) -> Self {
-        let left = max.unwrap_or(u64::MAX);
-        Self { consumer, printer, left, printed: 0, commits, committed_at: Instant::now() }
+    pub(super) fn new(consumer: Consumer, printer: Printer, limits: Limits, commits: bool) -> Self {
+        Self {
+            consumer,
+            printer,
+            left: limits.records.unwrap_or(u64::MAX),
+            printed: 0,
+            commits,
+            committed_at: Instant::now(),
+            trouble_max: limits.trouble,
+            has_told: false,
+        }
     }
 
     pub(super) fn consumer(&mut self) -> &mut Consumer {
@@ -76,7 +101,7 @@ impl Reading {
         self.printed
     }
 
-    /// Reads until `ends` are reached, `--max` is, or Ctrl-C.
+    /// Reads until `ends` are reached, `--max` is, or Ctrl-C. Fails when something has not worked for too long.
     pub(super) async fn run(
         &mut self,
         ends: Option<BTreeMap<TopicPartition, Offset>>,
@@ -89,10 +114,29 @@ impl Reading {
                 _ = &mut interrupt => return Ok(()),
             };
             self.print(&records)?;
+            self.check_trouble()?;
             if self.commits && self.committed_at.elapsed() >= COMMIT_INTERVAL {
                 self.consumer.commit().await?;
                 self.committed_at = Instant::now();
             }
+        }
+        Ok(())
+    }
+
+    fn check_trouble(&mut self) -> Result<(), Failure> {
+        let trouble =
+            self.consumer.trouble().filter(|trouble| trouble.lasts() >= TELL_AFTER.min(self.trouble_max));
+        let Some(trouble) = trouble else {
+            self.has_told = false;
+            return Ok(());
+        };
+        if trouble.lasts() >= self.trouble_max {
+            let after = format!("given up after {} s", trouble.lasts().as_secs());
+            let failure = Failure::from(trouble.error).about(after);
+            return Err(failure.advise("--timeout with more seconds, or look at the server's log"));
+        }
+        if !std::mem::replace(&mut self.has_told, true) {
+            eprintln!("trying again: {}", trouble.error);
         }
         Ok(())
     }
@@ -133,7 +177,14 @@ impl Reading {
 
     /// Commits what was printed, unless printing failed, and leaves the group.
     pub(super) async fn close(mut self, commit: bool) -> Result<(), Failure> {
-        if self.commits && commit {
+        if !commit {
+            return match tokio::time::timeout(LEAVE_WAIT, self.consumer.close()).await {
+                Ok(closed) => Ok(closed?),
+                // The group notices by itself that nobody is there.
+                Err(_) => Ok(()),
+            };
+        }
+        if self.commits {
             self.consumer.commit().await?;
         }
         Ok(self.consumer.close().await?)
