@@ -1,6 +1,5 @@
 //! Log lines that the outside can cause are rate-limited, so that an attacker cannot fill the disk with them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,37 +9,59 @@ use tokio::time::Instant;
 pub(crate) static BAD_CLIENTS: LogLimit = LogLimit::new(Duration::from_secs(1));
 /// Connections above the bounds.
 pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_secs(1));
-/// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again.
-pub(crate) static STORAGE_TROUBLE: LogLimit = LogLimit::new(Duration::from_secs(1));
+/// Partitions that cannot be opened, read or appended to: each request that names one meets the trouble again. What
+/// failed has a line of its own where it failed.
+pub(crate) static STORAGE_TROUBLE: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Files of topics that the metadata does not know: each look over all partitions finds them again.
 pub(crate) static UNKNOWN_TOPICS: LogLimit = LogLimit::new(Duration::from_hours(1));
 /// Journals that cannot be settled: every cycle meets the trouble again.
-pub(crate) static SETTLING_TROUBLE: LogLimit = LogLimit::new(Duration::from_secs(5));
+pub(crate) static SETTLING_TROUBLE: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(5), Duration::from_mins(1));
 
-/// At most one line each `interval`; says how many were left out since the last.
+/// At most one line each `interval`, which doubles up to `interval_max` while the trouble goes on; says how many were
+/// left out since the last.
 #[derive(Debug)]
 pub(crate) struct LogLimit {
     interval: Duration,
-    last: Mutex<Option<Instant>>,
-    suppressed: AtomicU64,
+    interval_max: Duration,
+    state: Mutex<LimitState>,
+}
+
+#[derive(Debug)]
+struct LimitState {
+    last: Option<Instant>,
+    /// Until the next line.
+    interval: Duration,
+    suppressed: u64,
 }
 
 impl LogLimit {
     const fn new(interval: Duration) -> Self {
-        Self { interval, last: Mutex::new(None), suppressed: AtomicU64::new(0) }
+        Self::slowing_down(interval, interval)
+    }
+
+    const fn slowing_down(interval: Duration, interval_max: Duration) -> Self {
+        let state = LimitState { last: None, interval, suppressed: 0 };
+        Self { interval, interval_max, state: Mutex::new(state) }
     }
 
     /// Calls `line` with the number of lines left out, unless one was written a moment ago.
     pub(crate) fn warn(&self, line: impl FnOnce(u64)) {
-        let mut last = self.last.lock();
+        let mut state = self.state.lock();
         let now = Instant::now();
-        if last.is_some_and(|at| now.duration_since(at) < self.interval) {
-            self.suppressed.fetch_add(1, Ordering::Relaxed);
+        if state.last.is_some_and(|at| now.duration_since(at) < state.interval) {
+            state.suppressed += 1;
             return;
         }
-        *last = Some(now);
-        drop(last);
-        line(self.suppressed.swap(0, Ordering::Relaxed));
+        let suppressed = std::mem::take(&mut state.suppressed);
+        // What was quiet for so long begins anew.
+        let is_recent = state.last.is_some_and(|at| now.duration_since(at) < 2 * state.interval);
+        let goes_on = is_recent && suppressed > 0;
+        state.interval = if goes_on { (state.interval * 2).min(self.interval_max) } else { self.interval };
+        state.last = Some(now);
+        drop(state);
+        line(suppressed);
     }
 }
 
@@ -58,5 +79,23 @@ mod tests {
         tokio::time::advance(Duration::from_secs(2)).await;
         limit.warn(|suppressed| lines.push(suppressed));
         assert_eq!(lines, [0, 99]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_that_goes_on_is_told_ever_more_rarely_and_new_trouble_at_once() {
+        let limit = LogLimit::slowing_down(Duration::from_secs(1), Duration::from_secs(8));
+        let (begun, mut at_s) = (Instant::now(), Vec::new());
+        for _ in 0..400 {
+            limit.warn(|_| at_s.push(begun.elapsed().as_secs()));
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert_eq!(at_s, [0, 1, 3, 7, 15, 23, 31, 39]);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        at_s.clear();
+        for _ in 0..25 {
+            limit.warn(|_| at_s.push(begun.elapsed().as_secs()));
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert_eq!(at_s.len(), 2, "{at_s:?}");
     }
 }
