@@ -61,6 +61,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         | LogError::JournalFailed(_)
         | LogError::NoJournal { .. }
         | LogError::LevelWaits(_)
+        | LogError::NotSettled { .. }
         | LogError::Io { .. }
         | LogError::Write { .. }
         | LogError::Corrupt { .. }

@@ -271,6 +271,10 @@ async fn serve(
 
 fn close(broker: &Broker) -> Result<(), StopError> {
     broker.logs.close().map_err(|error| StopError::Unclean(error.to_string()))?;
+    if broker.logs.has_aside() {
+        tracing::warn!("the journals keep records aside that no log has: they must stay as they are");
+        return Ok(());
+    }
     broker.journals.finish().map_err(|error| StopError::Unclean(error.to_string()))
 }
 

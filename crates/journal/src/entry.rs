@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use riverrun_types::{LeaderEpoch, Offset, Position};
 
-use crate::JournalError;
+use crate::{DamagedEntry, JournalError};
 
 /// Whose entry it is. For the log: the topic's id (16 bytes) and the partition's index (big-endian).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,4 +135,17 @@ pub struct RecoveredEntry {
     pub payload: Bytes,
     /// Where it is, or was when it was held aside.
     pub position: Position,
+}
+
+impl RecoveredEntry {
+    /// Stands for an entry that was damaged: it is known that there was one, and where it began. Holding it aside keeps
+    /// that known for as long as nobody has decided what becomes of its stream.
+    pub fn damaged(entry: &DamagedEntry) -> Self {
+        Self { header: entry.header, payload: Bytes::new(), position: entry.position }
+    }
+
+    /// Whether it stands for an entry that was damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.payload.is_empty()
+    }
 }

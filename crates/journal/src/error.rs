@@ -115,8 +115,8 @@ impl JournalError {
 /// be told apart from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedEntry {
-    /// Whose entry it was.
-    pub stream: crate::StreamId,
+    /// What it was.
+    pub header: crate::EntryHeader,
     /// The file that it is in.
     pub path: PathBuf,
     /// Its position in the journal.

@@ -12,7 +12,8 @@
 //!   payload
 //! CRC-32C of all before  u32
 //! ```
-//! All big-endian. The version rises with each change of layout; a newer one is refused by name.
+//! All big-endian. The version rises with each change of layout; a newer one is refused by name. An entry without
+//! payload stands for one whose payload was found to be damaged.
 //!
 //! A log dir that cannot take its entries must not keep the journal from being used again: its user puts them aside
 //! here until the dir is back. Guarantees that a file is whole or not there, and that a damaged one is refused.

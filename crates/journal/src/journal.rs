@@ -122,7 +122,7 @@ impl Journal {
             if let Some(error) = &queue.failure {
                 return Err(error.clone());
             }
-            if queue.is_closing {
+            if queue.is_closing || queue.is_abandoned {
                 return Err(JournalError::Closed);
             }
             queue.entries.push_back(queued);
@@ -231,6 +231,24 @@ impl Journal {
         fs.sync_dir(&self.dir).map_err(|error| JournalError::io(&self.dir, error))
     }
 
+    /// Reads what is held aside under `name`, file by file, in the order in which it was put there.
+    pub fn read_held(
+        &self,
+        name: &str,
+        mut take: impl FnMut(Vec<RecoveredEntry>),
+    ) -> Result<(), JournalError> {
+        let files: Vec<_> = self.held.lock().iter().filter(|file| file.name == name).cloned().collect();
+        for file in files {
+            take(file.read(&self.shared.env, &self.dir, self.id)?);
+        }
+        Ok(())
+    }
+
+    /// Where its files lie.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Names under which entries are held aside.
     pub fn held(&self) -> Vec<String> {
         let mut names: Vec<String> = self.held.lock().iter().map(|file| file.name.clone()).collect();
@@ -264,6 +282,20 @@ impl Journal {
         self.failure().map_or(Ok(()), Err)
     }
 
+    /// Lets go of the directory as if the process had died: what is queued is forgotten, and nothing more is synced.
+    /// Whoever still holds the journal finds it closed.
+    pub fn abandon(&self) {
+        // Owners that only the queue keeps alive are let go of without its lock.
+        let _forgotten = {
+            let mut queue = self.shared.queue.lock();
+            queue.is_abandoned = true;
+            std::mem::take(&mut queue.entries)
+        };
+        let mut start = std::mem::take(&mut *self.start.lock());
+        self.join(&mut start);
+        *self.shared.lock.lock() = None;
+    }
+
     fn join(&self, start: &mut Start) {
         let Some(handle) = start.thread.take() else { return };
         handle.thread().unpark();
@@ -274,15 +306,8 @@ impl Journal {
     }
 }
 
-/// As if the process died: what is queued is forgotten, and nothing more is synced.
 impl Drop for Journal {
     fn drop(&mut self) {
-        {
-            let mut queue = self.shared.queue.lock();
-            queue.is_abandoned = true;
-            queue.entries.clear();
-        }
-        let mut start = std::mem::take(&mut *self.start.lock());
-        self.join(&mut start);
+        self.abandon();
     }
 }

@@ -65,9 +65,9 @@ impl Replay {
         self.read(&mut file).map(Some).inspect_err(|_| self.end())
     }
 
-    /// Whether the next entries are held aside, where they stay until they are released.
-    pub fn is_held_next(&self) -> bool {
-        !self.held.is_empty()
+    /// The name under which the next entries are held aside, if they are: they stay there until they are released.
+    pub fn held_next(&self) -> Option<&str> {
+        self.held.front().map(|held| held.name.as_str())
     }
 
     fn end(&mut self) {
@@ -97,7 +97,7 @@ impl Replay {
                     entries.push(RecoveredEntry { header: row.header, payload, position: row.position });
                 } else {
                     self.damaged.push(DamagedEntry {
-                        stream: row.header.stream,
+                        header: row.header,
                         path: file.reader.path.clone(),
                         position: row.position,
                         what: "the payload does not match its checksum".into(),

@@ -61,6 +61,11 @@ impl Shared {
         (queue.is_abandoned, queue.is_closing)
     }
 
+    /// Whether something is queued. Once the journal is being closed nothing comes any more.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.lock().entries.is_empty()
+    }
+
     /// Has whoever wants to know told that the journal in `dir` holds entries, once.
     pub(crate) fn note_first_use(&self, id: JournalId, dir: &Path) -> Result<(), JournalError> {
         let first_use = self.first_use.lock().take();

@@ -447,6 +447,10 @@ impl Writer {
         if is_abandoned {
             return Ok(Turn::Done);
         }
+        // What came between the look into the queue and the closing is stored first.
+        if is_closing && self.shared.has_queued() {
+            return Ok(Turn::Again);
+        }
         if is_closing {
             self.finish()?;
             return Ok(Turn::Done);

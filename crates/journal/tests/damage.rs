@@ -152,7 +152,10 @@ fn a_damaged_payload_costs_its_own_entry_and_names_its_stream() {
     let indexes: Vec<_> = found.iter().map(|entry| entry.header.index).collect();
     assert_eq!(indexes, [0, 1, 3, 4, 5]);
     let [damaged] = replay.damaged() else { panic!("{:?}", replay.damaged()) };
-    assert_eq!((damaged.stream, damaged.path.to_str()), (common::header(2).stream, Some(&*files[0].0)));
+    assert_eq!(
+        (damaged.header.stream, damaged.path.to_str()),
+        (common::header(2).stream, Some(&*files[0].0))
+    );
     assert!(found[1].position < damaged.position && damaged.position < found[2].position);
 }
 

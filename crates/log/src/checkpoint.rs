@@ -14,7 +14,7 @@
 //!   per partition, by id:                         producers (producer_state/snapshot.rs)
 //!     topic id                16                  CRC-32C of all before     u32
 //!     partition index         i32
-//!     recovery point          i64
+//!     recovery point          i64     -1: lost
 //!     log start, log end      2 x i64
 //!     first dirty, -1: none   i64
 //!     snapshot at, -1: none   i64
@@ -22,7 +22,8 @@
 //!     leader epochs (epochs.rs)
 //!   CRC-32C of all before     u32
 //! ```
-//! All big-endian. The version rises with each change of layout; a newer one is refused by name.
+//! All big-endian. Of a partition whose recovery point is lost, because the checkpoint before was damaged, only the log
+//! start counts: nobody has looked at its log since. The version rises with each change of layout; a newer one is refused by name.
 //!
 //! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; a
 //! snapshot that belongs to another partition or another offset is refused. Writing and syncing is the caller's.
@@ -57,6 +58,9 @@ const PARTITION_BYTES_MIN: usize = 16 + size_of::<i32>() + 6 * size_of::<i64>() 
 pub struct PartitionCheckpoint {
     /// Everything below is synced to the segments: damage below is corruption, at or above it a torn tail.
     pub recovery_point: Offset,
+    /// What an earlier checkpoint said is lost, and nobody has looked at the log since: only the log start is known, and
+    /// the log may reach anywhere.
+    pub is_lost: bool,
     /// First offset that readers may see.
     pub log_start: Offset,
     /// Log end when the checkpoint was written; exact after a clean shutdown, a lower bound otherwise.
@@ -122,10 +126,29 @@ impl DirCheckpoint {
 }
 
 impl PartitionCheckpoint {
+    /// Of a partition that has nothing durable, as far as is known.
+    pub(crate) fn starting_at(log_start: Offset) -> Self {
+        Self {
+            recovery_point: Offset::ZERO,
+            is_lost: false,
+            log_start,
+            log_end: log_start,
+            first_dirty: None,
+            producers_at: None,
+            size_bytes: 0,
+            epochs: EpochCache::new(),
+        }
+    }
+
+    /// Of a partition that is there, while what was known of it is lost.
+    pub(crate) fn lost() -> Self {
+        Self { is_lost: true, ..Self::starting_at(Offset::ZERO) }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         let none = Offset(-1);
         for offset in [
-            self.recovery_point,
+            if self.is_lost { none } else { self.recovery_point },
             self.log_start,
             self.log_end,
             self.first_dirty.unwrap_or(none),
@@ -138,8 +161,10 @@ impl PartitionCheckpoint {
     }
 
     fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let recovery_point = optional(reader, "recovery point")?;
         Ok(Self {
-            recovery_point: required(reader, "recovery point")?,
+            recovery_point: recovery_point.unwrap_or(Offset::ZERO),
+            is_lost: recovery_point.is_none(),
             log_start: required(reader, "log start")?,
             log_end: required(reader, "log end")?,
             first_dirty: optional(reader, "first dirty offset")?,

@@ -98,6 +98,12 @@ pub enum LogError {
     /// The level of a partition could not be changed now; it is tried again.
     #[error("the durability of partition {0} cannot be changed now")]
     LevelWaits(PartitionId),
+    /// Some log could not be covered by a checkpoint: what the journal has of it is nowhere else.
+    #[error("the journal in {} holds records that no checkpoint covers", path.display())]
+    NotSettled {
+        /// The journal's directory.
+        path: PathBuf,
+    },
     /// What the journals hold was not brought into the segments yet.
     #[error("the journals' entries are still being recovered")]
     NotRecovered,
@@ -135,9 +141,11 @@ impl LogError {
         match self {
             // Space may come back: retention, or an administrator, makes some. So may descriptors and memory.
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
-            Self::Closed | Self::DirFull { .. } | Self::NotRecovered | Self::LevelWaits(_) => {
-                ErrorKind::Retry
-            }
+            Self::Closed
+            | Self::DirFull { .. }
+            | Self::NotRecovered
+            | Self::NotSettled { .. }
+            | Self::LevelWaits(_) => ErrorKind::Retry,
             Self::Journal(source) => source.kind(),
             Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,
             Self::Io { .. }

@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_env::{ChangeError, Env, LockGuard, Volume, atomic_replace, is_shortage, read_whole};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
-use crate::epochs::EpochCache;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
@@ -61,8 +60,6 @@ pub(crate) struct LogDir {
     memory: Mutex<Memory>,
     /// Locked while a move of a log start is written, synced and taken over into `memory`.
     log_starts: Mutex<Option<LogStarts>>,
-    /// Whether the checkpoint was intact when the dir was opened.
-    is_trusted: bool,
     was_clean: bool,
     partitions: Mutex<HashMap<PartitionId, Arc<PartitionLog>>>,
     /// Held while a checkpoint is made: one at a time.
@@ -95,7 +92,7 @@ impl LogDir {
             // The names above it are as volatile as the files in it.
             volume.sync().map_err(io)?;
         }
-        let (checkpoint, is_trusted) = read_checkpoint(env, path)?;
+        let checkpoint = read_checkpoint(env, path)?;
         let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
         let was_clean = checkpoint.is_clean;
         let mut memory = Memory { checkpoint, dirty: Vec::new(), is_unwritten: true };
@@ -108,7 +105,6 @@ impl LogDir {
             lock: Mutex::new(Some(lock)),
             memory: Mutex::new(memory),
             log_starts: Mutex::new(Some(log_starts)),
-            is_trusted,
             was_clean,
             partitions: Mutex::default(),
             checkpointing: Mutex::default(),
@@ -141,7 +137,6 @@ impl LogDir {
                 is_unwritten: false,
             }),
             log_starts: Mutex::new(None),
-            is_trusted: true,
             was_clean: false,
             partitions: Mutex::default(),
             checkpointing: Mutex::default(),
@@ -195,8 +190,14 @@ impl LogDir {
         self.was_clean
     }
 
-    pub(crate) fn is_checkpoint_trusted(&self) -> bool {
-        self.is_trusted
+    /// Whether what the checkpoint says of a partition, or its silence, can be believed.
+    pub(crate) fn is_checkpoint_trusted(&self, id: PartitionId) -> bool {
+        self.memory.lock().checkpoint.partitions.get(&id).is_none_or(|known| !known.is_lost)
+    }
+
+    /// Whether what was known of some partition is lost, and nobody has looked at it since.
+    pub(crate) fn has_lost_partitions(&self) -> bool {
+        self.memory.lock().checkpoint.partitions.values().any(|known| known.is_lost)
     }
 
     pub(crate) fn partition_path(&self, id: PartitionId) -> PathBuf {
@@ -312,7 +313,13 @@ impl LogDir {
         self.shared.cache.add(bytes);
     }
 
-    /// So many bytes have left a tail.
+    /// So many bytes are in a segment now, and no longer in a tail.
+    pub(crate) fn note_settled(&self, bytes: u64) {
+        self.space.remove_unsettled(bytes);
+        self.shared.cache.note_settled(bytes);
+    }
+
+    /// So many bytes have left a tail otherwise.
     pub(crate) fn remove_stored(&self, bytes: u64) {
         self.space.remove_unsettled(bytes);
         self.shared.cache.remove_stored(bytes);
@@ -333,21 +340,25 @@ impl LogDir {
         self.tails.lock().push(log);
     }
 
-    /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
-    /// error is returned.
+    /// Brings all tails into the segments as they are now, in the order of the partitions. What fails stays where it is;
+    /// the first error is returned. The write cache counts it all until [`WriteCache::release_settled`] is called.
+    ///
+    /// What comes meanwhile is left for the next pass: with it, this one would never free the groups that it begins.
+    ///
+    /// [`WriteCache::release_settled`]: crate::write_cache::WriteCache::release_settled
     pub(crate) fn settle(&self) -> Result<(), LogError> {
         // Who comes second must not believe that nothing is left to do because another is at it.
         let _settling = self.settling.lock();
         let mut result = Ok(());
-        for log in self.take_tails() {
-            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
-            if let Err(error) = settled {
-                if error.is_full() {
-                    self.space.found_full();
-                }
+        for (log, end) in self.take_tails() {
+            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle_below(end) };
+            if settled.is_err() || log.tail_end().is_some() {
                 self.note_tail(Arc::downgrade(&log));
-                result = result.and(Err(error));
             }
+            if settled.as_ref().is_err_and(LogError::is_full) {
+                self.space.found_full();
+            }
+            result = result.and(settled);
         }
         if result.is_ok() && self.space.found_room() {
             tracing::info!(path = %self.path.display(), "the log dir has room again");
@@ -360,13 +371,13 @@ impl LogDir {
         result.as_ref().is_err_and(|error| error.is_full() || self.check_usable().is_err())
     }
 
-    /// The partitions that have a tail, in the order of their ids.
-    fn take_tails(&self) -> Vec<Arc<PartitionLog>> {
+    /// The partitions that have a tail, in the order of their ids, and where each ends.
+    fn take_tails(&self) -> Vec<(Arc<PartitionLog>, Offset)> {
         let noted = std::mem::take(&mut *self.tails.lock());
         let mut logs: Vec<_> = noted.iter().filter_map(Weak::upgrade).collect();
         logs.sort_unstable_by_key(|log| log.id());
         logs.dedup_by_key(|log| log.id());
-        logs
+        logs.into_iter().filter_map(|log| log.tail_end().map(|end| (log, end))).collect()
     }
 
     /// Fails if the dir has failed.
@@ -416,7 +427,13 @@ impl LogDir {
             let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
             volume.sync().map_err(|error| self.fail(&self.path, &error))?;
         }
-        self.write_checkpoint(&captured, is_clean)?;
+        if let Err(error) = self.write_checkpoint(&captured, is_clean) {
+            // The logs learn from a later one that they are covered.
+            for Captured { log, .. } in &captured {
+                log.note_uncovered();
+            }
+            return Err(error);
+        }
         Ok(coverage)
     }
 
@@ -519,10 +536,13 @@ impl LogDir {
         Ok(())
     }
 
-    /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail.
+    /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail. While a journal holds
+    /// what could not be brought into the segments, the dir does not count as closed in order.
     pub(crate) fn close(&self) -> Result<(), LogError> {
         self.is_closed.store(true, Ordering::Release);
-        let closed = if self.is_open() { self.checkpoint(true).map(|_| ()) } else { Ok(()) };
+        let is_left = |log: &Arc<PartitionLog>| log.tail_end().is_some();
+        let is_settled = self.shared.check_recovered().is_ok() && !self.handles().iter().any(is_left);
+        let closed = if self.is_open() && is_settled { self.checkpoint(true).map(|_| ()) } else { Ok(()) };
         self.release();
         closed
     }
@@ -566,15 +586,8 @@ impl Memory {
     }
 
     fn move_log_start(&mut self, id: PartitionId, log_start: Offset) {
-        let known = self.checkpoint.partitions.entry(id).or_insert_with(|| PartitionCheckpoint {
-            recovery_point: Offset::ZERO,
-            log_start,
-            log_end: Offset::ZERO,
-            first_dirty: None,
-            producers_at: None,
-            size_bytes: 0,
-            epochs: EpochCache::new(),
-        });
+        let fresh = || PartitionCheckpoint::starting_at(log_start);
+        let known = self.checkpoint.partitions.entry(id).or_insert_with(fresh);
         known.log_start = known.log_start.max(log_start);
         // A log never ends below its start, also where its end was lost with the power.
         known.log_end = known.log_end.max(known.log_start);
@@ -612,33 +625,47 @@ pub(crate) fn topic_dir(id: PartitionId) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// Whether there is a directory that could hold partitions: without one there is nothing to remember.
-fn holds_topics(env: &Env, dir: &Path) -> Result<bool, LogError> {
-    let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
-    Ok(entries.iter().any(|entry| entry.is_dir))
+/// The topic whose directory has this name; none if it is no topic's.
+fn topic_of(name: &str) -> Option<TopicId> {
+    let topic = TopicId(u128::from_str_radix(&name.replace('-', ""), 16).ok()?.to_be_bytes());
+    (topic_dir(PartitionId { topic, index: 0 }) == name).then_some(topic)
 }
 
-/// The checkpoint, and whether it can be believed. Without one every partition is looked at from its beginning.
-fn read_checkpoint(env: &Env, dir: &Path) -> Result<(DirCheckpoint, bool), LogError> {
+/// All partitions that have a directory.
+fn list_partitions(env: &Env, dir: &Path) -> Result<Vec<PartitionId>, LogError> {
+    let list = |path: &Path| env.fs.read_dir(path).map_err(|error| LogError::io(path, error));
+    let mut partitions = Vec::new();
+    for topic_entry in list(dir)?.iter().filter(|entry| entry.is_dir) {
+        let Some(topic) = topic_entry.name.to_str().and_then(topic_of) else { continue };
+        for entry in list(&dir.join(&topic_entry.name))?.iter().filter(|entry| entry.is_dir) {
+            let index = entry.name.to_str().and_then(|name| name.parse().ok());
+            partitions.extend(index.filter(|index| *index >= 0).map(|index| PartitionId { topic, index }));
+        }
+    }
+    Ok(partitions)
+}
+
+/// The checkpoint. If it is damaged or missing, every partition that is there is looked at from its beginning, whenever
+/// that is: what is written in its place says which ones they are, so that a later start does not take them for new.
+fn read_checkpoint(env: &Env, dir: &Path) -> Result<DirCheckpoint, LogError> {
     let path = dir.join(CHECKPOINT_FILE);
     let read = read_whole(&*env.fs, &path, CHECKPOINT_BYTES_MAX);
     let reason = match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if !holds_topics(env, dir)? {
-                return Ok((DirCheckpoint::default(), true));
-            }
-            "it is missing".to_owned()
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing".to_owned(),
         Err(error) => return Err(LogError::io(&path, error)),
         Ok(bytes) => match DirCheckpoint::decode(&bytes) {
-            Ok(checkpoint) => return Ok((checkpoint, true)),
+            Ok(checkpoint) => return Ok(checkpoint),
             Err(source @ DecodeError::NewerVersion { .. }) => return Err(LogError::Format { path, source }),
             Err(error) => error.to_string(),
         },
     };
-    tracing::error!(
-        path = %path.display(), reason,
-        "the checkpoint is unusable: every log is scanned at its first use, and deleted records may show again"
-    );
-    Ok((DirCheckpoint::default(), false))
+    let found = list_partitions(env, dir)?;
+    if !found.is_empty() {
+        tracing::error!(
+            path = %path.display(), reason,
+            "the checkpoint is unusable: every log is scanned at its first use, and deleted records may show again"
+        );
+    }
+    let partitions = found.into_iter().map(|id| (id, PartitionCheckpoint::lost())).collect();
+    Ok(DirCheckpoint { partitions, ..DirCheckpoint::default() })
 }

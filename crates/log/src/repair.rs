@@ -389,7 +389,8 @@ impl Repair {
     /// Makes the checkpoint say no more of the partition than is left. Its generation stays, so that the log starts
     /// that moved since count as before.
     fn forget_synced(&self, mut checkpoint: DirCheckpoint, cut: &Cut) -> Result<(), LogError> {
-        let Some(known) = checkpoint.partitions.get_mut(&self.id) else { return Ok(()) };
+        let known = checkpoint.partitions.get_mut(&self.id).filter(|known| !known.is_lost);
+        let Some(known) = known else { return Ok(()) };
         let end = cut.log_end;
         known.recovery_point = known.recovery_point.min(end);
         known.log_end = end.max(known.log_start);

@@ -7,6 +7,7 @@
 //! and has a thread that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle`].
 
 mod aside;
+mod back;
 mod recovery;
 mod settling;
 
@@ -122,6 +123,8 @@ pub struct LogStore {
     dirs: Vec<Arc<LogDir>>,
     /// What the journals' earlier lives have left, until it is recovered.
     replays: Mutex<Vec<Replay>>,
+    /// Partitions that had no room for what the journals have of them.
+    waiting: Mutex<Vec<Arc<PartitionLog>>>,
     /// Held while tails are settled and journals get files back: one at a time.
     settling: Mutex<()>,
     /// The last attempt to settle has failed.
@@ -147,6 +150,7 @@ impl LogStore {
             shared,
             dirs,
             replays: Mutex::new(replays),
+            waiting: Mutex::default(),
             settling: Mutex::default(),
             is_troubled: AtomicBool::new(false),
         })
@@ -160,6 +164,11 @@ impl LogStore {
     /// The journals, in the order of their directories.
     pub fn journals(&self) -> impl Iterator<Item = &Journal> {
         self.shared.journals.iter().map(|journal| &**journal)
+    }
+
+    /// Whether the journals keep something aside that is in no segment, maybe: they must not be taken away.
+    pub fn has_aside(&self) -> bool {
+        self.shared.journals.iter().any(|journal| !journal.held().is_empty())
     }
 
     /// How many logs are open.
@@ -276,6 +285,10 @@ impl Drop for LogStore {
     fn drop(&mut self) {
         for dir in &self.dirs {
             dir.release();
+        }
+        // Handles may outlive the store, and the journals with them.
+        for journal in &self.shared.journals {
+            journal.abandon();
         }
     }
 }

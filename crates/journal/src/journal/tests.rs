@@ -3,10 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_env::sim::SimEnv;
-use riverrun_types::{LeaderEpoch, Offset};
+use riverrun_env::{Clock, Env};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::Journal;
 use crate::ahead::{Ahead, Step};
@@ -60,7 +62,11 @@ struct Played {
 
 impl Played {
     fn open(sim: &SimEnv, options: JournalOptions) -> Result<Self, JournalError> {
-        let (journal, _) = Journal::open(&sim.env(), Path::new(DIR), options)?;
+        Self::open_in(&sim.env(), options)
+    }
+
+    fn open_in(env: &Env, options: JournalOptions) -> Result<Self, JournalError> {
+        let (journal, _) = Journal::open(env, Path::new(DIR), options)?;
         let writer = journal.start.lock().writer.take().unwrap();
         let ahead = writer.ahead();
         Ok(Self { journal, writer, ahead, acked: Arc::default(), submitted: 0 })
@@ -68,6 +74,12 @@ impl Played {
 
     /// Submits an entry and has it stored, if there is room.
     fn store(&mut self) -> Turn {
+        let queued = self.queued();
+        self.journal.shared.queue.lock().entries.push_back(queued);
+        self.writer.turn()
+    }
+
+    fn queued(&mut self) -> Queued {
         let header = EntryHeader {
             stream: StreamId([1; 20]),
             kind: EntryKind::Records,
@@ -79,9 +91,8 @@ impl Played {
         let payload = payload(self.submitted).into();
         let submission = Submission { header, payload, wants: Wants::Sync, owner: self.acked.clone() };
         let at = self.journal.shared.env.clock.monotonic();
-        self.journal.shared.queue.lock().entries.push_back(Queued { submission, at });
         self.submitted += 1;
-        self.writer.turn()
+        Queued { submission, at }
     }
 
     /// Works ahead for so many steps at most.
@@ -274,4 +285,48 @@ fn a_file_in_use_that_cannot_be_filled_fails_the_next_group() {
         assert!(matches!(played.journal.failure(), Some(JournalError::Write { .. })));
         assert_eq!(played.acked(), 1);
     }
+}
+
+/// A clock that does something when it is read next.
+#[derive(Default)]
+struct Prompted(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Clock for Prompted {
+    fn wall(&self) -> TimestampMs {
+        TimestampMs(0)
+    }
+
+    fn monotonic(&self) -> Duration {
+        let action = self.0.lock().take();
+        if let Some(action) = action {
+            action();
+        }
+        Duration::ZERO
+    }
+}
+
+#[test]
+fn what_is_queued_right_before_the_journal_is_closed_is_stored() {
+    let (sim, clock) = (SimEnv::new(1), Arc::new(Prompted::default()));
+    let env = Env { clock: clock.clone(), ..sim.env() };
+    let mut played = Played::open_in(&env, options(SyncMethod::DirectDsync, 3)).unwrap();
+    let (queued, shared) = (played.queued(), played.journal.shared.clone());
+    // The journal's thread has found the queue empty, and has not asked yet whether it shall end.
+    *clock.0.lock() = Some(Box::new(move || {
+        let mut queue = shared.queue.lock();
+        queue.entries.push_back(queued);
+        queue.is_closing = true;
+    }));
+    while played.writer.turn() != Turn::Done {}
+    assert_eq!(played.acked(), 1, "nobody was told what became of it");
+}
+
+#[test]
+fn a_journal_that_was_let_go_of_is_closed_for_those_who_still_hold_it() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    let submission = played.queued().submission;
+    played.journal.abandon();
+    assert!(matches!(played.journal.submit(submission), Err(JournalError::Closed)));
+    Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
 }

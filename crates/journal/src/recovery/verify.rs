@@ -138,7 +138,12 @@ impl Verification<'_> {
     fn check_held(&mut self, held: &[HeldFile], id: JournalId) -> Result<(), JournalError> {
         for file in held {
             let read = file.read(self.env, self.dir, id);
-            self.noted(read)?;
+            for lost in self.noted(read)?.unwrap_or_default().iter().filter(|entry| entry.is_damaged()) {
+                let (from, stream) = (lost.header.base_offset, lost.header.stream);
+                let what =
+                    format!("records of stream {stream} from offset {from} on are damaged and not in it");
+                self.find(file.path(self.dir), 0, what, false, false);
+            }
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ fn sample() -> DirCheckpoint {
     epochs.assign(LeaderEpoch(3), Offset(40));
     let first = PartitionCheckpoint {
         recovery_point: Offset(90),
+        is_lost: false,
         log_start: Offset(5),
         log_end: Offset(100),
         first_dirty: Some(Offset(60)),
@@ -22,15 +23,7 @@ fn sample() -> DirCheckpoint {
         size_bytes: 4096,
         epochs,
     };
-    let second = PartitionCheckpoint {
-        recovery_point: Offset(0),
-        log_start: Offset(0),
-        log_end: Offset(0),
-        first_dirty: None,
-        producers_at: None,
-        size_bytes: 0,
-        epochs: EpochCache::new(),
-    };
+    let second = PartitionCheckpoint::starting_at(Offset(0));
     let partitions = [(partition(0), first), (partition(12), second)].into();
     DirCheckpoint { is_clean: true, generation: 17, partitions }
 }
@@ -50,7 +43,10 @@ fn producers() -> ProducerStates {
 
 #[test]
 fn a_checkpoint_comes_back_as_it_was_written() {
-    for checkpoint in [sample(), DirCheckpoint::default()] {
+    let mut with_lost = sample();
+    let lost = PartitionCheckpoint { log_start: Offset(7), ..PartitionCheckpoint::lost() };
+    with_lost.partitions.insert(partition(13), lost);
+    for checkpoint in [sample(), with_lost, DirCheckpoint::default()] {
         assert_eq!(DirCheckpoint::decode(&checkpoint.encode()), Ok(checkpoint));
     }
 }

@@ -30,6 +30,7 @@ impl PartitionLog {
         writer.is_dirty = false;
         Ok(Some(PartitionCheckpoint {
             recovery_point: writer.end,
+            is_lost: false,
             log_start: view.log_start,
             log_end: writer.end.max(view.log_start),
             first_dirty: *log.first_dirty.lock(),
@@ -49,6 +50,15 @@ impl PartitionLog {
         writer.recovery_point = writer.recovery_point.max(captured.recovery_point);
         log.remove_old_snapshots(&mut writer, captured.producers_at);
         self.marks.sync_to(captured.recovery_point);
+    }
+}
+
+impl PartitionLog {
+    /// What was captured did not get into a checkpoint.
+    pub(crate) fn note_uncovered(&self) {
+        if let Some(log) = self.current_log() {
+            self.mark_dirty(&mut log.writer.lock());
+        }
     }
 }
 

@@ -57,12 +57,17 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// Brings the tail into the segments. Nothing is durable by it that was not before.
-    pub(crate) fn settle(&self) -> Result<(), LogError> {
+    /// Where the tail ends, if there is one.
+    pub(crate) fn tail_end(&self) -> Option<Offset> {
+        self.current_log()?.shown.lock().tail.end()
+    }
+
+    /// Brings what ends at or below `end` from the tail into the segments. Nothing is durable by it that was not before.
+    pub(crate) fn settle_below(&self, end: Offset) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
         self.note_synced(&log);
         let mut writer = log.writer.lock();
-        self.settle_in(&log, &mut writer)
+        self.settle_up_to(&log, &mut writer, end)
     }
 
     /// Moves the watermark `synced` over what was stored unsynced and has been synced since.
@@ -75,9 +80,17 @@ impl PartitionLog {
         }
     }
 
+    /// Brings the whole tail into the segments, aside from the passes over all partitions.
     pub(super) fn settle_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
+        let settled = self.settle_up_to(log, writer, Offset(i64::MAX));
+        // A group that others hold is counted too little until they are settled; nobody has to wait for that.
+        self.dir.shared().cache.release_settled();
+        settled
+    }
+
+    fn settle_up_to(&self, log: &OpenLog, writer: &mut SegmentWriter, end: Offset) -> Result<(), LogError> {
         loop {
-            let pieces = log.shown.lock().tail.front(RUN_BYTES);
+            let pieces = log.shown.lock().tail.front(RUN_BYTES, end);
             if pieces.is_empty() {
                 return Ok(());
             }
@@ -125,6 +138,23 @@ fn header_of(log: &PartitionLog, piece: &Piece) -> EntryHeader {
 }
 
 impl Piece {
+    /// Stands for an entry of which only the header is left: at least one offset.
+    pub(crate) fn missing(header: &EntryHeader, now: TimestampMs) -> Self {
+        Self {
+            bytes: bytes::Bytes::new(),
+            base_offset: header.base_offset,
+            next_offset: header.base_offset.next(),
+            epoch: header.leader_epoch,
+            max_timestamp: TimestampMs::NONE,
+            now,
+        }
+    }
+
+    /// Whether it stands for an entry of which only the header is left.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// What the journal has of an append. Its batches were checked before they were appended, or by their checksums
     /// when the journal was read; none if they are not what the header says.
     pub(crate) fn of_entry(header: &EntryHeader, bytes: bytes::Bytes, now: TimestampMs) -> Option<Self> {

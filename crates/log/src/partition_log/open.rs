@@ -113,6 +113,8 @@ pub(crate) struct Appender {
     pub(crate) mode: Mode,
     /// What has its offsets and lies nowhere else yet, in order.
     pub(crate) staged: Vec<Piece>,
+    /// Bytes of those that the write cache counts, because they have to wait for a change of level.
+    pub(crate) held_up_bytes: u64,
     /// This log is no longer the partition's current one.
     pub(crate) is_retired: bool,
 }
@@ -162,6 +164,7 @@ impl OpenLog {
             latest_epoch: parts.view.latest_epoch,
             mode,
             staged: Vec::new(),
+            held_up_bytes: 0,
             is_retired: false,
         };
         Arc::new_cyclic(|this| Self {
@@ -245,6 +248,7 @@ impl OpenLog {
         let mut appender = self.appender.lock();
         appender.is_retired = true;
         appender.staged = Vec::new();
+        let held_up_bytes = std::mem::take(&mut appender.held_up_bytes);
         drop(appender);
         let mut shown = self.shown.lock();
         shown.is_abandoned = true;
@@ -253,6 +257,6 @@ impl OpenLog {
         // What is on its way still finds nobody.
         let submitted_bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
         self.dir.remove_stored(tail.counted_bytes());
-        self.dir.remove_submitted(submitted_bytes);
+        self.dir.remove_submitted(submitted_bytes + held_up_bytes);
     }
 }

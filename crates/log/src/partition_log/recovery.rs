@@ -38,20 +38,21 @@ const PAGE_BYTES: u64 = 4096;
 pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
     let home = log.home();
     let mut files = partition_files::list(&home)?;
-    let checkpoint = log.dir.checkpointed(log.id).unwrap_or_else(fresh);
+    let checkpoint =
+        log.dir.checkpointed(log.id).unwrap_or_else(|| PartitionCheckpoint::starting_at(Offset::ZERO));
     remove_deleted(&home, &mut files, checkpoint.log_start.min(checkpoint.recovery_point))?;
     let mut opening = Opening {
         log,
         config: log.config(),
         now: log.dir.env().clock.wall(),
-        is_trusted: log.dir.is_checkpoint_trusted(),
+        is_trusted: !checkpoint.is_lost,
         recovery_point: checkpoint.recovery_point,
         epochs: checkpoint.epochs.clone(),
         producers: ProducerStates::new(),
         segments: Vec::new(),
-        is_dirty: false,
+        is_dirty: checkpoint.is_lost,
         is_replay: replay_from.is_some(),
-        replay_from: replay_from.filter(|_| log.dir.is_checkpoint_trusted()),
+        replay_from: replay_from.filter(|_| !checkpoint.is_lost),
         home,
         checkpoint,
     };
@@ -71,19 +72,6 @@ fn remove_deleted(home: &Home, files: &mut PartitionFiles, below: Offset) -> Res
         partition_files::remove(home, &home.index_path(base))?;
     }
     Ok(())
-}
-
-/// What is known of a partition that no checkpoint has seen.
-fn fresh() -> PartitionCheckpoint {
-    PartitionCheckpoint {
-        recovery_point: Offset::ZERO,
-        log_start: Offset::ZERO,
-        log_end: Offset::ZERO,
-        first_dirty: None,
-        producers_at: None,
-        size_bytes: 0,
-        epochs: EpochCache::new(),
-    }
 }
 
 /// A segment that is in order. All but the last are sealed.

@@ -6,6 +6,7 @@
 //! covers it: see [`super::switch`].
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use riverrun_journal::EntryHeader;
 use riverrun_types::Offset;
@@ -33,10 +34,11 @@ impl PartitionLog {
         let shared = self.dir.shared();
         let wanted = self.config().durability;
         let natural = shared.mode_of(wanted)?;
-        let mode = if is_replay { Mode::Journal } else { natural };
+        let goes_on_in_journal = is_replay || self.has_journal_tail.load(Ordering::Relaxed);
+        let mode = if goes_on_in_journal { Mode::Journal } else { natural };
         let (end, recovery_point) = (parts.writer.end, parts.writer.recovery_point);
         let log = OpenLog::new(self, mode, parts);
-        let is_of_journal = is_replay && self.dir.is_checkpoint_trusted();
+        let is_of_journal = is_replay && self.dir.is_checkpoint_trusted(self.id);
         if mode == Mode::Journal && !is_of_journal && recovery_point < end {
             log.sync_above(recovery_point)?;
         }
@@ -52,24 +54,63 @@ impl PartitionLog {
     /// Writes what the journal has of this partition, in order; the caller does so before anybody else uses it.
     /// Nothing is durable by it that was not before.
     pub(crate) fn replay(&self, entries: &[(EntryHeader, Piece)]) -> Result<Vec<Replayed>, LogError> {
+        if Self::current(&self.state.read(), self.id).is_none() {
+            self.dir.open_logs().make_room();
+        }
+        self.replay_in(&mut self.state.write(), entries)
+    }
+
+    /// Writes once more what there was no room for, which is everything that the journal has of this partition, and
+    /// then lets others use it.
+    pub(crate) fn replay_again(&self, entries: &[(EntryHeader, Piece)]) -> Result<(), LogError> {
+        self.dir.open_logs().make_room();
+        let mut state = self.state.write();
+        match &*state {
+            State::Offline(error) if !error.is_lasting() => *state = State::Closed,
+            // Deleted meanwhile.
+            _ => return Ok(()),
+        }
+        match self.replay_in(&mut state, entries) {
+            Ok(_) => self.end_replay_in(&mut state),
+            Err(error) => return Err(self.go_offline(&mut state, error)),
+        }
+        tracing::info!(partition = %self.id, "partition is back");
+        Ok(())
+    }
+
+    fn replay_in(
+        &self,
+        state: &mut State,
+        entries: &[(EntryHeader, Piece)],
+    ) -> Result<Vec<Replayed>, LogError> {
         let known_end = self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point);
         let known = entries.partition_point(|(_, piece)| piece.next_offset <= known_end);
         let mut replayed = vec![Replayed::Known; known];
         let Some((_, first)) = entries.get(known) else { return Ok(replayed) };
-        let log = self.open_for_replay(first.base_offset)?;
+        if self.dir.is_checkpoint_trusted(self.id) {
+            // What the segments hold of it, if they do, is left to whoever mends the log.
+            entries[known..].iter().try_for_each(|(_, piece)| self.check_not_missing(piece))?;
+        }
+        let log = self.open_for_replay(state, first.base_offset)?;
         self.replay_into(&log, &entries[known..], &mut replayed)?;
         Ok(replayed)
     }
 
-    fn open_for_replay(&self, from: Offset) -> Result<Arc<OpenLog>, LogError> {
-        if let Some(result) = Self::current(&self.state.read(), self.id) {
+    fn check_not_missing(&self, piece: &Piece) -> Result<(), LogError> {
+        if !piece.is_missing() {
+            return Ok(());
+        }
+        let what = format!("records from offset {} on were damaged in the journal", piece.base_offset);
+        Err(LogError::corrupt(&self.path(), 0, what))
+    }
+
+    fn open_for_replay(&self, state: &mut State, from: Offset) -> Result<Arc<OpenLog>, LogError> {
+        if let Some(result) = Self::current(state, self.id) {
             return result;
         }
-        self.dir.open_logs().make_room();
-        let mut state = self.state.write();
         self.dir.check_open()?;
         self.dir.check_usable()?;
-        self.open_in(&mut state, Some(from))
+        self.open_in(state, Some(from))
     }
 
     fn replay_into(
@@ -86,6 +127,7 @@ impl PartitionLog {
                 replayed.push(Replayed::Known);
                 continue;
             }
+            self.check_not_missing(piece)?;
             if piece.base_offset > end && piece.base_offset <= log.log_start() {
                 self.write_pieces(log, &mut writer, &pieces)?;
                 pieces.clear();
@@ -110,29 +152,37 @@ impl PartitionLog {
         Ok(())
     }
 
-    /// All that the journal has was written: the log may be used. One that ends below its start is opened once more,
-    /// by its next user.
+    /// All that the journal has was written: the log may be used.
     pub(crate) fn end_replay(&self) {
-        let mut state = self.state.write();
+        self.end_replay_in(&mut self.state.write());
+    }
+
+    /// A log that ends below its start is opened once more, by its next user, and goes on at its start. What the journal
+    /// has of it comes first at the next start, unless a checkpoint covers it: so appends go there until then.
+    fn end_replay_in(&self, state: &mut State) {
         let State::Open(log) = &*state else { return };
         let writer = log.writer.lock();
         log.producers().clone_from(&writer.producers);
         if writer.end < log.log_start() {
             drop(writer);
             log.abandon();
-            self.leave(&mut state, State::Closed);
+            self.has_journal_tail.store(true, Ordering::Relaxed);
+            self.leave(state, State::Closed);
         }
     }
 
-    /// Takes the partition out of use until a restart: something that the journal has is missing in its log.
+    /// Takes the partition out of use: something that the journal has is missing in its log.
     pub(crate) fn take_offline(&self, error: LogError) -> LogError {
+        self.go_offline(&mut self.state.write(), error)
+    }
+
+    fn go_offline(&self, state: &mut State, error: LogError) -> LogError {
         let error = self.dir.judge(error);
         tracing::error!(partition = %self.id, %error, "partition goes offline");
-        let mut state = self.state.write();
         if let State::Open(log) = &*state {
             log.abandon();
         }
-        self.leave(&mut state, State::Offline(error.clone()));
+        self.leave(state, State::Offline(error.clone()));
         error
     }
 

@@ -41,13 +41,23 @@ pub(crate) enum Switched {
 }
 
 impl PartitionLog {
-    /// Begins to stage what is appended, if the level asks for another way than the present one.
-    pub(crate) fn begin_switch(self: &Arc<Self>) -> Option<Switch> {
+    /// Begins to stage what is appended, if the level asks for another way than the present one. After an error it is
+    /// to be tried again, unless the log dir has failed.
+    pub(crate) fn begin_switch(self: &Arc<Self>) -> Result<Option<Switch>, LogError> {
+        // What was staged before is written by the old way.
+        if let Err(error) = self.write_staged() {
+            if self.failure().is_none() {
+                self.dir.shared().request_switch(self.this.clone());
+            }
+            return Err(error);
+        }
+        Ok(self.hold_up())
+    }
+
+    fn hold_up(self: &Arc<Self>) -> Option<Switch> {
         let log = self.current_log()?;
         let level = self.config().durability;
         let wanted = self.dir.shared().mode_of(level).ok()?;
-        // What was staged before is written by the old way.
-        self.write_staged().ok()?;
         let mut appender = log.appender.lock();
         let from = appender.mode;
         if appender.is_retired || from == Mode::Switching {
@@ -97,6 +107,8 @@ impl Switch {
         let is_covered = !writer.is_dirty && writer.end == self.end && writer.recovery_point == self.end;
         let is_done = is_covered || (mode == self.from && !self.partition.begins_to_sync(wanted));
         appender.mode = if is_done { mode } else { self.from };
+        // From here on it is counted as what was appended before and after.
+        self.partition.dir.remove_submitted(std::mem::take(&mut appender.held_up_bytes));
         if is_done {
             self.partition.marks.set_level(wanted);
         }

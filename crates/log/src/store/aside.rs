@@ -1,13 +1,17 @@
 //! Putting aside what a log dir cannot take, so that it does not keep the journals from using their files again.
 //!
 //! What a dir that has failed, or is full, still needs of a journal is written into a synced file beside the journal's
-//! own. It comes back with the next start, and goes once the dir has it all under a checkpoint.
+//! own. It comes back with the next start, and goes once the dir has it all under a checkpoint. So does what a
+//! partition cannot take because something is missing before it, or in it: that keeps the partition offline at every
+//! start, until someone has restored its log, moved the file away, or deleted the topic.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use riverrun_journal::{EntryHeader, EntryKind, Journal, Position, RecoveredEntry};
 use riverrun_types::{Offset, PartitionId};
 
+use super::LogStore;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::partition_log::{PartitionLog, Piece};
@@ -15,6 +19,9 @@ use crate::shared::stream_of;
 
 /// Entries are put aside in files of about so many bytes.
 const BATCH_BYTES: usize = 64 * 1024 * 1024;
+
+/// How names begin of what is put aside for one partition.
+const PARTITION_PREFIX: &str = "partition-";
 
 /// Entries on their way into one file of a journal.
 struct Batch<'a> {
@@ -81,17 +88,61 @@ impl LogDir {
         batches.iter_mut().try_for_each(|batch| batch.hold(&self.held_name()))
     }
 
-    /// Forgets what was put aside for this dir: it has it all now, unless a partition of it is offline.
+    /// Forgets what was put aside for this dir and for partitions of it that have it all now. A partition that is
+    /// offline lacks something.
     pub(super) fn release_held(&self) -> Result<(), LogError> {
-        let name = self.held_name();
-        for journal in &self.shared().journals {
-            let is_needed = || self.handles().iter().any(|log| log.is_offline());
-            if journal.held().contains(&name) && !is_needed() {
-                journal.release_held(&name).map_err(LogError::Journal)?;
+        for (index, journal) in self.shared().journals.iter().enumerate() {
+            let names = journal.held();
+            if names.is_empty() {
+                continue;
+            }
+            let is_here = |log: &PartitionLog| self.shared().journal_index_of(log.id()) == Some(index);
+            let mut needed = HashSet::new();
+            let mut own = HashSet::new();
+            for log in self.handles().iter().filter(|log| is_here(log)) {
+                let name = held_name_of(log.id());
+                if log.is_offline() {
+                    // What is aside for the partition alone is there in whole.
+                    needed.insert(if names.contains(&name) { name } else { self.held_name() });
+                } else {
+                    own.insert(name);
+                }
+            }
+            own.insert(self.held_name());
+            for name in names.iter().filter(|name| own.contains(*name) && !needed.contains(*name)) {
+                journal.release_held(name).map_err(LogError::Journal)?;
             }
         }
         Ok(())
     }
+}
+
+impl LogStore {
+    /// Forgets what was put aside for partitions that are no more. After the recovery all others have handles.
+    pub(super) fn release_deleted(&self) -> Result<(), LogError> {
+        for journal in &self.shared.journals {
+            let names: Vec<_> = journal.held().into_iter().filter(|name| is_of_partition(name)).collect();
+            if names.is_empty() {
+                continue;
+            }
+            let handles = self.dirs.iter().flat_map(|dir| dir.handles());
+            let needed: HashSet<_> = handles.map(|log| held_name_of(log.id())).collect();
+            for name in names.iter().filter(|name| !needed.contains(*name)) {
+                journal.release_held(name).map_err(LogError::Journal)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Under which name the journals keep what one partition cannot take, although its log dir could.
+pub(super) fn held_name_of(id: PartitionId) -> String {
+    format!("{PARTITION_PREFIX}{:032x}-{}", u128::from_be_bytes(id.topic.0), id.index)
+}
+
+/// Whether a name is such a one.
+pub(super) fn is_of_partition(name: &str) -> bool {
+    name.starts_with(PARTITION_PREFIX)
 }
 
 /// What the journal keeps of a piece.

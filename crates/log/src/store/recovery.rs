@@ -10,7 +10,7 @@ use std::sync::Arc;
 use riverrun_journal::{EntryHeader, Journal, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, PartitionId};
 
-use super::aside::entry_of;
+use super::aside::{entry_of, held_name_of, is_of_partition};
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
@@ -44,7 +44,7 @@ impl LogStore {
         let report = recovery.finish();
         self.shared.set_recovered();
         // Where the journal goes on is known now, and the next start must not have to find it out from it again.
-        if self.dirs.iter().any(|dir| !dir.is_checkpoint_trusted())
+        if self.dirs.iter().any(|dir| dir.has_lost_partitions())
             && let Err(error) = self.checkpoint()
         {
             tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
@@ -63,47 +63,57 @@ struct Recovery<'a> {
 
 impl Recovery<'_> {
     fn run(&mut self, mut replay: Replay, journal: &Journal) -> Result<(), LogError> {
+        let mut damaged_count = 0;
         loop {
-            let are_held = replay.is_held_next();
-            let Some(entries) = replay.next().map_err(LogError::Journal)? else { break };
-            let mut partitions: BTreeMap<PartitionId, Vec<RecoveredEntry>> = BTreeMap::new();
-            for entry in entries {
-                partitions.entry(partition_of(entry.header.stream)).or_default().push(entry);
+            let held = replay.held_next().map(str::to_owned);
+            let Some(mut entries) = replay.next().map_err(LogError::Journal)? else { return Ok(()) };
+            for damaged in &replay.damaged()[damaged_count..] {
+                tracing::error!(
+                    path = %damaged.path.display(), position = damaged.position.0, what = damaged.what,
+                    partition = %partition_of(damaged.header.stream), "an entry of the journal is damaged"
+                );
+                entries.push(RecoveredEntry::damaged(damaged));
             }
-            let mut aside = BTreeMap::new();
-            for (id, entries) in partitions {
-                self.replay(id, entries, &mut aside)?;
+            damaged_count = replay.damaged().len();
+            let mut source = Source { journal, held, aside: BTreeMap::new() };
+            for (id, entries) in by_partition(entries) {
+                self.replay(id, entries, &mut source)?;
             }
-            // What cannot be written now must not be lost when the journal uses its files again. What is aside stays
-            // there.
-            for (name, entries) in aside.into_iter().filter(|_| !are_held) {
+            // What cannot be written now must not be lost when the journal uses its files again.
+            for (name, entries) in source.aside {
                 journal.hold(&name, &entries).map_err(LogError::Journal)?;
             }
         }
-        for damaged in replay.damaged() {
-            self.note_damage(partition_of(damaged.stream), damaged);
-        }
-        Ok(())
     }
 
-    /// Writes entries of one partition, or adds them to what is put aside for its log dir.
+    /// Writes entries of one partition, or puts them aside: for its log dir if that cannot take them now, and for the
+    /// partition alone if its log does not go on with them, now or at any later start.
     fn replay(
         &mut self,
         id: PartitionId,
         entries: Vec<RecoveredEntry>,
-        aside: &mut BTreeMap<String, Vec<RecoveredEntry>>,
+        source: &mut Source<'_>,
     ) -> Result<(), LogError> {
         let Some((dir, config)) = (self.place)(id) else {
             self.report.dropped_entries += entries.len() as u64;
             return Ok(());
         };
         let log = self.store.dirs[dir].partition(id, config, self.epoch);
+        let was_offline = log.is_offline();
         match log.dir().check_usable().and_then(|()| write(&log, &entries)) {
             Ok(replayed) => self.count(id, &entries, &replayed),
             Err(error) => {
                 self.report.held_entries += entries.len() as u64;
-                aside.entry(log.dir().held_name()).or_default().extend(with_written(&log, entries)?);
-                self.note_offline(id, log.take_offline(error));
+                let name = if error.is_lasting() { held_name_of(id) } else { log.dir().held_name() };
+                let error = source.explain(error, &name);
+                source.put_aside(name, with_written(&log, entries)?);
+                if !was_offline {
+                    let waits = !error.is_lasting();
+                    self.note_offline(id, log.take_offline(error));
+                    if waits && log.dir().check_usable().is_ok() {
+                        self.store.waiting.lock().push(log);
+                    }
+                }
             }
         }
         Ok(())
@@ -120,20 +130,6 @@ impl Recovery<'_> {
                 }
             }
         }
-    }
-
-    /// An entry that was synced is damaged, and nobody can say which offsets it had. If the log reached beyond it, or
-    /// does not reach it, that was noticed.
-    fn note_damage(&mut self, id: PartitionId, damaged: &riverrun_journal::DamagedEntry) {
-        let Some((dir, config)) = (self.place)(id) else { return };
-        let log = self.store.dirs[dir].partition(id, config, self.epoch);
-        let error = LogError::Corrupt {
-            path: damaged.path.clone(),
-            position: damaged.position.0,
-            what: damaged.what.clone(),
-        };
-        let error = log.take_offline(error);
-        self.note_offline(id, error);
     }
 
     fn note_offline(&mut self, id: PartitionId, error: LogError) {
@@ -153,6 +149,49 @@ impl Recovery<'_> {
     }
 }
 
+/// Where entries come from, and those of them that are to be put aside.
+struct Source<'a> {
+    journal: &'a Journal,
+    /// The name under which they are held already, if they are.
+    held: Option<String>,
+    aside: BTreeMap<String, Vec<RecoveredEntry>>,
+}
+
+impl Source<'_> {
+    /// Has entries held under `name`. What is held stays where it is, unless it is for good that its partition cannot
+    /// take it: then it must not keep what others have there.
+    fn put_aside(&mut self, name: String, entries: Vec<RecoveredEntry>) {
+        let stays = self.held.as_ref().is_some_and(|held| *held == name || !is_of_partition(&name));
+        if !stays {
+            self.aside.entry(name).or_default().extend(entries);
+        }
+    }
+
+    /// Adds the way out to an error that comes again with each start.
+    fn explain(&self, error: LogError, name: &str) -> LogError {
+        let LogError::Corrupt { path, position, what } = error else { return error };
+        let files = self.journal.dir().join(format!("held-{name}-*"));
+        let what = format!(
+            "{what}; what the journal has of this partition is kept in {}: restore the log from a copy, or, to go on \
+             without it, stop the server in order and move these files away; deleting the topic removes them",
+            files.display()
+        );
+        LogError::Corrupt { path, position, what }
+    }
+}
+
+/// The entries of each partition in the order of the journal.
+fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<RecoveredEntry>> {
+    let mut partitions: BTreeMap<PartitionId, Vec<RecoveredEntry>> = BTreeMap::new();
+    for entry in entries {
+        partitions.entry(partition_of(entry.header.stream)).or_default().push(entry);
+    }
+    for entries in partitions.values_mut() {
+        entries.sort_by_key(|entry| entry.position);
+    }
+    partitions
+}
+
 /// What has to be put aside of a partition that cannot take `entries`: what it took before is in no checkpoint either,
 /// and is not found in the journal any more once something that comes later is aside. If it cannot be read back, there
 /// is no start, and nothing changes: the journal still has it all.
@@ -168,15 +207,19 @@ fn with_written(log: &PartitionLog, entries: Vec<RecoveredEntry>) -> Result<Vec<
 
 /// Writes entries of one partition, which are in order.
 fn write(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<Vec<Replayed>, LogError> {
+    let pieces: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
+    log.replay(&pieces?)
+}
+
+pub(super) fn piece_of(log: &PartitionLog, entry: &RecoveredEntry) -> Result<(EntryHeader, Piece), LogError> {
     let now = log.dir().env().clock.wall();
-    let mut pieces: Vec<(EntryHeader, Piece)> = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now).ok_or_else(|| {
-            let what =
-                format!("the journal's entry at {} does not hold the batches that it says", entry.position);
-            LogError::Corrupt { path: log.path(), position: 0, what }
-        })?;
-        pieces.push((entry.header, piece));
+    if entry.is_damaged() {
+        return Ok((entry.header, Piece::missing(&entry.header, now)));
     }
-    log.replay(&pieces)
+    let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now).ok_or_else(|| {
+        let what =
+            format!("the journal's entry at {} does not hold the batches that it says", entry.position);
+        LogError::Corrupt { path: log.path(), position: 0, what }
+    })?;
+    Ok((entry.header, piece))
 }

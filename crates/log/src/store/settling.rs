@@ -12,7 +12,7 @@ use riverrun_journal::{Journal, Position};
 use super::LogStore;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
-use crate::partition_log::{PartitionLog, Switch, Switched};
+use crate::partition_log::{Switch, Switched};
 use crate::producer_state::AppendOrigin;
 
 /// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
@@ -55,8 +55,7 @@ impl LogStore {
     pub fn settle(&self) -> Result<(), LogError> {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
-        // What failed before has said so.
-        let mut result = self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle() } else { Ok(()) });
+        let mut result = self.settle_tails().and(self.bring_back());
         for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_stuck(&delivered);
         }
@@ -72,8 +71,17 @@ impl LogStore {
     pub fn checkpoint(&self) -> Result<(), LogError> {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
-        let result = self.recycle(&delivered);
+        let result = self.settle_tails();
+        let result = result.and(self.recycle(&delivered));
         self.end_cycle(result)
+    }
+
+    /// A pass over the tails of all dirs, after which their memory is free.
+    fn settle_tails(&self) -> Result<(), LogError> {
+        // What failed before has said so.
+        let result = self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle() } else { Ok(()) });
+        self.shared.cache.release_settled();
+        result
     }
 
     fn end_cycle(&self, result: Result<(), LogError>) -> Result<(), LogError> {
@@ -99,6 +107,7 @@ impl LogStore {
         if self.shared.check_recovered().is_err() {
             return result;
         }
+        let result = result.and(self.release_deleted());
         for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_stuck(delivered);
         }
@@ -121,9 +130,15 @@ impl LogStore {
             return Ok(());
         }
         let mut result = self.recycle(delivered);
-        let switches: Vec<Switch> = wanted.iter().filter_map(PartitionLog::begin_switch).collect();
+        let mut switches = Vec::new();
+        for partition in &wanted {
+            match partition.begin_switch() {
+                Ok(switch) => switches.extend(switch),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
         if switches.iter().all(Switch::drain) {
-            result = result.and(self.for_each(LogDir::settle));
+            result = result.and(self.settle_tails());
             result = result.and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));
         }
         for switch in switches {
@@ -142,6 +157,9 @@ impl LogStore {
         let drained = self.shared.journals.iter().try_for_each(|journal| self.drain(journal));
         let mut result = drained.and(self.checkpoint());
         for journal in &self.shared.journals {
+            if result.is_ok() && journal.settled() < journal.delivered() {
+                result = Err(LogError::NotSettled { path: journal.dir().to_path_buf() });
+            }
             result = result.and(journal.close().map_err(LogError::Journal));
         }
         result
@@ -164,7 +182,9 @@ impl LogStore {
 impl LogDir {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
     fn cover(&self, delivered: &[Position]) -> Result<(), LogError> {
-        self.settle()?;
+        let settled = self.settle();
+        self.shared().cache.release_settled();
+        settled?;
         // Before the recovery the journals have what no checkpoint can cover yet.
         if self.checkpoint(false)? == Coverage::Complete && self.shared().check_recovered().is_ok() {
             self.covered.lock().copy_from_slice(delivered);

@@ -54,7 +54,7 @@ impl LogDirFiles {
 
     /// What the checkpoint says of a partition.
     pub fn partition(&self, id: PartitionId) -> Option<&PartitionCheckpoint> {
-        self.partitions.as_ref()?.get(&id)
+        self.partitions.as_ref()?.get(&id).filter(|known| !known.is_lost)
     }
 
     /// Whether there is a checkpoint that can be believed.

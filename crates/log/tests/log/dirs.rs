@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
-use riverrun_log::config::LogConfig;
+use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::{KnownPartition, LogError, LogStore, RecoveryReport, StoreOptions};
 use riverrun_records::ProducerStamp;
-use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
+use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
 
 use crate::machine::{DIR, ID, Machine, numbers, put, stamp};
 
@@ -69,6 +69,112 @@ fn a_damaged_checkpoint_costs_a_scan_and_no_records() {
         machine.sim.fs.kill();
         machine.store = None;
     }
+}
+
+/// A log whose first segments retention has deleted, in a dir whose checkpoint is damaged.
+fn retained_without_checkpoint() -> (Machine, Vec<(i64, String)>) {
+    let cleanup = CleanupPolicy { delete: true, compact: false };
+    let config = LogConfig { retention_bytes: Some(500), cleanup, ..Machine::small_segments() };
+    let mut machine = Machine::new(1, config);
+    machine.append_numbers(0, 40);
+    machine.store().checkpoint().unwrap();
+    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+    machine.append_numbers(40, 43);
+    let expected = machine.records().unwrap();
+    assert!(expected.len() < 30);
+    machine.restart();
+    machine.sim.fs.kill();
+    machine.store = None;
+    let path = Path::new(DIR).join("checkpoint");
+    let mut bytes = machine.content(&path);
+    bytes[30] ^= 1;
+    machine.put_content(&path, &bytes);
+    (machine, expected)
+}
+
+/// What was written in the place of a damaged checkpoint is intact. It must not say that logs that nobody has opened since
+/// are empty.
+#[test]
+fn logs_that_were_not_opened_since_a_checkpoint_was_damaged_are_not_taken_for_new_ones() {
+    let (mut machine, expected) = retained_without_checkpoint();
+    for round in 0..6 {
+        let store = open(&machine.sim).unwrap();
+        match round {
+            0 => machine.sim.fs.kill(),
+            1 => machine.sim.fs.crash(),
+            2 => store.checkpoint().unwrap(),
+            3 => {
+                let other = PartitionId { index: 1, ..ID };
+                let log = store.partition(other, 0, machine.config.clone(), LeaderEpoch(9)).unwrap();
+                let batch = crate::machine::batch_at(&[(0, "x")], riverrun_records::BatchOptions::default());
+                put(&log, &batch, machine.append_options()).unwrap();
+                store.close().unwrap();
+            }
+            4 => store.close().unwrap(),
+            _ => {}
+        }
+        drop(store);
+        let report = riverrun_log::verify_partition(
+            &machine.sim.env(),
+            &Path::new(DIR).join("abababab-abab-abab-abab-abababababab").join("0"),
+            ID,
+        );
+        assert_eq!(report.unwrap().findings, [], "round {round}");
+    }
+    machine.start().unwrap();
+    assert_eq!(machine.records().unwrap(), expected);
+    machine.append("goes on");
+    machine.restart();
+    assert_eq!(machine.records().unwrap()[..expected.len()], expected);
+}
+
+/// Once a log was looked at and a checkpoint covers it, its torn tails are cut like anybody's.
+#[test]
+fn a_log_that_was_looked_at_since_a_checkpoint_was_damaged_is_as_any_other() {
+    let (mut machine, expected) = retained_without_checkpoint();
+    machine.start().unwrap();
+    assert_eq!(machine.records().unwrap(), expected);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(43, 46);
+    for path in machine.log_paths() {
+        let mut bytes = machine.content(&path);
+        if let Some(at) = bytes.windows(9).position(|window| window == b"record 43") {
+            bytes[at] ^= 1;
+            machine.put_content(&path, &bytes);
+        }
+    }
+    machine.kill();
+    assert_eq!(
+        machine.records().unwrap(),
+        expected,
+        "what follows the damage goes, as nothing of it was synced"
+    );
+}
+
+#[test]
+fn a_start_that_ends_before_recovery_makes_no_damaged_checkpoint_a_good_one() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 6);
+    machine.store().settle().unwrap();
+    machine.config =
+        LogConfig { durability: DurabilityLevel::AsyncAsync, ..(*machine.config).clone() }.into();
+    machine.log().set_config(machine.config.clone());
+    machine.store().settle().unwrap();
+    assert_eq!(machine.log().level_reached(), DurabilityLevel::AsyncAsync);
+    machine.append_numbers(6, 12);
+    machine.sim.fs.kill();
+    machine.store = None;
+    let path = Path::new(DIR).join("checkpoint");
+    let mut bytes = machine.content(&path);
+    bytes[30] ^= 1;
+    machine.put_content(&path, &bytes);
+    for _ in 0..2 {
+        drop(LogStore::open(&machine.sim.env(), &[PathBuf::from(DIR)], machine.options.clone()).unwrap());
+    }
+    machine.start().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, 12));
+    machine.kill();
+    assert_eq!(machine.records().unwrap(), numbers(0, 12));
 }
 
 #[test]

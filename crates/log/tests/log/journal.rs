@@ -9,7 +9,7 @@ use riverrun_env::sim::SimEnv;
 use riverrun_journal::Journal;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendOptions, Chunk, LogObserver};
+use riverrun_log::{AppendOptions, Chunk, LogObserver, StoreOptions};
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
 
@@ -167,6 +167,16 @@ struct Watching {
     failures: AtomicUsize,
 }
 
+fn until(is_so: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("it never comes");
+}
+
 impl LogObserver for Watching {
     fn advanced(&self) {
         self.advances.fetch_add(1, Ordering::SeqCst);
@@ -185,10 +195,11 @@ fn a_failed_journal_fails_what_waits_and_all_that_comes_while_other_levels_go_on
     let observer: std::sync::Weak<Watching> = Arc::downgrade(&watching);
     machine.log().observe(observer);
     machine.append_numbers(3, 4);
-    assert!(watching.advances.load(Ordering::SeqCst) > 0);
+    // The observer is told right after it can be seen.
+    until(|| watching.advances.load(Ordering::SeqCst) > 0);
     machine.sim.fs.fail_sync_after(0);
     assert!(machine.try_append("lost", ProducerStamp::NONE).is_err());
-    assert!(watching.failures.load(Ordering::SeqCst) > 0);
+    until(|| watching.failures.load(Ordering::SeqCst) > 0);
     let error = machine.try_append("refused", ProducerStamp::NONE).unwrap_err();
     assert!(error.to_string().contains("journal has failed"), "{error}");
     assert_eq!(machine.records().unwrap(), numbers(0, 4), "reads go on");
@@ -366,4 +377,120 @@ fn what_a_failed_journal_refused_in_a_change_of_level_is_no_duplicate_when_it_co
     assert!(!again.duplicate, "others have its offset");
     let values: Vec<_> = machine.records().unwrap().into_iter().map(|(_, value)| value).collect();
     assert_eq!(values, ["record 0", "before", "another record", "record 1"]);
+}
+
+#[test]
+fn a_handle_that_outlives_its_store_keeps_nothing_from_the_next_one() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 3);
+    let held = machine.log();
+    machine.kill();
+    machine.append_numbers(3, 5);
+    assert!(held.log_end_offset().is_err());
+    assert!(put(&held, &batch_at(&[(0, "no")], BatchOptions::default()), machine.append_options()).is_err());
+    assert_eq!(machine.records().unwrap(), numbers(0, 5));
+}
+
+/// What the journal has ends below the log start, because its end was lost with the power, and the level wants the
+/// segments. Appends must not go there while the next start would put the journal's entries before them.
+#[test]
+fn a_log_that_lost_its_end_below_its_start_keeps_what_is_acked_after_that() {
+    let mut count = 0;
+    for seed in 0..40 {
+        let options = StoreOptions { journal_async_write: true, ..Machine::with_journal() };
+        let config = LogConfig { durability: DurabilityLevel::AsyncAsync, ..Machine::small_segments() };
+        let mut machine = Machine::with_options(SimEnv::new(seed), config, options);
+        machine.append_numbers(0, 5);
+        let synced = at_level(&machine.config, DurabilityLevel::SyncSync);
+        let other =
+            machine.store().partition(PartitionId { index: 1, ..ID }, 0, synced, LeaderEpoch(1)).unwrap();
+        put(&other, &batch_at(&[(0, "synced")], BatchOptions::default()), machine.append_options()).unwrap();
+        machine.append_numbers(5, 10);
+        machine.log().delete_records(Offset(8)).unwrap();
+        machine.options.journal_async_write = false;
+        machine.crash();
+        let end = machine.log().log_end_offset().unwrap().0;
+        let is_wanted = end == 8 && machine.recovered.entries > 0;
+        count += i32::from(is_wanted);
+        machine.append_numbers(end, end + 3);
+        machine.kill();
+        let (start, end) = (8, end + 3);
+        assert_eq!(machine.records().unwrap(), numbers(start, end), "seed {seed}");
+        machine.store().settle().unwrap();
+        assert_eq!(machine.log().level_reached(), DurabilityLevel::AsyncAsync);
+        machine.append_numbers(end, end + 2);
+        machine.kill();
+        assert_eq!(machine.records().unwrap(), numbers(start, end + 2), "seed {seed}");
+    }
+    assert!(count > 5, "{count} logs ended below their start");
+}
+
+#[test]
+fn what_is_appended_while_a_level_changes_counts_in_the_write_cache() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    change_level(&mut machine, DurabilityLevel::AsyncAsync);
+    machine.append_numbers(0, 3);
+    machine.store().checkpoint().unwrap();
+    let (log, options) = (machine.log(), machine.append_options());
+    let batch = |value| batch_at(&[(machine.now().0, value)], BatchOptions::default());
+    log.set_config(at_level(&machine.config, DurabilityLevel::SyncSync));
+    // What is written at the beginning of the change is synced while appends are held up.
+    log.append(BytesMut::from(&batch("record 3")[..]), options).unwrap();
+    let (inner, bytes, counted) = (log.clone(), batch("record 4"), Arc::new(AtomicUsize::new(0)));
+    let (store, told, size) = (machine.store.take().map(Arc::new).unwrap(), counted.clone(), bytes.len());
+    let cache_of = store.clone();
+    machine.sim.fs.during_next_sync(move || {
+        inner.append(BytesMut::from(&bytes[..]), options).unwrap();
+        told.store(usize::try_from(cache_of.write_cache().bytes()).unwrap(), Ordering::SeqCst);
+    });
+    store.settle().unwrap();
+    assert_eq!(counted.load(Ordering::SeqCst), size);
+    machine.store = Arc::into_inner(store);
+    assert_eq!(log.level_reached(), DurabilityLevel::SyncSync);
+    machine.append_numbers(5, 6);
+    machine.store().settle().unwrap();
+    assert_eq!(machine.store().write_cache().bytes(), 0);
+    assert_eq!(machine.records().unwrap(), numbers(0, 6));
+}
+
+#[test]
+fn a_change_of_level_that_found_no_room_is_made_later() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    change_level(&mut machine, DurabilityLevel::AsyncAsync);
+    machine.append_numbers(0, 3);
+    let log = machine.log();
+    log.set_config(at_level(&machine.config, DurabilityLevel::SyncSync));
+    let batch = batch_at(&[(machine.now().0, "no room")], BatchOptions::default());
+    let lost = log.append(BytesMut::from(&batch[..]), machine.append_options()).unwrap();
+    machine.sim.fs.set_space(Some(10));
+    assert!(machine.store().settle().is_err());
+    assert!(log.is_lost(&lost));
+    machine.sim.fs.set_space(None);
+    machine.store().settle().unwrap();
+    assert_eq!(log.level_reached(), DurabilityLevel::SyncSync);
+}
+
+#[test]
+fn a_level_changes_although_a_checkpoint_could_not_be_written_before() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 3);
+    machine.store().settle().unwrap();
+    machine.sim.fs.exhaust_descriptors(true);
+    assert!(machine.store().checkpoint().is_err());
+    machine.sim.fs.exhaust_descriptors(false);
+    change_level(&mut machine, DurabilityLevel::AsyncAsync);
+}
+
+#[test]
+fn a_stop_that_leaves_records_in_the_journal_is_none_in_order() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 3);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(3, 20);
+    machine.sim.fs.set_space(Some(10));
+    assert!(machine.store.take().unwrap().close().is_err());
+    machine.sim.fs.set_space(None);
+    machine.start().unwrap();
+    assert!(!machine.store().was_clean());
+    assert_eq!(machine.records().unwrap(), numbers(0, 20));
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test asserts with it, and so do its helpers")]
 
 mod appends;
+mod aside;
 mod bounds;
 mod crash_states;
 mod crashes;

@@ -346,7 +346,8 @@ fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_ag
     // A start that ends before it has recovered anything.
     let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
     let _nothing_to_cover = store.checkpoint();
-    store.close().unwrap();
+    let error = store.close().unwrap_err();
+    assert!(matches!(error, LogError::NotSettled { .. }), "{error}");
     let pair = Pair::start(sim, options, 5).unwrap();
     assert_eq!(pair.values(0), expected);
 }
@@ -374,5 +375,54 @@ fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
         assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
         assert_eq!(pair.log(0).log_start_offset().unwrap(), Offset(deleted));
         assert_eq!(pair.log(0).log_end_offset().unwrap(), Offset(6));
+    }
+}
+
+#[test]
+fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
+    let other = PartitionId { index: 1, ..crate::machine::ID };
+    for space in [0, 300, 1000, 2000] {
+        for settled in [0, 15, 30] {
+            let mut machine = Machine::synced(1, &Machine::small_segments());
+            let value = "x".repeat(400);
+            for number in 0..30 {
+                machine.append_numbers(number, number + 1);
+                for _ in 0..12 {
+                    machine.try_append_to(other, &value, ProducerStamp::NONE).unwrap();
+                }
+                if number + 1 == settled {
+                    machine.store().settle().unwrap();
+                }
+            }
+            machine.sim.fs.crash();
+            machine.store = None;
+            let (env, dirs) = (machine.sim.env(), [crate::machine::DIR.into()]);
+            let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
+            // The first partition has no room. What is put aside afterwards has.
+            let place = |id| {
+                machine.sim.fs.set_space((id == crate::machine::ID).then_some(space));
+                Some((0, machine.config.clone()))
+            };
+            let report = store.recover(LeaderEpoch(2), place).unwrap();
+            assert_eq!(report.offline.len(), 1);
+            assert_eq!(report.offline[0].1.kind(), ErrorKind::Retry);
+            machine.store = Some(store);
+            machine.sim.fs.set_space(Some(0));
+            assert!(machine.store().settle().is_err());
+            assert!(machine.records().is_err() && machine.try_append("no", ProducerStamp::NONE).is_err());
+            machine.sim.fs.set_space(None);
+            machine.store().checkpoint().unwrap();
+            assert!(machine.records().is_err(), "it was not tried again");
+            machine.store().settle().unwrap();
+            assert_eq!(machine.records().unwrap(), numbers(0, 30), "space {space}");
+            machine.append_numbers(30, 33);
+            if settled == 15 {
+                machine.store().checkpoint().unwrap();
+                assert!(machine.store().journals().all(|journal| journal.held().is_empty()));
+            }
+            machine.crash();
+            assert_eq!(machine.records().unwrap(), numbers(0, 33), "space {space}");
+            assert_eq!(machine.records_of(other).unwrap().len(), 360);
+        }
     }
 }

@@ -1,0 +1,178 @@
+//! What the journal keeps of a partition that cannot take it: for as long as nobody has decided what becomes of it.
+
+use std::path::{Path, PathBuf};
+
+use riverrun_env::FileSystem;
+use riverrun_journal::{Journal, verify};
+use riverrun_log::LogError;
+use riverrun_log::config::LogConfig;
+use riverrun_records::{BatchOptions, ProducerStamp};
+use riverrun_types::{LeaderEpoch, PartitionId};
+
+use crate::machine::{ID, Machine, batch_at, numbers, put};
+
+const OTHER: PartitionId = PartitionId { index: 1, ..ID };
+const JOURNAL: &str = "/journal";
+
+fn journal_files(machine: &Machine, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let entries = machine.sim.fs.read_dir(Path::new(JOURNAL)).unwrap();
+    let names = entries.into_iter().map(|entry| entry.name.into_string().unwrap());
+    names.filter(|name| is_wanted(name)).map(|name| Path::new(JOURNAL).join(name)).collect()
+}
+
+fn held_files(machine: &Machine) -> Vec<PathBuf> {
+    journal_files(machine, |name| name.starts_with("held-"))
+}
+
+/// Flips a bit of what the journal has of a value.
+fn damage(machine: &Machine, value: &str) {
+    for path in journal_files(machine, |name| name.ends_with(".journal")) {
+        let mut bytes = machine.content(&path);
+        if let Some(at) = bytes.windows(value.len()).position(|window| window == value.as_bytes()) {
+            bytes[at] ^= 1;
+            machine.put_content(&path, &bytes);
+            return;
+        }
+    }
+    panic!("{value} is not in the journal");
+}
+
+fn append_other(machine: &Machine, value: &str) {
+    machine.try_append_to(OTHER, value, ProducerStamp::NONE).unwrap();
+}
+
+/// Has the journal use its files again, so that nothing is left in it of what was there.
+fn go_round(machine: &Machine) {
+    let value = "x".repeat(200_000);
+    let config = LogConfig { durability: machine.config.durability, ..LogConfig::default() };
+    let log = machine.store().partition(OTHER, 0, config.into(), LeaderEpoch(machine.epoch)).unwrap();
+    for _ in 0..40 {
+        let batch = batch_at(&[(0, &value)], BatchOptions::default());
+        put(&log, &batch, machine.append_options()).unwrap();
+        machine.store().settle().unwrap();
+        let used: u64 = machine.store().journals().map(Journal::used_bytes).sum();
+        assert!(used < 3 << 20, "the journal is pinned");
+    }
+}
+
+fn stop(machine: &mut Machine) {
+    machine.sim.fs.kill();
+    machine.store = None;
+}
+
+fn check_offline(machine: &Machine) {
+    let error = machine.records().unwrap_err();
+    assert!(matches!(error, LogError::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains("/journal/held-partition-abab"), "the way out: {error}");
+    assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
+    assert_eq!(machine.recovered.offline.len(), 1);
+}
+
+/// A machine whose journal has six records of the partition, of which one is damaged, and some of another.
+fn damaged(number: usize) -> Machine {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 6);
+    if number.is_multiple_of(2) {
+        machine.store().settle().unwrap();
+    }
+    (0..4).for_each(|_| append_other(&machine, "other"));
+    stop(&mut machine);
+    damage(&machine, &format!("record {number}"));
+    machine.start().unwrap();
+    machine
+}
+
+#[test]
+fn a_partition_whose_entry_was_damaged_in_the_journal_stays_offline_until_someone_decides() {
+    for number in 0..6 {
+        let mut machine = damaged(number);
+        check_offline(&machine);
+        for round in 0..3 {
+            machine.store().checkpoint().unwrap();
+            if round == 1 {
+                go_round(&machine);
+            }
+            assert_eq!(held_files(&machine).len(), 1, "record {number}, round {round}");
+            match round {
+                0 => machine.kill(),
+                1 => machine.crash(),
+                _ => machine.restart(),
+            }
+            check_offline(&machine);
+        }
+        let findings = verify(&machine.sim.env(), Path::new(JOURNAL)).unwrap();
+        assert!(findings[0].path == held_files(&machine)[0] && !findings[0].is_settled, "{findings:?}");
+        machine.store.take().unwrap().close().unwrap();
+        for path in held_files(&machine) {
+            machine.sim.fs.remove_file(&path).unwrap();
+        }
+        machine.start().unwrap();
+        assert!(machine.recovered.offline.is_empty());
+        let left = machine.records().unwrap();
+        assert_eq!(left, numbers(0, i64::try_from(left.len()).unwrap()), "record {number}: no hole");
+        machine.append("goes on");
+        machine.restart();
+        assert_eq!(machine.records().unwrap().len(), left.len() + 1);
+    }
+}
+
+#[test]
+fn damage_of_what_a_checkpoint_covers_is_nobodys_loss() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 3);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(3, 6);
+    stop(&mut machine);
+    damage(&machine, "record 1");
+    machine.start().unwrap();
+    assert!(machine.recovered.offline.is_empty(), "{:?}", machine.recovered.offline);
+    assert_eq!(machine.records().unwrap(), numbers(0, 6));
+}
+
+#[test]
+fn what_is_aside_for_a_partition_goes_with_its_topic() {
+    let machine = damaged(2);
+    assert_eq!(held_files(&machine).len(), 1);
+    machine.store().delete(ID, 0).unwrap();
+    machine.store().checkpoint().unwrap();
+    assert!(held_files(&machine).is_empty());
+
+    let mut machine = damaged(2);
+    stop(&mut machine);
+    let store =
+        riverrun_log::LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
+    let place = |id| (id != ID).then(|| (0, machine.config.clone()));
+    let report = store.recover(LeaderEpoch(3), place).unwrap();
+    assert!(report.offline.is_empty(), "{:?}", report.offline);
+    store.checkpoint().unwrap();
+    assert!(held_files(&machine).is_empty());
+}
+
+#[test]
+fn a_partition_that_was_restored_takes_what_was_aside_and_leaves_nothing_there() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 20);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(20, 23);
+    let path = machine.log_paths()[0].clone();
+    let last = machine.log_paths().pop().unwrap();
+    assert_ne!(path, last);
+    stop(&mut machine);
+    let intact = machine.content(&last);
+    machine.put_content(&last, &intact[..intact.len() / 2]);
+    machine.start().unwrap();
+    check_offline(&machine);
+    go_round(&machine);
+    machine.kill();
+    check_offline(&machine);
+    machine.restart();
+    check_offline(&machine);
+    machine.store.take().unwrap().close().unwrap();
+    machine.put_content(&last, &intact);
+    machine.start().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, 23));
+    machine.store().checkpoint().unwrap();
+    assert!(held_files(&machine).is_empty());
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), numbers(0, 23));
+}
