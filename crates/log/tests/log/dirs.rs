@@ -79,6 +79,11 @@ fn retained_without_checkpoint() -> (Machine, Vec<(i64, String)>) {
     machine.append_numbers(0, 40);
     machine.store().checkpoint().unwrap();
     assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+    machine.store().checkpoint().unwrap();
+    // What the dir's other file says of it is written over.
+    let other = PartitionId { index: 1, ..ID };
+    machine.try_append_to(other, "deleted", ProducerStamp::NONE).unwrap();
+    machine.partition(other).delete_records(Offset(1)).unwrap();
     machine.append_numbers(40, 43);
     let expected = machine.records().unwrap();
     assert!(expected.len() < 30);

@@ -384,7 +384,8 @@ fn a_handle_that_outlives_its_store_keeps_nothing_from_the_next_one() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 3);
     let held = machine.log();
-    machine.kill();
+    machine.store = None;
+    machine.start().unwrap();
     machine.append_numbers(3, 5);
     assert!(held.log_end_offset().is_err());
     assert!(put(&held, &batch_at(&[(0, "no")], BatchOptions::default()), machine.append_options()).is_err());
@@ -472,25 +473,34 @@ fn a_change_of_level_that_found_no_room_is_made_later() {
 
 #[test]
 fn a_level_changes_although_a_checkpoint_could_not_be_written_before() {
-    let mut machine = Machine::synced(1, &Machine::small_segments());
-    machine.append_numbers(0, 3);
-    machine.store().settle().unwrap();
-    machine.sim.fs.exhaust_descriptors(true);
-    assert!(machine.store().checkpoint().is_err());
-    machine.sim.fs.exhaust_descriptors(false);
-    change_level(&mut machine, DurabilityLevel::AsyncAsync);
+    let mut failed = 0;
+    for space in (0..400).step_by(10) {
+        let mut machine = Machine::synced(1, &Machine::small_segments());
+        machine.append_numbers(0, 3);
+        machine.store().settle().unwrap();
+        machine.sim.fs.set_space(Some(space));
+        failed += i32::from(machine.store().checkpoint().is_err());
+        machine.sim.fs.set_space(None);
+        change_level(&mut machine, DurabilityLevel::AsyncAsync);
+    }
+    assert!(failed > 10, "{failed}");
 }
 
 #[test]
 fn a_stop_that_leaves_records_in_the_journal_is_none_in_order() {
-    let mut machine = Machine::synced(1, &Machine::small_segments());
-    machine.append_numbers(0, 3);
-    machine.store().checkpoint().unwrap();
-    machine.append_numbers(3, 20);
-    machine.sim.fs.set_space(Some(10));
-    assert!(machine.store.take().unwrap().close().is_err());
-    machine.sim.fs.set_space(None);
-    machine.start().unwrap();
-    assert!(!machine.store().was_clean());
-    assert_eq!(machine.records().unwrap(), numbers(0, 20));
+    let mut failed = 0;
+    for space in (0..3000).step_by(100) {
+        let mut machine = Machine::synced(1, &Machine::small_segments());
+        machine.append_numbers(0, 3);
+        machine.store().checkpoint().unwrap();
+        machine.append_numbers(3, 20);
+        machine.sim.fs.set_space(Some(space));
+        let closed = machine.store.take().unwrap().close();
+        machine.sim.fs.set_space(None);
+        machine.start().unwrap();
+        assert_eq!(machine.store().was_clean(), closed.is_ok(), "space {space}");
+        failed += i32::from(closed.is_err());
+        assert_eq!(machine.records().unwrap(), numbers(0, 20));
+    }
+    assert!(failed > 10, "{failed}");
 }
