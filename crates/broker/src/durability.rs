@@ -24,8 +24,7 @@ pub(crate) struct Durability {
 impl Partition {
     /// Records that are appended and not synced yet.
     pub(crate) fn unsynced_records(&self) -> i64 {
-        let marks = self.log.watermarks();
-        marks.appended.0.saturating_sub(marks.synced.0).max(0)
+        self.log.unsynced_records()
     }
 }
 

@@ -543,6 +543,29 @@ fn the_journals_work_is_shown_in_the_metrics() {
 }
 
 #[test]
+fn what_the_journal_has_synced_does_not_count_as_unsynced() {
+    let options = [("journal.async.write", "true"), ("admin.listen", "127.0.0.1:0")];
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "4")]);
+    let unsynced = || {
+        let (_, text) = get(server.admin_address().expect("an admin port"), "/metrics");
+        let series = "riverrun_unsynced_records{topic=\"t\",partition=\"0\"} ";
+        let value = text.lines().find_map(|line| line.strip_prefix(series)).expect("shown").to_owned();
+        value.parse::<i64>().expect("a number")
+    };
+    produce(&mut client, "t", 0, &batch(&["a", "b"]));
+    let begun = Instant::now();
+    // Long before anything is settled, which is what brings records into their segment.
+    while unsynced() != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "the journal syncs every second");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let told = configs(&mut client, "t", &["durability.unsynced.records"]).remove(0).1;
+    assert_eq!(told, "0");
+}
+
+#[test]
 fn commits_that_come_together_are_synced_together() {
     const COMMITS: i64 = 200;
     let sim = SimEnv::new(11);

@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
-use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs};
+use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs, Watermarks};
 
 use super::PartitionLog;
 use super::open::OpenLog;
@@ -68,6 +68,17 @@ impl PartitionLog {
         self.note_synced(&log);
         let mut writer = log.writer.lock();
         self.settle_up_to(&log, &mut writer, end)
+    }
+
+    /// Records that are appended and not synced yet.
+    pub fn unsynced_records(&self) -> i64 {
+        let lag = |marks: Watermarks| marks.appended.0.saturating_sub(marks.synced.0).max(0);
+        if lag(self.watermarks()) > 0
+            && let Some(log) = self.current_log()
+        {
+            self.note_synced(&log);
+        }
+        lag(self.watermarks())
     }
 
     /// Moves the watermark `synced` over what was stored unsynced and has been synced since.

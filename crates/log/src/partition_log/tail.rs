@@ -9,6 +9,9 @@ use bytes::Bytes;
 use riverrun_records::{BatchHeader, Batches};
 use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 
+/// How many groups of entries that have left are remembered at most.
+const LEFT_MAX: usize = 64;
+
 /// What one append has added to the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
@@ -45,11 +48,15 @@ pub(crate) struct TailEntry {
 
 /// Everything between the end of the segments and the log end.
 ///
+/// What has left is remembered by where it ended, until somebody says that the journal has synced it.
+///
 /// Invariants: each entry begins where the one before it ends; positions rise; `bytes` is the sum of all entries', and
 /// `uncounted_bytes` that of those at the front which the write cache does not count.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     entries: VecDeque<TailEntry>,
+    /// Where the entries ended that left together, and the last of them in the journal; positions rise.
+    left: VecDeque<(Position, Offset)>,
     bytes: u64,
     uncounted_bytes: u64,
 }
@@ -120,6 +127,11 @@ impl Tail {
     /// Forgets what ends at or below `end`; returns how many bytes went that the write cache counts.
     pub(crate) fn forget_below(&mut self, end: Offset) -> u64 {
         let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
+        if let Some(last) = count.checked_sub(1).and_then(|last| self.entries.get(last)) {
+            // Where there are many, what left last is known together with what leaves now.
+            self.left.truncate(LEFT_MAX - 1);
+            self.left.push_back((last.position, last.piece.next_offset));
+        }
         let gone: u64 = self.entries.drain(..count).map(|entry| entry.piece.bytes.len() as u64).sum();
         self.bytes -= gone;
         let uncounted = gone.min(self.uncounted_bytes);
@@ -152,10 +164,17 @@ impl Tail {
         slice
     }
 
-    /// Where the entries end that lie below a position of the journal.
-    pub(crate) fn end_below(&self, position: Position) -> Option<Offset> {
+    /// Where the entries end that lie below a position of the journal, which has synced them: those that have left
+    /// before are forgotten.
+    pub(crate) fn end_below(&mut self, position: Position) -> Option<Offset> {
+        let left = self.left.partition_point(|(last, _)| *last < position);
+        let left_end = self.left.drain(..left).next_back().map(|(_, end)| end);
+        if self.left.is_empty() {
+            self.left = VecDeque::new();
+        }
         let count = self.entries.partition_point(|entry| entry.position < position);
-        Some(self.entries.get(count.checked_sub(1)?)?.piece.next_offset)
+        let last = count.checked_sub(1).and_then(|last| self.entries.get(last));
+        last.map(|entry| entry.piece.next_offset).or(left_end)
     }
 
     /// The first entry that may hold a record of `timestamp` or later, and those after it.
@@ -294,6 +313,20 @@ mod tests {
         assert_eq!(tail.entries().next().unwrap().piece.base_offset, Offset(13));
         assert_eq!(tail.forget_below(Offset(18)), whole - gone);
         assert!(tail.is_empty() && tail.bytes() == 0);
+    }
+
+    #[test]
+    fn what_left_before_it_was_synced_is_known_when_it_is() {
+        let mut tail = tail();
+        let positions: Vec<Position> = tail.entries().map(|entry| entry.position).collect();
+        let after = |index: usize| Position(positions[index].0 + 1);
+        tail.forget_below(Offset(13));
+        assert_eq!(tail.end_below(after(0)), None);
+        assert_eq!(tail.end_below(after(1)), Some(Offset(13)));
+        assert_eq!(tail.end_below(after(1)), None, "it was said");
+        tail.forget_below(Offset(18));
+        assert_eq!(tail.end_below(after(1)), None);
+        assert_eq!(tail.end_below(after(2)), Some(Offset(18)));
     }
 
     #[test]
