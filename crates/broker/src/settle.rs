@@ -63,6 +63,18 @@ fn run(broker: &Broker, stop: &AtomicBool) {
                 tracing::error!(%error, suppressed, "what the journals hold cannot be brought into the segments");
             });
         }
+        tell_level_changes(broker);
+    }
+}
+
+/// One line for each topic, however many partitions it has.
+fn tell_level_changes(broker: &Broker) {
+    let image = broker.metadata.image();
+    for ((id, level), partitions) in broker.logs.take_level_changes() {
+        // One that is gone has no level any more.
+        if let Some(topic) = image.topic_by_id(id) {
+            tracing::info!(topic = &*topic.name, %level, partitions, "durability level reached");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -25,6 +26,8 @@ pub(crate) struct StoreShared {
     is_closing: AtomicBool,
     /// Partitions whose level is to change.
     switches: Mutex<Vec<Weak<PartitionLog>>>,
+    /// How many partitions of each topic have reached another level since somebody asked.
+    reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
 }
 
 impl StoreShared {
@@ -37,6 +40,7 @@ impl StoreShared {
             options,
             is_closing: AtomicBool::new(false),
             switches: Mutex::default(),
+            reached: Mutex::default(),
         }
     }
 
@@ -97,6 +101,15 @@ impl StoreShared {
         wanted.sort_by_key(|log| log.id());
         wanted.dedup_by_key(|log| log.id());
         wanted
+    }
+
+    /// A partition of this topic has reached another level.
+    pub(crate) fn note_reached(&self, topic: TopicId, level: DurabilityLevel) {
+        *self.reached.lock().entry((topic, level)).or_default() += 1;
+    }
+
+    pub(crate) fn take_reached(&self) -> BTreeMap<(TopicId, DurabilityLevel), usize> {
+        std::mem::take(&mut self.reached.lock())
     }
 
     /// Whether some journal has come so far that it should be given files back.

@@ -111,11 +111,12 @@ impl Switch {
         self.partition.dir.remove_submitted(std::mem::take(&mut appender.held_up_bytes));
         if is_done {
             self.partition.marks.set_level(wanted);
+            self.partition.dir.shared().note_reached(self.partition.id.topic, wanted);
         }
         self.partition.marks.sync_to(writer.recovery_point);
         let submitted = self.submit_staged(&writer, &mut appender);
         drop((appender, writer));
-        tracing::info!(
+        tracing::debug!(
             partition = %self.partition.id, level = %self.partition.level_reached(), is_done, "level changed"
         );
         self.partition.marks.tell_advanced();

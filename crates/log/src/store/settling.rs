@@ -3,11 +3,13 @@
 //! A journal's file is used again when every log dir says that it does not need it: all that was delivered before is
 //! in its segments and under a checkpoint, or was put aside.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use riverrun_journal::{Journal, Position};
+use riverrun_types::{DurabilityLevel, TopicId};
 
 use super::LogStore;
 use crate::error::LogError;
@@ -64,6 +66,11 @@ impl LogStore {
         }
         let result = result.and(self.change_levels(&delivered));
         self.end_cycle(result)
+    }
+
+    /// How many partitions of each topic have reached another level since the last call.
+    pub fn take_level_changes(&self) -> BTreeMap<(TopicId, DurabilityLevel), usize> {
+        self.shared.take_reached()
     }
 
     /// Settles everything, syncs each log dir in which something has changed, and remembers how far its partitions are

@@ -235,6 +235,27 @@ fn a_change_of_level_loses_and_reorders_nothing_either_way() {
 }
 
 #[test]
+fn reached_levels_are_counted_for_each_topic_and_told_once() {
+    let mut machine = Machine::synced(9, &Machine::small_segments());
+    machine.config = at_level(&machine.config, DurabilityLevel::AsyncAsync);
+    machine.log().set_config(machine.config.clone());
+    machine.log().ensure_open().unwrap();
+    let id = PartitionId { index: ID.index + 1, ..ID };
+    let other = machine.store().partition(id, 0, machine.config.clone(), LeaderEpoch(1));
+    let logs = [machine.log(), other.unwrap()];
+    logs[1].ensure_open().unwrap();
+    machine.store().settle().unwrap();
+    machine.store().take_level_changes();
+    for log in &logs {
+        log.set_config(at_level(&machine.config, DurabilityLevel::SyncSync));
+    }
+    machine.store().settle().unwrap();
+    let expected = [((ID.topic, DurabilityLevel::SyncSync), 2)];
+    assert_eq!(machine.store().take_level_changes().into_iter().collect::<Vec<_>>(), expected);
+    assert!(machine.store().take_level_changes().is_empty());
+}
+
+#[test]
 fn a_level_that_was_changed_while_the_server_was_down_is_reached_after_recovery() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
     machine.append_numbers(0, 6);
