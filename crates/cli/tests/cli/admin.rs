@@ -36,7 +36,7 @@ fn a_topic_lives_from_create_to_delete() {
     let described = server.run(&["topic", "describe", "clicks", "--json"]).ended(0).json();
     let topic = &described[0];
     assert_eq!(topic["configs"], json!({"cleanup.policy": "compact"}));
-    assert_eq!((&topic["durability"], &topic["durability_reached"]), (&json!("1"), &json!("1")));
+    assert_eq!((&topic["durability"], &topic["durability_reached"]), (&json!(1), &json!(1)));
     assert_eq!(topic["unsynced_records"], 0);
     assert_eq!(topic["partitions"].as_array().expect("partitions").len(), 5);
     assert_eq!(

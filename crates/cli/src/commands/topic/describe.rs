@@ -25,8 +25,13 @@ const WANTED: &str = "durability.wanted";
 const REACHED: &str = "durability.reached";
 const UNSYNCED: &str = "durability.unsynced.records";
 
+const JSON: &str = "\
+With --json, durability and durability_reached are levels: numbers from 1 to 4, or null where the
+server does not say. All offsets, sizes and counts are numbers, too.";
+
 /// Flags of `topic describe`.
 #[derive(Args, Debug)]
+#[command(after_help = JSON)]
 pub(crate) struct DescribeArgs {
     /// Names of the topics
     #[arg(required = true, value_name = "NAME")]
@@ -42,10 +47,10 @@ struct Topic {
     name: String,
     id: String,
     internal: bool,
-    /// The level that is wanted.
-    durability: Option<String>,
+    /// The level that is wanted, 1 to 4.
+    durability: Option<u8>,
     /// The level that acked records have now; another while a change is under way.
-    durability_reached: Option<String>,
+    durability_reached: Option<u8>,
     /// Records that are appended and not synced yet.
     unsynced_records: Option<i64>,
     configs: BTreeMap<String, Option<String>>,
@@ -99,12 +104,16 @@ async fn describe(
     let own = configs.iter().filter(|entry| entry.source == ConfigSource::Topic);
     let value =
         |entries: &[ConfigEntry], name: &str| entries.iter().find(|entry| entry.name == name)?.value.clone();
+    let level = |entries: &[ConfigEntry], name: &str| {
+        let level: DurabilityLevel = value(entries, name)?.parse().ok()?;
+        Some(level.number())
+    };
     Topic {
         partitions: partitions.collect(),
         id: info.id.to_string(),
         internal: info.internal,
-        durability: value(state, WANTED).or_else(|| value(configs, DURABILITY)),
-        durability_reached: value(state, REACHED),
+        durability: level(state, WANTED).or_else(|| level(configs, DURABILITY)),
+        durability_reached: level(state, REACHED),
         unsynced_records: value(state, UNSYNCED).and_then(|records| records.parse().ok()),
         configs: own.map(|entry| (entry.name.clone(), entry.value.clone())).collect(),
         name: info.name,
@@ -143,12 +152,10 @@ fn text(topic: &Topic) -> String {
     let mut line = |name: &str, value: &str| {
         writeln!(text, "  {name:<11} {}", printable(value)).expect("a String takes every text");
     };
-    if let Some(level) = &topic.durability {
+    if let Some(level) = topic.durability {
         line("durability", &durability(level));
     }
-    if let Some(reached) =
-        topic.durability_reached.as_ref().filter(|reached| topic.durability.as_ref() != Some(*reached))
-    {
+    if let Some(reached) = topic.durability_reached.filter(|reached| topic.durability != Some(*reached)) {
         line("not yet", &durability(reached));
     }
     if let Some(records) = topic.unsynced_records {
@@ -162,10 +169,10 @@ fn text(topic: &Topic) -> String {
     text + &partitions_table(&topic.partitions).render(2)
 }
 
-fn durability(level: &str) -> String {
-    match level.parse::<DurabilityLevel>() {
+fn durability(level: u8) -> String {
+    match level.to_string().parse::<DurabilityLevel>() {
         Ok(known) => format!("level {level}: what is acked survives {}", known.survives()),
-        Err(_) => level.to_owned(),
+        Err(_) => format!("level {level}"),
     }
 }
 
