@@ -37,6 +37,8 @@ struct Control {
     stop: AtomicBool,
     /// Records that are still to be read.
     left: AtomicU64,
+    /// When there were none left.
+    done: OnceLock<Instant>,
 }
 
 /// What one consumer shares with whoever watches it.
@@ -60,7 +62,8 @@ pub struct ConsumeRun {
 impl ConsumeLoad {
     /// Starts the consumers on `runtime`.
     pub fn start(self, runtime: &Handle) -> ConsumeRun {
-        let control = Arc::new(Control { stop: AtomicBool::new(false), left: AtomicU64::new(self.records) });
+        let left = AtomicU64::new(self.records);
+        let control = Arc::new(Control { stop: AtomicBool::new(false), left, done: OnceLock::new() });
         let mut run = ConsumeRun { tasks: Vec::new(), shared: Vec::new(), control, started: Instant::now() };
         for _ in 0..self.consumers {
             let shared = Arc::new(Shared::default());
@@ -96,9 +99,14 @@ impl ConsumeRun {
         self.control.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether all consumers have read what there was to read, or have ended.
-    pub fn is_done(&self) -> bool {
-        self.control.left.load(Ordering::Relaxed) == 0 || self.tasks.iter().all(JoinHandle::is_finished)
+    /// When the consumers had read as many records as they were to; none before.
+    pub fn done(&self) -> Option<Instant> {
+        self.control.done.get().copied()
+    }
+
+    /// Whether one of the consumers has ended, which before the end of all happens after an error only.
+    pub fn has_ended(&self) -> bool {
+        self.tasks.iter().any(JoinHandle::is_finished)
     }
 
     /// Waits until the consumers have left their group. Afterwards, [`take`](Self::take) has the rest.
@@ -152,7 +160,10 @@ impl Reading {
         interval.records += count;
         drop(interval);
         let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        let before = self.control.left.fetch_update(set, get, |left| Some(left.saturating_sub(count)));
         // Never fails: the function always answers.
-        let _ = self.control.left.fetch_update(set, get, |left| Some(left.saturating_sub(count)));
+        if before.is_ok_and(|left| left <= count) {
+            self.control.done.get_or_init(Instant::now);
+        }
     }
 }

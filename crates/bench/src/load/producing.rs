@@ -103,6 +103,12 @@ impl ProduceRun {
         self.control.steady_since.get().copied()
     }
 
+    /// When the last thread had the last outcome; none before.
+    pub fn finished(&self) -> Option<Instant> {
+        let times: Option<Vec<_>> = self.shared.iter().map(|shared| shared.finished.get().copied()).collect();
+        times?.into_iter().max()
+    }
+
     /// What happened since the last call, of all threads.
     pub fn take(&self) -> Interval {
         let mut sum = Interval::default();

@@ -50,11 +50,13 @@ impl Iterator for Numbers {
 pub(super) struct Shared<E> {
     interval: Mutex<Interval>,
     first_error: Mutex<Option<E>>,
+    /// When the sender had the last outcome.
+    pub(super) finished: OnceLock<Instant>,
 }
 
 impl<E> Default for Shared<E> {
     fn default() -> Self {
-        Self { interval: Mutex::default(), first_error: Mutex::new(None) }
+        Self { interval: Mutex::default(), first_error: Mutex::new(None), finished: OnceLock::new() }
     }
 }
 
@@ -145,6 +147,7 @@ impl<T: Target> Sending<T> {
             let taken = (sent.due, sent.begun, sent.bytes, sent.steady);
             count(&self.shared, &mut self.shared.lock(), taken, acked);
         }
+        self.shared.finished.get_or_init(Instant::now);
         outcome
     }
 
