@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use riverrun_env::{Env, atomic_replace, read_whole};
+use riverrun_env::{DirEntry, Env, atomic_replace, read_whole};
 use serde::{Deserialize, Serialize};
 
 use super::error::MetadataError;
@@ -20,6 +20,10 @@ use super::records::to_json;
 
 const FILE: &str = "journals";
 const WHAT: &str = "list of journals";
+/// Ending of a journal's files.
+const JOURNAL_SUFFIX: &str = ".journal";
+/// In a journal's directory: held by the server that uses it.
+const LOCK_FILE: &str = "lock";
 /// Such a file in bytes at most.
 const BYTES_MAX: u64 = 1024 * 1024;
 
@@ -37,6 +41,14 @@ struct Content {
     /// Whether the server stopped with every record in the segments and nowhere else.
     is_settled: bool,
     journals: Vec<Known>,
+}
+
+/// Files of a journal that is not in use any more.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    dir: PathBuf,
+    files: usize,
+    bytes: u64,
 }
 
 /// The list in use.
@@ -76,6 +88,12 @@ impl JournalRegistry {
                 "records that are in those journals only are given up, as the owner wishes"
             );
         }
+        for Left { dir, files, bytes } in self.left_behind(&content, &journals) {
+            tracing::warn!(
+                dir = %dir.display(), files, bytes,
+                "the journal was moved, and nothing in its old files is needed: delete them, unless a copy of this server uses them"
+            );
+        }
         let begun = Content { is_settled: false, journals };
         if *content != begun {
             self.replace(&mut content, begun)?;
@@ -85,6 +103,27 @@ impl JournalRegistry {
             self.env.fs.remove_file(&accept).map_err(MetadataError::io("remove", accept))?;
         }
         Ok(())
+    }
+
+    /// The files of journals that were in use up to a clean stop and are not any more. Nothing is said of those that
+    /// another server uses, which may be a copy of this one.
+    fn left_behind(&self, before: &Content, now: &[Known]) -> Vec<Left> {
+        let is_gone = |known: &&Known| {
+            let is_same = |journal: &Known| journal.dir == known.dir || journal.id == known.id;
+            known.id.is_some() && !now.iter().any(is_same)
+        };
+        let gone = before.journals.iter().filter(|_| before.is_settled).filter(is_gone);
+        gone.filter_map(|known| self.left_in(&known.dir)).collect()
+    }
+
+    /// What is wrong with such a directory is not worth an error.
+    fn left_in(&self, dir: &Path) -> Option<Left> {
+        let entries = self.env.fs.read_dir(dir).ok()?;
+        let is_file = |entry: &&DirEntry| entry.name.to_string_lossy().ends_with(JOURNAL_SUFFIX);
+        let files: Vec<&DirEntry> = entries.iter().filter(is_file).collect();
+        let _free = self.env.fs.lock(&dir.join(LOCK_FILE)).ok()?;
+        let bytes = files.iter().map(|file| file.len).sum();
+        (!files.is_empty()).then(|| Left { dir: dir.to_owned(), files: files.len(), bytes })
     }
 
     /// Writes down that a journal holds records now, unless that is written already. Called before the first of them is
@@ -216,6 +255,31 @@ mod tests {
         let error = begin(&sim, &[("/c/a", None), ("/c/b", Some("j2"))]).expect_err("gone");
         assert!(error.contains("/c/a") && error.contains("mounted"), "{error}");
         assert!(begin(&sim, &[("/c/b", Some("j2")), ("/c/a", Some("j1"))]).is_err(), "another order");
+    }
+
+    #[test]
+    fn files_of_a_journal_that_was_moved_are_told_of_where_nobody_needs_them() {
+        let sim = SimEnv::new(1);
+        let registry = begin(&sim, &[("/a", Some("j1"))]).expect("new");
+        for file in ["/a/00000000.journal", "/a/lock"] {
+            sim.fs.create_dir_all("/a".as_ref()).expect("made");
+            let file = sim.fs.open(file.as_ref(), OpenMode::CreateNew).expect("made");
+            file.write_all_at(&[0; 100], 0).expect("written");
+        }
+        let known = |dir: &str, id: Option<&str>| Known { dir: dir.into(), id: id.map(str::to_owned) };
+        let left = |now: Known| registry.left_behind(&registry.content.lock(), &[now]);
+        assert_eq!(left(known("/b", None)), [], "it may hold records");
+        registry.finish().expect("written");
+        let files = Left { dir: "/a".into(), files: 1, bytes: 100 };
+        assert_eq!(left(known("/b", None)), [files]);
+        assert_eq!(
+            left(known("/b", Some("j1"))),
+            [],
+            "the files were moved; the old ones are somebody else's"
+        );
+        assert_eq!(left(known("/a", Some("j1"))), [], "in use");
+        let _other = sim.fs.lock("/a/lock".as_ref()).expect("free");
+        assert_eq!(left(known("/b", None)), [], "another server has them");
     }
 
     #[test]
