@@ -132,6 +132,15 @@ fn intact_records_go_only_if_they_are_counted_and_the_copy_goes_where_it_is_told
 }
 
 #[test]
+fn a_server_that_runs_is_not_repaired_though_no_partition_has_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut server = Server::on(dir.path(), &[]);
+    run(&["log", "repair", server.data()]).ended(6);
+    assert_eq!(server.interrupt(), 0);
+    run(&["log", "repair", text(dir.path())]).ended(0);
+}
+
+#[test]
 fn a_log_dir_in_use_is_not_repaired() {
     let dir = tempfile::tempdir().expect("a directory");
     // So that its records are in files at once.

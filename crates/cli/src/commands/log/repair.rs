@@ -14,6 +14,9 @@ use crate::exit::{Exit, Failure};
 use crate::text::number;
 use crate::text::output::OutputArgs;
 
+/// In every directory that only one server may use.
+const LOCK_FILE: &str = "lock";
+
 const EXAMPLES: &str = "\
 Examples:
   riverrun log repair riverrun-data
@@ -77,13 +80,14 @@ struct CutReport {
 }
 
 pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
-    let found = Found::at(&args.path)?.partitions;
+    let found = Found::at(&args.path)?;
     if args.cut && super::partitions::partition_id(&absolute(&args.path)?).is_none() {
         let text = format!("{}: --cut takes the directory of one partition", args.path.display());
         return Err(Failure::usage(text).advise("riverrun log repair PATH   (lists the damaged ones)"));
     }
+    check_stopped(&found)?;
     let mut report = Report { partitions: Vec::new() };
-    for partition in found {
+    for partition in found.partitions {
         report.partitions.push(repair(args, &partition)?);
     }
     args.output.print(&report, text)?;
@@ -95,6 +99,25 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
             Err(Failure::new(Exit::CheckFailed, message))
         }
     }
+}
+
+/// Refuses directories of a running server, also where no partition has files yet: the journal may have its records.
+fn check_stopped(found: &Found) -> Result<(), Failure> {
+    let env = Env::real();
+    for dir in found.log_dirs.iter().chain(&found.metadata).chain(&found.journals) {
+        let lock = dir.join(LOCK_FILE);
+        let failed = |error: &std::io::Error| Failure::io(lock.display(), error);
+        if !env.fs.exists(&lock).map_err(|error| failed(&error))? {
+            continue;
+        }
+        match env.fs.lock(&lock) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                return Err(failure(&LogError::Locked { path: dir.clone() }.into()));
+            }
+            locked => drop(locked.map_err(|error| failed(&error))?),
+        }
+    }
+    Ok(())
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
