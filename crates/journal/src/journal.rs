@@ -21,6 +21,7 @@ use crate::{
     JournalError, JournalId, JournalMetrics, JournalOptions, RecoveredEntry, Replay, Submission, frames,
 };
 
+mod reread;
 #[cfg(test)]
 mod tests;
 

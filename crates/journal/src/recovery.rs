@@ -276,7 +276,11 @@ fn older_of(
 }
 
 /// Refuses to go on if the file before `file` is not there (`is_before_there`) and had something unsettled.
-fn check_present(file: &FrameReader, settled: u64, is_before_there: bool) -> Result<(), JournalError> {
+pub(crate) fn check_present(
+    file: &FrameReader,
+    settled: u64,
+    is_before_there: bool,
+) -> Result<(), JournalError> {
     if is_before_there || file.header.previous_end <= settled {
         return Ok(());
     }

@@ -351,3 +351,36 @@ fn an_owner_that_panics_fails_the_journal_instead_of_hanging_everybody() {
     let history = History::default();
     assert!(matches!(history.store(&journal, 1, Wants::Sync), Err(JournalError::Write { .. })));
 }
+
+#[test]
+fn a_journal_in_use_gives_again_what_is_not_settled() {
+    const LAG: usize = 5;
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let history = History::default();
+        let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
+        assert!(journal.reread(Position(0)).unwrap().next().unwrap().is_none());
+        let mut positions = vec![];
+        for index in 0..60 {
+            let wants = if index % 3 == 0 { Wants::Write } else { Wants::Sync };
+            let number = history.submit(&journal, 60_000 + index, wants).unwrap();
+            positions.push(history.wait(number).unwrap());
+            while journal.delivered() <= positions[index] {
+                std::thread::yield_now();
+            }
+            let from = index.saturating_sub(LAG);
+            journal.settle_to(positions[from]);
+            let found = read_all(&mut journal.reread(positions[from]).unwrap()).unwrap();
+            let expected: Vec<_> = (from..=index).map(|index| (positions[index], header(index))).collect();
+            let given: Vec<_> = found.iter().map(|entry| (entry.position, entry.header)).collect();
+            assert_eq!(given, expected);
+            assert!(
+                found
+                    .iter()
+                    .zip(from..)
+                    .all(|(entry, index)| entry.payload == payload(index, 60_000 + index))
+            );
+        }
+        assert!(positions[59] > Position(3 << 20), "files were used again");
+    }
+}

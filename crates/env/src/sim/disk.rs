@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -101,6 +101,10 @@ pub(super) struct Disk {
     pub(super) tears_blocks: bool,
     /// Files cannot be opened past the page cache.
     pub(super) is_direct_refused: bool,
+    /// Nothing below can be opened or read.
+    unreadable: Option<PathBuf>,
+    /// What was there when it became so.
+    unreadable_files: BTreeSet<Inode>,
     /// Bytes by which files may still grow.
     pub(super) space: Option<u64>,
 }
@@ -128,6 +132,8 @@ impl Disk {
             are_descriptors_exhausted: false,
             tears_blocks: false,
             is_direct_refused: false,
+            unreadable: None,
+            unreadable_files: BTreeSet::new(),
             space: None,
         }
     }
@@ -215,6 +221,29 @@ impl Disk {
         Ok(inode)
     }
 
+    /// Makes what lies below `path` unreadable, and everything else readable.
+    pub(super) fn make_unreadable(&mut self, path: Option<&Path>) -> io::Result<()> {
+        self.unreadable = path.map(Path::to_path_buf);
+        self.unreadable_files.clear();
+        let mut open = path.map(|path| self.resolve(path)).transpose()?.into_iter().collect::<Vec<_>>();
+        while let Some(inode) = open.pop() {
+            match self.directory(inode) {
+                Ok(directory) => open.extend(directory.live.values()),
+                Err(_) => _ = self.unreadable_files.insert(inode),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_readable(&self, inode: Inode) -> io::Result<()> {
+        if self.unreadable_files.contains(&inode) { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
+    fn check_reachable(&self, path: &Path) -> io::Result<()> {
+        let is_below = self.unreadable.as_ref().is_some_and(|unreadable| path.starts_with(unreadable));
+        if is_below { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
     fn check_descriptors(&self) -> io::Result<()> {
         if self.are_descriptors_exhausted { Err(Errno::MFILE.into()) } else { Ok(()) }
     }
@@ -229,6 +258,7 @@ impl Disk {
     /// Opens the file at `path`; makes it if `create`; refuses one that exists if `exclusive`.
     pub(super) fn open(&mut self, path: &Path, create: bool, exclusive: bool) -> io::Result<Inode> {
         self.check_descriptors()?;
+        self.check_reachable(path)?;
         let entry = self.resolve_entry(path)?;
         let found = self.directory(entry.0)?.live.get(&entry.1).copied();
         match found {

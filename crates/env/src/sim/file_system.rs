@@ -88,6 +88,12 @@ impl SimFileSystem {
         self.disk.lock().are_descriptors_exhausted = are_exhausted;
     }
 
+    /// Makes every opening of what lies below `path`, and every reading of the files that are there now, fail with an
+    /// input/output error, as of a device that is gone; `None` ends it.
+    pub fn make_unreadable(&self, path: Option<&Path>) -> io::Result<()> {
+        self.disk.lock().make_unreadable(path)
+    }
+
     /// Makes power cuts harsher: a 4096-byte block that is being written, and all that was synced in it before, may
     /// hold anything afterwards. Without this a 512-byte sector is old or new.
     pub fn tear_blocks(&self, are_torn: bool) {
@@ -322,6 +328,7 @@ impl File for SimFile {
         self.check_aligned(buffer, position)?;
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
+        disk.check_readable(self.inode)?;
         let position = usize::try_from(position).map_err(io::Error::other)?;
         let image = disk.file_mut(self.inode)?;
         if self.is_direct {
