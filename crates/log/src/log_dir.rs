@@ -313,13 +313,7 @@ impl LogDir {
         self.shared.cache.add(bytes);
     }
 
-    /// So many bytes are in a segment now, and no longer in a tail.
-    pub(crate) fn note_settled(&self, bytes: u64) {
-        self.space.remove_unsettled(bytes);
-        self.shared.cache.note_settled(bytes);
-    }
-
-    /// So many bytes have left a tail otherwise.
+    /// So many bytes have left a tail.
     pub(crate) fn remove_stored(&self, bytes: u64) {
         self.space.remove_unsettled(bytes);
         self.shared.cache.remove_stored(bytes);
@@ -340,25 +334,21 @@ impl LogDir {
         self.tails.lock().push(log);
     }
 
-    /// Brings all tails into the segments as they are now, in the order of the partitions. What fails stays where it is;
-    /// the first error is returned. The write cache counts it all until [`WriteCache::release_settled`] is called.
-    ///
-    /// What comes meanwhile is left for the next pass: with it, this one would never free the groups that it begins.
-    ///
-    /// [`WriteCache::release_settled`]: crate::write_cache::WriteCache::release_settled
+    /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
+    /// error is returned.
     pub(crate) fn settle(&self) -> Result<(), LogError> {
         // Who comes second must not believe that nothing is left to do because another is at it.
         let _settling = self.settling.lock();
         let mut result = Ok(());
-        for (log, end) in self.take_tails() {
-            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle_below(end) };
-            if settled.is_err() || log.tail_end().is_some() {
+        for log in self.take_tails() {
+            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
+            if let Err(error) = settled {
+                if error.is_full() {
+                    self.space.found_full();
+                }
                 self.note_tail(Arc::downgrade(&log));
+                result = result.and(Err(error));
             }
-            if settled.as_ref().is_err_and(LogError::is_full) {
-                self.space.found_full();
-            }
-            result = result.and(settled);
         }
         if result.is_ok() && self.space.found_room() {
             tracing::info!(path = %self.path.display(), "the log dir has room again");
@@ -371,13 +361,13 @@ impl LogDir {
         result.as_ref().is_err_and(|error| error.is_full() || self.check_usable().is_err())
     }
 
-    /// The partitions that have a tail, in the order of their ids, and where each ends.
-    fn take_tails(&self) -> Vec<(Arc<PartitionLog>, Offset)> {
+    /// The partitions that have a tail, in the order of their ids.
+    fn take_tails(&self) -> Vec<Arc<PartitionLog>> {
         let noted = std::mem::take(&mut *self.tails.lock());
         let mut logs: Vec<_> = noted.iter().filter_map(Weak::upgrade).collect();
         logs.sort_unstable_by_key(|log| log.id());
         logs.dedup_by_key(|log| log.id());
-        logs.into_iter().filter_map(|log| log.tail_end().map(|end| (log, end))).collect()
+        logs
     }
 
     /// Fails if the dir has failed.

@@ -134,9 +134,7 @@ fn checkpoint(logs: &[Arc<PartitionLog>]) {
     dirs.sort_unstable_by_key(|dir| Arc::as_ptr(dir));
     dirs.dedup_by_key(|dir| Arc::as_ptr(dir));
     for dir in dirs {
-        let settled = dir.settle();
-        dir.shared().cache.release_settled();
-        if let Err(error) = settled.and_then(|()| dir.checkpoint(false)) {
+        if let Err(error) = dir.settle().and_then(|()| dir.checkpoint(false)) {
             tracing::warn!(path = %dir.path().display(), %error, "no checkpoint: its logs stay open");
         }
     }

@@ -1,9 +1,7 @@
 //! Memory of what was appended and is in no segment yet, and when somebody should do something about it.
 //!
-//! Counts bytes from their submission to the journal until their memory is free. Half full of what can be settled, it
-//! wakes who settles; full, it says so, and whoever lets producers in waits for room. What is settled is counted until the
-//! pass over all partitions is over: a group of the journal is one piece of memory, of which a partition that comes last
-//! holds on to the whole.
+//! Counts bytes from their submission to the journal until they are settled. Half full of what can be settled, it wakes
+//! who settles; full, it says so, and whoever lets producers in waits for room.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,13 +15,11 @@ type Hook = Box<dyn Fn() + Send + Sync>;
 /// The write cache of a store.
 ///
 /// Invariants: `bytes` is the sum over all log dirs that can be written to; `stored_bytes` is the part of it that the
-/// journals have stored, which settling can take away, and `settled_bytes` what it has taken since the last
-/// [`release_settled`](Self::release_settled).
+/// journals have stored, which settling can take away.
 pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
     stored_bytes: AtomicU64,
-    settled_bytes: AtomicU64,
     hooks: Mutex<Vec<Hook>>,
     alarm: Alarm,
 }
@@ -34,13 +30,12 @@ impl WriteCache {
             bytes_max: bytes_max.max(1),
             bytes: AtomicU64::new(0),
             stored_bytes: AtomicU64::new(0),
-            settled_bytes: AtomicU64::new(0),
             hooks: Mutex::default(),
             alarm: Alarm::default(),
         }
     }
 
-    /// Bytes that are not settled, or whose memory others hold that are not.
+    /// Bytes that are not settled.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -73,18 +68,7 @@ impl WriteCache {
         }
     }
 
-    /// So many bytes are settled; their memory may be that of others in the same pass.
-    pub(crate) fn note_settled(&self, bytes: u64) {
-        self.stored_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.settled_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// A pass is over: the memory of what was settled until now is free.
-    pub(crate) fn release_settled(&self) {
-        self.remove(self.settled_bytes.swap(0, Ordering::Relaxed));
-    }
-
-    /// So many bytes have left a tail, and their memory is not that of others, or nobody knows.
+    /// So many bytes have left a tail.
     pub(crate) fn remove_stored(&self, bytes: u64) {
         self.stored_bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.remove(bytes);
@@ -167,18 +151,6 @@ mod tests {
         cache.remove(30);
         cache.remove(30);
         assert_eq!((calls.load(Ordering::Relaxed), cache.bytes()), (1, 50));
-    }
-
-    #[test]
-    fn what_is_settled_makes_room_once_the_pass_is_over() {
-        let cache = WriteCache::new(100);
-        cache.add(100);
-        cache.note_stored(100);
-        cache.note_settled(60);
-        assert!(cache.is_full(), "the groups are held by what is not settled yet");
-        cache.release_settled();
-        cache.release_settled();
-        assert_eq!(cache.bytes(), 40);
     }
 
     #[test]

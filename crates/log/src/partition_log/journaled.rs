@@ -62,12 +62,12 @@ impl PartitionLog {
         self.current_log()?.shown.lock().tail.end()
     }
 
-    /// Brings what ends at or below `end` from the tail into the segments. Nothing is durable by it that was not before.
-    pub(crate) fn settle_below(&self, end: Offset) -> Result<(), LogError> {
+    /// Brings the tail into the segments. Nothing is durable by it that was not before.
+    pub(crate) fn settle(&self) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
         self.note_synced(&log);
         let mut writer = log.writer.lock();
-        self.settle_up_to(&log, &mut writer, end)
+        self.settle_in(&log, &mut writer)
     }
 
     /// Records that are appended and not synced yet.
@@ -91,17 +91,9 @@ impl PartitionLog {
         }
     }
 
-    /// Brings the whole tail into the segments, aside from the passes over all partitions.
     pub(super) fn settle_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
-        let settled = self.settle_up_to(log, writer, Offset(i64::MAX));
-        // A group that others hold is counted too little until they are settled; nobody has to wait for that.
-        self.dir.shared().cache.release_settled();
-        settled
-    }
-
-    fn settle_up_to(&self, log: &OpenLog, writer: &mut SegmentWriter, end: Offset) -> Result<(), LogError> {
         loop {
-            let pieces = log.shown.lock().tail.front(RUN_BYTES, end);
+            let pieces = log.shown.lock().tail.front(RUN_BYTES);
             if pieces.is_empty() {
                 return Ok(());
             }

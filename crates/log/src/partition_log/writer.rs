@@ -190,7 +190,7 @@ impl OpenLog {
         }
         drop(guard);
         if settled_bytes > 0 {
-            self.dir.note_settled(settled_bytes);
+            self.dir.remove_stored(settled_bytes);
         }
     }
 }

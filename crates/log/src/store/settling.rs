@@ -57,7 +57,9 @@ impl LogStore {
     pub fn settle(&self) -> Result<(), LogError> {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
-        let mut result = self.settle_tails().and(self.bring_back());
+        // What failed before has said so.
+        let result = self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle() } else { Ok(()) });
+        let mut result = result.and(self.bring_back());
         for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_stuck(&delivered);
         }
@@ -78,17 +80,8 @@ impl LogStore {
     pub fn checkpoint(&self) -> Result<(), LogError> {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
-        let result = self.settle_tails();
-        let result = result.and(self.recycle(&delivered));
+        let result = self.recycle(&delivered);
         self.end_cycle(result)
-    }
-
-    /// A pass over the tails of all dirs, after which their memory is free.
-    fn settle_tails(&self) -> Result<(), LogError> {
-        // What failed before has said so.
-        let result = self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle() } else { Ok(()) });
-        self.shared.cache.release_settled();
-        result
     }
 
     fn end_cycle(&self, result: Result<(), LogError>) -> Result<(), LogError> {
@@ -145,7 +138,7 @@ impl LogStore {
             }
         }
         if switches.iter().all(Switch::drain) {
-            result = result.and(self.settle_tails());
+            result = result.and(self.for_each(LogDir::settle));
             result = result.and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));
         }
         for switch in switches {
@@ -189,9 +182,7 @@ impl LogStore {
 impl LogDir {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
     fn cover(&self, delivered: &[Position]) -> Result<(), LogError> {
-        let settled = self.settle();
-        self.shared().cache.release_settled();
-        settled?;
+        self.settle()?;
         // Before the recovery the journals have what no checkpoint can cover yet.
         if self.checkpoint(false)? == Coverage::Complete && self.shared().check_recovered().is_ok() {
             self.covered.lock().copy_from_slice(delivered);
