@@ -10,8 +10,10 @@ mod fetch;
 mod group;
 mod options;
 mod records;
+mod session;
 mod start;
 mod trouble;
+mod validation;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -20,23 +22,25 @@ use std::time::Duration;
 
 use futures_util::future::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use riverrun_types::{NodeId, Offset};
+use riverrun_records::Record;
+use riverrun_types::{NodeId, Offset, TimestampMs};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use self::assignment::Assignment;
+use self::assignment::{Assignment, Positions};
 pub use self::group::Assignor;
 use self::group::{GroupEvent, Membership};
 pub use self::options::{ConsumerOptions, GroupProtocol, OffsetReset, StartAt};
-use self::records::Chunk;
 pub use self::records::ConsumerRecord;
+use self::records::{Chunk, Sink, Visitor};
+use self::session::Sessions;
 use self::trouble::Attempts;
 pub use self::trouble::Trouble;
 use self::work::Work;
 use crate::cluster::Cluster;
-use crate::coordinator::GroupCoordinator;
+use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
-use crate::list_offsets::{OffsetSpec, offsets_of};
+use crate::list_offsets::{FoundOffset, OffsetSpec, list_offsets, offsets_of};
 use crate::topic_partition::TopicPartition;
 
 /// Reads topics.
@@ -64,7 +68,7 @@ use crate::topic_partition::TopicPartition;
 /// ```
 ///
 /// Invariants: `chunks` holds, for each partition, as many chunks of its current incarnation as its state counts;
-/// `busy` holds the nodes that a fetch in `work` waits for.
+/// `busy` holds the nodes that a fetch in `work` waits for, and `asked_bytes` the sum of what these asked for.
 #[derive(Debug)]
 pub struct Consumer {
     cluster: Arc<Cluster>,
@@ -74,6 +78,9 @@ pub struct Consumer {
     chunks: VecDeque<Chunk>,
     work: FuturesUnordered<Work>,
     busy: HashSet<NodeId>,
+    /// Bytes that the fetches in `work` may bring.
+    asked_bytes: usize,
+    sessions: Sessions,
     /// Topics whose metadata is missing or proved stale.
     stale: BTreeSet<Arc<str>>,
     refreshing: bool,
@@ -106,6 +113,8 @@ impl Consumer {
             chunks: VecDeque::new(),
             work: FuturesUnordered::new(),
             busy: HashSet::new(),
+            asked_bytes: 0,
+            sessions: Sessions::new(),
             stale: BTreeSet::new(),
             refreshing: false,
             refresh_at: None,
@@ -172,15 +181,33 @@ impl Consumer {
     /// order. Errors that may pass by themselves are not reported; [`trouble`](Self::trouble) tells of them. May be
     /// dropped while it waits, without loss.
     pub async fn poll(&mut self, timeout: Duration) -> Result<Vec<ConsumerRecord>, ClientError> {
+        let mut records = Vec::new();
+        self.poll_into(timeout, &mut records).await?;
+        Ok(records)
+    }
+
+    /// Shows the next records to `each`, where they lie in what was fetched, and answers how many; none after `timeout`.
+    /// For the rest it is as [`poll`](Self::poll), without the cost of records of their own.
+    pub async fn poll_each(
+        &mut self,
+        timeout: Duration,
+        each: impl FnMut(&TopicPartition, &Record<'_>),
+    ) -> Result<usize, ClientError> {
+        let mut visitor = Visitor { each, seen: 0 };
+        self.poll_into(timeout, &mut visitor).await?;
+        Ok(visitor.seen)
+    }
+
+    async fn poll_into(&mut self, timeout: Duration, sink: &mut impl Sink) -> Result<(), ClientError> {
         let deadline = Instant::now() + timeout;
         self.commit_when_due();
         loop {
             self.take_finished()?;
-            let records = self.take_records()?;
+            self.take_records(sink)?;
             let now = Instant::now();
             self.start_work(now);
-            if !records.is_empty() || now >= deadline {
-                return Ok(records);
+            if sink.len() > 0 || now >= deadline {
+                return Ok(());
             }
             let retries = self.assignment.next_retry(now).into_iter();
             let timers = retries.chain(self.refresh_at.filter(|at| *at > now && !self.stale.is_empty()));
@@ -251,25 +278,33 @@ impl Consumer {
     }
 
     /// Records of the chunks that are here, whole batches, until there are enough.
-    fn take_records(&mut self) -> Result<Vec<ConsumerRecord>, ClientError> {
-        let mut records = Vec::new();
-        while records.len() < self.options.poll_records {
-            let Some(chunk) = self.chunks.front_mut() else { break };
+    fn take_records(&mut self, sink: &mut impl Sink) -> Result<(), ClientError> {
+        let mut at = 0;
+        while sink.len() < self.options.poll_records {
+            let Some(chunk) = self.chunks.get_mut(at) else { break };
             let state = self.assignment.current(&chunk.partition, chunk.incarnation);
-            let Some((state, position)) = state.and_then(|state| state.position.map(|at| (state, at))) else {
-                self.chunks.pop_front();
+            let Some((state, mut position)) = state.and_then(|state| state.position.map(|at| (state, at)))
+            else {
+                self.chunks.remove(at);
                 continue;
             };
-            match chunk.next_batch(position, &mut records) {
-                Ok(Some(next)) => state.position = Some(next),
+            if state.paused {
+                at += 1;
+                continue;
+            }
+            match chunk.next_batch(&mut position, sink) {
+                Ok(Some(epoch)) => {
+                    state.position = Some(position);
+                    state.position_epoch = Some(epoch).filter(|epoch| epoch.0 >= 0);
+                }
                 Ok(None) => {
                     state.chunks -= 1;
-                    self.chunks.pop_front();
+                    self.chunks.remove(at);
                 }
                 Err(error) => {
                     let partition = chunk.partition.clone();
                     self.assignment.restart(&partition, StartAt::Offset(position));
-                    if records.is_empty() {
+                    if sink.len() == 0 {
                         return Err(error.into());
                     }
                     self.deferred = Some(error.into());
@@ -277,11 +312,23 @@ impl Consumer {
                 }
             }
         }
-        Ok(records)
+        Ok(())
     }
 
     /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it.
     pub async fn commit(&mut self) -> Result<(), ClientError> {
+        self.commit_positions(self.assignment.uncommitted()).await
+    }
+
+    /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it.
+    pub async fn commit_offsets(
+        &mut self,
+        offsets: &BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> Result<(), ClientError> {
+        self.commit_positions(offsets.clone()).await
+    }
+
+    async fn commit_positions(&mut self, positions: Positions) -> Result<(), ClientError> {
         let Some(coordinator) = self.coordinator.clone() else {
             return Err(ClientError::Invalid("a commit needs a group".to_owned()));
         };
@@ -290,7 +337,6 @@ impl Consumer {
             let _ = committing.await;
             self.committing = None;
         }
-        let positions = self.assignment.uncommitted();
         if positions.is_empty() {
             return Ok(());
         }
@@ -300,12 +346,59 @@ impl Consumer {
         Ok(())
     }
 
-    fn note_committed(&mut self, positions: &BTreeMap<TopicPartition, Offset>) {
+    fn note_committed(&mut self, positions: &Positions) {
         for (partition, state) in self.assignment.iter_mut() {
-            if let Some(offset) = positions.get(partition) {
-                state.committed = Some(*offset);
+            if let Some(position) = positions.get(partition) {
+                state.committed = Some(position.offset);
             }
         }
+    }
+
+    /// What the group has committed for these partitions; those without a commit are not in the result.
+    pub async fn committed(
+        &self,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError> {
+        let Some(coordinator) = &self.coordinator else {
+            return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
+        };
+        let committed = start::committed(coordinator, partitions).await?;
+        committed.into_iter().map(|(partition, found)| Ok((partition, found?))).collect()
+    }
+
+    /// Returns no more records of these partitions until they are resumed. What is held of them is kept, and a place in
+    /// the group, too. A rebalance that takes a partition away and gives it back resumes it.
+    pub fn pause(&mut self, partitions: &[TopicPartition]) -> Result<(), ClientError> {
+        self.set_paused(partitions, true)
+    }
+
+    /// Goes on with partitions that were paused.
+    pub fn resume(&mut self, partitions: &[TopicPartition]) -> Result<(), ClientError> {
+        self.set_paused(partitions, false)
+    }
+
+    fn set_paused(&mut self, partitions: &[TopicPartition], paused: bool) -> Result<(), ClientError> {
+        if let Some(other) = partitions.iter().find(|one| self.assignment.get(one).is_none()) {
+            return Err(not_assigned(other));
+        }
+        for (partition, state) in self.assignment.iter_mut() {
+            if partitions.contains(partition) {
+                state.paused = paused;
+            }
+        }
+        Ok(())
+    }
+
+    /// The partitions that are paused.
+    pub fn paused(&self) -> Vec<TopicPartition> {
+        let paused = self.assignment.iter().filter(|(_, state)| state.paused);
+        paused.map(|(partition, _)| partition.clone()).collect()
+    }
+
+    /// Records between the position and the partition's end by the last answer; none while either is not known.
+    pub fn lag(&self, partition: &TopicPartition) -> Option<i64> {
+        let state = self.assignment.get(partition)?;
+        Some((state.end?.0 - state.position?.0).max(0))
     }
 
     /// The offset after the last record that [`poll`](Self::poll) has returned; none while it is not known.
@@ -321,7 +414,7 @@ impl Consumer {
     /// Goes on elsewhere in a partition that is read.
     pub fn seek(&mut self, partition: &TopicPartition, start: StartAt) -> Result<(), ClientError> {
         if self.assignment.get(partition).is_none() {
-            return Err(ClientError::Invalid(format!("{partition} is not assigned to this consumer")));
+            return Err(not_assigned(partition));
         }
         self.assignment.restart(partition, start);
         Ok(())
@@ -343,6 +436,16 @@ impl Consumer {
         offsets_of(&self.cluster, partitions, OffsetSpec::Earliest, self.options.isolation).await
     }
 
+    /// The first record of each partition with at least this timestamp; none if there is no such record.
+    pub async fn offsets_for_times(
+        &self,
+        times: &[(TopicPartition, TimestampMs)],
+    ) -> Result<BTreeMap<TopicPartition, Option<FoundOffset>>, ClientError> {
+        let wanted = times.iter().map(|(partition, time)| (partition.clone(), OffsetSpec::Timestamp(*time)));
+        let found = list_offsets(&self.cluster, wanted.collect(), self.options.isolation).await;
+        found.into_iter().map(|(partition, found)| Ok((partition, found?))).collect()
+    }
+
     /// The servers that it is connected to.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
@@ -352,4 +455,8 @@ impl Consumer {
     pub async fn close(mut self) -> Result<(), ClientError> {
         self.unassign().await
     }
+}
+
+fn not_assigned(partition: &TopicPartition) -> ClientError {
+    ClientError::Invalid(format!("{partition} is not assigned to this consumer"))
 }

@@ -37,5 +37,5 @@ pub use producer::{
 pub use topic_partition::TopicPartition;
 // What the options and errors above are made of.
 pub use riverrun_protocol::{ApiKey, ErrorCode};
-pub use riverrun_records::{Compression, Header};
+pub use riverrun_records::{Compression, Header, Record};
 pub use riverrun_types::{Acks, ErrorKind, LeaderEpoch, NodeId, Offset, TimestampMs};

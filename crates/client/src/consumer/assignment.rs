@@ -4,12 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use riverrun_types::Offset;
+use riverrun_types::{LeaderEpoch, NodeId, Offset};
 use tokio::time::Instant;
 
 use super::options::StartAt;
 use super::trouble::Attempts;
+use crate::coordinator::CommittedOffset;
 use crate::topic_partition::TopicPartition;
+
+/// Positions to commit.
+pub(super) type Positions = BTreeMap<TopicPartition, CommittedOffset>;
 
 /// Chunks of one partition that are held or under way at most: one to read from, one in reserve.
 const CHUNKS_MAX: usize = 2;
@@ -36,6 +40,18 @@ pub(super) struct PartitionState {
     pub(super) attempts: Attempts,
     /// What is committed, as far as is known.
     pub(super) committed: Option<Offset>,
+    /// Whether the application wants nothing of it for now.
+    pub(super) paused: bool,
+    /// Leader epoch of the record before `position`, if it is known.
+    pub(super) position_epoch: Option<LeaderEpoch>,
+    /// Leader epoch of the record before `fetch_from`, if it is known.
+    pub(super) fetch_epoch: Option<LeaderEpoch>,
+    /// Epoch of the leader that is known to have what was read.
+    pub(super) validated: Option<LeaderEpoch>,
+    /// A replica that the leader has named for this reader's rack, and until when that is believed.
+    pub(super) replica: Option<(NodeId, Instant)>,
+    /// Where the partition ends for this reader, by the last answer.
+    pub(super) end: Option<Offset>,
 }
 
 impl PartitionState {
@@ -51,17 +67,24 @@ impl PartitionState {
             retry_at: None,
             attempts: Attempts::default(),
             committed: None,
+            paused: false,
+            position_epoch: None,
+            fetch_epoch: None,
+            validated: None,
+            replica: None,
+            end: None,
         };
         if let StartAt::Offset(offset) = start {
-            state.begin(offset);
+            state.begin(offset, None);
         }
         state
     }
 
     /// Sets the position that was looked for.
-    pub(super) fn begin(&mut self, offset: Offset) {
+    pub(super) fn begin(&mut self, offset: Offset, epoch: Option<LeaderEpoch>) {
         self.position = Some(offset);
         self.fetch_from = offset;
+        (self.position_epoch, self.fetch_epoch) = (epoch, epoch);
         self.starting = false;
         self.retry_at = None;
         self.attempts.succeed();
@@ -81,9 +104,22 @@ impl PartitionState {
         self.chunks < CHUNKS_MAX
     }
 
+    /// Whether a leader of this epoch has to be asked whether it has what was read before: the log may have been cut
+    /// since the epoch of the last record.
+    pub(super) fn is_doubtful(&self, leader_epoch: LeaderEpoch) -> bool {
+        self.fetch_epoch.is_some_and(|epoch| epoch < leader_epoch)
+            && self.validated.is_none_or(|validated| validated < leader_epoch)
+    }
+
+    /// Whom to ask: the replica that the leader has named, or the leader.
+    pub(super) fn source(&mut self, leader: NodeId, now: Instant) -> NodeId {
+        self.replica = self.replica.filter(|(_, until)| now < *until);
+        self.replica.map_or(leader, |(replica, _)| replica)
+    }
+
     /// Whether there is something to fetch.
     pub(super) fn wants_fetch(&self, now: Instant) -> bool {
-        self.position.is_some() && !self.fetching && self.has_room() && self.is_due(now)
+        self.position.is_some() && !self.fetching && !self.paused && self.has_room() && self.is_due(now)
     }
 }
 
@@ -110,8 +146,8 @@ impl Assignment {
     pub(super) fn restart(&mut self, partition: &TopicPartition, start: StartAt) {
         let incarnation = self.next_incarnation();
         if let Some(state) = self.partitions.get_mut(partition) {
-            let committed = state.committed;
-            *state = PartitionState { committed, ..PartitionState::new(incarnation, start) };
+            let (committed, paused) = (state.committed, state.paused);
+            *state = PartitionState { committed, paused, ..PartitionState::new(incarnation, start) };
         }
     }
 
@@ -145,9 +181,11 @@ impl Assignment {
     }
 
     /// Positions that are not committed.
-    pub(super) fn uncommitted(&self) -> BTreeMap<TopicPartition, Offset> {
-        let dirty =
-            |state: &PartitionState| state.position.filter(|position| state.committed != Some(*position));
+    pub(super) fn uncommitted(&self) -> Positions {
+        let dirty = |state: &PartitionState| {
+            let offset = state.position.filter(|position| state.committed != Some(*position))?;
+            Some(CommittedOffset { offset, leader_epoch: state.position_epoch, metadata: String::new() })
+        };
         self.partitions.iter().filter_map(|(name, state)| Some((name.clone(), dirty(state)?))).collect()
     }
 
@@ -184,12 +222,36 @@ mod tests {
         assert!(!state.wants_fetch(now));
     }
 
+    #[tokio::test]
+    async fn a_paused_partition_wants_nothing_and_stays_paused_when_it_is_moved() {
+        let partition = TopicPartition::new("t", 0);
+        let mut assignment = Assignment::default();
+        assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
+        assignment.iter_mut().for_each(|(_, state)| state.paused = true);
+        assignment.restart(&partition, StartAt::Offset(Offset(1)));
+        assert!(!assignment.get(&partition).unwrap().wants_fetch(Instant::now()));
+    }
+
+    #[test]
+    fn only_a_leader_of_a_later_epoch_than_the_last_record_s_is_asked_and_only_once() {
+        let mut state = PartitionState::new(1, StartAt::Earliest);
+        state.begin(Offset(5), None);
+        assert!(!state.is_doubtful(LeaderEpoch(9)), "nothing is known of what was read");
+        state.begin(Offset(5), Some(LeaderEpoch(3)));
+        assert!(!state.is_doubtful(LeaderEpoch(3)));
+        assert!(state.is_doubtful(LeaderEpoch(4)));
+        state.validated = Some(LeaderEpoch(4));
+        assert!(!state.is_doubtful(LeaderEpoch(4)));
+        assert!(state.is_doubtful(LeaderEpoch(5)));
+    }
+
     #[test]
     fn only_positions_that_moved_are_committed() {
         let partition = TopicPartition::new("t", 0);
         let mut assignment = Assignment::default();
         assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
-        assert_eq!(assignment.uncommitted(), BTreeMap::from([(partition.clone(), Offset(5))]));
+        let offset = |positions: Positions| positions.get(&partition).map(|position| position.offset);
+        assert_eq!(offset(assignment.uncommitted()), Some(Offset(5)));
         assignment.iter_mut().for_each(|(_, state)| state.committed = Some(Offset(5)));
         assert_eq!(assignment.uncommitted(), BTreeMap::new());
     }

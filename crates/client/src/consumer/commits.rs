@@ -1,26 +1,22 @@
 //! Commits offsets for a group, as a member of it or from outside.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use riverrun_protocol::ErrorCode;
-use riverrun_types::Offset;
 
+use super::assignment::Positions;
 use super::group::SharedIdentity;
-use crate::coordinator::{CommittedOffset, GroupCoordinator, MemberIdentity};
+use crate::coordinator::{GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
 use crate::retry::Retry;
-use crate::topic_partition::TopicPartition;
 
 /// Commits, trying again while the coordinator moves or the group is between two assignments.
 pub(super) async fn commit(
     coordinator: Arc<GroupCoordinator>,
     identity: Option<SharedIdentity>,
-    positions: BTreeMap<TopicPartition, Offset>,
+    positions: Positions,
 ) -> Result<(), ClientError> {
-    let committed = |offset| CommittedOffset { offset, leader_epoch: None, metadata: String::new() };
-    let mut left: BTreeMap<_, _> =
-        positions.into_iter().map(|(partition, offset)| (partition, committed(offset))).collect();
+    let mut left = positions;
     let retry = Retry::new(coordinator.cluster().options());
     loop {
         let member = identity.as_ref().map_or_else(MemberIdentity::none, SharedIdentity::get);

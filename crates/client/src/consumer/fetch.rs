@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic};
+use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::{ApiKey, FetchRequest, Records};
 use riverrun_types::{LeaderEpoch, NodeId, Offset, TopicId};
 
 use super::options::ConsumerOptions;
 use super::records::Chunk;
+use super::session::SessionPlan;
 use crate::cluster::{Cluster, Lane};
 use crate::connection::{ResponseFrame, wire_ms};
 use crate::error::ClientError;
+use crate::list_offsets::Isolation;
 use crate::topic_partition::{TopicPartition, by_topic};
 
 /// A partition to fetch from.
@@ -22,30 +24,38 @@ pub(super) struct Wanted {
     pub(super) incarnation: u64,
     pub(super) from: Offset,
     pub(super) leader_epoch: LeaderEpoch,
+    /// Epoch of the record before `from`, if it is known.
+    pub(super) last_epoch: Option<LeaderEpoch>,
+}
+
+/// What to ask a node for.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) node: NodeId,
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) session: SessionPlan,
+    /// Bytes of the answer at most.
+    pub(super) bytes_max: usize,
 }
 
 /// What became of a fetch.
 #[derive(Debug)]
 pub(super) struct Fetched {
-    pub(super) node: NodeId,
-    wanted: Vec<Wanted>,
+    pub(super) ask: Ask,
     answer: Result<ResponseFrame, ClientError>,
 }
 
-/// Fetches from one leader.
-pub(super) async fn fetch(
-    cluster: Arc<Cluster>,
-    options: Arc<ConsumerOptions>,
-    node: NodeId,
-    wanted: Vec<Wanted>,
-) -> Fetched {
-    let request = request(&options, &wanted);
-    let answer = cluster.call_patiently(node, Lane::Fetch, &request, options.fetch_wait_max).await;
-    Fetched { node, wanted, answer }
+/// Fetches from one node.
+pub(super) async fn fetch(cluster: Arc<Cluster>, options: Arc<ConsumerOptions>, ask: Ask) -> Fetched {
+    let request = request(&options, &ask);
+    let answer = cluster.call_patiently(ask.node, Lane::Fetch, &request, options.fetch_wait_max).await;
+    drop(request);
+    Fetched { ask, answer }
 }
 
-fn request<'a>(options: &ConsumerOptions, wanted: &'a [Wanted]) -> FetchRequest<'a> {
-    let topics = by_topic(wanted.iter().map(|wanted| (&wanted.partition, wanted)));
+fn request<'a>(options: &'a ConsumerOptions, ask: &'a Ask) -> FetchRequest<'a> {
+    let said = ask.session.said.iter().map(|place| &ask.wanted[*place]);
+    let topics = by_topic(said.map(|wanted| (&wanted.partition, wanted)));
     let topics = topics.into_iter().map(|(name, partitions)| FetchTopic {
         topic: name.into(),
         topic_id: partitions.first().map_or(TopicId::ZERO, |(_, wanted)| wanted.topic_id),
@@ -60,45 +70,67 @@ fn request<'a>(options: &ConsumerOptions, wanted: &'a [Wanted]) -> FetchRequest<
             })
             .collect(),
     });
+    let forgotten = ask.session.forgotten.iter().map(|(partition, topic_id)| ForgottenTopic {
+        topic: (&*partition.topic).into(),
+        topic_id: *topic_id,
+        partitions: vec![partition.partition],
+    });
     FetchRequest {
         max_wait_ms: wire_ms(options.fetch_wait_max),
         min_bytes: options.fetch_min_bytes,
-        max_bytes: options.fetch_max_bytes,
+        max_bytes: i32::try_from(ask.bytes_max).unwrap_or(i32::MAX),
         isolation_level: options.isolation.wire(),
+        session_id: ask.session.id,
+        session_epoch: ask.session.epoch,
         topics: topics.collect(),
+        forgotten_topics_data: forgotten.collect(),
+        rack_id: options.rack.as_deref().unwrap_or_default().into(),
         ..FetchRequest::default()
     }
 }
 
+/// What an answer says of one partition.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) chunk: Option<Chunk>,
+    /// Where the partition ends for this reader; none if nothing is said of it.
+    pub(super) end: Option<Offset>,
+    /// Who had better be asked.
+    pub(super) replica: Option<NodeId>,
+}
+
 /// What a fetch gave for one partition.
-pub(super) type PartitionFetched = (Wanted, Result<Option<Chunk>, ClientError>);
+pub(super) type PartitionFetched = (Wanted, Result<Part, ClientError>);
 
 impl Fetched {
-    /// What there is for each partition that was asked for.
-    pub(super) fn read(self) -> Vec<PartitionFetched> {
+    /// What there is for each partition that was asked for, and the session's id; none if the session has failed.
+    pub(super) fn read(self, options: &ConsumerOptions) -> (Vec<PartitionFetched>, Option<i32>) {
+        let Self { ask: Ask { wanted, session, .. }, answer } = self;
         let all_failed = |wanted: Vec<Wanted>, error: &ClientError| {
             wanted.into_iter().map(|wanted| (wanted, Err(error.clone()))).collect()
         };
-        let frame = match self.answer {
+        let frame = match answer {
             Ok(frame) => frame,
-            Err(error) => return all_failed(self.wanted, &error),
+            Err(error) => return (all_failed(wanted, &error), None),
         };
         let answer = frame.decode::<FetchRequest<'_>>().and_then(|answer| {
             ClientError::check(answer.error_code, None)?;
             Ok(answer)
         });
-        match answer {
-            Err(error) => all_failed(self.wanted, &error),
-            Ok(answer) => self
-                .wanted
-                .into_iter()
-                .map(|wanted| {
-                    let chunk =
-                        find(&answer.responses, &wanted).and_then(|data| chunk(&frame, &wanted, data));
-                    (wanted, chunk)
-                })
-                .collect(),
-        }
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return (all_failed(wanted, &error), None),
+        };
+        let parts = wanted.into_iter().map(|wanted| {
+            let part = match find(&answer.responses, &wanted) {
+                // Of the others there is nothing new.
+                Err(_) if !session.is_full() => Ok(Part::default()),
+                Err(error) => Err(error),
+                Ok(data) => part(&frame, &wanted, data, options),
+            };
+            (wanted, part)
+        });
+        (parts.collect(), Some(answer.session_id))
     }
 }
 
@@ -120,14 +152,28 @@ fn find<'a, 'r>(
         .ok_or_else(|| ClientError::Incomplete { api: ApiKey::Fetch, missing: wanted.partition.to_string() })
 }
 
-fn chunk(
+fn part(
     frame: &ResponseFrame,
     wanted: &Wanted,
     data: &PartitionData<'_>,
-) -> Result<Option<Chunk>, ClientError> {
+    options: &ConsumerOptions,
+) -> Result<Part, ClientError> {
     ClientError::check(data.error_code, Some(&wanted.partition.to_string()))?;
-    let Some(records) = data.records.as_ref().and_then(Records::as_bytes) else { return Ok(None) };
+    let end = match options.isolation {
+        Isolation::ReadUncommitted => data.high_watermark,
+        Isolation::ReadCommitted => data.last_stable_offset,
+    };
     let aborted = data.aborted_transactions.as_deref().unwrap_or_default();
-    let bytes = frame.bytes().slice_ref(records);
-    Ok(Chunk::new(wanted.partition.clone(), wanted.incarnation, bytes, aborted)?)
+    let chunk = match data.records.as_ref().and_then(Records::as_bytes) {
+        None => None,
+        Some(records) => {
+            let bytes = frame.bytes().slice_ref(records);
+            Chunk::new(wanted.partition.clone(), wanted.incarnation, bytes, aborted)?
+        }
+    };
+    Ok(Part {
+        chunk: chunk.map(|chunk| chunk.checked(options.check_crcs)),
+        end: (end >= 0).then_some(Offset(end)),
+        replica: (data.preferred_read_replica >= 0).then_some(NodeId(data.preferred_read_replica)),
+    })
 }

@@ -112,7 +112,7 @@ options! {
     auto_commit_interval: Option<Duration> = "auto.commit.interval.ms",
         Kind::Millis(-1, i64::MAX), Some("5000");
     /// Where to begin where no offset is committed, or where the position is no longer there: with the first record
-    /// (earliest), with the next (latest), so long ago (by_duration: and an ISO 8601 time such as PT1H), or nowhere
+    /// (earliest), with the next (latest), so long ago (`by_duration:` and an ISO 8601 time such as PT1H), or nowhere
     /// (none), which makes poll fail.
     offset_reset: OffsetReset = "auto.offset.reset",
         Kind::Text("earliest, latest, none or by_duration:PnDTnHnMnS"), Some("latest");

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use riverrun_protocol::fetch_response::AbortedTransaction;
-use riverrun_records::{Batch, BatchError, CorruptCause, Record, UnverifiedBatch};
-use riverrun_types::{Offset, ProducerId, TimestampMs};
+use riverrun_records::{Batch, BatchError, BatchHeader, CorruptCause, Record, UnverifiedBatch};
+use riverrun_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 use crate::topic_partition::TopicPartition;
 
@@ -41,6 +41,11 @@ pub struct ConsumerRecord {
 /// that began before what was read so far are in `aborted`.
 #[derive(Debug)]
 pub(super) struct Chunk {
+    check_crcs: bool,
+    /// Bytes that it came with.
+    pub(super) size_bytes: usize,
+    /// Leader epoch of its last batch.
+    pub(super) last_epoch: LeaderEpoch,
     pub(super) partition: TopicPartition,
     /// Which position of the partition this was fetched for.
     pub(super) incarnation: u64,
@@ -60,10 +65,13 @@ impl Chunk {
         aborted: &[AbortedTransaction],
     ) -> Result<Option<Self>, BatchError> {
         let (mut whole_bytes, mut end) = (0, None);
+        let mut last_epoch = LeaderEpoch::UNKNOWN;
         while whole_bytes < bytes.len() {
             match UnverifiedBatch::split_first(&bytes[whole_bytes..]) {
                 Ok((batch, _)) => {
-                    end = Some(riverrun_records::BatchHeader::parse(batch.bytes())?.last_offset().next());
+                    let header = BatchHeader::parse(batch.bytes())?;
+                    end = Some(header.last_offset().next());
+                    last_epoch = header.leader_epoch();
                     whole_bytes += batch.bytes().len();
                 }
                 Err(BatchError::Corrupt(CorruptCause::Cut)) if end.is_some() => break,
@@ -74,37 +82,50 @@ impl Chunk {
         let mut transactions: Vec<_> =
             aborted.iter().map(|one| (Offset(one.first_offset), ProducerId(one.producer_id))).collect();
         transactions.sort_unstable_by_key(|(first, _)| std::cmp::Reverse(*first));
-        Ok(end.map(|end| Self { partition, incarnation, end, bytes, transactions, aborted: HashSet::new() }))
+        Ok(end.map(|end| Self {
+            check_crcs: true,
+            size_bytes: bytes.len(),
+            last_epoch,
+            partition,
+            incarnation,
+            end,
+            bytes,
+            transactions,
+            aborted: HashSet::new(),
+        }))
     }
 
-    /// Appends the records of the next batch, from `position` on, and answers the position after it; none after
-    /// the last batch. After an error nothing of the batch was appended.
+    /// Whether its checksums are compared.
+    pub(super) fn checked(self, check_crcs: bool) -> Self {
+        Self { check_crcs, ..self }
+    }
+
+    /// Puts the records of the next batch, from `position` on, and moves the position behind it. Answers the batch's
+    /// leader epoch; none after the last batch. After an error the position is behind what the sink keeps.
     pub(super) fn next_batch(
         &mut self,
-        position: Offset,
-        records: &mut Vec<ConsumerRecord>,
-    ) -> Result<Option<Offset>, BatchError> {
+        position: &mut Offset,
+        sink: &mut impl Sink,
+    ) -> Result<Option<LeaderEpoch>, BatchError> {
         if self.bytes.is_empty() {
             return Ok(None);
         }
         let (unverified, _) = UnverifiedBatch::split_first(&self.bytes)?;
         let taken = self.bytes.slice_ref(unverified.bytes());
-        let batch = UnverifiedBatch::only(&taken)?.verify()?;
+        let unverified = UnverifiedBatch::only(&taken)?;
+        let batch = if self.check_crcs { unverified.verify()? } else { unverified.trust()? };
         let next = batch.last_offset().next();
         self.abort_up_to(batch.last_offset());
         if batch.is_control() {
             self.end_transaction(&batch)?;
         } else if !(batch.is_transactional() && self.aborted.contains(&batch.producer_id().0))
-            && next > position
+            && next > *position
         {
-            let before = records.len();
-            if let Err(error) = read_batch(&self.partition, &taken, &batch, position, records) {
-                records.truncate(before);
-                return Err(error);
-            }
+            read_batch(&self.partition, &taken, &batch, position, sink)?;
         }
         let _ = self.bytes.split_to(taken.len());
-        Ok(Some(next.max(position)))
+        *position = next.max(*position);
+        Ok(Some(batch.leader_epoch()))
     }
 
     fn abort_up_to(&mut self, last: Offset) {
@@ -130,40 +151,103 @@ fn read_batch(
     partition: &TopicPartition,
     bytes: &Bytes,
     batch: &Batch<'_>,
-    position: Offset,
-    out: &mut Vec<ConsumerRecord>,
+    position: &mut Offset,
+    sink: &mut impl Sink,
 ) -> Result<(), BatchError> {
     let records = batch.records()?;
     let shared = records.inflated().unwrap_or(bytes);
-    out.reserve(batch.record_count().max(0) as usize);
+    sink.reserve(batch.record_count().max(0) as usize);
+    let (before, from) = (sink.len(), *position);
     for record in &records {
-        let record = record?;
-        if record.offset >= position {
-            out.push(owned(partition, shared, &record));
+        match record {
+            Ok(record) if record.offset < from => {}
+            Ok(record) => {
+                sink.put(partition, shared, &record);
+                *position = record.offset.next();
+            }
+            Err(error) => {
+                if sink.take_back(before) {
+                    *position = from;
+                }
+                return Err(error);
+            }
         }
     }
     Ok(())
 }
 
-fn owned(partition: &TopicPartition, shared: &Bytes, record: &Record<'_>) -> ConsumerRecord {
-    let slice = |part: Option<&[u8]>| part.map(|part| shared.slice_ref(part));
-    ConsumerRecord {
-        topic: Arc::clone(&partition.topic),
-        partition: partition.partition,
-        offset: record.offset,
-        timestamp: record.timestamp,
-        key: slice(record.key),
-        value: slice(record.value),
-        headers: record
-            .headers()
-            .map(|header| (String::from_utf8_lossy(header.key).into_owned(), slice(header.value)))
-            .collect(),
+/// Where records go.
+pub(super) trait Sink {
+    /// Records that it has got.
+    fn len(&self) -> usize;
+
+    /// So many are about to come.
+    fn reserve(&mut self, records: usize);
+
+    /// Takes a record, whose bytes lie in `shared`.
+    fn put(&mut self, partition: &TopicPartition, shared: &Bytes, record: &Record<'_>);
+
+    /// Gives back all but the first `len` records, and says whether it could.
+    fn take_back(&mut self, len: usize) -> bool;
+}
+
+impl Sink for Vec<ConsumerRecord> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn reserve(&mut self, records: usize) {
+        self.reserve(records);
+    }
+
+    fn put(&mut self, partition: &TopicPartition, shared: &Bytes, record: &Record<'_>) {
+        let slice = |part: Option<&[u8]>| part.map(|part| shared.slice_ref(part));
+        self.push(ConsumerRecord {
+            topic: Arc::clone(&partition.topic),
+            partition: partition.partition,
+            offset: record.offset,
+            timestamp: record.timestamp,
+            key: slice(record.key),
+            value: slice(record.value),
+            headers: record
+                .headers()
+                .map(|header| (String::from_utf8_lossy(header.key).into_owned(), slice(header.value)))
+                .collect(),
+        });
+    }
+
+    fn take_back(&mut self, len: usize) -> bool {
+        self.truncate(len);
+        true
+    }
+}
+
+/// Shows each record to a function, where it lies.
+pub(super) struct Visitor<F> {
+    pub(super) each: F,
+    pub(super) seen: usize,
+}
+
+impl<F: FnMut(&TopicPartition, &Record<'_>)> Sink for Visitor<F> {
+    fn len(&self) -> usize {
+        self.seen
+    }
+
+    fn reserve(&mut self, _: usize) {}
+
+    fn put(&mut self, partition: &TopicPartition, _: &Bytes, record: &Record<'_>) {
+        (self.each)(partition, record);
+        self.seen += 1;
+    }
+
+    fn take_back(&mut self, len: usize) -> bool {
+        self.seen == len
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use riverrun_records::{BatchBuilder, BatchOptions, Compression, ProducerStamp};
+    use riverrun_records::{BatchBuilder, BatchOptions, Compression, ProducerStamp, layout};
     use riverrun_types::ProducerEpoch;
 
     use super::*;
@@ -190,9 +274,7 @@ mod tests {
 
     fn read_all(chunk: &mut Chunk, mut position: Offset) -> (Vec<String>, Offset) {
         let mut records = Vec::new();
-        while let Some(next) = chunk.next_batch(position, &mut records).unwrap() {
-            position = next;
-        }
+        while chunk.next_batch(&mut position, &mut records).unwrap().is_some() {}
         let text =
             |record: &ConsumerRecord| String::from_utf8_lossy(record.value.as_ref().unwrap()).into_owned();
         (records.iter().map(text).collect(), position)
@@ -227,10 +309,30 @@ mod tests {
     #[test]
     fn a_damaged_batch_is_an_error_and_leaves_nothing() {
         let mut bytes = batch(0, &["a"], |_| {});
-        *bytes.last_mut().unwrap() ^= 1;
-        let mut records = Vec::new();
-        assert!(chunk(bytes, &[]).next_batch(Offset(0), &mut records).is_err());
-        assert_eq!(records, []);
+        // The value's only byte; the count of headers follows it.
+        let value = bytes.len() - 2;
+        bytes[value] ^= 1;
+        let (mut records, mut position) = (Vec::<ConsumerRecord>::new(), Offset(0));
+        assert!(chunk(bytes.clone(), &[]).next_batch(&mut position, &mut records).is_err());
+        assert_eq!((records, position), (vec![], Offset(0)));
+        let mut unchecked = Chunk { check_crcs: false, ..chunk(bytes, &[]) };
+        let mut records = Vec::<ConsumerRecord>::new();
+        assert!(unchecked.next_batch(&mut position, &mut records).is_ok(), "nobody looks");
+    }
+
+    #[test]
+    fn what_was_shown_before_the_damage_is_not_shown_again() {
+        let mut bytes = batch(0, &["a", "b"], |_| {});
+        // The second record says that it is longer than the batch.
+        let second = bytes.len() - (bytes.len() - layout::HEADER_BYTES) / 2;
+        bytes[second] = 0x7e;
+        let mut damaged = Chunk { check_crcs: false, ..chunk(bytes, &[]) };
+        let mut shown = Vec::new();
+        let mut visitor =
+            Visitor { each: |_: &TopicPartition, one: &Record<'_>| shown.push(one.offset.0), seen: 0 };
+        let mut position = Offset(0);
+        assert!(damaged.next_batch(&mut position, &mut visitor).is_err());
+        assert_eq!((shown, position), (vec![0], Offset(1)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use riverrun_types::Offset;
+use riverrun_types::{LeaderEpoch, Offset};
 
 use super::options::{ConsumerOptions, OffsetReset, StartAt};
 use crate::cluster::Cluster;
@@ -25,6 +25,8 @@ pub(super) struct Sought {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) offset: Offset,
+    /// Leader epoch of the record before it, if it is known.
+    pub(super) leader_epoch: Option<LeaderEpoch>,
     /// Whether this is what the group has committed.
     pub(super) committed: bool,
 }
@@ -42,7 +44,11 @@ pub(super) async fn find(
     let mut by_leader = Vec::new();
     let (of_group, others): (Vec<_>, Vec<_>) =
         sought.into_iter().partition(|sought| sought.start == StartAt::Committed);
-    let committed = committed(&cluster, coordinator.as_deref(), &of_group).await;
+    let partitions: Vec<TopicPartition> = of_group.iter().map(|sought| sought.partition.clone()).collect();
+    let committed = match coordinator.as_deref() {
+        Some(coordinator) if !partitions.is_empty() => committed(coordinator, &partitions).await,
+        _ => Ok(BTreeMap::new()),
+    };
     for sought in of_group {
         let committed = match &committed {
             Err(error) => Err(error.clone()),
@@ -51,7 +57,8 @@ pub(super) async fn find(
         match (committed, options.offset_reset.start()) {
             (Err(error), _) => found.push((sought, Err(error))),
             (Ok(Some(committed)), _) => {
-                found.push((sought, Ok(Found { offset: committed.offset, committed: true })));
+                let (offset, leader_epoch) = (committed.offset, committed.leader_epoch);
+                found.push((sought, Ok(Found { offset, leader_epoch, committed: true })));
             }
             (Ok(None), Some(reset)) => by_leader.push((sought, reset.spec())),
             (Ok(None), None) => {
@@ -70,16 +77,14 @@ pub(super) async fn find(
 
 type Committed = BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>;
 
-async fn committed(
-    cluster: &Cluster,
-    coordinator: Option<&GroupCoordinator>,
-    sought: &[Sought],
+/// What the group has committed for each of these partitions, trying again where that may help.
+pub(super) async fn committed(
+    coordinator: &GroupCoordinator,
+    partitions: &[TopicPartition],
 ) -> Result<Committed, ClientError> {
-    let Some(coordinator) = coordinator.filter(|_| !sought.is_empty()) else { return Ok(BTreeMap::new()) };
-    let partitions: Vec<TopicPartition> = sought.iter().map(|sought| sought.partition.clone()).collect();
-    let retry = Retry::new(cluster.options());
+    let retry = Retry::new(coordinator.cluster().options());
     loop {
-        match coordinator.committed(Some(&partitions)).await {
+        match coordinator.committed(Some(partitions)).await {
             Ok(committed) => return Ok(committed),
             Err(error) => retry.pause_after(error).await?,
         }
@@ -99,7 +104,8 @@ async fn ask_leaders(
     for (sought, spec) in wanted {
         match results.remove(&sought.partition) {
             Some(Ok(Some(found))) => {
-                started.push((sought, Ok(Found { offset: found.offset, committed: false })));
+                let found = Found { offset: found.offset, leader_epoch: None, committed: false };
+                started.push((sought, Ok(found)));
             }
             Some(Err(error)) => started.push((sought, Err(error))),
             // No record is that late.
@@ -129,4 +135,22 @@ pub(super) fn after_out_of_range(
     reset: OffsetReset,
 ) -> Result<StartAt, ClientError> {
     reset.start().ok_or_else(|| no_position(partition, "the position is not in the log, or no longer"))
+}
+
+/// How to go on where the log was cut before the position: where it was cut, or as for a position out of range if the
+/// leader does not say where that is. Without a reset the application has to decide.
+pub(super) fn after_truncation(
+    partition: &TopicPartition,
+    position: Offset,
+    end: Option<Offset>,
+    reset: OffsetReset,
+) -> Result<StartAt, ClientError> {
+    match (reset, end) {
+        (OffsetReset::Error, Some(end)) if end < position => Err(no_position(
+            partition,
+            &format!("the log was cut at offset {end}, before the position {position}"),
+        )),
+        (_, Some(end)) => Ok(StartAt::Offset(end.min(position))),
+        (reset, None) => after_out_of_range(partition, reset),
+    }
 }

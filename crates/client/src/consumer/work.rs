@@ -9,12 +9,14 @@ use riverrun_types::{ErrorKind, NodeId, Offset};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::fetch::{self, Fetched, PartitionFetched, Wanted};
+use super::assignment::Positions;
+use super::fetch::{self, Ask, Fetched, PartitionFetched, Wanted};
 use super::group::Membership;
-use super::start::{self, Sought, Started, after_out_of_range};
+use super::options::ConsumerOptions;
+use super::start::{self, Sought, Started, after_out_of_range, after_truncation};
+use super::validation::{self, Validated};
 use super::{Consumer, commits};
 use crate::error::ClientError;
-use crate::topic_partition::TopicPartition;
 
 /// Something that is under way.
 pub(super) type Work = BoxFuture<'static, Done>;
@@ -23,10 +25,11 @@ pub(super) type Work = BoxFuture<'static, Done>;
 #[derive(Debug)]
 pub(super) enum Done {
     Fetched(Fetched),
+    Validated(Validated),
     Started(Started),
     Refreshed(Result<(), ClientError>),
     /// Positions that were committed; none if it failed.
-    Committed(Option<BTreeMap<TopicPartition, Offset>>),
+    Committed(Option<Positions>),
 }
 
 impl Consumer {
@@ -57,10 +60,11 @@ impl Consumer {
     /// Fetches from every node that has nothing left to be read but what is held in reserve. To wait until then
     /// for all partitions of a node keeps a fetch of the idle ones from holding up the busy ones.
     fn start_fetches(&mut self, now: Instant) {
-        let mut by_leader = BTreeMap::<NodeId, Vec<Wanted>>::new();
+        let mut by_node = BTreeMap::<NodeId, Vec<Wanted>>::new();
+        let mut doubtful = BTreeMap::<NodeId, Vec<Wanted>>::new();
         let mut withheld = HashSet::new();
         for (partition, state) in self.assignment.iter_mut() {
-            if !state.wants_fetch(now) && state.has_room() {
+            if state.paused || (!state.wants_fetch(now) && state.has_room()) {
                 continue;
             }
             let topic = self.cluster.cached_topic(&partition.topic);
@@ -73,33 +77,57 @@ impl Consumer {
                 self.stale.insert(Arc::clone(&partition.topic));
                 continue;
             };
+            let node = state.source(leader, now);
             if !state.has_room() {
-                withheld.insert(leader);
-            } else if !self.busy.contains(&leader) {
-                by_leader.entry(leader).or_default().push(Wanted {
-                    partition: partition.clone(),
-                    topic_id: topic.id,
-                    incarnation: state.incarnation,
-                    from: state.fetch_from,
-                    leader_epoch: info.leader_epoch,
-                });
+                withheld.insert(node);
+                continue;
+            }
+            let wanted = Wanted {
+                partition: partition.clone(),
+                topic_id: topic.id,
+                incarnation: state.incarnation,
+                from: state.fetch_from,
+                leader_epoch: info.leader_epoch,
+                last_epoch: state.fetch_epoch,
+            };
+            if state.is_doubtful(info.leader_epoch) {
+                doubtful.entry(leader).or_default().push(wanted);
+            } else if !self.busy.contains(&node) {
+                by_node.entry(node).or_default().push(wanted);
             }
         }
-        for (leader, wanted) in by_leader.into_iter().filter(|(leader, _)| !withheld.contains(leader)) {
-            self.start_fetch(leader, wanted, now);
+        for (leader, wanted) in doubtful {
+            self.mark_fetching(&wanted, now);
+            let validated = validation::validate(Arc::clone(&self.cluster), leader, wanted);
+            self.work.push(Box::pin(async move { Done::Validated(validated.await) }));
+        }
+        by_node.retain(|node, _| !withheld.contains(node));
+        for (node, wanted) in by_node {
+            self.start_fetch(node, wanted, now);
         }
     }
 
-    fn start_fetch(&mut self, leader: NodeId, wanted: Vec<Wanted>, now: Instant) {
-        for wanted in &wanted {
+    fn mark_fetching(&mut self, wanted: &[Wanted], now: Instant) {
+        for wanted in wanted {
             if let Some(state) = self.assignment.current(&wanted.partition, wanted.incarnation) {
                 state.fetching = true;
                 state.attempts.begin(now);
             }
         }
-        self.busy.insert(leader);
+    }
+
+    /// Asks a node for as much as may still be held.
+    fn start_fetch(&mut self, node: NodeId, wanted: Vec<Wanted>, now: Instant) {
+        let held_bytes: usize = self.chunks.iter().map(|chunk| chunk.size_bytes).sum();
+        let Some(bytes_max) = room(&self.options, held_bytes + self.asked_bytes, wanted.len()) else {
+            return;
+        };
+        self.mark_fetching(&wanted, now);
+        self.busy.insert(node);
+        self.asked_bytes += bytes_max;
+        let session = self.sessions.entry(node).or_default().plan(&wanted);
         let (cluster, options) = (Arc::clone(&self.cluster), Arc::clone(&self.options));
-        let fetched = fetch::fetch(cluster, options, leader, wanted);
+        let fetched = fetch::fetch(cluster, options, Ask { node, wanted, session, bytes_max });
         self.work.push(Box::pin(async move { Done::Fetched(fetched.await) }));
     }
 
@@ -119,10 +147,20 @@ impl Consumer {
     pub(super) fn handle(&mut self, done: Done) -> Result<(), ClientError> {
         match done {
             Done::Fetched(fetched) => {
-                self.busy.remove(&fetched.node);
-                let results = fetched.read();
+                let node = fetched.ask.node;
+                self.busy.remove(&node);
+                self.asked_bytes -= fetched.ask.bytes_max;
+                let (results, session_id) = fetched.read(&self.options);
+                let session = self.sessions.entry(node).or_default();
+                match session_id {
+                    Some(id) => session.answered(id),
+                    None => session.give_up(),
+                }
                 // An error of one partition is reported after all have been taken in.
-                results.into_iter().map(|one| self.handle_fetched(one)).fold(Ok(()), Result::and)
+                results.into_iter().map(|one| self.handle_fetched(one, node)).fold(Ok(()), Result::and)
+            }
+            Done::Validated(validated) => {
+                validated.into_iter().map(|one| self.handle_validated(one)).fold(Ok(()), Result::and)
             }
             Done::Started(started) => {
                 let mut result = Ok(());
@@ -132,7 +170,7 @@ impl Consumer {
                     };
                     match found {
                         Ok(found) => {
-                            state.begin(found.offset);
+                            state.begin(found.offset, found.leader_epoch);
                             state.committed = found.committed.then_some(found.offset);
                         }
                         Err(error) => {
@@ -168,29 +206,43 @@ impl Consumer {
         }
     }
 
-    fn handle_fetched(&mut self, (wanted, result): PartitionFetched) -> Result<(), ClientError> {
+    fn handle_fetched(
+        &mut self,
+        (wanted, result): PartitionFetched,
+        node: NodeId,
+    ) -> Result<(), ClientError> {
         let partition = &wanted.partition;
         let Some(state) = self.assignment.current(partition, wanted.incarnation) else { return Ok(()) };
         state.fetching = false;
         let error = match result {
-            Ok(None) => {
+            Ok(part) => {
                 state.attempts.succeed();
-                return Ok(());
-            }
-            Ok(Some(chunk)) => {
-                state.attempts.succeed();
-                state.chunks += 1;
-                state.fetch_from = chunk.end;
-                self.chunks.push_back(chunk);
+                state.end = part.end.or(state.end);
+                if let Some(replica) = part.replica {
+                    state.replica = Some((replica, Instant::now() + self.options.cluster.metadata_max_age));
+                }
+                if let Some(chunk) = part.chunk {
+                    state.chunks += 1;
+                    state.fetch_from = chunk.end;
+                    // A server that does not know epochs says so with -1.
+                    state.fetch_epoch = Some(chunk.last_epoch).filter(|epoch| epoch.0 >= 0);
+                    self.chunks.push_back(chunk);
+                }
                 return Ok(());
             }
             Err(error) => error,
         };
         state.attempts.fail(&error);
         state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+        let of_replica = state.replica.take_if(|(replica, _)| *replica == node).is_some();
+        if is_session_error(&error) {
+            // All is said again at once.
+            state.retry_at = None;
+            return Ok(());
+        }
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
-            // What is held was read in range, and comes first.
-            if state.chunks == 0 {
+            // What is held was read in range, and comes first; a replica may be behind its leader.
+            if state.chunks == 0 && !of_replica {
                 let start = after_out_of_range(partition, self.options.offset_reset)?;
                 tracing::info!(%partition, offset = %wanted.from, ?start, "the position is out of range");
                 self.assignment.restart(partition, start);
@@ -201,6 +253,44 @@ impl Consumer {
             self.stale.insert(Arc::clone(&partition.topic));
         }
         report(error)
+    }
+
+    /// Takes in what a new leader says of what was read from the one before.
+    fn handle_validated(
+        &mut self,
+        (wanted, result): (Wanted, Result<Option<Offset>, ClientError>),
+    ) -> Result<(), ClientError> {
+        let partition = &wanted.partition;
+        let Some(state) = self.assignment.current(partition, wanted.incarnation) else { return Ok(()) };
+        state.fetching = false;
+        match result {
+            Ok(Some(end)) if end >= wanted.from => {
+                state.attempts.succeed();
+                state.validated = Some(wanted.leader_epoch);
+                Ok(())
+            }
+            Ok(end) => {
+                state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+                let position = state.position.unwrap_or(wanted.from);
+                let start = after_truncation(partition, position, end, self.options.offset_reset)?;
+                tracing::warn!(%partition, %position, ?end, ?start, "the log was cut; reading goes on there");
+                self.assignment.restart(partition, start);
+                Ok(())
+            }
+            // An old server cannot say it.
+            Err(ClientError::Unsupported { .. }) => {
+                state.validated = Some(wanted.leader_epoch);
+                Ok(())
+            }
+            Err(error) => {
+                state.attempts.fail(&error);
+                state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+                if error.kind() == ErrorKind::Retry {
+                    self.stale.insert(Arc::clone(&partition.topic));
+                }
+                report(error)
+            }
+        }
     }
 
     /// Begins a commit of what was returned before this call, if it is time.
@@ -218,11 +308,7 @@ impl Consumer {
     }
 
     /// Commits after the commits that were begun before. `done` is told when it has ended.
-    pub(super) fn commit_in_background(
-        &mut self,
-        positions: BTreeMap<TopicPartition, Offset>,
-        done: Option<oneshot::Sender<()>>,
-    ) {
+    pub(super) fn commit_in_background(&mut self, positions: Positions, done: Option<oneshot::Sender<()>>) {
         let Some(coordinator) = self.coordinator.clone() else { return };
         let identity = self.membership.as_ref().map(Membership::shared_identity);
         let previous = self.committing.take();
@@ -245,6 +331,28 @@ impl Consumer {
     }
 }
 
+/// Bytes that a fetch of so many partitions may bring, or none if it had better wait until less is held. With nothing
+/// held there is always room, so that reading goes on whatever the budget.
+fn room(options: &ConsumerOptions, taken_bytes: usize, partitions: usize) -> Option<usize> {
+    let most = |bytes: i32| usize::try_from(bytes).unwrap_or_default();
+    let (answer, partition) = (most(options.fetch_max_bytes), most(options.partition_max_bytes));
+    let left = options.read_ahead_bytes.saturating_sub(taken_bytes);
+    let enough = taken_bytes == 0 || left >= partition.min(answer);
+    enough.then(|| partition.saturating_mul(partitions).min(answer).min(left).max(1))
+}
+
+/// The server has lost the session, or we have.
+fn is_session_error(error: &ClientError) -> bool {
+    matches!(
+        error.code(),
+        Some(
+            ErrorCode::FETCH_SESSION_ID_NOT_FOUND
+                | ErrorCode::INVALID_FETCH_SESSION_EPOCH
+                | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
+        )
+    )
+}
+
 /// Errors that pass are waited for; the others are the application's.
 fn report(error: ClientError) -> Result<(), ClientError> {
     if error.kind() == ErrorKind::Retry {
@@ -252,4 +360,25 @@ fn report(error: ClientError) -> Result<(), ClientError> {
         return Ok(());
     }
     Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClusterOptions;
+
+    #[test]
+    fn a_fetch_asks_for_no_more_than_may_be_held_and_waits_for_room_for_a_partition() {
+        let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
+        (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
+        options.read_ahead_bytes = 3000;
+        assert_eq!(room(&options, 0, 2), Some(2000));
+        assert_eq!(room(&options, 0, 9), Some(3000));
+        assert_eq!(room(&options, 2000, 9), Some(1000));
+        assert_eq!(room(&options, 2001, 9), None);
+        options.read_ahead_bytes = 0;
+        assert_eq!(room(&options, 0, 9), Some(1), "one batch at least goes on");
+        options.read_ahead_bytes = usize::MAX;
+        assert_eq!(room(&options, 1 << 40, 9), Some(5000));
+    }
 }

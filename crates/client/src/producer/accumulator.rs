@@ -388,7 +388,9 @@ impl Accumulator {
         let now = Instant::now();
         if let Some(queue) = state.queue(key) {
             queue.came_back(id);
-            parts.into_iter().for_each(|part| queue.put_back(part, now));
+            for part in parts {
+                queue.put_back(part, now);
+            }
         }
         state.list(key);
     }

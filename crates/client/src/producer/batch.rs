@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use riverrun_records::{
-    BatchBuilder, BatchError, BatchOptions, Compression, Header, ProducerStamp, UnverifiedBatch,
-    increment_sequence, patch_producer,
+    BatchBuilder, BatchError, BatchOptions, Compression, Header, InvalidCause, ProducerStamp,
+    UnverifiedBatch, increment_sequence, patch_producer,
 };
 use riverrun_types::TimestampMs;
 use tokio::time::Instant;
@@ -226,7 +226,9 @@ impl Batch {
         let (first, second) = self.outcome.split(at);
         let mut waiting = std::mem::take(&mut self.waiting);
         let mut later = waiting.split_off(waiting.partition_point(|one| one.index < at));
-        later.iter_mut().for_each(|one| one.index -= at);
+        for one in &mut later {
+            one.index -= at;
+        }
         let [first_builder, second_builder] = builders;
         let half_span = self.id_span / 2;
         let part = |first_record: i32, outcome, waiting, builder: BatchBuilder| Self {
@@ -266,10 +268,10 @@ impl Batch {
             let part = &mut parts[usize::from(index >= at)];
             part.append(record.timestamp, record.key, record.value, &headers)?;
         }
-        match parts.iter().any(BatchBuilder::is_empty) {
-            true => Err(riverrun_records::InvalidCause::Empty.into()),
-            false => Ok(parts),
+        if parts.iter().any(BatchBuilder::is_empty) {
+            return Err(InvalidCause::Empty.into());
         }
+        Ok(parts)
     }
 }
 
@@ -299,7 +301,10 @@ mod tests {
         assert!(!batch.has_room(1));
     }
 
-    fn batch_of(values: &[&str], told: &Arc<Mutex<Vec<(String, Option<i64>)>>>) -> Batch {
+    /// Values and the offsets that their callbacks were told.
+    type Told = Arc<Mutex<Vec<(String, Option<i64>)>>>;
+
+    fn batch_of(values: &[&str], told: &Told) -> Batch {
         let key = QueueKey { topic: 0, partition: 0 };
         let mut batch = Batch::new(ID_STEP, key, Outcome::new("t".into(), 0), SHAPE, Vec::new());
         for value in values {
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_batch_take_its_place_record_by_record() {
-        let told = Arc::default();
+        let told = Told::default();
         let mut batch = batch_of(&["a", "b", "c", "d", "e"], &told);
         batch.stamp = Some(ProducerStamp { id: ProducerId(5), epoch: ProducerEpoch(0), base_sequence: 7 });
         let [mut first, mut second] = batch.split().unwrap();
@@ -335,7 +340,7 @@ mod tests {
 
     #[test]
     fn one_record_cannot_be_split() {
-        let told = Arc::default();
+        let told = Told::default();
         let Err(failed) = batch_of(&["a"], &told).split() else { panic!("split") };
         let (batch, _) = *failed;
         assert_eq!(batch.record_count(), 1);
@@ -344,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_callback_that_panics_does_not_keep_the_others_from_being_called() {
-        let told = Arc::default();
+        let told = Told::default();
         let mut batch = batch_of(&["a"], &told);
         let record = RecordRef::new("t", b"v");
         let mut callback: Option<Callback> = Some(Box::new(|_| panic!("on purpose")));

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{
-    Assignor, ClientError, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode, GroupProtocol, OffsetReset,
-    StartAt, TopicPartition, Trouble,
+    Assignor, ClientError, CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode,
+    GroupProtocol, OffsetReset, Record, StartAt, TopicPartition, Trouble,
 };
 use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverrun_protocol::consumer_protocol::{decode_subscription, encode_assignment};
@@ -14,14 +14,15 @@ use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
+use riverrun_protocol::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
     FetchRequest, FetchResponse, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse,
     ListOffsetsRequest, ListOffsetsResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse,
-    Records, SyncGroupResponse,
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, Records, SyncGroupResponse,
 };
 use riverrun_records::{BatchBuilder, BatchOptions};
-use riverrun_types::{Offset, TimestampMs};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
@@ -31,8 +32,9 @@ const END: i64 = 14;
 const POLL: Duration = Duration::from_millis(50);
 
 fn batch(from: i64) -> Vec<u8> {
+    let (base_offset, leader_epoch) = (Offset(from), LeaderEpoch(0));
     let mut builder =
-        BatchBuilder::new(BatchOptions { base_offset: Offset(from), ..BatchOptions::default() });
+        BatchBuilder::new(BatchOptions { base_offset, leader_epoch, ..BatchOptions::default() });
     for offset in from..END {
         builder.append(TimestampMs(offset), None, Some(offset.to_string().as_bytes()), &[]).unwrap();
     }
@@ -64,6 +66,10 @@ fn fetched(call: &Call<'_>) -> Reply {
 }
 
 fn answer_fetch(call: &Call<'_>, found: &[(i32, i16, Vec<u8>)]) -> Reply {
+    answer_fetch_in(call, found, 0)
+}
+
+fn answer_fetch_in(call: &Call<'_>, found: &[(i32, i16, Vec<u8>)], session_id: i32) -> Reply {
     let partitions = found.iter().map(|(partition_index, error_code, bytes)| PartitionData {
         partition_index: *partition_index,
         error_code: *error_code,
@@ -76,7 +82,7 @@ fn answer_fetch(call: &Call<'_>, found: &[(i32, i16, Vec<u8>)]) -> Reply {
         partitions: partitions.collect(),
         ..FetchableTopicResponse::default()
     };
-    call.answer(&FetchResponse { responses: vec![topic], ..FetchResponse::default() })
+    call.answer(&FetchResponse { session_id, responses: vec![topic], ..FetchResponse::default() })
 }
 
 fn listed(call: &Call<'_>) -> Reply {
@@ -489,4 +495,167 @@ async fn what_needs_a_group_is_refused_without_one() {
     assert!(matches!(consumer.commit().await, Err(ClientError::Invalid(_))));
     let committed = consumer.assign(vec![(partition(0), StartAt::Committed)]).await;
     assert!(matches!(committed, Err(ClientError::Invalid(_))));
+}
+
+#[tokio::test]
+async fn records_are_shown_where_they_lie() {
+    let server = server(|_| None).await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    let mut seen = Vec::new();
+    let each = |partition: &TopicPartition, record: &Record<'_>| {
+        seen.push((partition.partition, record.offset.0, record.value.map(<[u8]>::to_vec)));
+    };
+    let count = consumer.poll_each(Duration::from_secs(5), each).await.unwrap();
+    let expected: Vec<_> =
+        (BEGIN..END).map(|offset| (0, offset, Some(offset.to_string().into_bytes()))).collect();
+    assert_eq!((count, seen), (4, expected));
+    assert_eq!(consumer.position(&partition(0)), Some(Offset(END)));
+    assert_eq!(consumer.lag(&partition(0)), Some(0));
+}
+
+#[tokio::test]
+async fn a_paused_partition_is_silent_and_goes_on_where_it_was() {
+    let server = server(|_| None).await;
+    let mut consumer = Consumer::new(options(&server)).await.unwrap();
+    consumer
+        .assign(vec![(partition(0), StartAt::Earliest), (partition(1), StartAt::Earliest)])
+        .await
+        .unwrap();
+    consumer.pause(&[partition(0)]).unwrap();
+    assert_eq!(consumer.paused(), [partition(0)]);
+    let mut heard = records(&mut consumer).await.unwrap();
+    heard.extend(consumer.poll(POLL).await.unwrap());
+    assert_eq!(heard.iter().map(|record| record.partition).collect::<Vec<_>>(), [1; 4]);
+    consumer.resume(&[partition(0)]).unwrap();
+    let resumed = records(&mut consumer).await.unwrap();
+    assert_eq!((resumed[0].partition, offsets(&resumed)), (0, vec![10, 11, 12, 13]));
+    assert!(consumer.pause(&[partition(7)]).is_err(), "not assigned");
+}
+
+#[tokio::test]
+async fn a_node_with_a_session_is_told_only_what_has_changed() {
+    const SESSION: i32 = 99;
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&asked);
+    let server = server(move |call| {
+        (call.key == ApiKey::Fetch).then(|| {
+            let request = call.decode::<FetchRequest<'_>>();
+            let said: Vec<i32> = request
+                .topics
+                .iter()
+                .flat_map(|topic| topic.partitions.iter().map(|partition| partition.partition))
+                .collect();
+            heard.lock().unwrap().push((request.session_id, request.session_epoch, said.clone()));
+            if call.nth == 3 {
+                let refusal = ErrorCode::FETCH_SESSION_ID_NOT_FOUND.0;
+                return call.answer(&FetchResponse { error_code: refusal, ..FetchResponse::default() });
+            }
+            // Of partition 0 there are records at first, of partition 1 never.
+            let bytes = if call.nth == 0 { batch(BEGIN) } else { Vec::new() };
+            std::thread::sleep(Duration::from_millis(2));
+            let mut found = vec![(0, 0, bytes)];
+            if call.nth == 0 || call.nth == 4 {
+                found.push((1, 0, Vec::new()));
+            }
+            answer_fetch_in(call, &found, SESSION)
+        })
+    })
+    .await;
+    let mut consumer = Consumer::new(options(&server)).await.unwrap();
+    consumer
+        .assign(vec![(partition(0), StartAt::Earliest), (partition(1), StartAt::Earliest)])
+        .await
+        .unwrap();
+    records(&mut consumer).await.unwrap();
+    wait_for(&mut consumer, "five fetches", |_| asked.lock().unwrap().len() >= 5).await;
+    let expected = [
+        (0, 0, vec![0, 1]),
+        (SESSION, 1, vec![0]),
+        (SESSION, 2, vec![]),
+        (SESSION, 3, vec![]),
+        (0, 0, vec![0, 1]),
+    ];
+    assert_eq!(asked.lock().unwrap()[..5], expected);
+}
+
+/// A server whose partition 0 gets a new leader after the first records, by which the log is cut at offset 12.
+async fn cut_server() -> ScriptedServer {
+    let cut = Arc::new(Mutex::new(false));
+    server(move |call| {
+        let mut cut = cut.lock().unwrap();
+        match call.key {
+            ApiKey::Metadata => Some(call.answer(&call.metadata_of_epoch(if *cut { 5 } else { 0 }))),
+            ApiKey::Fetch => {
+                let request = call.decode::<FetchRequest<'_>>();
+                let from = request.topics[0].partitions[0].fetch_offset;
+                let epoch = request.topics[0].partitions[0].current_leader_epoch;
+                match (from, epoch) {
+                    (BEGIN, 0) => Some(answer_fetch(call, &[(0, 0, batch(BEGIN))])),
+                    (END, 0) => {
+                        *cut = true;
+                        Some(answer_fetch(call, &[(0, ErrorCode::FENCED_LEADER_EPOCH.0, Vec::new())]))
+                    }
+                    // What was written in place of what is gone.
+                    (12, 5) => Some(answer_fetch(call, &[(0, 0, batch(12))])),
+                    _ => None,
+                }
+            }
+            ApiKey::OffsetForLeaderEpoch => {
+                let request = call.decode::<OffsetForLeaderEpochRequest<'_>>();
+                let asked = &request.topics[0].partitions[0];
+                assert_eq!((asked.current_leader_epoch, asked.leader_epoch), (5, 0));
+                let end = EpochEndOffset { leader_epoch: 0, end_offset: 12, ..EpochEndOffset::default() };
+                let topic = OffsetForLeaderTopicResult { topic: "t".into(), partitions: vec![end] };
+                Some(call.answer(&OffsetForLeaderEpochResponse {
+                    topics: vec![topic],
+                    ..OffsetForLeaderEpochResponse::default()
+                }))
+            }
+            _ => None,
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn records_that_a_new_leader_does_not_have_are_noticed_and_reading_goes_on_at_the_cut() {
+    let server = cut_server().await;
+    let mut consumer = consumer_at(&server, StartAt::Offset(Offset(BEGIN))).await;
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13], "others than before");
+}
+
+#[tokio::test]
+async fn without_a_reset_a_cut_log_is_the_application_s_to_decide() {
+    let server = cut_server().await;
+    let strict = ConsumerOptions { offset_reset: OffsetReset::Error, ..options(&server) };
+    let mut consumer = Consumer::new(strict).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Offset(Offset(BEGIN)))]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+    let error = records(&mut consumer).await.unwrap_err();
+    assert!(error.to_string().contains("cut at offset 12"), "{error}");
+    consumer.seek(&partition(0), StartAt::Offset(Offset(12))).unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13]);
+}
+
+#[tokio::test]
+async fn offsets_are_found_by_time_and_committed_by_hand() {
+    let told = Told::default();
+    let heard = Arc::clone(&told);
+    let server = server(move |call| match call.key {
+        ApiKey::OffsetCommit => Some(committed(call, &heard)),
+        ApiKey::OffsetFetch => Some(nothing_committed(call)),
+        _ => None,
+    })
+    .await;
+    let mut consumer =
+        Consumer::new(ConsumerOptions { group: Some("g".to_owned()), ..options(&server) }).await.unwrap();
+    let times = [(partition(0), TimestampMs(12)), (partition(1), TimestampMs(99))];
+    let found = consumer.offsets_for_times(&times).await.unwrap();
+    assert_eq!(found[&partition(0)].map(|found| found.offset), Some(Offset(12)));
+    assert_eq!(found[&partition(1)], None);
+    let offset = CommittedOffset { offset: Offset(12), leader_epoch: None, metadata: "mine".to_owned() };
+    consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["commit 0 12"]);
+    assert!(consumer.committed(&[partition(0)]).await.unwrap().is_empty());
 }

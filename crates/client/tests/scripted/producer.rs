@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Acks, ClientError, Delivery, ErrorCode, Producer, ProducerOptions, ProducerRecord};
+use riverrun_client::{
+    Acks, ClientError, Delivery, ErrorCode, Producer, ProducerOptions, ProducerRecord, RecordMetadata,
+    RecordRef,
+};
 use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use riverrun_protocol::{ApiKey, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::UnverifiedBatch;
@@ -338,4 +341,90 @@ async fn without_a_server_the_error_names_the_address() {
         matches!(Producer::new(options).await, Err(ClientError::Invalid(_))),
         "idempotence needs all acks"
     );
+}
+
+#[tokio::test]
+async fn a_batch_that_is_too_large_is_split_until_its_parts_fit() {
+    let (server, log) =
+        server(|call, seen, _| (seen.records > 3).then(|| answer(call, ErrorCode::MESSAGE_TOO_LARGE, -1)))
+            .await;
+    let producer = producer(&server, |options| {
+        options.linger = Duration::from_hours(1);
+        options.batch_bytes = 10_000;
+    })
+    .await;
+    let mut deliveries = Vec::new();
+    for _ in 0..10 {
+        deliveries.push(send(&producer).await);
+    }
+    producer.flush().await;
+    for (delivery, expected) in deliveries.into_iter().zip(0..) {
+        assert_eq!(offset(delivery).await, expected);
+    }
+    // Five and five, and each of these two and three.
+    assert_eq!(sequences(&log), [(100, 0), (100, 2), (100, 5), (100, 7)]);
+}
+
+#[tokio::test]
+async fn callbacks_come_in_the_order_of_the_records() {
+    let (server, _) =
+        server(|call, _, _| (call.nth == 3).then(|| answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1)))
+            .await;
+    let producer = producer(&server, |_| {}).await;
+    let called = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..50_i64 {
+        let called = Arc::clone(&called);
+        let record = RecordRef::new("t", b"v").with_partition(0);
+        let callback = move |result: Result<RecordMetadata, ClientError>| {
+            called.lock().unwrap().push((number, result.unwrap().offset.0));
+        };
+        producer.send_with(&record, callback).await.unwrap();
+    }
+    producer.flush().await;
+    assert_eq!(*called.lock().unwrap(), (0..50).map(|number| (number, number)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_would_have_to_wait_is_not_taken_and_a_wait_has_its_end() {
+    let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
+    let producer = producer(&server, |options| {
+        options.buffer_bytes = 1000;
+        options.request_bytes_max = 1000;
+        options.block_max = Duration::from_millis(50);
+        options.delivery_timeout = Duration::from_millis(300);
+        options.cluster.request_timeout = Duration::from_millis(100);
+    })
+    .await;
+    let value = [0; 600];
+    let record = RecordRef::new("t", &value).with_partition(0);
+    assert!(producer.try_send(&record).unwrap().is_none(), "the topic is not known");
+    let first = producer.send_ref(&record).await.unwrap();
+    assert!(producer.try_send(&record).unwrap().is_none(), "there is no room");
+    let error = producer.send_ref(&record).await.unwrap_err();
+    assert!(matches!(error, ClientError::Blocked { .. }), "{error}");
+    assert!(first.await.is_err(), "the server says nothing");
+    assert!(producer.try_send(&record).unwrap().is_some(), "there is room again");
+}
+
+#[tokio::test]
+async fn a_batch_is_sent_again_only_as_often_as_it_may_be() {
+    let (server, _) = server(|call, _, _| Some(answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1))).await;
+    let producer = producer(&server, |options| options.retries = 2).await;
+    let error = send(&producer).await.await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_outside_of_the_runtime_send_too() {
+    let (server, _) = server(|_, _, _| None).await;
+    let producer = Arc::new(producer(&server, |_| {}).await);
+    let sending = Arc::clone(&producer);
+    let thread = std::thread::spawn(move || {
+        let record = RecordRef::new("t", b"v").with_partition(0);
+        (0..5).map(|_| sending.send_blocking(&record).unwrap()).collect::<Vec<_>>()
+    });
+    let deliveries = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+    for (delivery, expected) in deliveries.into_iter().zip(0..) {
+        assert_eq!(offset(delivery).await, expected);
+    }
 }

@@ -103,6 +103,11 @@ impl Call<'_> {
     }
 
     fn metadata(&self) -> MetadataResponse<'static> {
+        self.metadata_of_epoch(0)
+    }
+
+    /// The usual metadata, with leaders of this epoch.
+    pub(crate) fn metadata_of_epoch(&self, leader_epoch: i32) -> MetadataResponse<'static> {
         let broker = MetadataResponseBroker {
             node_id: 1,
             host: self.address.ip().to_string().into(),
@@ -112,7 +117,7 @@ impl Call<'_> {
         let partition = |partition_index| MetadataResponsePartition {
             partition_index,
             leader_id: 1,
-            leader_epoch: 0,
+            leader_epoch,
             replica_nodes: vec![1],
             isr_nodes: vec![1],
             ..MetadataResponsePartition::default()

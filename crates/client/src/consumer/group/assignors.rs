@@ -63,7 +63,7 @@ pub(super) fn assign(assignor: Assignor, members: &[Subscriber], counts: &BTreeM
 }
 
 /// Static members first and by their own names, so that a restart, which changes the id, moves nothing.
-fn order(member: &&Subscriber) -> (bool, Option<String>, String) {
+fn order(member: &Subscriber) -> (bool, Option<String>, String) {
     (member.instance_id.is_none(), member.instance_id.clone(), member.member_id.clone())
 }
 
@@ -71,7 +71,7 @@ fn order(member: &&Subscriber) -> (bool, Option<String>, String) {
 fn round_robin(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     let mut plan: Plan = members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
     let mut sorted: Vec<&Subscriber> = members.iter().collect();
-    sorted.sort_by_key(order);
+    sorted.sort_by_key(|member| order(member));
     let mut turns = sorted.iter().cycle();
     for (topic, &count) in counts {
         if !sorted.iter().any(|member| member.topics.contains(topic)) {
@@ -92,7 +92,7 @@ fn range(members: &[Subscriber], counts: &BTreeMap<String, i32>) -> Plan {
     for (topic, &count) in counts {
         let mut readers: Vec<&Subscriber> =
             members.iter().filter(|member| member.topics.contains(topic)).collect();
-        readers.sort_by_key(order);
+        readers.sort_by_key(|member| order(member));
         let Ok(readers_count) = i32::try_from(readers.len()) else { continue };
         if readers_count == 0 {
             continue;

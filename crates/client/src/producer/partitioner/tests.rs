@@ -216,7 +216,7 @@ proptest! {
         for sticky in [false, true] {
             let mut partitioner: Box<dyn TopicPartitioner> =
                 if sticky { Box::new(Sticky::new(seed)) } else { Box::new(UniformSticky::new(BATCH_BYTES, seed)) };
-            let early = |number: usize| number.is_multiple_of(early_every) && number % 3 == 0;
+            let early = |number: usize| number.is_multiple_of(early_every) && number.is_multiple_of(3);
             let done = batches(&mut *partitioner, &Topic::of(5), &sizes, early);
             let largest = sizes.iter().max().copied().unwrap_or_default();
             let early_ends = (0..sizes.len()).filter(|number| early(*number)).count();
