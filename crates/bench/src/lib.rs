@@ -18,5 +18,8 @@ pub mod plan;
 pub mod process;
 pub mod properties;
 pub mod random;
+pub mod result;
+pub mod runner;
+pub mod suite;
 pub mod trogdor;
 pub mod worker;

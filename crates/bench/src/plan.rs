@@ -326,6 +326,8 @@ pub struct Backlog {
     pub bytes: u64,
     /// The share of it that must be read before the run may end.
     pub drain_ratio: f64,
+    /// Whether producers stop when it is there.
+    pub read_alone: bool,
 }
 
 /// What acked records survive, as far as the local disk goes.

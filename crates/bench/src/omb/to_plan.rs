@@ -153,7 +153,11 @@ fn keys(file: &str, workload: &Workload) -> Result<KeyPlan, InputError> {
 #[expect(clippy::cast_possible_truncation, reason = "a backlog beyond u64 bytes stops at its greatest value")]
 fn backlog(workload: &Workload) -> Option<Backlog> {
     let bytes = (workload.consumer_backlog_size_gb * GIB) as u64;
-    (bytes > 0).then(|| Backlog { bytes, drain_ratio: workload.drain_ratio() })
+    (bytes > 0).then(|| Backlog {
+        bytes,
+        drain_ratio: workload.drain_ratio(),
+        read_alone: workload.read_alone,
+    })
 }
 
 fn values(
@@ -270,7 +274,10 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
     fn a_backlog_is_in_gib_and_catching_up_groups_come_beside_the_others() {
         let text = format!("{WORKLOAD}consumerBacklogSizeGB: 0.5\ncatchUpSubscriptionsPerTopic: 1\n");
         let plan = plan_of(&text, &options()).expect("it can be run");
-        assert_eq!(plan.backlog, Some(Backlog { bytes: 512 * 1024 * 1024, drain_ratio: 1.0 }));
+        assert_eq!(
+            plan.backlog,
+            Some(Backlog { bytes: 512 * 1024 * 1024, drain_ratio: 1.0, read_alone: false })
+        );
         assert_eq!((plan.readers(false), plan.readers(true)), (2, 1));
     }
 }

@@ -85,6 +85,8 @@ pub struct Workload {
     pub in_flight: Option<u32>,
     /// Ours: groups of each topic that begin at its beginning when the backlog is there, beside the others.
     pub catch_up_subscriptions_per_topic: u32,
+    /// Ours: whether producers stop when the backlog is there, so that it is read alone.
+    pub read_alone: bool,
     /// Ours: whether consumers take partitions by themselves, without a group.
     pub without_group: bool,
     /// Ours: the run ends when so many messages were sent, if that is before its time.
@@ -92,7 +94,7 @@ pub struct Workload {
 
     /// What else the file holds.
     #[serde(flatten, skip_serializing)]
-    unknown: BTreeMap<String, Value>,
+    pub(crate) unknown: BTreeMap<String, Value>,
 }
 
 impl Workload {
@@ -183,6 +185,9 @@ impl Workload {
         let readers = self.subscriptions_per_topic + self.catch_up_subscriptions_per_topic;
         if backlog > 0.0 && (readers == 0 || self.producers_per_topic == 0) {
             return Some("consumerBacklogSizeGB needs producers and subscriptions".to_owned());
+        }
+        if self.read_alone && backlog == 0.0 {
+            return Some("readAlone needs consumerBacklogSizeGB".to_owned());
         }
         if self.catch_up_subscriptions_per_topic > 0 && backlog == 0.0 {
             return Some("catchUpSubscriptionsPerTopic needs consumerBacklogSizeGB".to_owned());

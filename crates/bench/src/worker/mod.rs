@@ -8,9 +8,9 @@ mod consuming;
 mod meter;
 mod orders;
 mod producing;
+mod remote;
 mod settings;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,6 +30,9 @@ use self::meter::Meters;
 pub use self::meter::{Counts, Taken};
 use self::orders::{Orders, Produce};
 use self::producing::{InFlight, ProducerThread, Sender, Targets};
+pub(crate) use self::remote::RemoteWorker;
+pub use self::remote::serve;
+pub(crate) use self::settings::check as check_settings;
 use crate::plan::{ConsumerPlan, KeySource, LoadPlan, ProducerPlan, Source, ValueSource};
 
 /// Threads that send, in one process. More producers than these share them.
@@ -108,7 +111,6 @@ pub struct Load {
     threads: Vec<JoinHandle<()>>,
     gate: watch::Sender<Gate>,
     tasks: JoinSet<()>,
-    unknown: BTreeSet<String>,
 }
 
 impl Load {
@@ -123,7 +125,6 @@ impl Load {
             threads: Vec::new(),
             gate: watch::Sender::new(Gate::Open),
             tasks: JoinSet::new(),
-            unknown: BTreeSet::new(),
         };
         load.start_consumers(false).await?;
         load.connect_producers().await?;
@@ -132,11 +133,7 @@ impl Load {
     }
 
     async fn connect_producers(&mut self) -> Result<(), ClientError> {
-        let (options, unknown) =
-            settings::producer(&self.share.load.producer_settings, &self.share.bootstrap)?;
-        if !self.share.producers.is_empty() {
-            self.unknown.extend(unknown.into_iter().map(|name| format!("producer setting {name}")));
-        }
+        let options = settings::producer(&self.share.load.producer_settings, &self.share.bootstrap)?;
         let connect = self.share.producers.iter().map(|_| Producer::new(options.clone()));
         self.producers = iter(connect).buffered(CONNECTING_MAX).map_ok(Arc::new).try_collect().await?;
         Ok(())
@@ -189,13 +186,9 @@ impl Load {
     }
 
     async fn start_consumers(&mut self, catch_up: bool) -> Result<(), ClientError> {
-        let (options, unknown) =
-            settings::consumer(&self.share.load.consumer_settings, &self.share.bootstrap)?;
+        let options = settings::consumer(&self.share.load.consumer_settings, &self.share.bootstrap)?;
         let plans: Vec<_> =
             self.share.consumers.iter().filter(|plan| plan.catch_up == catch_up).cloned().collect();
-        if !plans.is_empty() {
-            self.unknown.extend(unknown.into_iter().map(|name| format!("consumer setting {name}")));
-        }
         let connect = plans.iter().map(|plan| connect(options.clone(), plan));
         let consumers: Vec<_> = iter(connect).buffered(CONNECTING_MAX).try_collect().await?;
         for (consumer, plan) in consumers.into_iter().zip(plans) {
@@ -232,11 +225,6 @@ impl Load {
         self.meters.take()
     }
 
-    /// Settings of the files that the client does not have.
-    pub fn unknown_settings(&self) -> Vec<String> {
-        self.unknown.iter().cloned().collect()
-    }
-
     /// Ends everything. Records that were not acked by then are given up.
     pub async fn finish(mut self) {
         self.orders.end();
@@ -246,7 +234,7 @@ impl Load {
         if !matches!(joined.await, Ok(Ok(()))) {
             tracing::error!("a producing thread has failed");
         }
-        for producer in &self.producers {
+        for producer in std::mem::take(&mut self.producers) {
             producer.close().await;
         }
         while let Some(ended) = self.tasks.join_next().await {

@@ -5,56 +5,52 @@
 
 use riverrun_client::{ClientError, ClusterOptions, ConsumerOptions, OptionDef, ProducerOptions};
 
+use crate::plan::LoadPlan;
 use crate::properties::Properties;
 
 /// Settings that name classes of Java, or what they do, and mean nothing to anybody else.
 const JAVA_ONLY: [&str; 4] = ["key.serializer", "value.serializer", "key.deserializer", "value.deserializer"];
 
-/// The settings that the client has, with the servers, and the names of the others.
-fn known(
-    settings: &Properties,
-    tables: &[&[OptionDef]],
-    bootstrap: &str,
-) -> (Vec<(String, String)>, Vec<String>) {
-    let is_ours = |name: &str| tables.iter().any(|table| table.iter().any(|one| one.name == name));
-    let (mut known, mut unknown) = (Vec::new(), Vec::new());
-    for (name, value) in settings.iter() {
-        if name == "bootstrap.servers" || JAVA_ONLY.contains(&name) {
-            continue;
-        }
-        if is_ours(name) {
-            known.push((name.to_owned(), value.to_owned()));
-        } else {
-            unknown.push(name.to_owned());
-        }
-    }
-    known.push(("bootstrap.servers".to_owned(), bootstrap.to_owned()));
-    (known, unknown)
+const PRODUCER: [&[OptionDef]; 2] = [ProducerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
+const CONSUMER: [&[OptionDef]; 2] = [ConsumerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
+
+/// Settings other than where the servers are, which is said elsewhere, and than classes of Java.
+fn meant(settings: &Properties) -> impl Iterator<Item = (&str, &str)> {
+    settings.iter().filter(|(name, _)| *name != "bootstrap.servers" && !JAVA_ONLY.contains(name))
 }
 
-/// How a producer is set, and which settings it does not have.
-pub(crate) fn producer(
-    settings: &Properties,
-    bootstrap: &str,
-) -> Result<(ProducerOptions, Vec<String>), ClientError> {
-    let tables = [ProducerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
-    let (known, unknown) = known(settings, &tables, bootstrap);
-    let pairs = known.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    Ok((ProducerOptions::from_properties(pairs)?, unknown))
+fn is_in(tables: &[&[OptionDef]], name: &str) -> bool {
+    tables.iter().any(|table| table.iter().any(|one| one.name == name))
 }
 
-/// How a consumer is set, and which settings it does not have.
-pub(crate) fn consumer(
-    settings: &Properties,
-    bootstrap: &str,
-) -> Result<(ConsumerOptions, Vec<String>), ClientError> {
-    let tables = [ConsumerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
-    let (known, unknown) = known(settings, &tables, bootstrap);
+fn unknown(settings: &Properties, tables: &[&[OptionDef]], of: &str) -> Vec<String> {
+    let names = meant(settings).map(|(name, _)| name).filter(|name| !is_in(tables, name));
+    names.map(|name| format!("{of} setting {name} is not one of this client's, and has no effect")).collect()
+}
+
+/// What is to be said of settings that the client does not have. Fails with a value that it does not take.
+pub(crate) fn check(load: &LoadPlan) -> Result<Vec<String>, ClientError> {
+    producer(&load.producer_settings, "")?;
+    consumer(&load.consumer_settings, "")?;
+    let of_producer = unknown(&load.producer_settings, &PRODUCER, "producer");
+    Ok([of_producer, unknown(&load.consumer_settings, &CONSUMER, "consumer")].concat())
+}
+
+/// How a producer is set.
+pub(super) fn producer(settings: &Properties, bootstrap: &str) -> Result<ProducerOptions, ClientError> {
+    let known = meant(settings).filter(|(name, _)| is_in(&PRODUCER, name));
+    let mut options = ProducerOptions::from_properties(known)?;
+    options.cluster.bootstrap = ClusterOptions::new(bootstrap).bootstrap;
+    Ok(options)
+}
+
+/// How a consumer is set.
+pub(super) fn consumer(settings: &Properties, bootstrap: &str) -> Result<ConsumerOptions, ClientError> {
     let mut options = ConsumerOptions::new(ClusterOptions::new(bootstrap));
-    for (name, value) in &known {
+    for (name, value) in meant(settings).filter(|(name, _)| is_in(&CONSUMER, name)) {
         options.set(name, value)?;
     }
-    Ok((options, unknown))
+    Ok(options)
 }
 
 #[cfg(test)]
@@ -66,13 +62,15 @@ mod tests {
         let settings = Properties::parse(
             "acks=1\nlinger.ms=7\nsend.buffer.bytes=9\nkey.serializer=x\nbootstrap.servers=y",
         );
-        let (options, unknown) = producer(&settings, "a:1").expect("known ones are right");
+        let options = producer(&settings, "a:1").expect("known ones are right");
         assert_eq!(options.get("linger.ms").as_deref(), Some("7"));
         assert_eq!(options.cluster.bootstrap, ["a:1"]);
-        assert_eq!(unknown, ["send.buffer.bytes"]);
+        let told = unknown(&settings, &PRODUCER, "producer");
+        assert_eq!(told.len(), 1);
+        assert!(told[0].starts_with("producer setting send.buffer.bytes is not"), "{told:?}");
         assert!(producer(&Properties::parse("linger.ms=soon"), "a:1").is_err());
-        let (options, unknown) =
-            consumer(&Properties::parse("fetch.min.bytes=5\nacks=1"), "a:1").expect("known ones are right");
-        assert_eq!((options.fetch_min_bytes, unknown), (5, vec!["acks".to_owned()]));
+        let settings = Properties::parse("fetch.min.bytes=5\nacks=1");
+        assert_eq!(consumer(&settings, "a:1").expect("known ones are right").fetch_min_bytes, 5);
+        assert_eq!(unknown(&settings, &CONSUMER, "consumer").len(), 1);
     }
 }

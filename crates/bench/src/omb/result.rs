@@ -1,0 +1,150 @@
+//! The result in the original's shape, key by key.
+//!
+//! Publish and end-to-end latencies are in milliseconds, publish delays in microseconds, as there. Publish latency is
+//! from the time at which a record was to be sent; the original measures from the moment of sending and so leaves the
+//! delay out. End-to-end latencies of 0 count, which the original drops.
+
+use serde_json::{Map, Value};
+
+use crate::histogram::Latencies;
+use crate::plan::Plan;
+use crate::runner::{Figures, Period};
+use crate::worker::Taken;
+
+/// Percentiles and their names in keys.
+const PERCENTILES: [(&str, f64); 6] = [
+    ("50pct", 50.0),
+    ("75pct", 75.0),
+    ("95pct", 95.0),
+    ("99pct", 99.0),
+    ("999pct", 99.9),
+    ("9999pct", 99.99),
+];
+
+/// A kind of latency.
+struct Column {
+    /// Its name in the keys of periods, and in those of the whole run.
+    names: [&'static str; 2],
+    /// Microseconds of its unit.
+    unit: f64,
+    of: fn(&Taken) -> &Latencies,
+}
+
+const COLUMNS: [Column; 3] = [
+    Column {
+        names: ["publishLatency", "aggregatedPublishLatency"],
+        unit: 1000.0,
+        of: |taken| &taken.publish,
+    },
+    Column {
+        names: ["publishDelayLatency", "aggregatedPublishDelayLatency"],
+        unit: 1.0,
+        of: |taken| &taken.delay,
+    },
+    Column {
+        names: ["endToEndLatency", "aggregatedEndToEndLatency"],
+        unit: 1000.0,
+        of: |taken| &taken.end_to_end,
+    },
+];
+
+/// What the original writes of a run.
+pub(crate) fn omb_result(plan: &Plan, figures: &Figures, driver: &str) -> Map<String, Value> {
+    let topics = plan.topics.len();
+    let per_topic = |count: usize| count.checked_div(topics).unwrap_or(count);
+    let mut map = Map::new();
+    let mut put = |key: &str, value: Value| drop(map.insert(key.to_owned(), value));
+    put("workload", plan.name.as_str().into());
+    put("driver", driver.into());
+    put("messageSize", plan.load.value_bytes.into());
+    put("topics", topics.into());
+    put("partitions", plan.topics.first().map_or(0, |topic| topic.partitions).into());
+    put("producersPerTopic", per_topic(plan.producers.len()).into());
+    put("consumersPerTopic", per_topic(plan.consumers.len()).into());
+    let each = |of: &dyn Fn(&Period) -> Value| figures.periods.iter().map(of).collect::<Value>();
+    let rate =
+        |period: &Period, count: u64| Value::from(count as f64 / period.seconds.max(f64::MIN_POSITIVE));
+    put("publishRate", each(&|one| rate(one, one.taken.counts.acked)));
+    put("publishErrorRate", each(&|one| rate(one, one.taken.counts.failed)));
+    put("consumeRate", each(&|one| rate(one, one.taken.counts.received + one.taken.counts.caught_up)));
+    put("backlog", each(&|one| one.backlog.into()));
+    let all = Taken {
+        publish: figures.publish.clone(),
+        delay: figures.delay.clone(),
+        end_to_end: figures.end_to_end.clone(),
+        ..Taken::default()
+    };
+    for Column { names: [of_period, of_all], unit, of } in COLUMNS {
+        for (suffix, figure) in figures_of(unit) {
+            put(&format!("{of_period}{suffix}"), each(&|one| figure(of(&one.taken))));
+            put(&format!("{of_all}{suffix}"), figure(of(&all)));
+        }
+        put(&format!("{of_all}Quantiles"), quantiles(of(&all), unit));
+    }
+    map
+}
+
+type Figure = Box<dyn Fn(&Latencies) -> Value>;
+
+/// The figures of one kind of latency, with the ends of their keys.
+fn figures_of(unit: f64) -> Vec<(&'static str, Figure)> {
+    let mut figures: Vec<(&'static str, Figure)> =
+        vec![("Avg", Box::new(move |latencies: &Latencies| Value::from(latencies.mean_us() / unit)))];
+    for (name, percentile) in PERCENTILES {
+        let figure =
+            move |latencies: &Latencies| Value::from(latencies.percentile_us(percentile) as f64 / unit);
+        figures.push((name, Box::new(figure)));
+    }
+    figures
+        .push(("Max", Box::new(move |latencies: &Latencies| Value::from(latencies.max_us() as f64 / unit))));
+    figures
+}
+
+fn quantiles(latencies: &Latencies, unit: f64) -> Value {
+    let pairs = latencies.quantiles().into_iter();
+    pairs.map(|(percentile, us)| (percentile.to_string(), Value::from(us as f64 / unit))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Driver, PlanOptions, Workload, to_plan};
+    use super::*;
+
+    #[test]
+    fn every_key_of_the_original_is_there_with_its_unit() {
+        let text = "name: n\ntopics: 2\npartitionsPerTopic: 5\nmessageSize: 4\nsubscriptionsPerTopic: 1
+consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationMinutes: 1\n";
+        let workload = Workload::parse("w", text).expect("a workload");
+        let plan = to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan");
+        let mut figures = Figures::default();
+        let mut period = Period { seconds: 10.0, backlog: 4, ..Period::default() };
+        period.taken.counts.acked = 50;
+        period.taken.publish.record_us(2000);
+        period.taken.delay.record_us(3);
+        figures.publish.record_us(2000);
+        figures.delay.record_us(3);
+        figures.periods = vec![period.clone(), period];
+        let result = omb_result(&plan, &figures, "Kafka");
+        let number = |key: &str| result[key].as_f64().unwrap_or_else(|| panic!("{key} is {:?}", result[key]));
+        assert_eq!((result["workload"].as_str(), result["driver"].as_str()), (Some("n"), Some("Kafka")));
+        for (key, expected) in [
+            ("messageSize", 4.0),
+            ("topics", 2.0),
+            ("partitions", 5.0),
+            ("producersPerTopic", 2.0),
+            ("consumersPerTopic", 3.0),
+            ("aggregatedPublishLatencyMax", 2.0),
+            ("aggregatedPublishLatency9999pct", 2.0),
+            ("aggregatedPublishDelayLatencyAvg", 3.0),
+            ("aggregatedEndToEndLatency50pct", 0.0),
+        ] {
+            assert!((number(key) - expected).abs() < 1e-9, "{key}: {}", number(key));
+        }
+        assert_eq!(result["publishRate"], serde_json::json!([5.0, 5.0]));
+        assert_eq!(result["backlog"], serde_json::json!([4, 4]));
+        assert_eq!(result["publishLatency99pct"], serde_json::json!([2.0, 2.0]));
+        assert_eq!(result["publishDelayLatencyMax"], serde_json::json!([3.0, 3.0]));
+        assert!(result["aggregatedPublishLatencyQuantiles"].is_object());
+        assert!(result.contains_key("endToEndLatencyAvg") && result.contains_key("publishErrorRate"));
+    }
+}

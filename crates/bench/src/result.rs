@@ -1,0 +1,279 @@
+//! The result of a run: the original's JSON, with ours beside it.
+//!
+//! Owns the document that is written for each run. Its top level is what `OpenMessaging` Benchmark writes, so that what
+//! reads those files reads these; everything else stands under [`OURS`]. Latencies there are from the time at which a
+//! record was to be sent, also those that the original takes from the moment of sending.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::environment::{Environment, TopicDurability};
+use crate::histogram::{Latencies, LatencySummary};
+use crate::omb::omb_result;
+use crate::plan::{Durability, Plan, TargetRate};
+use crate::process::ProcessRun;
+use crate::runner::{BacklogFigures, PageCache, RunOutcome, Second};
+
+/// The key under which everything of ours stands.
+pub const OURS: &str = "riverrun";
+/// Version of what stands there.
+pub const FORMAT: u32 = 1;
+
+/// Where a run belongs, and what surrounded it.
+#[derive(Clone, Debug, Default)]
+pub struct RunLabel {
+    /// The suite, or the file.
+    pub suite: String,
+    /// The scenario of the suite.
+    pub scenario: String,
+    /// What this run varies: key and value.
+    pub case: Vec<(String, String)>,
+    /// Which repetition, from 1.
+    pub round: u32,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// The server's name.
+    pub server: String,
+    /// Program and version of the server, where that is known.
+    pub software: Option<String>,
+    /// The driver's name.
+    pub driver: String,
+    /// The files that it came from, by name.
+    pub files: Vec<(String, String)>,
+    /// By what sizes were shrunk; 1 for not at all.
+    pub scale: f64,
+    /// What `--replication-factor` said.
+    pub replication_override: Option<i16>,
+    /// What the file says about replicas.
+    pub replication_wanted: i16,
+    /// How many processes the load came from.
+    pub workers: usize,
+}
+
+/// Latencies as the report draws them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LatencyFigures {
+    #[serde(flatten)]
+    summary: LatencySummary,
+    /// Percentile and microseconds.
+    quantiles: Vec<(f64, u64)>,
+}
+
+impl LatencyFigures {
+    fn of(latencies: &Latencies) -> Option<Self> {
+        (!latencies.is_empty())
+            .then(|| Self { summary: latencies.summary(), quantiles: latencies.quantiles() })
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ours<'a> {
+    format: u32,
+    suite: &'a str,
+    scenario: &'a str,
+    case: Map<String, Value>,
+    round: u32,
+    started: &'a str,
+    server: &'a str,
+    software: Option<&'a str>,
+    scale: f64,
+    workers: usize,
+    latency_from: &'static str,
+    setup: Setup<'a>,
+    durability: DurabilityFigures<'a>,
+    replication: Replication,
+    page_cache: &'a PageCache,
+    totals: Totals,
+    publish: Option<LatencyFigures>,
+    publish_delay: Option<LatencyFigures>,
+    end_to_end: Option<LatencyFigures>,
+    backlog: Option<BacklogFigures>,
+    seconds: &'a [Second],
+    server_usage: Option<ProcessRun>,
+    client_usage: Option<ProcessRun>,
+    environment: &'a Environment,
+    files: Map<String, Value>,
+    notes: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Setup<'a> {
+    topics: usize,
+    partitions: u64,
+    producers: usize,
+    consumers: usize,
+    subscriptions_per_topic: usize,
+    value_bytes: usize,
+    wanted_rate: Option<f64>,
+    rate: &'static str,
+    in_flight: Option<u32>,
+    warmup_s: f64,
+    producer_settings: Map<String, Value>,
+    consumer_settings: Map<String, Value>,
+    plan: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DurabilityFigures<'a> {
+    wanted: Option<Durability>,
+    #[serde(flatten)]
+    reached: Option<&'a TopicDurability>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Replication {
+    wanted: i16,
+    used: i16,
+    overridden: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Totals {
+    test_s: f64,
+    sent: u64,
+    acked: u64,
+    acked_bytes: u64,
+    failed: u64,
+    overdue: u64,
+    received: u64,
+    received_bytes: u64,
+    caught_up: u64,
+    caught_up_bytes: u64,
+    acked_late: u64,
+    received_late: u64,
+    publish_rate: f64,
+    publish_bytes_rate: f64,
+    consume_rate: f64,
+    consume_bytes_rate: f64,
+    catch_up_bytes_rate: f64,
+    /// Bytes published by the bytes a second that the loopback interface carries.
+    publish_to_loopback: Option<f64>,
+    consume_to_loopback: Option<f64>,
+    server_cpu_us_per_record: Option<f64>,
+}
+
+/// The document of one run.
+pub fn document(
+    plan: &Plan,
+    outcome: &RunOutcome,
+    label: &RunLabel,
+    environment: &Environment,
+    page_cache: &PageCache,
+) -> Value {
+    let mut document = omb_result(plan, &outcome.figures, &label.driver);
+    let ours = ours(plan, outcome, label, environment, page_cache);
+    let ours = serde_json::to_value(ours).unwrap_or_else(|error| Value::from(error.to_string()));
+    document.insert(OURS.to_owned(), ours);
+    Value::Object(document)
+}
+
+fn ours<'a>(
+    plan: &'a Plan,
+    outcome: &'a RunOutcome,
+    label: &'a RunLabel,
+    environment: &'a Environment,
+    page_cache: &'a PageCache,
+) -> Ours<'a> {
+    let figures = &outcome.figures;
+    let texts = |pairs: &[(String, String)]| {
+        pairs.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect()
+    };
+    Ours {
+        format: FORMAT,
+        suite: &label.suite,
+        scenario: &label.scenario,
+        case: texts(&label.case),
+        round: label.round,
+        started: &label.started,
+        server: &label.server,
+        software: label.software.as_deref(),
+        scale: label.scale,
+        workers: label.workers,
+        latency_from: "the time at which a record was to be sent; without pacing, its send",
+        setup: setup(plan),
+        durability: DurabilityFigures { wanted: plan.durability, reached: outcome.durability.as_ref() },
+        replication: Replication {
+            wanted: label.replication_wanted,
+            used: plan.replication(),
+            overridden: label.replication_override.is_some(),
+        },
+        page_cache,
+        totals: totals(outcome, environment),
+        publish: LatencyFigures::of(&figures.publish),
+        publish_delay: LatencyFigures::of(&figures.delay),
+        end_to_end: LatencyFigures::of(&figures.end_to_end),
+        backlog: figures.backlog,
+        seconds: &figures.seconds,
+        server_usage: figures.server,
+        client_usage: figures.client,
+        environment,
+        files: texts(&label.files),
+        notes: plan.notes.iter().chain(&figures.notes).map(String::as_str).collect(),
+    }
+}
+
+fn setup(plan: &Plan) -> Setup<'_> {
+    let (wanted_rate, rate) = match plan.rate {
+        TargetRate::Fixed(rate) => (Some(rate), "fixed"),
+        TargetRate::Search => (None, "searched"),
+        TargetRate::Unpaced => (None, "unpaced"),
+    };
+    let texts = |settings: &crate::properties::Properties| {
+        settings.iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+    };
+    Setup {
+        topics: plan.topics.len(),
+        partitions: plan.topics.iter().map(|topic| u64::from(topic.partitions)).sum(),
+        producers: plan.producers.len(),
+        consumers: plan.consumers.len(),
+        subscriptions_per_topic: plan.readers(false) + plan.readers(true),
+        value_bytes: plan.load.value_bytes,
+        wanted_rate,
+        rate,
+        in_flight: plan.load.in_flight,
+        warmup_s: plan.warmup.as_secs_f64(),
+        producer_settings: texts(&plan.load.producer_settings),
+        consumer_settings: texts(&plan.load.consumer_settings),
+        plan: &plan.name,
+    }
+}
+
+fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
+    let figures = &outcome.figures;
+    let (counts, late) = (&figures.counts, &figures.late);
+    let rate = |count: u64| count as f64 / figures.test_s.max(f64::MIN_POSITIVE);
+    let loopback = environment.loopback.map(|loopback| loopback.bytes_per_s).filter(|rate| *rate > 0.0);
+    let per_loopback = |bytes: u64| loopback.map(|loopback| rate(bytes) / loopback);
+    let records = counts.acked + counts.received + counts.caught_up;
+    Totals {
+        test_s: figures.test_s,
+        sent: counts.sent,
+        acked: counts.acked,
+        acked_bytes: counts.acked_bytes,
+        failed: counts.failed + late.failed,
+        overdue: counts.overdue + late.overdue,
+        received: counts.received,
+        received_bytes: counts.received_bytes,
+        caught_up: counts.caught_up,
+        caught_up_bytes: counts.caught_up_bytes,
+        acked_late: late.acked,
+        received_late: late.received,
+        publish_rate: rate(counts.acked),
+        publish_bytes_rate: rate(counts.acked_bytes),
+        consume_rate: rate(counts.received),
+        consume_bytes_rate: rate(counts.received_bytes),
+        catch_up_bytes_rate: rate(counts.caught_up_bytes),
+        publish_to_loopback: per_loopback(counts.acked_bytes),
+        consume_to_loopback: per_loopback(counts.received_bytes + counts.caught_up_bytes),
+        server_cpu_us_per_record: figures
+            .server
+            .filter(|_| records > 0)
+            .map(|server| server.cpu_s * 1e6 / records as f64),
+    }
+}

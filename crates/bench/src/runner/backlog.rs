@@ -1,0 +1,178 @@
+//! Building a backlog, and watching how it is read.
+//!
+//! Pure: it is told what was counted, and answers what to order.
+
+use std::time::Instant;
+
+use super::figures::BacklogFigures;
+use crate::histogram::Latencies;
+use crate::plan::{Backlog, Plan};
+use crate::worker::{Counts, Order, Taken};
+
+/// A backlog of so few records, for each group, counts as read while more are sent.
+const RECORDS_LEFT: u64 = 1000;
+
+#[derive(Debug)]
+enum State {
+    Building,
+    Draining { since: Instant, at_start: Counts },
+    Drained,
+}
+
+/// Watches one backlog. Where there are groups that catch up, it is theirs, and the others go on reading meanwhile.
+///
+/// Invariants: goes from building to draining to drained, and never back.
+#[derive(Debug)]
+pub(super) struct BacklogWatch {
+    backlog: Backlog,
+    value_bytes: u64,
+    readers: u64,
+    catches_up: bool,
+    begun: Instant,
+    state: State,
+    publish: Latencies,
+    figures: BacklogFigures,
+}
+
+impl BacklogWatch {
+    /// Begins with the measurement; none if the plan has no backlog.
+    pub(super) fn new(plan: &Plan) -> Option<Self> {
+        let backlog = plan.backlog?;
+        let catches_up = plan.readers(true) > 0;
+        Some(Self {
+            backlog,
+            value_bytes: plan.load.value_bytes.max(1) as u64,
+            readers: plan.readers(catches_up) as u64,
+            catches_up,
+            begun: Instant::now(),
+            state: State::Building,
+            publish: Latencies::new(),
+            figures: BacklogFigures::default(),
+        })
+    }
+
+    /// What is to be ordered before the first look.
+    pub(super) fn first_order(&self) -> Option<Order> {
+        (!self.catches_up).then_some(Order::PauseConsumers)
+    }
+
+    /// Records that are left to read, over all groups that the backlog is for.
+    fn left(&self, totals: &Counts) -> u64 {
+        if self.catches_up {
+            // These groups read all there is, what was sent before the measurement included.
+            (totals.acked * self.readers).saturating_sub(totals.caught_up)
+        } else {
+            (totals.acked * self.readers).saturating_sub(totals.received)
+        }
+    }
+
+    /// Looks at what was taken in the last second; answers what to order now.
+    pub(super) fn look(&mut self, taken: &Taken, totals: &Counts) -> Vec<Order> {
+        let left = self.left(totals);
+        match &self.state {
+            State::Building if left.saturating_mul(self.value_bytes) >= self.backlog.bytes => {
+                self.figures.records = left;
+                self.figures.build_s = self.begun.elapsed().as_secs_f64();
+                self.state = State::Draining { since: Instant::now(), at_start: *totals };
+                let begin = if self.catches_up { Order::StartCatchUp } else { Order::ResumeConsumers };
+                if self.backlog.read_alone { vec![Order::StopProducing, begin] } else { vec![begin] }
+            }
+            State::Draining { since, at_start } => {
+                self.figures.drain_s = since.elapsed().as_secs_f64();
+                self.figures.drained_records =
+                    totals.received - at_start.received + totals.caught_up - at_start.caught_up;
+                self.figures.drained_bytes = totals.received_bytes - at_start.received_bytes
+                    + totals.caught_up_bytes
+                    - at_start.caught_up_bytes;
+                self.publish.merge(&taken.publish);
+                if left <= self.left_at_end() {
+                    self.state = State::Drained;
+                    self.figures.drained = true;
+                }
+                Vec::new()
+            }
+            State::Building | State::Drained => Vec::new(),
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a share of a count is no greater than it")]
+    fn left_at_end(&self) -> u64 {
+        let share = (self.figures.records as f64 * (1.0 - self.backlog.drain_ratio)) as u64;
+        if self.backlog.read_alone { share } else { share.max(RECORDS_LEFT * self.readers) }
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        matches!(self.state, State::Drained)
+    }
+
+    pub(super) fn reads_alone(&self) -> bool {
+        self.backlog.read_alone
+    }
+
+    pub(super) fn finish(mut self) -> BacklogFigures {
+        if !self.publish.is_empty() {
+            self.figures.publish_meanwhile = Some(self.publish.summary());
+        }
+        self.figures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+
+    fn watch(more: &str) -> BacklogWatch {
+        let text = format!(
+            "name: n\ntopics: 1\npartitionsPerTopic: 1\nmessageSize: 1048576\nsubscriptionsPerTopic: 2
+consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationMinutes: 1
+consumerBacklogSizeGB: 4\n{more}"
+        );
+        let workload = Workload::parse("w", &text).expect("a workload");
+        let plan = to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan");
+        BacklogWatch::new(&plan).expect("there is a backlog")
+    }
+
+    fn counts(acked: u64, received: u64, caught_up: u64) -> Counts {
+        Counts { acked, received, caught_up, ..Counts::default() }
+    }
+
+    #[test]
+    fn consumers_wait_until_the_backlog_of_all_groups_is_there() {
+        let mut watch = watch("backlogDrainRatio: 0.5\n");
+        assert_eq!(watch.first_order(), Some(Order::PauseConsumers));
+        let mut taken = Taken::default();
+        taken.publish.record_us(7);
+        assert_eq!(watch.look(&taken, &counts(2047, 0, 0)), []);
+        assert_eq!(watch.look(&taken, &counts(2048, 0, 0)), [Order::ResumeConsumers]);
+        assert_eq!(watch.look(&taken, &counts(2100, 100, 0)), []);
+        assert!(!watch.is_drained());
+        watch.look(&taken, &counts(3000, 4000, 0));
+        assert!(watch.is_drained(), "half of 4096 is left at most");
+        let figures = watch.finish();
+        assert_eq!((figures.records, figures.drained_records, figures.drained), (4096, 4000, true));
+        assert_eq!(figures.publish_meanwhile.map(|meanwhile| meanwhile.count), Some(2));
+    }
+
+    #[test]
+    fn groups_that_catch_up_leave_the_others_alone() {
+        let mut watch = watch("catchUpSubscriptionsPerTopic: 1\n");
+        assert_eq!(watch.first_order(), None);
+        assert_eq!(watch.look(&Taken::default(), &counts(4096, 8192, 0)), [Order::StartCatchUp]);
+        watch.look(&Taken::default(), &counts(5000, 10_000, 3999));
+        assert!(!watch.is_drained());
+        watch.look(&Taken::default(), &counts(5000, 10_000, 4000));
+        assert!(watch.is_drained(), "a thousand records are as good as none while more come");
+    }
+
+    #[test]
+    fn a_backlog_that_is_read_alone_is_read_to_its_last_record() {
+        let mut watch = watch("readAlone: true\n");
+        let orders = watch.look(&Taken::default(), &counts(2048, 0, 0));
+        assert_eq!(orders, [Order::StopProducing, Order::ResumeConsumers]);
+        watch.look(&Taken::default(), &counts(2050, 4099, 0));
+        assert!(!watch.is_drained());
+        watch.look(&Taken::default(), &counts(2050, 4100, 0));
+        assert!(watch.is_drained());
+    }
+}

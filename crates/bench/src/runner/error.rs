@@ -1,0 +1,80 @@
+//! Why a run could not be made.
+
+use std::io;
+
+use riverrun_client::ClientError;
+use riverrun_types::ErrorKind;
+
+use crate::worker::LoadError;
+
+/// Why a run could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The server refused or could not be reached.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Producers or consumers could not be set up.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A topic could not be made.
+    #[error("topic {topic}: {error}")]
+    Topic {
+        /// Which.
+        topic: String,
+        /// What the server said.
+        error: ClientError,
+    },
+    /// The plan wants more replicas than there are servers.
+    #[error(
+        "replicationFactor {wanted} with {servers} server(s); --replication-factor {servers} runs it with fewer"
+    )]
+    Replication {
+        /// What the plan wants.
+        wanted: i16,
+        /// What there is.
+        servers: usize,
+    },
+    /// Producers and consumers did not all come to work in time.
+    #[error("not ready after {after_s} s: {acked} of {sent} records acked, {received} of {expected} read{}", cause(.error.as_ref()))]
+    NotReady {
+        /// How long that was waited for.
+        after_s: u64,
+        /// Records sent to find out.
+        sent: u64,
+        /// Of these, acked.
+        acked: u64,
+        /// Read by all groups.
+        received: u64,
+        /// To be read by all groups.
+        expected: u64,
+        /// The first error.
+        error: Option<String>,
+    },
+    /// A worker elsewhere failed.
+    #[error("worker {address}: {message}")]
+    Worker {
+        /// Which.
+        address: String,
+        /// What it said.
+        message: String,
+    },
+    /// The server's process cannot be watched.
+    #[error("{0}")]
+    Process(#[from] io::Error),
+}
+
+impl RunError {
+    /// What the caller should do.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Client(error) | Self::Topic { error, .. } => error.kind(),
+            Self::Load(error) => error.kind(),
+            Self::Replication { .. } | Self::Process(_) => ErrorKind::FixRequest,
+            Self::NotReady { .. } | Self::Worker { .. } => ErrorKind::Retry,
+        }
+    }
+}
+
+fn cause(error: Option<&String>) -> String {
+    error.map_or_else(String::new, |error| format!("; {error}"))
+}

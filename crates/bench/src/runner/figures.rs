@@ -1,0 +1,217 @@
+//! What a run measured: by the second, by the ten seconds that the original reports, and in all.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::histogram::{Latencies, LatencySummary};
+use crate::process::ProcessRun;
+use crate::worker::{Counts, Taken};
+
+/// Time of one period of the original's result.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Second {
+    /// When it ended, from the beginning of the measurement.
+    pub at_s: f64,
+    /// How long it was.
+    pub seconds: f64,
+    /// Records a second that were acked.
+    pub publish_rate: f64,
+    /// Bytes of values a second.
+    pub publish_bytes_rate: f64,
+    /// Records a second that could not be delivered.
+    pub error_rate: f64,
+    /// Records a second that were read, over all groups.
+    pub consume_rate: f64,
+    /// Bytes of values a second.
+    pub consume_bytes_rate: f64,
+    /// Records a second that were read by groups that catch up.
+    pub catch_up_rate: f64,
+    /// Records that are left to read, over all groups.
+    pub backlog: u64,
+    /// The rate that was wanted; none where producers are not paced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted_rate: Option<f64>,
+    /// From the time at which a record was to be sent to its ack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish: Option<LatencySummary>,
+    /// From that time to the moment in which it was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_to_end: Option<LatencySummary>,
+}
+
+/// Ten seconds of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Period {
+    /// How long it was.
+    pub seconds: f64,
+    /// What was counted.
+    pub taken: Taken,
+    /// Records that were left to read at its end.
+    pub backlog: u64,
+}
+
+/// How a backlog was built and read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BacklogFigures {
+    /// Records that were there when consumers began, over all groups.
+    pub records: u64,
+    /// Time until they were there.
+    pub build_s: f64,
+    /// Time from then until they were read, or the run was over.
+    pub drain_s: f64,
+    /// Records that were read in that time, over all groups.
+    pub drained_records: u64,
+    /// Their values' bytes.
+    pub drained_bytes: u64,
+    /// Whether it was read as far as it should be.
+    pub drained: bool,
+    /// Of records that were sent meanwhile: from the time at which they were to be sent to their acks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish_meanwhile: Option<LatencySummary>,
+}
+
+/// What a run measured.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// How long was measured.
+    pub test_s: f64,
+    /// What was counted in that time.
+    pub counts: Counts,
+    /// What came after it of what was sent in it.
+    pub late: Counts,
+    /// Latencies of all that, what came late included.
+    pub publish: Latencies,
+    /// From the time at which a record was to be sent to the moment in which it was.
+    pub delay: Latencies,
+    /// From that time to the moment in which it was read.
+    pub end_to_end: Latencies,
+    /// By the second.
+    pub seconds: Vec<Second>,
+    /// By ten seconds.
+    pub periods: Vec<Period>,
+    /// Of a backlog.
+    pub backlog: Option<BacklogFigures>,
+    /// What the server's process used.
+    pub server: Option<ProcessRun>,
+    /// What this process used.
+    pub client: Option<ProcessRun>,
+    /// What is to be known of these figures.
+    pub notes: Vec<String>,
+}
+
+/// Turns what is taken into figures.
+///
+/// Invariants: `figures` holds what was added since `begin`; `period` what of it is in no period yet.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    begun: Instant,
+    looked: Instant,
+    period: Period,
+    pub(super) figures: Figures,
+}
+
+impl Recorder {
+    /// Begins now.
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self { begun: now, looked: now, period: Period::default(), figures: Figures::default() }
+    }
+
+    /// How long it has been measuring.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Adds what was taken at the end of a second.
+    pub(super) fn add(&mut self, taken: &Taken, backlog: u64, wanted_rate: Option<f64>) -> &Second {
+        let now = Instant::now();
+        let seconds = (now - self.looked).as_secs_f64().max(f64::MIN_POSITIVE);
+        self.looked = now;
+        self.figures.test_s = (now - self.begun).as_secs_f64();
+        self.figures.counts.add(&taken.counts);
+        self.add_latencies(taken);
+        self.period.taken.merge(taken);
+        self.period.seconds += seconds;
+        self.period.backlog = backlog;
+        if self.period.seconds >= PERIOD.as_secs_f64() - 0.5 {
+            self.end_period();
+        }
+        let rate = |count: u64| count as f64 / seconds;
+        let counts = &taken.counts;
+        let second = Second {
+            at_s: self.figures.test_s,
+            seconds,
+            publish_rate: rate(counts.acked),
+            publish_bytes_rate: rate(counts.acked_bytes),
+            error_rate: rate(counts.failed),
+            consume_rate: rate(counts.received),
+            consume_bytes_rate: rate(counts.received_bytes),
+            catch_up_rate: rate(counts.caught_up),
+            backlog,
+            wanted_rate,
+            publish: summary(&taken.publish),
+            end_to_end: summary(&taken.end_to_end),
+        };
+        self.figures.seconds.push(second);
+        self.figures.seconds.last().expect("one was pushed")
+    }
+
+    /// Adds what came after the measurement: latencies count, rates do not.
+    pub(super) fn add_late(&mut self, taken: &Taken) {
+        self.figures.late.add(&taken.counts);
+        self.add_latencies(taken);
+    }
+
+    fn add_latencies(&mut self, taken: &Taken) {
+        self.figures.publish.merge(&taken.publish);
+        self.figures.delay.merge(&taken.delay);
+        self.figures.end_to_end.merge(&taken.end_to_end);
+    }
+
+    fn end_period(&mut self) {
+        self.figures.periods.push(std::mem::take(&mut self.period));
+    }
+
+    /// The figures.
+    pub(super) fn finish(mut self) -> Figures {
+        if self.period.seconds > 0.0 && (self.period.seconds >= 1.0 || self.figures.periods.is_empty()) {
+            self.end_period();
+        }
+        self.figures
+    }
+}
+
+fn summary(latencies: &Latencies) -> Option<LatencySummary> {
+    (!latencies.is_empty()).then(|| latencies.summary())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(acked: u64, latency_us: u64) -> Taken {
+        let mut taken = Taken::default();
+        taken.counts.acked = acked;
+        taken.publish.record_many_us(latency_us, acked);
+        taken
+    }
+
+    #[test]
+    fn what_comes_after_the_end_counts_for_latencies_and_not_for_rates() {
+        let mut recorder = Recorder::new();
+        recorder.add(&taken(10, 5), 3, None);
+        recorder.add_late(&taken(2, 9_000_000));
+        let figures = recorder.finish();
+        assert_eq!((figures.counts.acked, figures.late.acked), (10, 2));
+        assert_eq!((figures.publish.count(), figures.publish.max_us()), (12, 9_000_000));
+        assert_eq!(figures.seconds.len(), 1);
+        assert_eq!(figures.periods.len(), 1, "a short run is one period");
+        assert_eq!((figures.periods[0].taken.counts.acked, figures.periods[0].backlog), (10, 3));
+    }
+}

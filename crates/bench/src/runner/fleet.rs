@@ -1,0 +1,131 @@
+//! All workers of a run, as if they were one.
+
+use futures_util::future::try_join_all;
+
+use super::error::RunError;
+use crate::plan::{ConsumerPlan, Plan};
+use crate::worker::{Load, LoadShare, Order, RemoteWorker, Taken};
+
+#[derive(Debug)]
+enum Member {
+    Here(Box<Load>),
+    Elsewhere(Box<RemoteWorker>),
+}
+
+impl Member {
+    async fn order(&mut self, order: Order) -> Result<(), RunError> {
+        match self {
+            Self::Here(load) => Ok(load.order(order).await?),
+            Self::Elsewhere(worker) => worker.order(order).await,
+        }
+    }
+
+    async fn take(&mut self) -> Result<Taken, RunError> {
+        match self {
+            Self::Here(load) => Ok(load.take()),
+            Self::Elsewhere(worker) => worker.take().await,
+        }
+    }
+
+    async fn finish(self) -> Result<(), RunError> {
+        match self {
+            Self::Here(load) => {
+                load.finish().await;
+                Ok(())
+            }
+            Self::Elsewhere(worker) => worker.finish().await,
+        }
+    }
+}
+
+/// The workers of a run.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    members: Vec<Member>,
+}
+
+impl Fleet {
+    /// Sets up producers and consumers: in this process, or spread over the workers at these addresses.
+    pub(super) async fn prepare(
+        plan: &Plan,
+        bootstrap: &str,
+        addresses: &[String],
+    ) -> Result<Self, RunError> {
+        let shares = split(plan, bootstrap, addresses.len().max(1));
+        let mut fleet = Self { members: Vec::new() };
+        if addresses.is_empty() {
+            for share in shares {
+                let load = Load::prepare(share).await?;
+                fleet.members.push(Member::Here(Box::new(load)));
+            }
+            return Ok(fleet);
+        }
+        let prepare =
+            addresses.iter().zip(shares).map(|(address, share)| RemoteWorker::prepare(address, share));
+        for worker in try_join_all(prepare).await? {
+            fleet.members.push(Member::Elsewhere(Box::new(worker)));
+        }
+        Ok(fleet)
+    }
+
+    pub(super) async fn order(&mut self, order: Order) -> Result<(), RunError> {
+        try_join_all(self.members.iter_mut().map(|member| member.order(order))).await.map(drop)
+    }
+
+    /// What all of them counted and measured since the last time.
+    pub(super) async fn take(&mut self) -> Result<Taken, RunError> {
+        let mut all = Taken::default();
+        for taken in try_join_all(self.members.iter_mut().map(Member::take)).await? {
+            all.merge(&taken);
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn finish(self) -> Result<(), RunError> {
+        try_join_all(self.members.into_iter().map(Member::finish)).await.map(drop)
+    }
+}
+
+/// The parts of `count` workers: producers in blocks, so that their numbers stay together, and consumers in turn, so
+/// that the members of a group are spread.
+fn split(plan: &Plan, bootstrap: &str, count: usize) -> Vec<LoadShare> {
+    let per_worker = plan.producers.len().div_ceil(count).max(1);
+    let mut blocks = plan.producers.chunks(per_worker);
+    let mut before = 0;
+    let part = |index: usize| {
+        let producers = blocks.next().unwrap_or_default().to_vec();
+        let producers_before = before;
+        before += producers.len();
+        let own = |(at, _): &(usize, &ConsumerPlan)| at % count == index;
+        LoadShare {
+            bootstrap: bootstrap.to_owned(),
+            load: plan.load.clone(),
+            producers,
+            producers_before,
+            producers_total: plan.producers.len(),
+            consumers: plan.consumers.iter().enumerate().filter(own).map(|(_, one)| one.clone()).collect(),
+        }
+    };
+    (0..count).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+
+    #[test]
+    fn workers_share_all_producers_and_consumers_and_no_one_has_two() {
+        let text = "name: n\ntopics: 1\npartitionsPerTopic: 5\nmessageSize: 4\nsubscriptionsPerTopic: 1
+consumerPerSubscription: 4\nproducersPerTopic: 5\nproducerRate: 7\ntestDurationMinutes: 1\n";
+        let workload = Workload::parse("w", text).expect("a workload");
+        let plan = to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan");
+        let shares = split(&plan, "a:1", 3);
+        let producers: Vec<_> =
+            shares.iter().map(|one| (one.producers_before, one.producers.len())).collect();
+        assert_eq!(producers, [(0, 2), (2, 2), (4, 1)]);
+        assert_eq!(shares.iter().map(|one| one.consumers.len()).collect::<Vec<_>>(), [2, 1, 1]);
+        assert!(shares.iter().all(|one| one.producers_total == 5));
+        assert_eq!(split(&plan, "a:1", 9).iter().map(|one| one.producers.len()).sum::<usize>(), 5);
+    }
+}

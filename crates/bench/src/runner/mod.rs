@@ -1,0 +1,21 @@
+//! Runs plans on servers, and measures.
+//!
+//! Owns the sequence of a run, the search for a rate, backlogs, topics and what surrounds a run: the page cache and the
+//! servers' processes. It decides nothing about what is run; that is the plan's.
+
+mod backlog;
+mod error;
+mod figures;
+mod fleet;
+mod page_cache;
+mod run;
+mod search;
+mod target;
+mod topics;
+
+pub use self::error::RunError;
+pub use self::figures::{BacklogFigures, Figures, Period, Second};
+pub use self::page_cache::PageCache;
+pub use self::run::{Event, RunOptions, RunOutcome, run};
+pub use self::search::{RateSearch, SearchOptions};
+pub use self::target::{ParseTargetError, ServerTarget};

@@ -1,0 +1,353 @@
+//! One run: a plan on one server, from its topics to its figures.
+//!
+//! Guarantees that what was sent within the measurement is waited for after it, so that no latency is cut off where the
+//! clock stopped; that rates count what was acked and read within it; and that topics are gone when it is over, however
+//! it ended.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::backlog::BacklogWatch;
+use super::error::RunError;
+use super::figures::{Figures, Recorder, Second};
+use super::fleet::Fleet;
+use super::search::{RateSearch, SearchOptions};
+use super::target::ServerTarget;
+use super::topics::Topics;
+use crate::environment::TopicDurability;
+use crate::plan::{Plan, TargetRate};
+use crate::process::{ProcessWatch, RunUsage};
+use crate::worker::{Counts, Order, Taken, check_settings};
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Producers and consumers must be at work after this, and as much longer as many topics take.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
+/// The same for each partition and each client.
+const READY_TIMEOUT_EACH: Duration = Duration::from_millis(20);
+/// What was sent is waited for so long after the end.
+const LATE_TIMEOUT: Duration = Duration::from_mins(1);
+/// A backlog that is not read by then is given up: this many times the measurement, and ten minutes.
+const DRAIN_FACTOR: u32 = 4;
+
+/// How runs are made, beside their plans.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Addresses of workers; none for a load from this process.
+    pub workers: Vec<String>,
+    /// How a rate is searched for.
+    pub search: SearchOptions,
+}
+
+/// What a run tells while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// A part of it begins.
+    Phase(&'a str),
+    /// A second is over.
+    Second(&'a Second),
+}
+
+/// What a run found out.
+#[derive(Debug)]
+pub struct RunOutcome {
+    /// What it measured.
+    pub figures: Figures,
+    /// How durable acked records were.
+    pub durability: Option<TopicDurability>,
+}
+
+/// Runs a plan on a server.
+pub async fn run(
+    plan: &Plan,
+    server: &ServerTarget,
+    options: &RunOptions,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<RunOutcome, RunError> {
+    let watch = server.pid.map(ProcessWatch::new).transpose()?;
+    let unknown_settings = check_settings(&plan.load)?;
+    tell(Event::Phase("topics"));
+    let topics = Topics::create(&server.bootstrap, plan).await?;
+    let outcome = with_topics(plan, server, options, (&topics, watch), tell).await;
+    topics.delete().await;
+    let mut outcome = outcome?;
+    outcome.figures.notes.extend(unknown_settings);
+    Ok(outcome)
+}
+
+async fn with_topics(
+    plan: &Plan,
+    server: &ServerTarget,
+    options: &RunOptions,
+    (topics, watch): (&Topics, Option<ProcessWatch>),
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<RunOutcome, RunError> {
+    let wanted = plan.replication();
+    if usize::try_from(wanted).is_ok_and(|wanted| wanted > topics.server_count()) {
+        return Err(RunError::Replication { wanted, servers: topics.server_count() });
+    }
+    let durability = topics.durability(plan).await?;
+    tell(Event::Phase("clients"));
+    let fleet = Fleet::prepare(plan, &server.bootstrap, &options.workers).await?;
+    let mut run = Run::new(plan, fleet, options.search);
+    let measured = run.all(watch, tell).await;
+    let finished = run.fleet.finish().await;
+    let mut figures = measured?;
+    finished?;
+    if let Some(reached) = &durability {
+        figures.notes.extend(missed(plan, reached));
+    }
+    Ok(RunOutcome { figures, durability })
+}
+
+/// Says so where acked records are less durable than they were to be.
+fn missed(plan: &Plan, reached: &TopicDurability) -> Option<String> {
+    let wanted = plan.durability? == crate::plan::Durability::Sync;
+    (reached.acked_when_synced != Some(wanted)).then(|| {
+        let word = if wanted { "sync" } else { "async" };
+        format!("durability {word} was wanted, and is not what the server says of the topic")
+    })
+}
+
+/// A run at work.
+///
+/// Invariants: `totals` counts everything since the clients were made.
+struct Run<'a> {
+    plan: &'a Plan,
+    fleet: Fleet,
+    ticks: Interval,
+    totals: Counts,
+    error: Option<String>,
+    search: Option<RateSearch>,
+    searched: Instant,
+    options: SearchOptions,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, fleet: Fleet, options: SearchOptions) -> Self {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let search = (plan.rate == TargetRate::Search).then(|| RateSearch::new(options));
+        Self {
+            plan,
+            fleet,
+            ticks,
+            totals: Counts::default(),
+            error: None,
+            search,
+            searched: Instant::now(),
+            options,
+        }
+    }
+
+    async fn all(
+        &mut self,
+        watch: Option<ProcessWatch>,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Figures, RunError> {
+        if !self.plan.producers.is_empty() {
+            self.wait_until_ready().await?;
+        }
+        if !self.plan.warmup.is_zero() {
+            tell(Event::Phase("warm-up"));
+            self.warm_up(tell).await?;
+        }
+        tell(Event::Phase("measurement"));
+        let mut usage = usage(watch.as_ref())?;
+        let recorder = self.measure(&mut usage, tell).await?;
+        let mut figures = self.wait_for_late(recorder).await?;
+        let mut runs = usage.finish().into_iter();
+        figures.client = runs.next();
+        figures.server = runs.next();
+        self.note(&mut figures);
+        Ok(figures)
+    }
+
+    /// Takes what has happened since the last time.
+    async fn take(&mut self) -> Result<Taken, RunError> {
+        let taken = self.fleet.take().await?;
+        self.totals.add(&taken.counts);
+        if let Some(error) = &taken.error {
+            self.error.get_or_insert_with(|| error.clone());
+        }
+        Ok(taken)
+    }
+
+    async fn tick(&mut self) -> Result<Taken, RunError> {
+        self.ticks.tick().await;
+        self.take().await
+    }
+
+    /// Records that are left to read by groups that read from the start.
+    fn backlog(&self) -> u64 {
+        let readers = self.plan.readers(false) as u64;
+        (self.totals.acked * readers).saturating_sub(self.totals.received)
+    }
+
+    /// Each producer sends a record, which each group reads.
+    async fn wait_until_ready(&mut self) -> Result<(), RunError> {
+        let partitions: u32 = self.plan.topics.iter().map(|topic| topic.partitions).sum();
+        let clients = self.plan.producers.len() + self.plan.consumers.len();
+        let each = partitions.saturating_add(u32::try_from(clients).unwrap_or(u32::MAX));
+        let allowed = READY_TIMEOUT + READY_TIMEOUT_EACH.saturating_mul(each);
+        let sent = self.plan.producers.len() as u64;
+        let expected = sent * self.plan.readers(false) as u64;
+        self.fleet.order(Order::Produce { rate: None, quota: Some(sent) }).await?;
+        let begun = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.take().await?;
+            if self.totals.acked >= sent && self.totals.received >= expected {
+                break;
+            }
+            if begun.elapsed() > allowed || self.totals.failed > 0 {
+                let Counts { acked, received, .. } = self.totals;
+                let (after_s, error) = (begun.elapsed().as_secs(), self.error.clone());
+                return Err(RunError::NotReady { after_s, sent, acked, received, expected, error });
+            }
+        }
+        self.fleet.order(Order::StopProducing).await
+    }
+
+    /// The rate at which producers are to send now.
+    fn wanted_rate(&self) -> Option<f64> {
+        match (self.plan.rate, &self.search) {
+            (TargetRate::Fixed(rate), _) => Some(rate),
+            (_, Some(search)) => Some(search.rate()),
+            _ => None,
+        }
+    }
+
+    async fn produce(&mut self, quota: Option<u64>) -> Result<(), RunError> {
+        self.searched = Instant::now();
+        self.fleet.order(Order::Produce { rate: self.wanted_rate(), quota }).await
+    }
+
+    async fn warm_up(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<(), RunError> {
+        self.produce(None).await?;
+        self.ticks.reset();
+        let mut recorder = Recorder::new();
+        while recorder.elapsed() < self.plan.warmup {
+            let taken = self.tick().await?;
+            self.go_on_searching().await?;
+            tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate())));
+        }
+        Ok(())
+    }
+
+    async fn go_on_searching(&mut self) -> Result<(), RunError> {
+        let elapsed = self.searched.elapsed();
+        let read =
+            (self.plan.readers(false) > 0).then(|| (self.totals.received, self.plan.readers(false) as u64));
+        match &mut self.search {
+            // Looks come a little early or late.
+            Some(search) if elapsed + LOOK_EVERY / 2 >= self.options.period => {
+                search.next(elapsed, self.totals.acked, read);
+                self.produce(None).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn measure(
+        &mut self,
+        usage: &mut RunUsage,
+        tell: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Recorder, RunError> {
+        let mut backlog = BacklogWatch::new(self.plan);
+        if let Some(order) = backlog.as_ref().and_then(BacklogWatch::first_order) {
+            self.fleet.order(order).await?;
+        }
+        let is_sending = !self.plan.producers.is_empty();
+        if is_sending && (self.plan.warmup.is_zero() || self.plan.messages.is_some()) {
+            self.produce(self.plan.messages).await?;
+        }
+        self.ticks.reset();
+        let mut recorder = Recorder::new();
+        loop {
+            let taken = self.tick().await?;
+            usage.sample();
+            let left = self.backlog();
+            tell(Event::Second(recorder.add(&taken, left, self.wanted_rate())));
+            if let Some(backlog) = &mut backlog {
+                for order in backlog.look(&taken, &self.totals) {
+                    self.fleet.order(order).await?;
+                }
+            }
+            if self.is_over(&recorder, backlog.as_ref()) {
+                break;
+            }
+            self.go_on_searching().await?;
+        }
+        recorder.figures.backlog = backlog.map(BacklogWatch::finish);
+        Ok(recorder)
+    }
+
+    fn is_over(&self, recorder: &Recorder, backlog: Option<&BacklogWatch>) -> bool {
+        let (elapsed, counts) = (recorder.elapsed(), &recorder.figures.counts);
+        if let Some(backlog) = backlog {
+            let given_up = self.plan.test * DRAIN_FACTOR + Duration::from_mins(10);
+            return (backlog.is_drained() && (backlog.reads_alone() || elapsed >= self.plan.test))
+                || elapsed >= given_up;
+        }
+        let done =
+            if self.plan.producers.is_empty() { counts.received } else { counts.acked + counts.failed };
+        // Half a second early is nearer to the time that was asked for than half a second late.
+        elapsed + LOOK_EVERY / 2 >= self.plan.test || self.plan.messages.is_some_and(|all| done >= all)
+    }
+
+    /// Waits for the acks of what was sent, and for its readers.
+    async fn wait_for_late(&mut self, mut recorder: Recorder) -> Result<Figures, RunError> {
+        self.fleet.order(Order::StopProducing).await?;
+        let begun = Instant::now();
+        while begun.elapsed() < LATE_TIMEOUT && self.is_something_left() {
+            tokio::time::sleep(LOOK_EVERY / 5).await;
+            recorder.add_late(&self.take().await?);
+        }
+        // Threads that stopped have counted by now what they did not come to send.
+        recorder.add_late(&self.take().await?);
+        let unacked = self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed);
+        let mut figures = recorder.finish();
+        if unacked > 0 {
+            figures.notes.push(format!(
+                "{unacked} records were neither acked nor refused {} s after the end, and have no latency here",
+                LATE_TIMEOUT.as_secs()
+            ));
+        }
+        Ok(figures)
+    }
+
+    fn is_something_left(&self) -> bool {
+        let is_sending = !self.plan.producers.is_empty();
+        let unacked = self.totals.sent > self.totals.acked + self.totals.failed;
+        is_sending && (unacked || self.backlog() > 0)
+    }
+
+    fn note(&self, figures: &mut Figures) {
+        let overdue = figures.late.overdue + figures.counts.overdue;
+        let failed = figures.late.failed + figures.counts.failed;
+        let future = figures.late.from_the_future + figures.counts.from_the_future;
+        let notes = &mut figures.notes;
+        if overdue > 0 {
+            notes.push(format!(
+                "{overdue} records were due and not yet sent at the end: the rate was not kept up. They count with what they waited"
+            ));
+        }
+        if failed > 0 {
+            notes.push(format!("{failed} records could not be delivered. They count with what they waited"));
+        }
+        if future > 0 {
+            notes.push(format!(
+                "{future} records were read before they were sent: the workers' clocks differ"
+            ));
+        }
+        notes.extend(self.error.iter().map(|error| format!("first error: {error}")));
+    }
+}
+
+/// This process first, then the server's.
+fn usage(watch: Option<&ProcessWatch>) -> Result<RunUsage, RunError> {
+    let watches = std::iter::once(ProcessWatch::own()?).chain(watch.cloned()).collect();
+    Ok(RunUsage::begin(watches)?)
+}

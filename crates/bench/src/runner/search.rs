@@ -1,0 +1,205 @@
+//! The search for the highest rate that lasts.
+//!
+//! Pure: it is told once in a period what was sent and read, and answers the rate of the next. The rule is that of
+//! `OpenMessaging` Benchmark: the rate grows while producers and consumers keep up, by a factor that doubles with each
+//! success and halves with each failure; when one of them falls behind, the next rate is what was done, less what is
+//! left to do.
+
+use std::time::Duration;
+
+/// Records that may be left to do, where the environment does not say, at least.
+const BACKLOG_RECORDS_MIN: u64 = 1000;
+/// The same as a share of the records of a second. At high rates so many are always on their way, between a producer's
+/// buffer and the end of a consumer's poll, however well the server keeps up.
+const BACKLOG_SHARE: f64 = 0.1;
+
+/// How a search goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SearchOptions {
+    /// The first rate.
+    pub start_rate: f64,
+    /// Time between two changes.
+    pub period: Duration,
+    /// Records that may be left to send; none for what the rate allows.
+    pub publish_backlog: Option<u64>,
+    /// Records that may be left to read; none for what the rate allows.
+    pub receive_backlog: Option<u64>,
+    /// Least growth.
+    pub ramp_min: f64,
+    /// Greatest growth, and the first.
+    pub ramp_max: f64,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self {
+            start_rate: 10_000.0,
+            period: Duration::from_secs(3),
+            publish_backlog: None,
+            receive_backlog: None,
+            ramp_min: 0.01,
+            ramp_max: 1.0,
+        }
+    }
+}
+
+impl SearchOptions {
+    /// Defaults, with what the environment variables of the original say over them. Values that are no numbers are as
+    /// if they were not there.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let count = |name| variable(name)?.trim().parse::<u64>().ok();
+        let factor = |name| variable(name)?.trim().parse::<f64>().ok().filter(|value| *value > 0.0);
+        let defaults = Self::default();
+        Self {
+            publish_backlog: count("PUBLISH_BACKLOG_LIMIT"),
+            receive_backlog: count("RECEIVE_BACKLOG_LIMIT"),
+            ramp_min: factor("MIN_RAMPING_FACTOR").unwrap_or(defaults.ramp_min),
+            ramp_max: factor("MAX_RAMPING_FACTOR").unwrap_or(defaults.ramp_max),
+            ..defaults
+        }
+    }
+}
+
+/// A search.
+///
+/// Invariants: `ramp` lies between the options' bounds; the rate is above 0.
+#[derive(Clone, Debug)]
+pub struct RateSearch {
+    options: SearchOptions,
+    rate: f64,
+    ramp: f64,
+    sent_before: u64,
+    received_before: u64,
+}
+
+impl RateSearch {
+    /// Begins.
+    pub fn new(options: SearchOptions) -> Self {
+        Self { options, rate: options.start_rate, ramp: options.ramp_max, sent_before: 0, received_before: 0 }
+    }
+
+    /// The rate now.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// The rate of the next period, after one of `elapsed`. `acked` and `received` count from the beginning; the latter
+    /// as often as there are groups, and none where nobody reads.
+    pub fn next(&mut self, elapsed: Duration, acked: u64, received: Option<(u64, u64)>) -> f64 {
+        let seconds = elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        let expected = self.rate * seconds;
+        let sent = acked.saturating_sub(self.sent_before) as f64;
+        self.sent_before = acked;
+        let behind = received.map(|(received, readers)| self.reading(acked, received, readers));
+        if let Some((left, read)) = behind
+            && left > self.limit(self.options.receive_backlog)
+        {
+            return self.slow_down(seconds, expected, left, read);
+        }
+        let left = expected - sent;
+        if left > self.limit(self.options.publish_backlog) {
+            return self.slow_down(seconds, expected, left, sent);
+        }
+        self.rate += self.rate * self.ramp;
+        self.ramp = (self.ramp * 2.0).min(self.options.ramp_max);
+        self.rate
+    }
+
+    /// Records that are left to read, and that were read in this period, by each group on average.
+    fn reading(&mut self, acked: u64, received: u64, readers: u64) -> (f64, f64) {
+        let readers = readers.max(1) as f64;
+        let read = received.saturating_sub(self.received_before) as f64 / readers;
+        self.received_before = received;
+        ((acked as f64 - received as f64 / readers).max(0.0), read)
+    }
+
+    fn limit(&self, given: Option<u64>) -> f64 {
+        let by_rate = (self.rate * BACKLOG_SHARE).max(BACKLOG_RECORDS_MIN as f64);
+        given.map_or(by_rate, |limit| limit as f64)
+    }
+
+    fn slow_down(&mut self, seconds: f64, expected: f64, left: f64, done: f64) -> f64 {
+        /// A search that found nothing goes on from here.
+        const RATE_MIN: f64 = 1.0;
+        self.ramp = (self.ramp / 2.0).max(self.options.ramp_min);
+        let next = (expected - left).min(done).max(0.0);
+        self.rate = (next / seconds).max(RATE_MIN);
+        self.rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that sends and delivers `capacity` records a second at most, and loses none.
+    struct Server {
+        capacity: f64,
+        waiting: f64,
+        acked: f64,
+    }
+
+    impl Server {
+        #[expect(clippy::cast_possible_truncation, reason = "counts of a test")]
+        fn work(&mut self, rate: f64, seconds: f64) -> u64 {
+            self.waiting += rate * seconds;
+            let done = self.waiting.min(self.capacity * seconds);
+            self.waiting -= done;
+            self.acked += done;
+            self.acked.round() as u64
+        }
+    }
+
+    fn rates(capacity: f64, readers: Option<u64>, periods: usize) -> Vec<f64> {
+        let mut server = Server { capacity, waiting: 0.0, acked: 0.0 };
+        let mut search = RateSearch::new(SearchOptions::default());
+        let period = SearchOptions::default().period;
+        (0..periods)
+            .map(|_| {
+                // What was not sent in time is not sent later: a new rate begins a new schedule.
+                server.waiting = 0.0;
+                let acked = server.work(search.rate(), period.as_secs_f64());
+                let read = readers.map(|readers| (acked * readers, readers));
+                search.next(period, acked, read)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_rate_comes_near_what_the_server_can_do_and_stays_there() {
+        for capacity in [500.0, 40_000.0, 2_000_000.0] {
+            for readers in [None, Some(1), Some(3)] {
+                let rates = rates(capacity, readers, 60);
+                let mean = rates[20..].iter().sum::<f64>() / 40.0;
+                // One period in three tries more, by a factor of 3 at most; the others are at the capacity or near it.
+                assert!((0.85..2.0).contains(&(mean / capacity)), "{capacity}: {mean}, {rates:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn consumers_that_fall_behind_slow_producers_down() {
+        let mut search = RateSearch::new(SearchOptions::default());
+        let period = Duration::from_secs(3);
+        let grown = search.next(period, 30_000, Some((30_000, 1)));
+        assert!((grown - 20_000.0).abs() < 1.0, "{grown}");
+        let slowed = search.next(period, 90_000, Some((60_000, 1)));
+        assert!((slowed - 10_000.0).abs() < 1.0, "30,000 were read in 3 s: {slowed}");
+    }
+
+    #[test]
+    fn the_environment_s_variables_are_those_of_the_original() {
+        let variable = |name: &str| {
+            let value = match name {
+                "PUBLISH_BACKLOG_LIMIT" => "5",
+                "MAX_RAMPING_FACTOR" => "0.5",
+                "MIN_RAMPING_FACTOR" => "none",
+                _ => return None,
+            };
+            Some(value.to_owned())
+        };
+        let options = SearchOptions::from_variables(variable);
+        let expected = SearchOptions { publish_backlog: Some(5), ramp_max: 0.5, ..SearchOptions::default() };
+        assert_eq!(options, expected);
+    }
+}

@@ -1,0 +1,233 @@
+//! Named suites: for each scenario that people have measured these systems with, a small file in the binary.
+//!
+//! Owns the form of such a file: a workload and a driver with the keys of `OpenMessaging` Benchmark, and what is varied.
+//! `cases` are sets of keys, one after the other; `vary` is keys with lists of values, of which each is combined with
+//! each. A key may be one of the workload, or one of the driver, where `producerConfig.linger.ms` is one setting.
+
+mod files;
+mod scale;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::input::{InputError, from_yaml};
+use crate::omb::{Driver, Workload};
+
+/// Runs that one scenario may have.
+const RUNS_MAX: usize = 1000;
+/// Keys of a driver that hold settings, one on each line.
+const SETTINGS: [&str; 4] = ["topicConfig", "commonConfig", "producerConfig", "consumerConfig"];
+
+/// A scenario as its file has it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// The suite's name.
+    pub suite: String,
+    /// Its own name.
+    pub scenario: String,
+    /// What it is about.
+    pub about: String,
+    /// What is run.
+    workload: Map<String, Value>,
+    /// How clients and topics are set.
+    #[serde(default)]
+    driver: Map<String, Value>,
+    /// Sets of keys that are run one after the other.
+    #[serde(default)]
+    cases: Vec<Map<String, Value>>,
+    /// Keys and lists of values that are all combined.
+    #[serde(default)]
+    vary: Vec<Map<String, Value>>,
+    /// The file itself.
+    #[serde(skip)]
+    pub text: String,
+}
+
+/// One run of a scenario.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What it varies.
+    pub label: Vec<(String, String)>,
+    /// What is run.
+    pub workload: Workload,
+    /// How clients and topics are set.
+    pub driver: Driver,
+}
+
+impl Scenario {
+    /// Reads a scenario; `file` is for errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, InputError> {
+        let mut scenario: Self = from_yaml(file, text)?;
+        text.clone_into(&mut scenario.text);
+        Ok(scenario)
+    }
+
+    /// `suite/scenario`.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.suite, self.scenario)
+    }
+
+    /// All runs, their sizes shrunk by `scale`.
+    pub fn cases(&self, scale: f64) -> Result<Vec<Case>, InputError> {
+        let file = self.path();
+        let mut combined: Vec<Keys> =
+            self.cases.iter().map(|case| case.clone().into_iter().collect()).collect();
+        if combined.is_empty() {
+            combined.push(Vec::new());
+        }
+        for (key, values) in self.vary.iter().flatten() {
+            let values = values.as_array().filter(|values| !values.is_empty());
+            let values =
+                values.ok_or_else(|| InputError::refused(&file, format!("vary: {key} has no list")))?;
+            combined = combine(&combined, key, values);
+            if combined.len() > RUNS_MAX {
+                return Err(InputError::refused(&file, format!("more than {RUNS_MAX} runs")));
+            }
+        }
+        combined.iter().map(|keys| self.case(keys, scale)).collect()
+    }
+
+    fn case(&self, keys: &Keys, scale: f64) -> Result<Case, InputError> {
+        let file = self.path();
+        let (mut workload, mut driver) = (self.workload.clone(), self.driver.clone());
+        for (key, value) in keys {
+            set(&mut workload, &mut driver, key, value);
+        }
+        let syntax =
+            |error: serde_json::Error| InputError::Syntax { file: file.clone(), message: error.to_string() };
+        let mut workload: Workload = serde_json::from_value(Value::Object(workload)).map_err(syntax)?;
+        let label: Vec<_> = keys.iter().map(|(key, value)| (short(key), text(value))).collect();
+        workload.name = title(&file, &label);
+        scale::shrink(&mut workload, scale);
+        let driver: Driver = serde_json::from_value(Value::Object(driver)).map_err(syntax)?;
+        Ok(Case { label, workload: workload.checked(&file)?, driver: driver.checked(&file)? })
+    }
+}
+
+/// Keys and values of one run, in the order in which they are told.
+type Keys = Vec<(String, Value)>;
+
+fn combine(cases: &[Keys], key: &str, values: &[Value]) -> Vec<Keys> {
+    let with = |case: &Keys, value: &Value| [case.clone(), vec![(key.to_owned(), value.clone())]].concat();
+    cases.iter().flat_map(|case| values.iter().map(|value| with(case, value)).collect::<Vec<_>>()).collect()
+}
+
+fn set(workload: &mut Map<String, Value>, driver: &mut Map<String, Value>, key: &str, value: &Value) {
+    match key.split_once('.') {
+        Some((settings, name)) if SETTINGS.contains(&settings) => {
+            let mut lines = driver.get(settings).and_then(Value::as_str).unwrap_or_default().to_owned();
+            if !lines.is_empty() && !lines.ends_with('\n') {
+                lines.push('\n');
+            }
+            // Of two lines with one key the later holds.
+            lines.extend([name, "=", &text(value), "\n"]);
+            driver.insert(settings.to_owned(), lines.into());
+        }
+        _ if key == "replicationFactor" || SETTINGS.contains(&key) => {
+            driver.insert(key.to_owned(), value.clone());
+        }
+        _ => {
+            workload.insert(key.to_owned(), value.clone());
+        }
+    }
+}
+
+/// A key without what says only where it stands.
+fn short(key: &str) -> String {
+    match key.split_once('.') {
+        Some((settings, name)) if SETTINGS.contains(&settings) => name.to_owned(),
+        _ => key.to_owned(),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn title(path: &str, label: &[(String, String)]) -> String {
+    let parts: Vec<_> = label.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if parts.is_empty() { path.to_owned() } else { format!("{path} {}", parts.join(" ")) }
+}
+
+/// All scenarios of the binary, in their order. They are right: a test reads them all.
+pub fn embedded() -> Vec<Scenario> {
+    let read = |(file, text): &(&str, &str)| Scenario::parse(file, text);
+    files::ALL.iter().map(read).collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Scenarios of this name: a suite as `A`, or one as `A/catch-up`.
+pub fn find(name: &str) -> Vec<Scenario> {
+    let is_meant = |scenario: &Scenario| {
+        scenario.suite.eq_ignore_ascii_case(name) || scenario.path().eq_ignore_ascii_case(name)
+    };
+    embedded().into_iter().filter(is_meant).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::omb::{PlanOptions, to_plan};
+
+    #[test]
+    fn every_embedded_scenario_can_be_run_and_has_no_key_that_means_nothing() {
+        let mut paths = BTreeSet::new();
+        for scenario in embedded() {
+            assert!(paths.insert(scenario.path()), "{} is there twice", scenario.path());
+            let cases = scenario.cases(1.0).unwrap_or_else(|error| panic!("{error}"));
+            let titles: BTreeSet<_> = cases.iter().map(|case| case.workload.name.clone()).collect();
+            assert_eq!(titles.len(), cases.len(), "{}: two runs alike", scenario.path());
+            for case in cases {
+                let plan = to_plan("s", &case.workload, &case.driver, &PlanOptions::default());
+                let plan = plan.unwrap_or_else(|error| panic!("{}: {error}", case.workload.name));
+                assert_eq!(plan.notes, Vec::<String>::new(), "{}", case.workload.name);
+                let unknown = crate::worker::check_settings(&plan.load).expect("right values");
+                assert_eq!(unknown, Vec::<String>::new(), "{}", case.workload.name);
+            }
+        }
+        let suites: BTreeSet<_> = embedded().into_iter().map(|scenario| scenario.suite).collect();
+        assert_eq!(suites.into_iter().collect::<String>(), "ABCD");
+    }
+
+    #[test]
+    fn cases_and_variations_are_all_combined() {
+        let text = "suite: X\nscenario: y\nabout: z
+workload: {topics: 1, partitionsPerTopic: 1, messageSize: 9, producersPerTopic: 1, producerRate: 5, testDurationMinutes: 2}
+driver: {producerConfig: \"acks=all\\nlinger.ms=3\"}
+cases: [{topics: 1}, {topics: 2, messageSize: 7}]
+vary: [{producerConfig.linger.ms: [0, 9]}, {durability: [sync]}]\n";
+        let scenario = Scenario::parse("x", text).expect("it is right");
+        let cases = scenario.cases(0.5).expect("it can be run");
+        let names: Vec<_> = cases.iter().map(|case| case.workload.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "X/y topics=1 linger.ms=0 durability=sync",
+                "X/y topics=1 linger.ms=9 durability=sync",
+                "X/y messageSize=7 topics=2 linger.ms=0 durability=sync",
+                "X/y messageSize=7 topics=2 linger.ms=9 durability=sync",
+            ]
+        );
+        let settings = cases[1].driver.producer_settings("");
+        assert_eq!((settings.get("acks"), settings.get("linger.ms")), (Some("all"), Some("9")));
+        assert_eq!(cases[0].workload.test().as_secs(), 60, "half of it");
+    }
+
+    #[test]
+    fn a_scenario_with_a_key_that_means_nothing_is_refused() {
+        let error = Scenario::parse("x", "suite: X\nscenario: y\nabout: z\nworkload: {}\ncolour: blue\n");
+        assert!(error.expect_err("unknown").to_string().contains("colour"));
+        let empty = "suite: X\nscenario: y\nabout: z\nworkload: {}\nvary: [{topics: 3}]\n";
+        let error = Scenario::parse("x", empty).expect("it reads").cases(1.0).expect_err("no list");
+        assert!(error.to_string().contains("topics has no list"), "{error}");
+    }
+
+    #[test]
+    fn scenarios_are_found_by_suite_and_by_name() {
+        assert!(find("b").len() > 1 && find("b").iter().all(|one| one.suite == "B"));
+        assert_eq!(find("a/catch-up").len(), 1);
+        assert!(find("nothing").is_empty());
+    }
+}

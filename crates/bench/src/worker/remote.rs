@@ -1,0 +1,318 @@
+//! A worker in another process or on another machine: the same orders, over a connection.
+//!
+//! Owns the protocol: one JSON document on each line, a request and its answer in turn. Both sides bound what they read.
+//! A worker does what whoever connects tells it, which is to send load to any server that it can reach: it belongs on an
+//! address that only the runner reaches. When the connection ends, so does its load.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use super::meter::{Counts, Taken};
+use super::{Load, LoadShare, Order};
+use crate::histogram::Latencies;
+use crate::runner::RunError;
+
+/// Bytes of one line at most.
+const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Setting up thousands of clients takes its time; beyond this a worker is taken for lost.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    Prepare(Box<LoadShare>),
+    Order(Order),
+    Take,
+    Finish,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Done,
+    Taken(Box<WireTaken>),
+    Failed(String),
+}
+
+/// What was taken, as it goes over a connection.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct WireTaken {
+    counts: Counts,
+    publish: WireLatencies,
+    delay: WireLatencies,
+    end_to_end: WireLatencies,
+    error: Option<String>,
+}
+
+/// Latencies as pairs of value and count. Only the greatest is exact, as in the histogram itself.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct WireLatencies {
+    counts: Vec<(u64, u64)>,
+    max_us: u64,
+}
+
+impl From<&Latencies> for WireLatencies {
+    fn from(latencies: &Latencies) -> Self {
+        let recorded = latencies.histogram().iter_recorded();
+        let counts = recorded.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()));
+        Self { counts: counts.collect(), max_us: latencies.max_us() }
+    }
+}
+
+impl From<WireLatencies> for Latencies {
+    fn from(wire: WireLatencies) -> Self {
+        let mut latencies = Self::new();
+        for (value_us, count) in wire.counts {
+            latencies.record_many_us(value_us.min(wire.max_us), count);
+        }
+        latencies
+    }
+}
+
+impl From<&Taken> for WireTaken {
+    fn from(taken: &Taken) -> Self {
+        Self {
+            counts: taken.counts,
+            publish: (&taken.publish).into(),
+            delay: (&taken.delay).into(),
+            end_to_end: (&taken.end_to_end).into(),
+            error: taken.error.clone(),
+        }
+    }
+}
+
+impl From<WireTaken> for Taken {
+    fn from(wire: WireTaken) -> Self {
+        Self {
+            counts: wire.counts,
+            publish: wire.publish.into(),
+            delay: wire.delay.into(),
+            end_to_end: wire.end_to_end.into(),
+            error: wire.error,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Lines {
+    read: BufReader<OwnedReadHalf>,
+    write: OwnedWriteHalf,
+}
+
+impl Lines {
+    fn new(stream: TcpStream) -> Self {
+        // Best effort: without it an answer may come some milliseconds later.
+        let _ = stream.set_nodelay(true);
+        let (read, write) = stream.into_split();
+        Self { read: BufReader::new(read), write }
+    }
+
+    async fn send(&mut self, message: &impl Serialize) -> Result<(), String> {
+        let mut line = serde_json::to_vec(message).map_err(|error| error.to_string())?;
+        line.push(b'\n');
+        self.write.write_all(&line).await.map_err(|error| error.to_string())
+    }
+
+    /// The next message; none if the other side has closed the connection.
+    async fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, String> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.read).take(LINE_BYTES_MAX);
+        bounded.read_until(b'\n', &mut line).await.map_err(|error| error.to_string())?;
+        match line.pop() {
+            None => Ok(None),
+            Some(b'\n') => serde_json::from_slice(&line).map(Some).map_err(|error| error.to_string()),
+            Some(_) => Err("the line was cut off, or is longer than any message".to_owned()),
+        }
+    }
+}
+
+/// Works for whoever connects, one after the other, until the future is dropped.
+pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
+    loop {
+        let (stream, peer) = listener.accept().await?;
+        tracing::info!(%peer, "working");
+        let mut lines = Lines::new(stream);
+        let mut load = None;
+        if let Err(error) = work(&mut lines, &mut load).await {
+            tracing::warn!(%peer, error, "the runner was lost");
+        }
+        if let Some(load) = load {
+            Load::finish(load).await;
+        }
+        tracing::info!(%peer, "done");
+    }
+}
+
+async fn work(lines: &mut Lines, load: &mut Option<Load>) -> Result<(), String> {
+    while let Some(request) = lines.receive::<Request>().await? {
+        let answer = match (request, &mut *load) {
+            (Request::Prepare(share), None) => match Load::prepare(*share).await {
+                Ok(prepared) => {
+                    *load = Some(prepared);
+                    Answer::Done
+                }
+                Err(error) => Answer::Failed(error.to_string()),
+            },
+            (Request::Order(order), Some(load)) => match load.order(order).await {
+                Ok(()) => Answer::Done,
+                Err(error) => Answer::Failed(error.to_string()),
+            },
+            (Request::Take, Some(load)) => Answer::Taken(Box::new((&load.take()).into())),
+            (Request::Finish, Some(_)) => {
+                if let Some(load) = load.take() {
+                    load.finish().await;
+                }
+                Answer::Done
+            }
+            (Request::Prepare(_), Some(_)) => Answer::Failed("it has a load already".to_owned()),
+            (_, None) => Answer::Failed("it has no load".to_owned()),
+        };
+        lines.send(&answer).await?;
+    }
+    Ok(())
+}
+
+/// A worker elsewhere, as its runner sees it.
+#[derive(Debug)]
+pub(crate) struct RemoteWorker {
+    address: String,
+    lines: Lines,
+}
+
+impl RemoteWorker {
+    /// Connects, and has the worker set up its part.
+    pub(crate) async fn prepare(address: &str, share: LoadShare) -> Result<Self, RunError> {
+        let lost = |message: String| RunError::Worker { address: address.to_owned(), message };
+        let connected = timeout(Duration::from_secs(10), TcpStream::connect(address)).await;
+        let stream = connected
+            .map_err(|_| lost("it cannot be reached".to_owned()))?
+            .map_err(|error| lost(error.to_string()))?;
+        let mut worker = Self { address: address.to_owned(), lines: Lines::new(stream) };
+        match worker.ask(&Request::Prepare(Box::new(share))).await? {
+            Answer::Done => Ok(worker),
+            answer => Err(worker.strange(&answer)),
+        }
+    }
+
+    async fn ask(&mut self, request: &Request) -> Result<Answer, RunError> {
+        let talk = async {
+            self.lines.send(request).await?;
+            self.lines.receive::<Answer>().await?.ok_or_else(|| "it has closed the connection".to_owned())
+        };
+        let answered = timeout(ANSWER_TIMEOUT, talk).await;
+        let message = match answered {
+            Ok(Ok(Answer::Failed(message)) | Err(message)) => message,
+            Ok(Ok(answer)) => return Ok(answer),
+            Err(_) => "it does not answer".to_owned(),
+        };
+        Err(RunError::Worker { address: self.address.clone(), message })
+    }
+
+    fn strange(&self, answer: &Answer) -> RunError {
+        let message = format!("it answered {answer:?}, which was not asked for");
+        RunError::Worker { address: self.address.clone(), message }
+    }
+
+    pub(crate) async fn order(&mut self, order: Order) -> Result<(), RunError> {
+        match self.ask(&Request::Order(order)).await? {
+            Answer::Done => Ok(()),
+            answer => Err(self.strange(&answer)),
+        }
+    }
+
+    pub(crate) async fn take(&mut self) -> Result<Taken, RunError> {
+        match self.ask(&Request::Take).await? {
+            Answer::Taken(taken) => Ok((*taken).into()),
+            answer => Err(self.strange(&answer)),
+        }
+    }
+
+    pub(crate) async fn finish(mut self) -> Result<(), RunError> {
+        self.ask(&Request::Finish).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{KeyPlan, LoadPlan, Stamp, ValuePlan};
+    use crate::properties::Properties;
+
+    fn idle_share() -> LoadShare {
+        LoadShare {
+            bootstrap: "127.0.0.1:1".to_owned(),
+            load: LoadPlan {
+                producer_settings: Properties::default(),
+                consumer_settings: Properties::default(),
+                keys: KeyPlan::NONE,
+                values: ValuePlan::Letters { bytes: 10 },
+                value_bytes: 10,
+                in_flight: None,
+                stamp: Stamp::None,
+                seed: 1,
+            },
+            producers: Vec::new(),
+            producers_before: 0,
+            producers_total: 1,
+            consumers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn latencies_are_the_same_after_their_way() {
+        let mut taken = Taken::default();
+        (1..5000_u64).for_each(|us| taken.publish.record_us(us * us));
+        taken.end_to_end.record_many_us(123_456_789, 3);
+        taken.counts.acked = 7;
+        taken.error = Some("e".to_owned());
+        let text = serde_json::to_string(&WireTaken::from(&taken)).expect("plain data");
+        let back = Taken::from(serde_json::from_str::<WireTaken>(&text).expect("our own"));
+        assert_eq!((back.counts, back.error), (taken.counts, taken.error));
+        for (one, other) in [(&back.publish, &taken.publish), (&back.end_to_end, &taken.end_to_end)] {
+            assert_eq!((one.count(), one.max_us()), (other.count(), other.max_us()));
+            for percentile in [50.0, 99.0, 99.99] {
+                assert_eq!(one.percentile_us(percentile), other.percentile_us(percentile));
+            }
+        }
+    }
+
+    /// Has a worker serve while the test runs.
+    async fn beside_a_worker(test: impl AsyncFnOnce(String)) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        tokio::select! {
+            ended = serve(listener) => panic!("the worker ended: {ended:?}"),
+            () = test(address) => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_does_what_it_is_told_and_then_serves_the_next() {
+        beside_a_worker(async |address| {
+            for _ in 0..2 {
+                let mut worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it works");
+                worker.order(Order::PauseConsumers).await.expect("it does");
+                assert_eq!(worker.take().await.expect("it answers").counts, Counts::default());
+                worker.finish().await.expect("it ends");
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn what_is_no_message_of_ours_ends_the_session_and_not_the_worker() {
+        beside_a_worker(async |address| {
+            let mut stranger = TcpStream::connect(&address).await.expect("it listens");
+            stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("it reads");
+            let mut answer = Vec::new();
+            // It may end with a reset: not all that was sent was read.
+            let _ = stranger.read_to_end(&mut answer).await;
+            assert_eq!(answer, b"");
+            RemoteWorker::prepare(&address, idle_share()).await.expect("it serves the next");
+        })
+        .await;
+    }
+}
