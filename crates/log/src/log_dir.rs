@@ -303,7 +303,11 @@ impl LogDir {
         let Ok(available_bytes) = self.env.fs.available_bytes(&self.path) else { return };
         if self.space.measured(available_bytes, unsettled_bytes) {
             let (path, reserve_bytes) = (self.path.display(), self.shared.reserve_bytes());
-            tracing::warn!(%path, available_bytes, unsettled_bytes, reserve_bytes, "space for clients");
+            let message = match self.space.check(AppendOrigin::Client, &self.path) {
+                Ok(()) => "the log dir has space for clients again",
+                Err(_) => "the log dir runs full: clients' records are refused until there is more space",
+            };
+            tracing::warn!(%path, available_bytes, unsettled_bytes, reserve_bytes, "{message}");
         }
     }
 

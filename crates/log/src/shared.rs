@@ -1,6 +1,7 @@
 //! What all log dirs of a store use together: journals, the write cache, the bound of open logs.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -28,6 +29,8 @@ pub(crate) struct StoreShared {
     switches: Mutex<Vec<Weak<PartitionLog>>>,
     /// How many partitions of each topic have reached another level since somebody asked.
     reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
+    /// Why what a log dir needs could not be put aside, when that was tried last.
+    aside_trouble: Mutex<BTreeMap<PathBuf, String>>,
 }
 
 impl StoreShared {
@@ -41,6 +44,7 @@ impl StoreShared {
             is_closing: AtomicBool::new(false),
             switches: Mutex::default(),
             reached: Mutex::default(),
+            aside_trouble: Mutex::default(),
         }
     }
 
@@ -69,6 +73,20 @@ impl StoreShared {
             (false, _) => Ok(Mode::Segment),
             (true, false) => Ok(Mode::Journal),
             (true, true) => Err(LogError::NoJournal { level }),
+        }
+    }
+
+    /// Says why what a dir needs cannot be put aside, once for each reason: every cycle tries again, and meets the same.
+    pub(crate) fn note_aside(&self, dir: &Path, result: Result<(), LogError>) {
+        let mut trouble = self.aside_trouble.lock();
+        let Err(error) = result else {
+            trouble.remove(dir);
+            return;
+        };
+        let error = error.to_string();
+        if trouble.get(dir) != Some(&error) {
+            tracing::error!(path = %dir.display(), error, "the journals keep what the log dir cannot take");
+            trouble.insert(dir.to_path_buf(), error);
         }
     }
 

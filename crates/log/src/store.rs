@@ -10,6 +10,7 @@ mod aside;
 mod back;
 mod recovery;
 mod settling;
+mod unreadable;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -76,6 +76,11 @@ impl PartitionLog {
         Ok(())
     }
 
+    /// Everything below was put aside; none of a log that is not open.
+    pub(crate) fn held_end(&self) -> Option<Offset> {
+        self.current_log().map(|log| Offset(log.held_end.load(Ordering::Relaxed)))
+    }
+
     /// Everything below `end` is aside, synced: its memory counts no longer as what the write cache bounds, because it may stay
     /// for as long as the process lives.
     pub(crate) fn note_held(&self, end: Offset) {

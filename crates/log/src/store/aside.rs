@@ -63,29 +63,49 @@ impl LogDir {
     pub(super) fn put_aside_if_stuck(&self, delivered: &[Position]) {
         let has_failed = self.check_usable().is_err();
         let is_pressing = self.space().is_full() && self.shared().is_journal_half_full();
-        if !has_failed && !is_pressing {
-            return;
+        if has_failed || is_pressing {
+            self.put_aside_all(delivered);
         }
-        match self.put_aside() {
-            Ok(()) => self.covered.lock().copy_from_slice(delivered),
-            Err(error) => {
-                tracing::error!(path = %self.path().display(), %error, "the journals keep what the log dir cannot take");
-            }
+    }
+
+    /// To be called after a checkpoint: also puts aside if that has left something out while a journal is needed.
+    pub(super) fn put_aside_if_uncovered(&self, delivered: &[Position]) {
+        let is_covered = self.covered.lock().iter().zip(delivered).all(|(covered, end)| covered >= end);
+        if !is_covered && self.shared().is_journal_half_full() {
+            self.put_aside_all(delivered);
+        } else {
+            self.put_aside_if_stuck(delivered);
         }
+    }
+
+    fn put_aside_all(&self, delivered: &[Position]) {
+        let result = self.put_aside();
+        if result.is_ok() {
+            self.covered.lock().copy_from_slice(delivered);
+        }
+        self.shared().note_aside(self.path(), result);
     }
 
     fn put_aside(&self) -> Result<(), LogError> {
         let settled = self.covered.lock().iter().min().copied().unwrap_or_default();
         let mut batches: Vec<_> = self.shared().journals.iter().map(Batch::new).collect();
+        let mut unreadable = vec![Vec::new(); batches.len()];
         for log in self.handles() {
             let Some(index) = self.shared().journal_index_of(log.id()) else { continue };
-            let unheld = log.take_unheld(settled)?;
-            batches[index].add(&log, unheld);
+            match log.take_unheld(settled) {
+                Ok(unheld) => batches[index].add(&log, unheld),
+                Err(error) => {
+                    tracing::debug!(partition = %log.id(), %error, "read back from the journal instead");
+                    unreadable[index].push(log);
+                }
+            }
             if batches[index].bytes >= BATCH_BYTES {
                 batches[index].hold(&self.held_name())?;
             }
         }
-        batches.iter_mut().try_for_each(|batch| batch.hold(&self.held_name()))
+        batches.iter_mut().try_for_each(|batch| batch.hold(&self.held_name()))?;
+        let mut unreadable = unreadable.iter().enumerate().filter(|(_, logs)| !logs.is_empty());
+        unreadable.try_for_each(|(index, logs)| self.put_aside_unread(index, logs))
     }
 
     /// Forgets what was put aside for this dir and for partitions of it that have it all now. A partition that is

@@ -109,7 +109,7 @@ impl LogStore {
         }
         let result = result.and(self.release_deleted());
         for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
-            dir.put_aside_if_stuck(delivered);
+            dir.put_aside_if_uncovered(delivered);
         }
         for (index, journal) in self.shared.journals.iter().enumerate() {
             journal.settle_to(self.needed_from(index));

@@ -426,3 +426,50 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
         }
     }
 }
+
+#[test]
+fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_when_it_is_back() {
+    for settled in [3, 6] {
+        let pair = Pair::new(Machine::with_journal());
+        for number in 0..6 {
+            pair.append(0, &format!("record {number}")).unwrap();
+            if number + 1 == settled {
+                pair.store.settle().unwrap();
+            }
+        }
+        let expected = pair.values(0);
+        pair.append(1, "other").unwrap();
+        pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+        pair.go_round(1);
+        assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
+        pair.sim.fs.make_unreadable(None).unwrap();
+        pair.sim.fs.crash();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        drop(store);
+        let pair = Pair::start(sim, options, epoch + 1).unwrap();
+        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+        assert_eq!(pair.values(0), expected);
+        assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
+    }
+}
+
+#[test]
+fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
+    let pair = Pair::new(Machine::with_journal());
+    pair.append(0, "record 0").unwrap();
+    pair.store.settle().unwrap();
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    // It fails with the first write, and until then it acks what only the journal has.
+    for number in 1..9 {
+        pair.append(0, &format!("record {number}")).unwrap();
+        pair.append(1, "other").unwrap();
+    }
+    pair.sim.fs.fail_write_after(0);
+    assert!(pair.store.settle().is_err());
+    assert!(pair.store.dir_failure(0).is_some());
+    pair.go_round(1);
+    pair.sim.fs.make_unreadable(None).unwrap();
+    let pair = pair.kill();
+    let expected: Vec<_> = (0..9).map(|number| format!("record {number}")).collect();
+    assert_eq!(pair.values(0), expected);
+}

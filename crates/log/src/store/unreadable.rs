@@ -1,0 +1,55 @@
+//! Putting aside what a log dir cannot even read any more, as of a device that is gone.
+//!
+//! What was settled since the last checkpoint is in segments that nobody can read, and maybe on no disk; the journal has
+//! it all until its files are used again. So it is read there, once, which is slow, and nothing else waits for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use riverrun_journal::RecoveredEntry;
+use riverrun_types::Offset;
+
+use crate::error::LogError;
+use crate::log_dir::LogDir;
+use crate::partition_log::{PartitionLog, Piece};
+use crate::shared::{partition_of, stream_of};
+
+impl LogDir {
+    /// Puts aside what `logs` need of a journal, read from the journal itself. What was not delivered a moment ago
+    /// is left for the next time.
+    pub(super) fn put_aside_unread(&self, index: usize, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
+        let journal = &self.shared().journals[index];
+        let covered = self.covered.lock()[index];
+        if journal.delivered() <= covered {
+            return Ok(());
+        }
+        let wanted: HashMap<_, _> = logs.iter().map(|log| (stream_of(log.id()), log)).collect();
+        let mut replay = journal.reread(covered).map_err(LogError::Journal)?;
+        while let Some(mut entries) = replay.next().map_err(LogError::Journal)? {
+            entries.retain(|entry| {
+                let log = wanted.get(&entry.header.stream);
+                log.is_some_and(|log| log.held_end().is_none_or(|end| entry.header.base_offset >= end))
+            });
+            journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
+            for entry in &entries {
+                if let (Some(log), Some(end)) = (wanted.get(&entry.header.stream), self.end_of(entry)) {
+                    log.note_held(end);
+                }
+            }
+        }
+        match replay.damaged().iter().find(|damaged| wanted.contains_key(&damaged.header.stream)) {
+            None => Ok(()),
+            Some(damaged) => Err(LogError::corrupt(
+                &damaged.path,
+                damaged.position.0,
+                format!("{}; it is of partition {}", damaged.what, partition_of(damaged.header.stream)),
+            )),
+        }
+    }
+
+    /// Behind the last record of an entry, if it holds records.
+    fn end_of(&self, entry: &RecoveredEntry) -> Option<Offset> {
+        let now = self.env().clock.wall();
+        Piece::of_entry(&entry.header, entry.payload.clone(), now).map(|piece| piece.next_offset)
+    }
+}
