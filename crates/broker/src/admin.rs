@@ -11,6 +11,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 
 use crate::broker::Broker;
+use crate::health::Health;
 use crate::shutdown::{StopSignal, stopped};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -39,9 +40,35 @@ async fn metrics(State(broker): State<Arc<Broker>>) -> Response {
 
 async fn health(State(broker): State<Arc<Broker>>) -> Response {
     // It takes locks that are held while the disk is waited for.
-    match tokio::task::spawn_blocking(move || broker.trouble()).await {
-        Ok(None) => (StatusCode::OK, "ok\n").into_response(),
-        Ok(Some(trouble)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")).into_response(),
+    match tokio::task::spawn_blocking(move || broker.health()).await {
+        Ok(health) => health_answer(&health).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// A line for each trouble, or `ok`, and one for each note.
+fn health_answer(health: &Health) -> (StatusCode, String) {
+    let is_well = health.troubles.is_empty();
+    let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let ok = is_well.then_some("ok");
+    let lines = ok.into_iter().chain(health.troubles.iter().chain(&health.notes).map(String::as_str));
+    (status, lines.flat_map(|line| [line, "\n"]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_is_ok_or_a_line_for_each_trouble_and_notes_are_no_trouble() {
+        let lines = |text: &[&str]| text.iter().map(|&line| line.to_owned()).collect::<Vec<_>>();
+        for (troubles, notes, status, body) in [
+            (&[][..], &[][..], StatusCode::OK, "ok\n"),
+            (&[], &["cordoned"], StatusCode::OK, "ok\ncordoned\n"),
+            (&["failed", "full"], &["cordoned"], StatusCode::SERVICE_UNAVAILABLE, "failed\nfull\ncordoned\n"),
+        ] {
+            let health = Health { troubles: lines(troubles), notes: lines(notes) };
+            assert_eq!(health_answer(&health), (status, body.to_owned()));
+        }
     }
 }

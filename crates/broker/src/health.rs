@@ -4,6 +4,7 @@
 //! server with damaged data would call itself well.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::{OFFSETS_TOPIC, Topic};
 
+/// Offline partitions that health names at most.
+const OFFLINE_SHOWN_MAX: usize = 10;
 /// Partitions that are remembered at most: whoever looks needs one of them, and roughly how many there are.
 const FAILURES_MAX: usize = 1_000;
 
@@ -42,14 +45,19 @@ impl OpenFailures {
         self.reasons.lock().remove(&id);
     }
 
-    fn describe(&self) -> Option<String> {
-        let reasons = self.reasons.lock();
-        let (id, reason) = reasons.first_key_value()?;
-        Some(match reasons.len() - 1 {
-            0 => format!("partition {id} cannot be opened: {reason}"),
-            others => format!("partition {id} and {others} others cannot be opened: {reason}"),
-        })
+    /// Each of them, and why.
+    fn all(&self) -> BTreeMap<PartitionId, String> {
+        self.reasons.lock().clone()
     }
+}
+
+/// How a server is, for whoever watches it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Health {
+    /// What keeps it from its work, the worst first.
+    pub(crate) troubles: Vec<String>,
+    /// What is as its owner wants it, and should be known.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Broker {
@@ -77,23 +85,46 @@ impl Broker {
         Some(format!("no log dir is left: {}", failures.join("; ")))
     }
 
-    /// What keeps the server from its work, if anything does. Waits for changes to metadata and groups that
-    /// are under way.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let metadata = || self.metadata.failure().map(|reason| metadata_failed(&reason));
-        let dirs = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_failure(dir));
-        let damaged = || self.logs.damaged().into_iter().next();
-        let journals = || self.logs.journals().find_map(Journal::failure);
-        let shortage = || (0..self.logs.dir_count()).find_map(|dir| self.logs.dir_shortage(dir));
-        let open = || self.partitions.all().into_iter().find_map(|partition| partition.log.failure());
-        metadata()
-            .or_else(|| dirs().map(|error| error.to_string()))
-            .or_else(|| open().map(|error| error.to_string()))
-            .or_else(|| journals().map(|error| error.to_string()))
-            .or_else(|| shortage().map(|error| error.to_string()))
-            .or_else(|| damaged().map(|(id, error)| format!("partition {id} is offline: {error}")))
-            .or_else(|| self.open_failures.describe())
-            .or_else(|| self.groups.failed_shard(&*self.env.clock).map(groups_failed))
+    /// How the server is. Waits for changes to metadata and groups that are under way.
+    pub(crate) fn health(&self) -> Health {
+        let mut troubles: Vec<String> = Vec::new();
+        let dirs = || 0..self.logs.dir_count();
+        troubles.extend(self.metadata.failure().map(|reason| metadata_failed(&reason)));
+        troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_failure(dir)?.to_string())));
+        troubles.extend(self.logs.journals().filter_map(|journal| Some(journal.failure()?.to_string())));
+        let waits = |journal: &Journal| Some(format!("a journal waits: {}", journal.shortage()?));
+        troubles.extend(self.logs.journals().filter_map(waits));
+        troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
+        troubles.extend(self.offline_partitions());
+        troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
+        let image = self.metadata.image();
+        let cordoned = image.log_dirs().iter().filter(|dir| self.config.is_cordoned(&dir.path));
+        let note = |path: &Path| format!("log dir {} is cordoned: it gets no new partitions", path.display());
+        Health { troubles, notes: cordoned.map(|dir| note(&dir.path)).collect() }
+    }
+
+    /// A line for each partition that is offline by itself and not with its log dir; the first of them, if they are many.
+    fn offline_partitions(&self) -> Vec<String> {
+        let image = self.metadata.image();
+        let mut offline = self.open_failures.all();
+        let live = self.partitions.all();
+        offline.extend(live.iter().filter_map(|live| Some((live.id, live.log.failure()?.to_string()))));
+        offline.extend(self.logs.damaged().into_iter().map(|(id, error)| (id, error.to_string())));
+        offline.retain(|id, _| {
+            let dir = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));
+            dir.is_none_or(|dir| self.logs.dir_failure(dir).is_none())
+        });
+        let name = |id: &PartitionId| match image.topic_by_id(id.topic) {
+            Some(topic) => format!("{}-{}", topic.name, id.index),
+            None => id.to_string(),
+        };
+        let told = offline.iter().take(OFFLINE_SHOWN_MAX);
+        let mut lines: Vec<String> =
+            told.map(|(id, reason)| format!("partition {} is offline: {reason}", name(id))).collect();
+        if let Some(others @ 1..) = offline.len().checked_sub(OFFLINE_SHOWN_MAX) {
+            lines.push(format!("{others} more partitions are offline"));
+        }
+        lines
     }
 }
 
@@ -132,16 +163,15 @@ mod tests {
     #[test]
     fn a_partition_that_does_not_open_is_told_of_until_it_does() {
         let failures = OpenFailures::default();
-        assert_eq!(failures.describe(), None);
         failures.remember(id(0), "torn".to_owned());
         failures.remember(id(0), "damaged".to_owned());
         failures.remember(id(1), "damaged".to_owned());
-        let told = failures.describe().expect("two failed");
-        assert!(told.contains("and 1 others") && told.contains("damaged"), "{told}");
+        let damaged = "damaged".to_owned();
+        assert_eq!(failures.all(), BTreeMap::from([(id(0), damaged.clone()), (id(1), damaged)]));
         failures.forget(id(0));
-        assert!(failures.describe().is_some());
+        assert_eq!(failures.all().len(), 1);
         failures.forget(id(1));
-        assert_eq!(failures.describe(), None);
+        assert!(failures.all().is_empty());
     }
 
     #[test]

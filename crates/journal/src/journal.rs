@@ -198,6 +198,11 @@ impl Journal {
         self.shared.queue.lock().failure.clone()
     }
 
+    /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.
+    pub fn shortage(&self) -> Option<JournalError> {
+        self.shared.queue.lock().shortage.clone()
+    }
+
     /// Puts entries aside under `name`, in a synced file of its own, for a user who cannot take them now and must not
     /// keep the journal from being used again. Durable when this returns. Every replay gives them, before the
     /// journal's own entries and instead of those, until [`Self::release_held`]. The entries of a stream have to be

@@ -29,6 +29,8 @@ pub(crate) struct Queue {
     pub(crate) is_abandoned: bool,
     /// The journal is poisoned.
     pub(crate) failure: Option<JournalError>,
+    /// What the journal waits for, because the system is short of it.
+    pub(crate) shortage: Option<JournalError>,
 }
 
 /// Shared by the journal and its thread.

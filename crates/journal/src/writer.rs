@@ -242,7 +242,10 @@ impl Writer {
         self.write(&frame, wants_sync, started)?;
         self.shared.note_first_use(self.files.id, &self.files.dir)?;
         self.tell(frame, wants_sync);
-        self.is_short = false;
+        if std::mem::take(&mut self.is_short) {
+            self.shared.queue.lock().shortage = None;
+            tracing::info!("the journal goes on");
+        }
         let settled = self.shared.settled.load(Ordering::Acquire);
         self.is_ahead_wanted |= self.files.look_ahead(settled);
         Ok(Turn::Again)
@@ -274,6 +277,7 @@ impl Writer {
         if let NoRoom::Shortage(error) = reason {
             if !std::mem::replace(&mut self.is_short, true) {
                 tracing::warn!(%error, "the journal waits for what the system is short of");
+                self.shared.queue.lock().shortage = Some(error.clone());
             }
             return Turn::Sleep(Some(SHORTAGE_WAIT));
         }

@@ -60,7 +60,8 @@ impl Damaged {
         let path = first_segment(self.directory.path());
         let (status, body) = self.admin("/health");
         assert!(status.contains("503") && body.contains(path.to_str().expect("text")), "{status} {body}");
-        assert!(body.contains("at byte"), "{body}");
+        assert!(body.contains("partition t-0 is offline") && body.contains("at byte"), "{body}");
+        assert_eq!(body.lines().count(), 1, "nothing else is wrong: {body}");
         let (_, text) = self.admin("/metrics");
         assert!(text.contains("riverrun_partitions_offline{} 1"), "{text}");
     }

@@ -253,6 +253,7 @@ fn a_failed_log_dir_takes_its_partitions_with_it_and_no_others() {
     }
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
     assert!(status.contains("503") && body.contains("/one"), "{status} {body}");
+    assert_eq!(body.lines().count(), 1, "its partitions are not told of one by one: {body}");
 }
 
 fn wait_until_it_stops(server: &Server) {
@@ -336,7 +337,7 @@ fn a_server_starts_without_a_log_dir_whose_disk_does_not_answer() {
 #[test]
 fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
     let sim = SimEnv::new(5);
-    let server = simulated(&sim, &[("log.dir.reserve.bytes", "1000000")]);
+    let server = simulated(&sim, &[("log.dir.reserve.bytes", "1000000"), ("admin.listen", "127.0.0.1:0")]);
     let mut client = Client::new(&server);
     // The records of these tests are old, and retention makes room.
     create_topic(&mut client, "t", 1, &[("durability", "4"), ("retention.ms", "-1")]);
@@ -356,6 +357,8 @@ fn a_full_log_dir_refuses_producers_and_takes_them_again_when_there_is_room() {
     assert!(refused.error_message.is_some_and(|message| message.contains("/data/logs")));
     assert_eq!(read_all(&mut client, "t", 0, 0)[0], "a", "readers go on");
     assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE, "group offsets go on");
+    let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
+    assert!(status.contains("503") && body.contains("/data/logs"), "{status} {body}");
     sim.fs.set_space(None);
     let begun = Instant::now();
     while try_produce(&mut client, "t", 0, &batch(&["c"])).error_code != 0 {
@@ -442,12 +445,16 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
         }
     };
     assert_eq!(refused, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
+    assert!(status.contains("503") && body.contains("a journal waits: /data/journal"), "{status} {body}");
     assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new(), "the connection is served");
     sim.fs.set_space(None);
     let begun = Instant::now();
     while crate::lifecycle::commit(&mut client, "g", "t", 2) != ErrorCode::NONE {
         assert!(begun.elapsed() < PATIENCE, "it is not taken again");
     }
+    let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
+    assert!(!body.contains("journal"), "{status} {body}");
     server.stop().expect("a clean stop");
 }
 
@@ -458,7 +465,13 @@ fn a_cordoned_log_dir_gets_no_new_partitions_and_keeps_those_it_has() {
     let (one, two) = (path("one"), path("two"));
     let both = format!("{one},{two}");
     let start = |cordoned: &str| {
-        server_with(&[("data.dir", &path("data")), ("log.dirs", &both), ("cordoned.log.dirs", cordoned)])
+        let admin = ("admin.listen", "127.0.0.1:0");
+        server_with(&[
+            admin,
+            ("data.dir", &path("data")),
+            ("log.dirs", &both),
+            ("cordoned.log.dirs", cordoned),
+        ])
     };
     let partitions = |client: &mut Client| -> Vec<(String, usize, bool)> {
         let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 5).results;
@@ -477,7 +490,10 @@ fn a_cordoned_log_dir_gets_no_new_partitions_and_keeps_those_it_has() {
     let server = start(&one);
     let mut client = Client::new(&server);
     create_topic(&mut client, "u", 4, &[]);
-    assert_eq!(partitions(&mut client), [(one, 1, true), (two, 5, false)]);
+    assert_eq!(partitions(&mut client), [(one.clone(), 1, true), (two, 5, false)]);
+    let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
+    let note = format!("ok\nlog dir {one} is cordoned: it gets no new partitions\n");
+    assert!(status.contains("200") && body == note, "{status} {body}");
     produce(&mut client, "t", 0, &batch(&["c"]));
     assert_eq!(read_all(&mut client, "t", 0, 0), ["a", "c"]);
     assert_eq!(read_all(&mut client, "t", 1, 0), ["b"]);
