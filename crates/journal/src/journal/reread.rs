@@ -39,7 +39,7 @@ impl Journal {
                 .map_err(|error| trouble.clone().unwrap_or(error))?;
             files.push(ReplayFile { reader, end });
         }
-        if !files.last().is_some_and(|last| end <= last.reader.header.end()) {
+        if files.last().is_none_or(|last| end > last.reader.header.end()) {
             let what = format!("the file with the entries before position {end} is missing");
             return Err(trouble.unwrap_or_else(|| JournalError::corrupt(&self.dir, 0, what)));
         }
