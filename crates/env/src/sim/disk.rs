@@ -442,9 +442,11 @@ impl Disk {
         wanted
     }
 
-    pub(super) fn sync_everything(&mut self) -> io::Result<()> {
+    /// Syncs all files below a directory, as if they were a file system of their own, and all names.
+    pub(super) fn sync_volume(&mut self, directory: Inode) -> io::Result<()> {
         let fails = self.pass_sync()?;
-        for node in self.nodes.values_mut() {
+        let below = self.reachable(directory, |directory| &directory.live);
+        for (_, node) in self.nodes.iter_mut().filter(|(inode, _)| below.contains(inode)) {
             match node {
                 Node::File(image) if image.is_settled() => {}
                 Node::File(image) if fails => Arc::make_mut(image).fail_sync(),
@@ -542,13 +544,21 @@ impl Disk {
 
     /// What a walk from `start` finds on the disk.
     fn durably_reachable(&self, start: Inode) -> BTreeSet<Inode> {
+        self.reachable(start, |directory| &directory.durable)
+    }
+
+    fn reachable(
+        &self,
+        start: Inode,
+        names: fn(&Directory) -> &BTreeMap<OsString, Inode>,
+    ) -> BTreeSet<Inode> {
         let mut reachable = BTreeSet::new();
         let mut open = vec![start];
         while let Some(inode) = open.pop() {
             if let Some(Node::Directory(directory)) = self.nodes.get(&inode)
                 && !reachable.contains(&inode)
             {
-                open.extend(directory.durable.values());
+                open.extend(names(directory).values());
             }
             reachable.insert(inode);
         }

@@ -167,7 +167,9 @@ impl FileSystem for SimFileSystem {
     fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>> {
         self.with(|disk| {
             disk.list(path)?;
-            Ok(Arc::new(SimVolume { disk: self.disk.clone(), life: disk.life }) as Arc<dyn Volume>)
+            let directory = disk.resolve(path)?;
+            let volume = SimVolume { disk: self.disk.clone(), directory, life: disk.life };
+            Ok(Arc::new(volume) as Arc<dyn Volume>)
         })
     }
 
@@ -256,6 +258,7 @@ impl Drop for SimLock {
 #[derive(Debug)]
 struct SimVolume {
     disk: Arc<Mutex<Disk>>,
+    directory: Inode,
     life: u64,
 }
 
@@ -263,7 +266,7 @@ impl Volume for SimVolume {
     fn sync(&self) -> io::Result<()> {
         let mut disk = self.disk.lock();
         disk.check_alive(self.life)?;
-        disk.sync_everything()
+        disk.sync_volume(self.directory)
     }
 }
 

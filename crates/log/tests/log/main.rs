@@ -19,6 +19,7 @@ mod reads;
 mod real;
 mod repair;
 mod scrub;
+mod storms;
 mod threads;
 mod trouble;
 mod waits;

@@ -1,0 +1,452 @@
+//! Random troubles: two log dirs and a journal or two, partitions at all levels, disks that fail, are full or away, kills
+//! and power cuts, deleted records and topics. Whatever comes, what was acked is there as soon as its disk is, in its
+//! order, and nothing is there that nobody has sent.
+//!
+//! Everything but the journals' threads follows from a seed. `RIVERRUN_STORM_SEED=<seed>` runs one alone,
+//! `RIVERRUN_STORM_RUNS=<n>` sets the budget, `RIVERRUN_STORM_SHOW=1` prints what was done.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use riverrun_env::sim::{SimEnv, SimRandom};
+use riverrun_env::{FileSystem, OpenMode, Random};
+use riverrun_journal::JournalOptions;
+use riverrun_log::config::LogConfig;
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendOptions, LogError, LogStore, PartitionLog, ReadError, StoreOptions};
+use riverrun_records::{BatchOptions, Batches};
+use riverrun_types::{Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset};
+
+use crate::machine::batch_at;
+
+const RUNS_DEFAULT: u64 = 15;
+const STEPS: u64 = 250;
+const DIRS: [&str; 2] = ["/one", "/two"];
+const AWAY: &str = "/away";
+const LEVELS: [DurabilityLevel; 3] =
+    [DurabilityLevel::SyncSync, DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync];
+
+/// One partition, and what is known of it.
+struct Part {
+    id: PartitionId,
+    dir: usize,
+    config: Arc<LogConfig>,
+    /// Numbers of the records that were acked, by offset, or found after a start.
+    known: BTreeMap<i64, u64>,
+    /// Everything below survives the loss of power.
+    durable_end: i64,
+    /// Everything below survives the end of the process.
+    written_end: i64,
+    log_start: i64,
+    log_start_asked: i64,
+}
+
+impl Part {
+    fn new(number: usize, topic: u8) -> Self {
+        let config = LogConfig { segment_bytes: 24_000, index_interval_bytes: 100, ..LogConfig::default() };
+        Self {
+            id: PartitionId { topic: TopicId([topic; 16]), index: i32::try_from(number).unwrap() },
+            dir: number % DIRS.len(),
+            config: LogConfig { durability: LEVELS[number % LEVELS.len()], ..config }.into(),
+            known: BTreeMap::new(),
+            durable_end: 0,
+            written_end: 0,
+            log_start: 0,
+            log_start_asked: 0,
+        }
+    }
+}
+
+struct Storm {
+    sim: SimEnv,
+    dice: SimRandom,
+    options: StoreOptions,
+    epoch: i32,
+    store: Option<LogStore>,
+    parts: Vec<Part>,
+    sent: u64,
+    topics: u8,
+    /// A disk may have failed since the start: what is only in the page cache may be lost.
+    has_trouble: bool,
+    away: Option<usize>,
+    history: Vec<String>,
+}
+
+impl Storm {
+    fn new(seed: u64) -> Self {
+        let dice = SimRandom::new(seed);
+        let journals = if seed.is_multiple_of(2) { &["/journal"][..] } else { &["/journal-1", "/journal-2"] };
+        let options = StoreOptions {
+            journal_dirs: journals.iter().map(PathBuf::from).collect(),
+            journal: JournalOptions::with_bytes(2 << 20),
+            journal_async_write: seed.is_multiple_of(3),
+            open_logs_max: if seed.is_multiple_of(5) { 2 } else { 100 },
+            ..StoreOptions::default()
+        };
+        let mut storm = Self {
+            sim: SimEnv::new(seed),
+            dice,
+            options,
+            epoch: 0,
+            store: None,
+            parts: (0..6).map(|number| Part::new(number, 1)).collect(),
+            sent: 0,
+            topics: 1,
+            has_trouble: false,
+            away: None,
+            history: Vec::new(),
+        };
+        storm.start();
+        storm
+    }
+
+    fn below(&self, bound: u64) -> u64 {
+        self.dice.next_u64() % bound
+    }
+
+    fn pick(&self) -> usize {
+        usize::try_from(self.below(self.parts.len() as u64)).unwrap()
+    }
+
+    fn note(&mut self, what: impl Into<String>) {
+        self.history.push(what.into());
+    }
+
+    fn try_start(&mut self) -> Result<LogStore, LogError> {
+        self.epoch += 1;
+        let store = LogStore::open(&self.sim.env(), &DIRS.map(PathBuf::from), self.options.clone())?;
+        let place = |id: PartitionId| {
+            self.parts.iter().find(|part| part.id == id).map(|part| (part.dir, part.config.clone()))
+        };
+        let report = store.recover(LeaderEpoch(self.epoch), place)?;
+        for (id, error) in &report.offline {
+            let is_damage = matches!(error, LogError::Corrupt { .. } | LogError::Format { .. });
+            assert!(!is_damage, "{id}: {error}");
+        }
+        self.history.push(format!("  start {}: {report:?}", self.epoch));
+        Ok(store)
+    }
+
+    fn start(&mut self) {
+        for _ in 0..10 {
+            match self.try_start() {
+                Ok(store) => {
+                    self.store = Some(store);
+                    return;
+                }
+                Err(error) => {
+                    self.note(format!("  start fails: {error}"));
+                    assert!(!error.to_string().contains("corrupt"), "{error}");
+                    self.sim.fs.kill();
+                    self.sim.fs.set_space(None);
+                }
+            }
+        }
+        panic!("it does not start");
+    }
+
+    fn store(&self) -> &LogStore {
+        self.store.as_ref().unwrap()
+    }
+
+    fn log(&self, part: &Part) -> Arc<PartitionLog> {
+        let epoch = LeaderEpoch(self.epoch);
+        self.store().partition(part.id, part.dir, part.config.clone(), epoch).unwrap()
+    }
+
+    fn step(&mut self) {
+        match self.below(100) {
+            0..60 => self.append(),
+            60..74 => {
+                let result = self.store().settle();
+                self.note(format!("settle: {result:?}"));
+            }
+            74..79 => {
+                let result = self.store().checkpoint();
+                self.note(format!("checkpoint: {result:?}"));
+            }
+            79..84 => self.change_level(),
+            84..87 => self.delete_records(),
+            87..88 => self.delete_topic(),
+            88..90 => self.retain(),
+            90..92 => self.make_trouble(),
+            92..94 => _ = self.store().close_idle(Duration::ZERO),
+            _ => self.restart(),
+        }
+        self.learn();
+    }
+
+    fn append(&mut self) {
+        let number = self.pick();
+        let part = &self.parts[number];
+        let log = self.log(part);
+        let size = if self.below(10) == 0 { 10_000 } else { self.below(500) };
+        let value = format!("{}:{}", self.sent, "x".repeat(usize::try_from(size).unwrap()));
+        let options = AppendOptions { origin: AppendOrigin::Client, now: self.sim.env().clock.wall() };
+        let batch = batch_at(&[(options.now.0, &value)], BatchOptions::default());
+        let what = match log.append(BytesMut::from(&batch[..]), options) {
+            Err(error) => format!("refused: {error}"),
+            Ok(appended) => {
+                let _told_below = log.write_staged();
+                let mut outcome = "unknown";
+                for _ in 0..300 {
+                    if log.is_lost(&appended) {
+                        outcome = "lost";
+                        break;
+                    }
+                    if ack_offset(log.level_reached(), Acks::All, log.watermarks()) > appended.last_offset {
+                        outcome = "acked";
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                if outcome == "acked" {
+                    self.parts[number].known.insert(appended.base_offset.0, self.sent);
+                    let end = &mut self.parts[number].written_end;
+                    *end = (*end).max(appended.base_offset.0 + 1);
+                }
+                format!("{outcome} at {}", appended.base_offset)
+            }
+        };
+        self.note(format!("append {} to {number}: {what}", self.sent));
+        self.sent += 1;
+    }
+
+    fn change_level(&mut self) {
+        let number = self.pick();
+        let durability = LEVELS[usize::try_from(self.below(3)).unwrap()];
+        let config = LogConfig { durability, ..(*self.parts[number].config).clone() };
+        self.parts[number].config = config.into();
+        self.log(&self.parts[number]).set_config(self.parts[number].config.clone());
+        self.note(format!("level {durability} for {number}"));
+    }
+
+    fn delete_records(&mut self) {
+        let number = self.pick();
+        let log = self.log(&self.parts[number]);
+        let Ok(end) = log.log_end_offset() else { return };
+        let high_watermark = ack_offset(log.level_reached(), Acks::All, log.watermarks()).0.min(end.0);
+        let before = i64::try_from(self.below(u64::try_from(high_watermark).unwrap() + 1)).unwrap();
+        let part = &mut self.parts[number];
+        part.log_start_asked = part.log_start_asked.max(before);
+        let result = log.delete_records(Offset(before));
+        if result.is_ok() {
+            part.log_start = part.log_start.max(before);
+        }
+        self.note(format!("delete below {before} of {number}: {result:?}"));
+    }
+
+    fn retain(&mut self) {
+        let number = self.pick();
+        let log = self.log(&self.parts[number]);
+        let high_watermark = ack_offset(log.level_reached(), Acks::All, log.watermarks());
+        let result = log.apply_retention(self.sim.env().clock.wall(), high_watermark);
+        self.note(format!("retention of {number}: {result:?}"));
+    }
+
+    fn delete_topic(&mut self) {
+        let number = self.pick();
+        let part = &self.parts[number];
+        let result = self.store().delete(part.id, part.dir);
+        self.topics += 1;
+        self.parts[number] = Part::new(number, self.topics);
+        self.note(format!("topic of {number} is deleted: {result:?}"));
+    }
+
+    fn make_trouble(&mut self) {
+        let count = self.below(12);
+        let what = self.below(6);
+        match what {
+            0 => self.sim.fs.fail_sync_after(count),
+            1 => self.sim.fs.fail_write_after(count),
+            2 | 3 => self.sim.fs.set_space(Some(count * 5_000)),
+            _ => self.sim.fs.set_space(None),
+        }
+        self.has_trouble |= what < 2;
+        self.note(format!("trouble {what}, {count}"));
+    }
+
+    /// Takes note of what the watermarks promise.
+    fn learn(&mut self) {
+        for number in 0..self.parts.len() {
+            let synced = self.log(&self.parts[number]).watermarks().synced.0;
+            let part = &mut self.parts[number];
+            part.durable_end = part.durable_end.max(synced);
+        }
+    }
+
+    fn restart(&mut self) {
+        let how = self.below(5);
+        let store = self.store.take().unwrap();
+        match how {
+            0 | 1 => self.sim.fs.kill(),
+            2 | 3 => self.sim.fs.crash(),
+            _ => {
+                let result = store.close();
+                self.history.push(format!("closes: {result:?}"));
+                self.sim.fs.kill();
+            }
+        }
+        drop(store);
+        self.note(format!("restart {how}"));
+        self.bring_dir_back();
+        if self.below(6) == 0 {
+            self.take_dir_away();
+        }
+        if self.below(3) > 0 {
+            self.sim.fs.set_space(None);
+        }
+        self.options.journal_async_write ^= self.below(8) == 0;
+        let is_cut = how == 2 || how == 3;
+        let is_damaged = !is_cut && !self.has_trouble && self.away.is_none() && self.below(4) == 0;
+        if is_damaged {
+            self.damage_checkpoint();
+        }
+        if is_cut || self.has_trouble {
+            for part in &mut self.parts {
+                part.written_end = 0;
+            }
+        }
+        self.has_trouble = false;
+        self.start();
+        self.check();
+        while is_damaged && self.store().checkpoint().is_err() {
+            self.sim.fs.set_space(None);
+        }
+    }
+
+    /// Deleted records may show again after that.
+    fn damage_checkpoint(&mut self) {
+        let dir = usize::try_from(self.below(2)).unwrap();
+        let path = Path::new(DIRS[dir]).join("checkpoint");
+        let file = self.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 20).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], 20).unwrap();
+        file.sync_all().unwrap();
+        for part in self.parts.iter_mut().filter(|part| part.dir == dir) {
+            part.log_start = 0;
+        }
+        // Some starts end before they have looked at anything.
+        let opened = LogStore::open(&self.sim.env(), &DIRS.map(PathBuf::from), self.options.clone());
+        drop(opened.map(|store| self.below(2) == 0 && store.close().is_ok()));
+        self.sim.fs.kill();
+        self.note(format!("the checkpoint of {} is damaged", DIRS[dir]));
+    }
+
+    fn bring_dir_back(&mut self) {
+        if let Some(dir) = self.away.take() {
+            self.note(format!("{} is back", DIRS[dir]));
+            self.sim.fs.remove_file(Path::new(DIRS[dir])).unwrap();
+            self.sim.fs.rename(Path::new(AWAY), Path::new(DIRS[dir])).unwrap();
+            self.sim.fs.sync_dir(Path::new("/")).unwrap();
+        }
+    }
+
+    fn take_dir_away(&mut self) {
+        let dir = usize::try_from(self.below(2)).unwrap();
+        self.note(format!("{} is away", DIRS[dir]));
+        self.sim.fs.rename(Path::new(DIRS[dir]), Path::new(AWAY)).unwrap();
+        self.sim.fs.open(Path::new(DIRS[dir]), OpenMode::CreateNew).unwrap();
+        self.sim.fs.sync_dir(Path::new("/")).unwrap();
+        self.away = Some(dir);
+    }
+
+    /// Compares what can be read with what must be there.
+    fn check(&mut self) {
+        for number in 0..self.parts.len() {
+            let log = self.log(&self.parts[number]);
+            match read_all(&log) {
+                Ok((start, found)) => self.check_part(number, start, &found, log.log_end_offset().unwrap().0),
+                Err(error) => {
+                    self.note(format!("  {number} cannot be read: {error}"));
+                    let is_damage = matches!(error, LogError::Corrupt { .. } | LogError::Format { .. });
+                    assert!(!is_damage, "partition {number}: {error}");
+                }
+            }
+        }
+    }
+
+    fn check_part(&mut self, number: usize, start: i64, found: &BTreeMap<i64, u64>, end: i64) {
+        let sent = self.sent;
+        let part = &mut self.parts[number];
+        assert!(
+            (part.log_start..=part.log_start_asked).contains(&start),
+            "partition {number} starts at {start}"
+        );
+        let must_end = part.durable_end.max(part.written_end).max(start);
+        assert!(end >= must_end, "partition {number} ends at {end} of {must_end}");
+        assert!(found.keys().copied().eq(start..end), "partition {number} has holes");
+        let rises = found.values().is_sorted_by(|one, next| one < next);
+        assert!(rises && found.values().all(|number| *number < sent), "partition {number}: order");
+        for (offset, known) in part.known.range(start..must_end) {
+            assert_eq!(found.get(offset), Some(known), "partition {number} at {offset}");
+        }
+        part.known.clone_from(found);
+        part.log_start = start;
+        part.log_start_asked = part.log_start_asked.max(start);
+        part.written_end = end;
+    }
+}
+
+/// Log start, and the number of the record at each offset.
+fn read_all(log: &PartitionLog) -> Result<(i64, BTreeMap<i64, u64>), LogError> {
+    let (start, end) = (log.log_start_offset()?, log.log_end_offset()?);
+    let (mut found, mut from) = (BTreeMap::new(), start);
+    while from < end {
+        let slice = log.read(from, 100_000, end, true).map_err(|error| match error {
+            ReadError::Storage(error) => error,
+            error @ ReadError::OutOfRange { .. } => panic!("{error}"),
+        })?;
+        for chunk in &slice.chunks {
+            for batch in Batches::new(&chunk.to_bytes().unwrap()) {
+                for record in &batch.unwrap().verify().unwrap().records().unwrap() {
+                    let record = record.unwrap();
+                    let text = std::str::from_utf8(record.value.unwrap()).unwrap();
+                    let number = text.split_once(':').unwrap().0.parse().unwrap();
+                    if record.offset >= start {
+                        found.insert(record.offset.0, number);
+                    }
+                }
+            }
+        }
+        assert!(slice.next_offset > from);
+        from = slice.next_offset;
+    }
+    Ok((start.0, found))
+}
+
+fn run(seed: u64) {
+    let mut storm = Storm::new(seed);
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        for _ in 0..STEPS {
+            storm.step();
+        }
+        storm.sim.fs.set_space(None);
+        storm.restart();
+    }));
+    if outcome.is_err() || number("RIVERRUN_STORM_SHOW").is_some() {
+        eprintln!("{}", storm.history.join("\n"));
+    }
+    if let Err(panic) = outcome {
+        eprintln!("RIVERRUN_STORM_SEED={seed}");
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    Some(std::env::var(name).ok()?.parse().unwrap())
+}
+
+#[test]
+fn what_was_acked_outlives_every_storm() {
+    if let Some(seed) = number("RIVERRUN_STORM_SEED") {
+        return run(seed);
+    }
+    for seed in 1..=number("RIVERRUN_STORM_RUNS").unwrap_or(RUNS_DEFAULT) {
+        run(seed);
+    }
+}
