@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod group;
 pub(crate) mod log;
 mod outcome;
+pub(crate) mod perf;
 pub(crate) mod produce;
 pub(crate) mod serve;
 pub(crate) mod topic;
@@ -24,6 +25,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Topic(command) => block_on(topic::run(command)),
         Command::Produce(args) => block_on(produce::run(args)),
         Command::Consume(args) => block_on(consume::run(args)),
+        Command::Perf(command) => block_on(perf::run(command)),
         Command::Group(command) => block_on(group::run(command)),
         Command::Config(command) => config::run(command),
         Command::Log(command) => log::run(command),

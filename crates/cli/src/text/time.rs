@@ -150,15 +150,20 @@ fn date_from_days(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
+/// A time's parts in UTC: year, month, day, hour, minute, second, millisecond.
+pub(crate) fn parts(time: TimestampMs) -> [i64; 7] {
+    let (year, month, day) = date_from_days(time.0.div_euclid(DAY_MS));
+    let in_day_ms = time.0.rem_euclid(DAY_MS);
+    let (seconds, ms) = (in_day_ms / 1000, in_day_ms % 1000);
+    [year, month, day, seconds / 3600, seconds / 60 % 60, seconds % 60, ms]
+}
+
 /// RFC 3339 with milliseconds, in UTC; `-` for Kafka's "no timestamp".
 pub(crate) fn format_time(time: TimestampMs) -> String {
     if time == TimestampMs::NONE {
         return "-".to_owned();
     }
-    let (year, month, day) = date_from_days(time.0.div_euclid(DAY_MS));
-    let in_day_ms = time.0.rem_euclid(DAY_MS);
-    let (seconds, ms) = (in_day_ms / 1000, in_day_ms % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let [year, month, day, hour, minute, second, ms] = parts(time);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 

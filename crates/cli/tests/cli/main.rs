@@ -5,5 +5,6 @@ mod common;
 mod damage;
 mod demo;
 mod files;
+mod perf;
 mod records;
 mod serve;
