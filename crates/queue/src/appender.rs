@@ -16,11 +16,13 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 use crate::batch::{BatchFields, Cursor, PREFIX_BYTES_MAX, Shape, seal};
 use crate::control::{Control, Head};
 use crate::error::{At as _, QueueError};
+use crate::keeper::Keeper;
 use crate::lock::{Owner, Taken};
-use crate::options::AppendOptions;
+use crate::options::{AppendOptions, Durability};
 use crate::queue::Core;
 use crate::reservation::Reservation;
 use crate::segment::{Segment, Segments};
+use crate::sync::sync_to;
 use crate::sys;
 
 /// A record to append, for those that are more than a value.
@@ -50,6 +52,9 @@ pub struct Appender {
     head: Head,
     epoch: LeaderEpoch,
     held: bool,
+    keeper: Arc<Keeper>,
+    /// Position from which on the keeper wants to be called.
+    call_at: u64,
 }
 
 /// Room for a batch, in the segment that it goes to.
@@ -61,24 +66,24 @@ pub(crate) struct Room {
 }
 
 impl Appender {
-    pub(crate) fn attach(core: Arc<Core>, options: AppendOptions) -> Result<Self, QueueError> {
+    pub(crate) fn attach(
+        core: Arc<Core>,
+        keeper: Arc<Keeper>,
+        options: AppendOptions,
+    ) -> Result<Self, QueueError> {
         let owner = Owner::attach(&core.control)?;
         let head = core.head()?;
         let number = head.position / core.segments.segment_bytes();
         let segment = core.segments.expect(head.segment_base, number)?;
         let epoch = core.control.epoch();
-        let mut appender = Self { core, owner, options, segment, head, epoch, held: false };
-        if appender.owner.holds(appender.core.control.writer_lock().0) {
-            appender.held = true;
-            // A dead appender of this number held the lock: it is this one's now, with what was left.
-            appender.mend()?;
-            appender.unlock();
-        }
+        let mut appender =
+            Self { core, owner, options, segment, head, epoch, held: false, keeper, call_at: 0 };
+        appender.keeper.serve(&options);
         Ok(appender)
     }
 
     /// Appends a record that is only a value. Returns its offset when every tailer of this machine can see it; it then
-    /// survives the end of any process, and not a cut of power.
+    /// survives what the appender's [`Durability`] says. An error of a sync leaves the record appended.
     #[inline]
     pub fn append(&mut self, value: &[u8]) -> Result<Offset, QueueError> {
         let shape = Shape {
@@ -106,7 +111,7 @@ impl Appender {
         out.put(&prefix[..prefix_bytes]);
         out.put(value);
         out.put(&[0]);
-        Ok(self.commit(room, room.size_bytes, 1))
+        self.commit(room, 1)
     }
 
     /// Appends one record. As durable as [`append`](Self::append) makes it.
@@ -129,7 +134,7 @@ impl Appender {
         out.put(record.value.unwrap_or_default());
         shape.put_after_value(&mut out);
         seal(bytes);
-        Ok(self.commit(room, size_bytes, 1))
+        self.commit(room, 1)
     }
 
     /// Makes room for a value of `len` bytes that is written in place, and holds the queue until the reservation is
@@ -224,19 +229,31 @@ impl Appender {
         Ok(())
     }
 
-    /// Publishes a batch of `size_bytes`, all of which are written, and lets go of the lock. Returns the batch's offset.
+    /// Publishes the batch in `room`, all of which is written, and lets go of the lock. Returns the batch's offset.
     #[inline]
-    pub(crate) fn commit(&mut self, room: Room, size_bytes: usize, record_count: i32) -> Offset {
+    pub(crate) fn commit(&mut self, room: Room, record_count: i32) -> Result<Offset, QueueError> {
         let offset = self.head.next_offset;
         self.head = Head {
-            position: self.segment.start() + (room.within + size_bytes) as u64,
+            position: self.segment.start() + (room.within + room.size_bytes) as u64,
             next_offset: offset.plus(i64::from(record_count)),
             segment_base: self.segment.base,
         };
         self.core.control.publish(&self.head);
         self.unlock();
-        self.wake_tailers();
-        offset
+        self.core.control.wake_tailers(false);
+        if self.head.position >= self.call_at {
+            self.call_at = self.keeper.call(self.head.position);
+        }
+        if self.options.durability == Durability::Sync {
+            self.sync()?;
+        }
+        Ok(offset)
+    }
+
+    /// Returns when everything that was published before the call is synced: it survives a cut of power then. After an error it
+    /// may or may not, and nothing more is appended to the queue until the machine has started anew.
+    pub fn sync(&mut self) -> Result<(), QueueError> {
+        sync_to(&self.core, &self.owner, self.core.control.published())
     }
 
     /// Takes back what was stored in a room, and lets go of the lock.
@@ -297,15 +314,6 @@ impl Appender {
     fn unlock(&mut self) {
         self.held = false;
         self.owner.unlock(self.core.control.writer_lock());
-    }
-
-    #[inline]
-    fn wake_tailers(&self) {
-        let asleep = self.core.control.tailers_asleep();
-        if asleep.load(std::sync::atomic::Ordering::Relaxed) != 0 {
-            asleep.store(0, std::sync::atomic::Ordering::Relaxed);
-            sys::futex_wake(self.core.control.low_half(false), i32::MAX);
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use riverrun_types::{LeaderEpoch, Offset};
 use crate::error::{At as _, Damage, QueueError};
 use crate::layout as at;
 use crate::mapping::Mapping;
-use crate::sys::Life;
+use crate::sys::{self, Life};
 
 /// The file's name.
 pub(crate) const CONTROL_NAME: &str = "queue.control";
@@ -162,6 +162,7 @@ impl Control {
             at::TAILERS_ASLEEP_AT,
             at::APPENDERS_ASLEEP_AT,
             at::SYNCERS_ASLEEP_AT,
+            at::SYNCED_TAILERS_ASLEEP_AT,
         ] {
             self.u32(place).store(0, Relaxed);
         }
@@ -189,9 +190,20 @@ impl Control {
         (self.u32(at::SYNC_LOCK_AT), self.u32(at::SYNCERS_ASLEEP_AT))
     }
 
-    /// The flag of tailers that sleep until something is published or synced.
-    pub(crate) fn tailers_asleep(&self) -> &AtomicU32 {
-        self.u32(at::TAILERS_ASLEEP_AT)
+    /// The flag of tailers that sleep until something is published, or synced.
+    #[inline]
+    pub(crate) fn tailers_asleep(&self, synced: bool) -> &AtomicU32 {
+        self.u32(if synced { at::SYNCED_TAILERS_ASLEEP_AT } else { at::TAILERS_ASLEEP_AT })
+    }
+
+    /// Wakes the tailers that sleep until something is published, or synced, which it is now.
+    #[inline]
+    pub(crate) fn wake_tailers(&self, synced: bool) {
+        let asleep = self.tailers_asleep(synced);
+        if asleep.load(Relaxed) != 0 {
+            asleep.store(0, Relaxed);
+            sys::futex_wake(self.low_half(synced), i32::MAX);
+        }
     }
 
     /// Where readers end. SYNC: published, with [`publish`](Self::publish).

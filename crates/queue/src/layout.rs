@@ -7,7 +7,7 @@
 //!  byte 128    writer                      lock u32 | zero u32 | dirty end u64 | two heads of 24 bytes
 //!  byte 256    published position u64
 //!  byte 384    flags                       tailers asleep u32 | appenders asleep u32 | poisoned u32
-//!  byte 512    synced position u64         | sync lock u32 | syncers asleep u32
+//!  byte 512    synced position u64         | sync lock u32 | syncers asleep u32 | tailers of the synced asleep u32
 //!  byte 1024   synced mark, even sequence  position u64 | next offset i64 | segment base i64 | epoch u32 | zero u32
 //!                                          | sequence u64 | CRC-32C of the magic and these 40 bytes u32
 //!  byte 1536   synced mark, odd sequence
@@ -58,6 +58,7 @@ pub(crate) const POISONED_AT: usize = APPENDERS_ASLEEP_AT + 4;
 pub(crate) const SYNCED_AT: usize = 512;
 pub(crate) const SYNC_LOCK_AT: usize = SYNCED_AT + 8;
 pub(crate) const SYNCERS_ASLEEP_AT: usize = SYNC_LOCK_AT + 4;
+pub(crate) const SYNCED_TAILERS_ASLEEP_AT: usize = SYNCERS_ASLEEP_AT + 4;
 
 pub(crate) const MARKS_AT: usize = 1024;
 pub(crate) const MARK_STRIDE: usize = 512;

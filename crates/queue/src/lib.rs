@@ -20,7 +20,7 @@
 //!
 //! let mut in_place = appender.reserve(5)?;
 //! in_place.copy_from_slice(b"quote");
-//! let offset = in_place.publish();
+//! let offset = in_place.publish()?;
 //! assert_eq!(offset.0, 1);
 //!
 //! assert_eq!(tailer.next()?.and_then(|record| record.value), Some(b"a record".as_slice()));
@@ -38,6 +38,7 @@ mod appender;
 mod batch;
 mod control;
 mod error;
+mod keeper;
 mod layout;
 mod lock;
 mod mapping;
@@ -45,7 +46,9 @@ mod options;
 mod queue;
 mod recovery;
 mod reservation;
+mod retention;
 mod segment;
+mod sync;
 mod sys;
 mod tailer;
 mod wait;
@@ -54,7 +57,9 @@ const _: () = assert!(usize::BITS == 64, "whole segments are mapped");
 
 pub use appender::{Appender, NewRecord};
 pub use error::{Damage, QueueError};
-pub use options::{AppendOptions, CreateOptions, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+pub use options::{
+    AppendOptions, CreateOptions, Durability, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+};
 pub use queue::Queue;
 pub use recovery::Recovery;
 pub use reservation::Reservation;

@@ -45,22 +45,27 @@ pub(crate) enum Taken {
 }
 
 impl Owner {
-    /// Takes a free number. Locks that a dead owner of this number held are still held, now by this one:
-    /// [`holds`](Self::holds) says so.
+    /// Takes a number that nobody has and that no lock names: one that a dead owner left held is for those who wait for it.
     pub(crate) fn attach(control: &Control) -> Result<Self, QueueError> {
         let path = control.path();
         let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
         for number in 1..=OWNERS_MAX {
-            if sys::try_lock_byte(&file, owner_byte(number), LockKind::Exclusive).at("lock", path)? {
+            let byte = owner_byte(number);
+            if !sys::try_lock_byte(&file, byte, LockKind::Exclusive).at("lock", path)? {
+                continue;
+            }
+            let words = [control.writer_lock().0, control.sync_lock().0];
+            if words.iter().all(|word| word.load(Relaxed) != number) {
                 return Ok(Self { file, number, barriers: !sys::reached_by_barriers() });
             }
+            sys::unlock_byte(&file, byte).at("unlock", path)?;
         }
         Err(QueueError::TooManyAppenders { limit: OWNERS_MAX })
     }
 
-    /// Whether this number holds the lock.
-    pub(crate) fn holds(&self, word: &AtomicU32) -> bool {
-        word.load(Relaxed) == self.number
+    /// The open file description that stands for the owner's life.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
     }
 
     #[inline]

@@ -5,17 +5,21 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use riverrun_types::Offset;
 
 use crate::appender::Appender;
 use crate::control::{CONTROL_NAME, Control, Head, Mark, sync_dir};
 use crate::error::{At as _, QueueError};
+use crate::keeper::Keeper;
 use crate::layout::LIVE_BYTE;
-use crate::options::{AppendOptions, CreateOptions};
+use crate::lock::Owner;
+use crate::options::{AppendOptions, CreateOptions, Retention};
 use crate::recovery::{self, Recovery};
+use crate::retention;
 use crate::segment::{Segments, list};
+use crate::sync::sync_to;
 use crate::sys::{self, Life, LockKind};
 use crate::tailer::{StartAt, Tailer};
 
@@ -32,6 +36,8 @@ pub(crate) struct Core {
 #[derive(Clone, Debug)]
 pub struct Queue {
     core: Arc<Core>,
+    /// Lives as long as an appender does.
+    keeper: Arc<Mutex<Weak<Keeper>>>,
     recovery: Recovery,
 }
 
@@ -80,7 +86,8 @@ impl Queue {
         // From exclusive to shared, or shared with the others.
         sys::try_lock_byte(control.file(), LIVE_BYTE, LockKind::Shared).at("lock", path)?;
         let trusted_from = control.head()?.position;
-        Ok(Self { core: Arc::new(Core { control, segments, trusted_from }), recovery })
+        let core = Arc::new(Core { control, segments, trusted_from });
+        Ok(Self { core, keeper: Arc::default(), recovery })
     }
 
     /// What opening found to do.
@@ -90,7 +97,30 @@ impl Queue {
 
     /// A new appender. Any number of threads and processes may have one; each append holds the queue for itself.
     pub fn appender(&self, options: AppendOptions) -> Result<Appender, QueueError> {
-        Appender::attach(Arc::clone(&self.core), options)
+        options.check()?;
+        Appender::attach(Arc::clone(&self.core), self.keeper()?, options)
+    }
+
+    fn keeper(&self) -> Result<Arc<Keeper>, QueueError> {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keeper) = keeper.upgrade() {
+            return Ok(keeper);
+        }
+        let started = Arc::new(Keeper::start(&self.core)?);
+        *keeper = Arc::downgrade(&started);
+        Ok(started)
+    }
+
+    /// Returns when everything that was published before the call is synced, by whatever appender: it survives a cut of power
+    /// then. After an error it may or may not, and nothing more is appended until the machine has started anew.
+    pub fn sync(&self) -> Result<(), QueueError> {
+        let owner = Owner::attach(&self.core.control)?;
+        sync_to(&self.core, &owner, self.core.control.published())
+    }
+
+    /// Removes old segments at once. Returns how many.
+    pub fn apply_retention(&self, retention: &Retention) -> Result<usize, QueueError> {
+        retention::apply(&self.core, retention)
     }
 
     /// A new tailer, independent of all others.

@@ -33,6 +33,7 @@ pub struct Recovery {
 
 /// Brings the queue into a state from which it can be used. For the one who is alone.
 pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery, QueueError> {
+    segments.remove_unused()?;
     let life = Life::of(control.file()).at("look at", control.path())?;
     if control.life() == life {
         control.forget_the_dead();

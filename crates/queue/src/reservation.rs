@@ -54,10 +54,10 @@ impl<'a> Reservation<'a> {
     }
 
     /// Publishes the record. Returns its offset, and is as durable as [`Appender::append`].
-    pub fn publish(mut self) -> Offset {
+    pub fn publish(mut self) -> Result<Offset, QueueError> {
         self.published = true;
         seal(self.appender.bytes_mut(self.room));
-        self.appender.commit(self.room, self.room.size_bytes, 1)
+        self.appender.commit(self.room, 1)
     }
 }
 

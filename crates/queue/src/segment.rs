@@ -4,7 +4,8 @@
 //! had all its bytes when it was mapped, and that one process maps a segment once, whoever reads and writes it. A file
 //! of another size is refused. Never makes a file shorter.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -14,8 +15,10 @@ use crate::error::{At as _, Damage, QueueError};
 use crate::mapping::Mapping;
 use crate::sys;
 
-/// Name of a segment that is being made.
+/// Names of a segment that an append makes, one that the background makes, and the one that it has made for the next roll.
 const NEW_NAME: &str = "segment.new";
+const PREPARING_NAME: &str = "segment.preparing";
+const PREPARED_NAME: &str = "segment.prepared";
 const SUFFIX: &str = ".log";
 
 /// A mapped segment.
@@ -102,11 +105,20 @@ pub(crate) struct Segments {
     dir: PathBuf,
     segment_bytes: u64,
     mapped: Mutex<Vec<Weak<Segment>>>,
+    prepared: Mutex<Option<Prepared>>,
+}
+
+/// A segment without a name yet, mapped and made present ahead of its use.
+#[derive(Debug)]
+struct Prepared {
+    inode: u64,
+    file: File,
+    map: Mapping,
 }
 
 impl Segments {
     pub(crate) fn new(dir: &Path, segment_bytes: u64) -> Self {
-        Self { dir: dir.to_owned(), segment_bytes, mapped: Mutex::default() }
+        Self { dir: dir.to_owned(), segment_bytes, mapped: Mutex::default(), prepared: Mutex::default() }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -138,10 +150,79 @@ impl Segments {
         }
         let path = self.path(base);
         let Some(file) = open_file(&path, self.segment_bytes)? else { return Ok(None) };
-        let map = Mapping::new(&file, self.segment_bytes as usize).at("map", &path)?;
+        // Retention looks for this lock; who finds none may have removed the file meanwhile.
+        file.lock_shared().at("lock", &path)?;
+        let metadata = file.metadata().at("look at", &path)?;
+        if metadata.nlink() == 0 {
+            return Ok(None);
+        }
+        let (file, map) = if let Some(prepared) = self.take_prepared(metadata.ino()) {
+            prepared.file.lock_shared().at("lock", &path)?;
+            (prepared.file, prepared.map)
+        } else {
+            let map = Mapping::new(&file, self.segment_bytes as usize).at("map", &path)?;
+            (file, map)
+        };
         let segment = Arc::new(Segment { base, number, path, file, map });
         mapped.push(Arc::downgrade(&segment));
         Ok(Some(segment))
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, Option<Prepared>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The prepared segment, if it is this file, whoever gave it its name.
+    fn take_prepared(&self, inode: u64) -> Option<Prepared> {
+        self.prepared().take_if(|prepared| prepared.inode == inode)
+    }
+
+    /// Makes a segment ready for the next roll, unless one is, and makes its first `ahead_bytes` present. For the holder of the
+    /// lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
+    pub(crate) fn prepare(&self, ahead_bytes: u64) -> Result<(), QueueError> {
+        let path = self.dir.join(PREPARED_NAME);
+        if !path.exists() {
+            let new = self.dir.join(PREPARING_NAME);
+            make_file(&new, self.segment_bytes)?;
+            std::fs::rename(&new, &path).at("rename", &new)?;
+        }
+        // An append may take the file away at any time: then there is nothing to prepare until the next look.
+        let Some(file) = open_file(&path, self.segment_bytes)? else { return Ok(()) };
+        let inode = file.metadata().at("look at", &path)?.ino();
+        if self.prepared().as_ref().is_some_and(|prepared| prepared.inode == inode) {
+            return Ok(());
+        }
+        let map = Mapping::new(&file, self.segment_bytes as usize).at("map", &path)?;
+        map.populate(0, ahead_bytes.min(self.segment_bytes) as usize);
+        *self.prepared() = Some(Prepared { inode, file, map });
+        Ok(())
+    }
+
+    /// Removes files of segments that were never used. For the one who is alone.
+    pub(crate) fn remove_unused(&self) -> Result<(), QueueError> {
+        for name in [NEW_NAME, PREPARING_NAME, PREPARED_NAME] {
+            let path = self.dir.join(name);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).at("remove", &path);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the file of the segment that begins with `base`; false if somebody has it open and `ignore_readers` is not set.
+    pub(crate) fn remove(&self, base: Offset, ignore_readers: bool) -> Result<bool, QueueError> {
+        let path = self.path(base);
+        let file = File::open(&path).at("open", &path)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if !ignore_readers => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error).at("lock", &path),
+            _ => {}
+        }
+        std::fs::remove_file(&path).at("remove", &path)?;
+        Ok(true)
     }
 
     /// As [`get`](Self::get), for a segment that must be there.
@@ -155,9 +236,15 @@ impl Segments {
         if let Some(segment) = self.get(base, number)? {
             return Ok(segment);
         }
-        let (new, path) = (self.dir.join(NEW_NAME), self.path(base));
-        make_file(&new, self.segment_bytes)?;
-        std::fs::rename(&new, &path).at("rename", &new)?;
+        let path = self.path(base);
+        let (prepared, new) = (self.dir.join(PREPARED_NAME), self.dir.join(NEW_NAME));
+        match std::fs::rename(&prepared, &path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                make_file(&new, self.segment_bytes)?;
+                std::fs::rename(&new, &path).at("rename", &new)?;
+            }
+            renamed => renamed.at("rename", &prepared)?,
+        }
         self.expect(base, number)
     }
 }

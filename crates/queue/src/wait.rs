@@ -25,7 +25,7 @@ pub struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(control: &'a Control, synced: bool, seen: u64, left: Duration) -> Self {
-        Self { word: control.low_half(synced), asleep: control.tailers_asleep(), seen, left }
+        Self { word: control.low_half(synced), asleep: control.tailers_asleep(synced), seen, left }
     }
 
     /// Sleeps until there may be something to read, or until the time is over.

@@ -1,5 +1,11 @@
 //! What one process sees of a queue: records in order, rolls, reopening, places to begin, errors.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test asserts, with small numbers"
+)]
+
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -146,7 +152,7 @@ fn key_headers_and_timestamp_come_back() {
     appender.append_record(&record).unwrap();
     let mut reserved = appender.reserve_record(3, &NewRecord { key: Some(b"k"), ..record }).unwrap();
     reserved.copy_from_slice(b"val");
-    reserved.publish();
+    reserved.publish().unwrap();
     let mut tailer = tailer(&queue, StartAt::Start);
     for (key, value) in [(b"key".as_slice(), None), (b"k", Some(b"val".as_slice()))] {
         let found = tailer.next().unwrap().expect("a record");
@@ -199,7 +205,7 @@ fn a_leaked_reservation_dies_with_its_appender() {
     reserved.fill(9);
     std::mem::forget(reserved);
     let patience = Some(std::time::Duration::from_millis(20));
-    let mut other = queue.appender(AppendOptions { patience }).unwrap();
+    let mut other = queue.appender(AppendOptions { patience, ..AppendOptions::default() }).unwrap();
     assert!(matches!(other.append(b"x"), Err(QueueError::Busy)), "the leaky appender lives");
     drop(leaky);
     other.append(b"x").unwrap();
@@ -382,7 +388,7 @@ impl Model {
                 let mut reserved = self.appenders[0].reserve(len).unwrap();
                 reserved.copy_from_slice(&value);
                 if publish {
-                    assert_eq!(reserved.publish(), Offset(self.records.len() as i64));
+                    assert_eq!(reserved.publish().unwrap(), Offset(self.records.len() as i64));
                     self.records.push(value);
                 }
             }

@@ -1,0 +1,47 @@
+//! Removing old segments, whole, the oldest first.
+//!
+//! Guarantees that the segment which is appended to stays, and that a segment somebody has open stays too unless that is
+//! to be ignored. A tailer that is overtaken reads on to the end of its segment and is told then.
+
+use riverrun_records::{BatchHeader, layout};
+use riverrun_types::Offset;
+
+use crate::error::{At as _, QueueError};
+use crate::options::Retention;
+use crate::queue::Core;
+use crate::segment::open_file;
+use crate::sys;
+
+/// Removes what `retention` lets go. Returns how many segments that were.
+pub(crate) fn apply(core: &Core, retention: &Retention) -> Result<usize, QueueError> {
+    if retention.age.is_none() && retention.bytes.is_none() {
+        return Ok(0);
+    }
+    let (bases, _) = core.published_segments()?;
+    let mut removed = 0;
+    for pair in bases.windows(2) {
+        let left = (bases.len() - removed) as u64 * core.segments.segment_bytes();
+        let over = retention.bytes.is_some_and(|bytes| left > bytes);
+        if !over && !is_old(core, retention, pair[1])? {
+            break;
+        }
+        if !core.segments.remove(pair[0], retention.ignore_readers)? {
+            break;
+        }
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// Whether the first batch of the segment after a segment is older than the age at which that one goes.
+fn is_old(core: &Core, retention: &Retention, next: Offset) -> Result<bool, QueueError> {
+    let Some(age) = retention.age else { return Ok(false) };
+    let path = core.segments.path(next);
+    let Some(file) = open_file(&path, core.segments.segment_bytes())? else { return Ok(false) };
+    let mut header = [0; layout::HEADER_BYTES];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut header, 0).at("read", &path)?;
+    // A segment that was rolled to and has no batch yet is as young as can be.
+    let Ok(header) = BatchHeader::parse(&header) else { return Ok(false) };
+    let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    Ok(header.max_timestamp().0 < sys::wall_coarse_ms().saturating_sub(age_ms))
+}

@@ -1,0 +1,204 @@
+//! Syncs, retention, and what an append costs in memory.
+
+#![expect(clippy::unwrap_used, reason = "a test asserts")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use riverrun_queue::{
+    AppendOptions, CreateOptions, Durability, NewRecord, Offset, Queue, QueueError, Retention, StartAt,
+    TimestampMs,
+};
+
+const SMALL: CreateOptions = CreateOptions { segment_bytes: 16 << 10 };
+
+fn with(durability: Durability) -> AppendOptions {
+    AppendOptions { durability, ..AppendOptions::default() }
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn count(queue: &Queue, synced_only: bool) -> i64 {
+    let mut tailer = queue.tailer(StartAt::Start).unwrap();
+    tailer.set_synced_only(synced_only);
+    let mut count = 0;
+    while tailer.next().unwrap().is_some() {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_tailer_of_the_synced_sees_no_more_than_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut asynchronous = queue.appender(AppendOptions::default()).unwrap();
+    for _ in 0..50 {
+        asynchronous.append(&[1; 500]).unwrap();
+    }
+    assert_eq!((count(&queue, false), count(&queue, true)), (50, 0));
+    let mut synchronous = queue.appender(with(Durability::Sync)).unwrap();
+    assert_eq!(synchronous.append(&[2; 500]).unwrap(), Offset(50));
+    assert_eq!(count(&queue, true), 51);
+    asynchronous.append(&[1; 500]).unwrap();
+    assert_eq!((count(&queue, false), count(&queue, true)), (52, 51));
+    queue.sync().unwrap();
+    assert_eq!(count(&queue, true), 52);
+}
+
+#[test]
+fn syncs_in_the_background_come_by_time_and_by_bytes() {
+    for (interval, bytes) in [(Duration::from_millis(5), u64::MAX), (Duration::from_secs(3600), 4000)] {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Queue::create(dir.path(), SMALL).unwrap();
+        let mut appender = queue.appender(with(Durability::SyncEvery { interval, bytes })).unwrap();
+        for _ in 0..100 {
+            appender.append(&[1; 500]).unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while count(&queue, true) < 80 {
+            assert!(Instant::now() < deadline, "{} are synced", count(&queue, true));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(appender);
+        assert_eq!(count(&queue, true), 100, "what is left is synced when the last appender goes");
+    }
+}
+
+#[test]
+fn after_a_boot_recovery_begins_where_the_sync_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    for _ in 0..100 {
+        appender.append(&[1; 500]).unwrap();
+    }
+    appender.sync().unwrap();
+    for _ in 0..7 {
+        appender.append(&[1; 500]).unwrap();
+    }
+    drop((appender, queue));
+    flip(&dir.path().join("queue.control"), 64);
+    // Damage below the mark is no business of recovery: it is not cut, but reported when it is read.
+    flip(&dir.path().join("00000000000000000000.log"), 1000);
+    let queue = Queue::open(dir.path()).unwrap();
+    assert_eq!(queue.recovery().records_kept, 7);
+    assert_eq!(queue.end_offset().unwrap(), Offset(107));
+    let mut tailer = queue.tailer(StartAt::Start).unwrap();
+    let damage = loop {
+        match tailer.next() {
+            Ok(record) => assert!(record.is_some()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(damage, QueueError::Damaged { .. }), "{damage}");
+}
+
+#[test]
+fn records_after_a_loss_have_another_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    for life in 0..3 {
+        let queue = Queue::open_or_create(dir.path(), SMALL).unwrap();
+        queue.appender(AppendOptions::default()).unwrap().append(&[life]).unwrap();
+        drop(queue);
+        flip(&dir.path().join("queue.control"), 64);
+    }
+    let bytes = std::fs::read(dir.path().join("00000000000000000000.log")).unwrap();
+    let epochs: Vec<u8> = (0..3).map(|index| bytes[index * 69 + 15]).collect();
+    assert_eq!(epochs, [0, 1, 2]);
+}
+
+#[test]
+fn many_appenders_share_syncs() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), CreateOptions::default()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut appender = queue.appender(with(Durability::Sync)).unwrap();
+                for _ in 0..50 {
+                    let offset = appender.append(&[1; 100]).unwrap();
+                    assert!(count(&queue, true) > offset.0);
+                }
+            });
+        }
+    });
+    assert_eq!(count(&queue, true), 400);
+}
+
+#[test]
+fn retention_by_size_removes_the_oldest_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    for _ in 0..200 {
+        appender.append(&[1; 1000]).unwrap();
+    }
+    let mut reader = queue.tailer(StartAt::Offset(Offset(20))).unwrap();
+    let four = Retention { bytes: Some(4 * SMALL.segment_bytes), ..Retention::default() };
+    assert_eq!(queue.apply_retention(&four).unwrap(), 1, "the second is open");
+    assert_eq!(reader.next().unwrap().unwrap().offset, Offset(20));
+    let whatever = Retention { ignore_readers: true, ..four };
+    assert!(queue.apply_retention(&whatever).unwrap() > 5);
+    let start = queue.start_offset().unwrap();
+    let lost = loop {
+        match reader.next() {
+            Ok(record) => assert!(record.is_some()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(lost, QueueError::OffsetOutOfRange { start: found, .. } if found == start), "{lost}");
+    reader.seek(StartAt::Start).unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().offset, start);
+    assert_eq!(queue.end_offset().unwrap(), Offset(200));
+    drop((reader, appender, queue));
+    let queue = Queue::open(dir.path()).unwrap();
+    assert_eq!(queue.start_offset().unwrap(), start);
+    assert_eq!(count(&queue, false), 200 - start.0);
+}
+
+#[test]
+fn retention_by_age_goes_by_the_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let hour = Retention { age: Some(Duration::from_secs(3600)), ..Retention::default() };
+    let mut appender = queue.appender(AppendOptions { retention: hour, ..AppendOptions::default() }).unwrap();
+    for index in 0..100 {
+        let timestamp = (index < 60).then_some(TimestampMs(1_000_000));
+        let record = NewRecord { value: Some(&[1; 1000]), timestamp, ..NewRecord::default() };
+        appender.append_record(&record).unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while queue.start_offset().unwrap() < Offset(30) {
+        assert!(Instant::now() < deadline, "the background removes what is old");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(queue.apply_retention(&hour).is_ok());
+    assert!(queue.start_offset().unwrap() <= Offset(60), "what is young stays");
+}
+
+#[test]
+fn a_next_segment_is_ready_before_it_is_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    let prepared = dir.path().join("segment.prepared");
+    for round in 0..5 {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !prepared.exists() {
+            assert!(Instant::now() < deadline, "in round {round}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for _ in 0..16 {
+            appender.append(&[1; 1000]).unwrap();
+        }
+    }
+    drop((appender, queue));
+    let queue = Queue::open(dir.path()).unwrap();
+    assert!(!prepared.exists(), "who opens alone takes unused files away");
+    assert_eq!(count(&queue, false), 80);
+}

@@ -1,0 +1,284 @@
+//! Several processes at one queue, some of which are killed or stopped.
+//!
+//! The other processes are this test's own binary, started again with a role in its environment. `RIVERRUN_QUEUE_KILLS` sets
+//! how many appenders are killed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test asserts, with small numbers"
+)]
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use riverrun_queue::{
+    AppendOptions, BusySpin, CreateOptions, Offset, Park, Queue, QueueError, SpinThenYield, StartAt, Tailer,
+};
+
+const ROLE: &str = "RIVERRUN_QUEUE_ROLE";
+const DIR: &str = "RIVERRUN_QUEUE_DIR";
+const ID: &str = "RIVERRUN_QUEUE_ID";
+/// What one appender appends at most, so that the test takes no more of the disk than it needs.
+const RECORDS_MAX: u64 = 20_000;
+
+/// Not a test of its own: what the started processes run.
+#[test]
+fn a_started_process_plays_its_role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let dir = PathBuf::from(std::env::var(DIR).unwrap());
+    let id: u64 = std::env::var(ID).unwrap().parse().unwrap();
+    match role.as_str() {
+        "append" => append_until_killed(&dir, id),
+        "hold" => hold_a_reservation(&dir),
+        "follow" => follow(&dir, id),
+        other => panic!("no role {other}"),
+    }
+}
+
+fn start(role: &str, dir: &Path, id: u64) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["a_started_process_plays_its_role", "--exact", "--nocapture"])
+        .env(ROLE, role)
+        .env(DIR, dir)
+        .env(ID, id.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+fn wait_for_line(child: &mut Child, want: &str) {
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    for line in lines {
+        if line.unwrap().contains(want) {
+            return;
+        }
+    }
+    panic!("the process ended without saying {want}");
+}
+
+fn value(id: u64, sequence: u64) -> Vec<u8> {
+    let mut value = [id.to_le_bytes(), sequence.to_le_bytes()].concat();
+    value.resize(16 + (sequence * 37 % 400) as usize, (id * 31 + sequence) as u8);
+    value
+}
+
+fn acked_path(dir: &Path, id: u64) -> PathBuf {
+    dir.with_extension(format!("acked-{id}"))
+}
+
+fn append_until_killed(dir: &Path, id: u64) {
+    // Should the test be gone, its end of the pipe is.
+    std::thread::spawn(|| {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        std::process::exit(1);
+    });
+    let queue = Queue::open(dir).unwrap();
+    let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
+    let acked = File::create(acked_path(dir, id)).unwrap();
+    for sequence in 0..RECORDS_MAX {
+        let value = value(id, sequence);
+        if sequence % 3 == 0 {
+            let mut reserved = appender.reserve(value.len()).unwrap();
+            reserved.copy_from_slice(&value);
+            reserved.publish().unwrap();
+        } else {
+            appender.append(&value).unwrap();
+        }
+        if sequence % 16 == 0 {
+            acked.write_all_at(&(sequence + 1).to_le_bytes(), 0).unwrap();
+        }
+    }
+    std::thread::park();
+}
+
+fn hold_a_reservation(dir: &Path) {
+    let queue = Queue::open(dir).unwrap();
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    let mut reserved = appender.reserve(100).unwrap();
+    reserved.fill(b'x');
+    println!("held");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    reserved.publish().unwrap();
+    println!("published");
+}
+
+fn follow(dir: &Path, count: u64) {
+    let queue = Queue::open(dir).unwrap();
+    let mut tailer = queue.tailer(StartAt::Start).unwrap();
+    println!("following");
+    for offset in 0..count {
+        let record = tailer.wait(&mut Park::new(0), Some(Duration::from_secs(20))).unwrap().unwrap();
+        assert_eq!(record.offset, Offset(offset as i64));
+    }
+    println!("followed");
+}
+
+/// What has been read, by who appended it.
+#[derive(Default)]
+struct Account {
+    next: HashMap<u64, u64>,
+    records: i64,
+}
+
+impl Account {
+    /// Reads to the end, or a part of it: the appenders may be faster.
+    fn take(&mut self, tailer: &mut Tailer, records_max: u64) {
+        for _ in 0..records_max {
+            let Some(record) = tailer.next().unwrap() else { return };
+            assert_eq!(record.offset, Offset(self.records), "offsets have no gap");
+            self.records += 1;
+            let found = record.value.unwrap();
+            let id = u64::from_le_bytes(*found.first_chunk().unwrap());
+            let next = self.next.entry(id).or_default();
+            assert!(found == value(id, *next), "record {next} of {id} is whole and in its turn");
+            *next += 1;
+        }
+    }
+}
+
+fn cheap_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[test]
+fn killed_appenders_leave_nothing_torn_and_lose_nothing() {
+    let kills: u64 = std::env::var("RIVERRUN_QUEUE_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("queue");
+    let queue = Queue::create(&dir, CreateOptions { segment_bytes: 64 << 10 }).unwrap();
+    let mut live = queue.tailer(StartAt::Start).unwrap();
+    let (mut account, mut random) = (Account::default(), 0x9e37_79b9_7f4a_7c15);
+    let mut children: Vec<(u64, Child)> = (0..2).map(|id| (id, start("append", &dir, id))).collect();
+    for id in 2..kills + 2 {
+        let until = Instant::now() + Duration::from_micros(20_000 + cheap_random(&mut random) % 20_000);
+        while Instant::now() < until {
+            account.take(&mut live, 100);
+            std::thread::yield_now();
+        }
+        let index = (cheap_random(&mut random) % 2) as usize;
+        children[index].1.kill().unwrap();
+        children[index].1.wait().unwrap();
+        children[index] = (id, start("append", &dir, id));
+    }
+    for (_, child) in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    account.take(&mut live, u64::MAX);
+    for id in 0..kills + 2 {
+        let acked = std::fs::read(acked_path(&dir, id)).unwrap_or_default();
+        let acked = acked.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let read = account.next.get(&id).copied().unwrap_or(0);
+        assert!(read >= acked, "{id} appended {acked} records and {read} were read");
+    }
+    assert!(account.records > 1000, "the appenders were at work: {}", account.records);
+    let mut again = Account::default();
+    again.take(&mut queue.tailer(StartAt::Start).unwrap(), u64::MAX);
+    assert_eq!(again.records, account.records);
+    queue.appender(AppendOptions::default()).unwrap().append(b"the queue goes on").unwrap();
+}
+
+#[test]
+fn a_stopped_appender_keeps_the_queue_and_a_dead_one_does_not() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("queue");
+    let queue = Queue::create(&dir, CreateOptions { segment_bytes: 64 << 10 }).unwrap();
+    let patience = Some(Duration::from_millis(100));
+    let mut appender = queue.appender(AppendOptions { patience, ..AppendOptions::default() }).unwrap();
+    let mut child = start("hold", &dir, 0);
+    wait_for_line(&mut child, "held");
+    signal(&child, "-STOP");
+    assert!(matches!(appender.append(b"y"), Err(QueueError::Busy)));
+    assert_eq!(queue.end_offset().unwrap(), Offset(0));
+    signal(&child, "-CONT");
+    child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    wait_for_line(&mut child, "published");
+    child.wait().unwrap();
+    assert_eq!(appender.append(b"y").unwrap(), Offset(1));
+
+    let mut child = start("hold", &dir, 0);
+    wait_for_line(&mut child, "held");
+    signal(&child, "-STOP");
+    assert!(matches!(appender.append(b"z"), Err(QueueError::Busy)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(appender.append(b"z").unwrap(), Offset(2));
+    let mut tailer = queue.tailer(StartAt::Start).unwrap();
+    let mut found = Vec::new();
+    while let Some(record) = tailer.next().unwrap() {
+        found.push(record.value.unwrap().to_vec());
+    }
+    assert_eq!(found, [vec![b'x'; 100], b"y".to_vec(), b"z".to_vec()]);
+}
+
+#[test]
+fn parked_tailers_of_other_processes_are_woken() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("queue");
+    let queue = Queue::create(&dir, CreateOptions { segment_bytes: 64 << 10 }).unwrap();
+    let mut children: Vec<Child> = (0..2).map(|_| start("follow", &dir, 200)).collect();
+    for child in &mut children {
+        wait_for_line(child, "following");
+    }
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    let begin = Instant::now();
+    for _ in 0..200 {
+        appender.append(&[1; 1000]).unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    for child in &mut children {
+        wait_for_line(child, "followed");
+        child.wait().unwrap();
+    }
+    // Without being woken each would sleep 100 ms for each record.
+    assert!(begin.elapsed() < Duration::from_secs(10), "took {:?}", begin.elapsed());
+}
+
+#[test]
+fn every_way_to_wait_ends_in_time_and_sees_what_comes() {
+    let root = tempfile::tempdir().unwrap();
+    let queue = Queue::create(root.path(), CreateOptions { segment_bytes: 64 << 10 }).unwrap();
+    let mut tailer = queue.tailer(StartAt::Start).unwrap();
+    let short = Some(Duration::from_millis(20));
+    let begin = Instant::now();
+    assert!(tailer.wait(&mut BusySpin, short).unwrap().is_none());
+    assert!(tailer.wait(&mut SpinThenYield::default(), short).unwrap().is_none());
+    assert!(tailer.wait(&mut Park::default(), short).unwrap().is_none());
+    assert!(begin.elapsed() >= Duration::from_millis(60));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut offsets = Vec::new();
+            for round in 0..300 {
+                let record = match round % 3 {
+                    0 => tailer.wait(&mut BusySpin, None),
+                    1 => tailer.wait(&mut SpinThenYield::new(10), None),
+                    _ => tailer.wait(&mut Park::new(10), None),
+                };
+                offsets.push(record.unwrap().unwrap().offset.0);
+            }
+            offsets
+        });
+        let mut appender = queue.appender(AppendOptions::default()).unwrap();
+        for index in 0..300 {
+            appender.append(&[index as u8; 700]).unwrap();
+            if index % 10 == 0 {
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+        assert_eq!(reader.join().unwrap(), (0..300).collect::<Vec<_>>());
+    });
+}
