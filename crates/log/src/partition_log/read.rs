@@ -1,6 +1,6 @@
 //! Reading: from an offset to a range of whole batches, in one segment's file or in the tail.
 //!
-//! A read that begins in a segment ends with it, at the latest; the next one goes on in the tail.
+//! A read that begins in a segment ends with it, at the latest, unless it is the last one: then it goes on in the tail.
 //! A read takes a snapshot of the log and works on it without any lock that a writer holds for long. What a
 //! sequential reader asks next is remembered, so that it pays neither an index search nor a look at batch headers;
 //! the end of a range comes from the index, whose entries are boundaries.
@@ -89,9 +89,9 @@ pub struct ReadSlice {
 
 impl ReadSlice {
     fn take_tail(&mut self, found: TailSlice) {
-        self.len = found.len;
+        self.len += found.len;
         self.next_offset = found.next_offset.unwrap_or(self.next_offset);
-        self.chunks = found.chunks.into_iter().map(Chunk::Memory).collect();
+        self.chunks.extend(found.chunks.into_iter().map(Chunk::Memory));
     }
 }
 
@@ -154,7 +154,7 @@ impl Limits {
 
 impl PartitionLog {
     /// Reads whole batches from the one that holds `from` on: at most `max_bytes`, nothing at or above `upto` (the
-    /// high watermark), and from one segment only, or from the tail. If the first batch alone is larger than `max_bytes` it is
+    /// high watermark), and from one segment only; the tail counts with the last one. If the first batch alone is larger than `max_bytes` it is
     /// returned whole with `min_one`, and nothing without.
     pub fn read(
         &self,
@@ -196,7 +196,23 @@ impl OpenLog {
             }
             (shown.view.clone(), slice)
         };
-        self.read_segments(&view, limits, slice)
+        let mut slice = self.read_segments(&view, limits, slice)?;
+        self.go_on_in_tail(&mut slice, limits);
+        Ok(slice)
+    }
+
+    /// Adds what follows the end of the segments, as far as the limits allow, so that a reader who catches up need not
+    /// ask once more for it.
+    fn go_on_in_tail(&self, slice: &mut ReadSlice, limits: Limits) {
+        let bytes_left = limits.bytes_max.saturating_sub(slice.len as u64);
+        if slice.len == 0 || bytes_left == 0 || slice.next_offset >= limits.upto {
+            return;
+        }
+        let shown = self.shown.lock();
+        // Otherwise more of the segments comes first: by now, maybe.
+        if slice.next_offset >= shown.view.settled_end {
+            slice.take_tail(shown.tail.read(slice.next_offset, bytes_left, limits.upto, false));
+        }
     }
 
     fn read_segments(

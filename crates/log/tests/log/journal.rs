@@ -62,6 +62,30 @@ fn settling_moves_the_tail_into_segments_and_readers_notice_nothing() {
 }
 
 #[test]
+fn a_read_goes_on_from_the_last_segment_into_memory_as_far_as_it_may() {
+    let machine = Machine::synced(1, &LogConfig::default());
+    (0..10).for_each(|_| _ = machine.append("of one size"));
+    machine.store().settle().unwrap();
+    (0..10).for_each(|_| _ = machine.append("of one size"));
+    let size = usize::try_from(machine.log().size_bytes()).unwrap() / 20;
+    for (from, bytes, upto, end) in [
+        (0, 100 * size, 20, 20),
+        (7, 100 * size, 15, 15),
+        (3, 10 * size, 20, 13),
+        (9, size, 20, 10),
+        (5, 5 * size, 20, 10),
+        (5, 6 * size - 1, 20, 10),
+        (0, 100 * size, 10, 10),
+        (10, 2 * size, 20, 12),
+    ] {
+        let slice = machine.log().read(Offset(from), bytes, Offset(upto), true).unwrap();
+        assert_eq!(slice.next_offset, Offset(end), "{bytes} bytes from {from} up to {upto}");
+        let bytes: usize = slice.chunks.iter().map(|chunk| chunk.to_bytes().unwrap().len()).sum();
+        assert!(bytes == slice.len && bytes == size * usize::try_from(end - from).unwrap());
+    }
+}
+
+#[test]
 fn acked_records_survive_a_power_cut_settled_or_not() {
     for seed in 0..20 {
         let mut machine = Machine::synced(seed, &Machine::small_segments());
