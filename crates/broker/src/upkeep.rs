@@ -32,6 +32,7 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let every = |ms: u64| Duration::from_millis(ms.max(1));
     let server = &broker.config.server;
     tasks.spawn(groups::run_timer(Arc::clone(broker), stop.clone()));
+    tasks.spawn(groups::run_retries(Arc::clone(broker), stop.clone()));
     let looks = Arc::new(Mutex::new(Looks::default()));
     tasks.spawn(make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)));
     let retention = move |broker: &Broker| apply_retention(broker, &looks);

@@ -42,7 +42,7 @@ use held::{Held, Parked, Release};
 use load::LoadError;
 pub(crate) use names::shard_of;
 use rest::Failures;
-pub(crate) use timer::run as run_timer;
+pub(crate) use timer::{run as run_timer, run_retries};
 pub(crate) use topics::ImageTopics;
 
 /// A request is answered after this time, if by then records of its shard have waited so long for the disk. They may
@@ -444,6 +444,17 @@ impl Groups {
     pub(crate) async fn load_all(&self, broker: &Arc<Broker>) {
         for index in 0..self.all_slots(broker).len() {
             let _ = self.load(broker, index).await;
+        }
+    }
+
+    /// Loads the shards again that have failed and rested.
+    async fn load_rested(&self, broker: &Arc<Broker>) {
+        let clock = &*broker.env.clock;
+        for (index, slot) in self.slots.get().into_iter().flatten().enumerate() {
+            let is_due = matches!(&*slot.state(clock), SlotState::Failed { retry_at, .. } if *retry_at <= clock.monotonic());
+            if is_due {
+                let _ = self.load(broker, index).await;
+            }
         }
     }
 

@@ -131,6 +131,25 @@ async fn a_failed_append_answers_all_who_wait_and_takes_back_what_is_not_in_the_
 }
 
 #[tokio::test]
+async fn a_shard_that_has_rested_is_loaded_again_though_nobody_asks() {
+    let sim = SimEnv::new(1);
+    let (broker, stop) = start_at(&sim, "4").await;
+    tokio::spawn(run_retries(Arc::clone(&broker), stop.subscribe()));
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    sim.fs.set_space(Some(0));
+    assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
+    assert_eq!(broker.groups.failed_shard(&*broker.env.clock), Some(0));
+    sim.fs.set_space(None);
+    let well = async {
+        while broker.groups.failed_shard(&*broker.env.clock).is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, well).await.expect("loaded");
+}
+
+#[tokio::test]
 async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_told() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;

@@ -47,6 +47,24 @@ impl Alarm {
     }
 }
 
+/// How often shards that have rested are looked for.
+const RETRY_CHECK: Duration = Duration::from_secs(1);
+
+/// Loads shards again that have rested, though nobody asks for them, until `stop` turns true: their groups are not told
+/// of as failed for longer than that. A task of its own, because loading waits for what the disk does with records.
+pub(crate) async fn run_retries(broker: Arc<Broker>, mut stop: StopSignal) {
+    let retries = async {
+        loop {
+            tokio::time::sleep(RETRY_CHECK).await;
+            broker.groups.load_rested(&broker).await;
+        }
+    };
+    tokio::select! {
+        () = stopped(&mut stop) => {}
+        () = retries => {}
+    }
+}
+
 /// Loads all shards, then serves their deadlines until `stop` turns true.
 pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
     tokio::select! {
