@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use riverrun_protocol::{ErrorCode, Str};
+use riverrun_protocol::{ErrorCode, Str, alter_configs_response, incremental_alter_configs_response};
 use riverrun_types::TopicId;
 
 use super::config_resource::{ConfigResource, Refusal, find};
@@ -32,18 +32,39 @@ pub(crate) enum Wish {
 
 /// One resource of a request, and what it comes to by itself.
 pub(crate) struct Ask<'r> {
-    pub resource_type: i8,
-    pub resource_name: &'r str,
-    pub wish: Result<Wish, Refusal>,
+    resource_type: i8,
+    resource_name: &'r str,
+    wish: Result<Wish, Refusal>,
+}
+
+impl<'r> Ask<'r> {
+    pub(crate) fn new(resource_type: i8, resource_name: &'r str, wish: Result<Wish, Refusal>) -> Self {
+        Self { resource_type, resource_name, wish }
+    }
 }
 
 /// What a response says of one resource.
 pub(crate) struct Answer {
-    pub error_code: i16,
-    pub error_message: Option<Str<'static>>,
-    pub resource_type: i8,
-    pub resource_name: Str<'static>,
+    error_code: i16,
+    error_message: Option<Str<'static>>,
+    resource_type: i8,
+    resource_name: Str<'static>,
 }
+
+/// The two responses say the same of a resource, each in a type of its own.
+macro_rules! said_in {
+    ($response:ident) => {
+        impl From<Answer> for $response::AlterConfigsResourceResponse<'static> {
+            fn from(answer: Answer) -> Self {
+                let Answer { error_code, error_message, resource_type, resource_name } = answer;
+                Self { error_code, error_message, resource_type, resource_name }
+            }
+        }
+    };
+}
+
+said_in!(alter_configs_response);
+said_in!(incremental_alter_configs_response);
 
 impl Answer {
     fn new(resource_type: i8, resource_name: &str, outcome: Result<(), Refusal>) -> Answer {
@@ -91,7 +112,11 @@ pub(crate) fn nothing_changes_here<'n>(names: impl Iterator<Item = &'n str>) -> 
 }
 
 /// Carries out what can be, and answers each ask in turn. A resource asked for more than once is refused each time.
-pub(crate) async fn change_all(broker: &Arc<Broker>, asks: Vec<Ask<'_>>, only_validate: bool) -> Vec<Answer> {
+pub(crate) async fn change_all<R: From<Answer>>(
+    broker: &Arc<Broker>,
+    asks: Vec<Ask<'_>>,
+    only_validate: bool,
+) -> Vec<R> {
     let twice = named_twice(asks.iter().map(|ask| (ask.resource_type, ask.resource_name)));
     let (resources, wishes): (Vec<_>, Vec<_>) =
         asks.into_iter().map(|ask| ((ask.resource_type, ask.resource_name), ask.wish)).unzip();
@@ -102,7 +127,9 @@ pub(crate) async fn change_all(broker: &Arc<Broker>, asks: Vec<Ask<'_>>, only_va
     let wishes = resources.iter().zip(wishes).map(once).collect();
     let outcomes = carry_out(broker, wishes, only_validate).await;
     let answered = resources.into_iter().zip(outcomes);
-    answered.map(|((resource_type, name), outcome)| Answer::new(resource_type, name, outcome)).collect()
+    answered
+        .map(|((resource_type, name), outcome)| Answer::new(resource_type, name, outcome).into())
+        .collect()
 }
 
 /// The resources that are named more than once.

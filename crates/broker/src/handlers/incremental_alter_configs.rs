@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
-use riverrun_protocol::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
 
 use super::config_change::{Ask, Subject, Wish, change_all, nothing_changes_here, subject};
@@ -24,19 +23,12 @@ pub(crate) async fn handle(
     _version: i16,
 ) -> IncrementalAlterConfigsResponse<'static> {
     let image = broker.metadata.image();
-    let asks = request.resources.iter().map(|resource| Ask {
-        resource_type: resource.resource_type,
-        resource_name: &resource.resource_name,
-        wish: wish(&broker.config, &image, context, resource),
+    let asks = request.resources.iter().map(|resource| {
+        let wish = wish(&broker.config, &image, context, resource);
+        Ask::new(resource.resource_type, &resource.resource_name, wish)
     });
-    let answers = change_all(broker, asks.collect(), request.validate_only).await;
-    let responses = answers.into_iter().map(|answer| AlterConfigsResourceResponse {
-        error_code: answer.error_code,
-        error_message: answer.error_message,
-        resource_type: answer.resource_type,
-        resource_name: answer.resource_name,
-    });
-    IncrementalAlterConfigsResponse { responses: responses.collect(), ..Default::default() }
+    let responses = change_all(broker, asks.collect(), request.validate_only).await;
+    IncrementalAlterConfigsResponse { responses, ..Default::default() }
 }
 
 fn wish(
