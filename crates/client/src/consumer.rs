@@ -282,7 +282,7 @@ impl Consumer {
         let mut at = 0;
         while sink.len() < self.options.poll_records {
             let Some(chunk) = self.chunks.get_mut(at) else { break };
-            let state = self.assignment.current(&chunk.partition, chunk.incarnation);
+            let state = self.assignment.current(chunk.incarnation);
             let Some((state, mut position)) = state.and_then(|state| state.position.map(|at| (state, at)))
             else {
                 self.chunks.remove(at);
@@ -408,7 +408,7 @@ impl Consumer {
 
     /// The partitions that are read now.
     pub fn assignment(&self) -> Vec<TopicPartition> {
-        self.assignment.iter().map(|(partition, _)| partition.clone()).collect()
+        self.assignment.names().cloned().collect()
     }
 
     /// Goes on elsewhere in a partition that is read.

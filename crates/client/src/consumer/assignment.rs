@@ -1,6 +1,6 @@
 //! The partitions that a consumer reads, and how far it is in each.
 //!
-//! Pure. Each change of a position has its own number, its incarnation, by which late answers are recognised.
+//! Pure. Each change of a position has its own number, by which late answers are recognised.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const CHUNKS_MAX: usize = 2;
 /// neither a chunk nor a fetch under way.
 #[derive(Debug)]
 pub(super) struct PartitionState {
-    pub(super) incarnation: u64,
+    pub(super) incarnation: Incarnation,
     /// How to find the position while there is none.
     pub(super) start: StartAt,
     /// The next offset that `poll` returns.
@@ -55,7 +55,7 @@ pub(super) struct PartitionState {
 }
 
 impl PartitionState {
-    fn new(incarnation: u64, start: StartAt) -> Self {
+    fn new(incarnation: Incarnation, start: StartAt) -> Self {
         let mut state = Self {
             incarnation,
             start,
@@ -123,61 +123,96 @@ impl PartitionState {
     }
 }
 
-/// The partitions, by name.
+/// A partition in one of its positions: where its state is kept, and which change of it is meant. It finds the state
+/// without the name, which matters with thousands of partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Incarnation {
+    pub(super) slot: usize,
+    pub(super) number: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    partition: TopicPartition,
+    state: PartitionState,
+}
+
+/// The partitions.
+///
+/// Invariants: `index` names the slot of each partition; all other slots are empty and in `free`.
 #[derive(Debug, Default)]
 pub(super) struct Assignment {
-    partitions: BTreeMap<TopicPartition, PartitionState>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    index: BTreeMap<TopicPartition, usize>,
     incarnations: u64,
 }
 
 impl Assignment {
-    fn next_incarnation(&mut self) -> u64 {
+    fn incarnation(&mut self, slot: usize) -> Incarnation {
         self.incarnations += 1;
-        self.incarnations
+        Incarnation { slot, number: self.incarnations }
     }
 
     /// Adds a partition, or moves it to another position.
     pub(super) fn put(&mut self, partition: TopicPartition, start: StartAt) {
-        let state = PartitionState::new(self.next_incarnation(), start);
-        self.partitions.insert(partition, state);
+        let slot = match self.index.get(&partition) {
+            Some(slot) => *slot,
+            None => self.free.pop().unwrap_or_else(|| {
+                self.slots.push(None);
+                self.slots.len() - 1
+            }),
+        };
+        let state = PartitionState::new(self.incarnation(slot), start);
+        self.index.insert(partition.clone(), slot);
+        self.slots[slot] = Some(Slot { partition, state });
     }
 
     /// Looks for the position anew; what is held or under way counts no more.
     pub(super) fn restart(&mut self, partition: &TopicPartition, start: StartAt) {
-        let incarnation = self.next_incarnation();
-        if let Some(state) = self.partitions.get_mut(partition) {
+        let Some(&slot) = self.index.get(partition) else { return };
+        let incarnation = self.incarnation(slot);
+        if let Some(Slot { state, .. }) = &mut self.slots[slot] {
             let (committed, paused) = (state.committed, state.paused);
             *state = PartitionState { committed, paused, ..PartitionState::new(incarnation, start) };
         }
     }
 
-    pub(super) fn remove(&mut self, partition: &TopicPartition) -> Option<PartitionState> {
-        self.partitions.remove(partition)
+    pub(super) fn remove(&mut self, partition: &TopicPartition) {
+        if let Some(slot) = self.index.remove(partition) {
+            self.slots[slot] = None;
+            self.free.push(slot);
+        }
     }
 
     pub(super) fn clear(&mut self) {
-        self.partitions.clear();
+        self.slots.clear();
+        self.free.clear();
+        self.index.clear();
     }
 
     pub(super) fn get(&self, partition: &TopicPartition) -> Option<&PartitionState> {
-        self.partitions.get(partition)
+        let slot = *self.index.get(partition)?;
+        Some(&self.slots[slot].as_ref()?.state)
     }
 
-    /// The state of a partition, unless its position was changed since `incarnation`.
-    pub(super) fn current(
-        &mut self,
-        partition: &TopicPartition,
-        incarnation: u64,
-    ) -> Option<&mut PartitionState> {
-        self.partitions.get_mut(partition).filter(|state| state.incarnation == incarnation)
+    /// The state of a partition, unless its position was changed since.
+    pub(super) fn current(&mut self, incarnation: Incarnation) -> Option<&mut PartitionState> {
+        let Slot { state, .. } = self.slots.get_mut(incarnation.slot)?.as_mut()?;
+        Some(state).filter(|state| state.incarnation == incarnation)
+    }
+
+    /// By name.
+    pub(super) fn names(&self) -> impl Iterator<Item = &TopicPartition> {
+        self.index.keys()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&TopicPartition, &PartitionState)> {
-        self.partitions.iter()
+        self.slots.iter().flatten().map(|slot| (&slot.partition, &slot.state))
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&TopicPartition, &mut PartitionState)> {
-        self.partitions.iter_mut()
+        self.slots.iter_mut().flatten().map(|slot| (&slot.partition, &mut slot.state))
     }
 
     /// Positions that are not committed.
@@ -186,12 +221,12 @@ impl Assignment {
             let offset = state.position.filter(|position| state.committed != Some(*position))?;
             Some(CommittedOffset { offset, leader_epoch: state.position_epoch, metadata: String::new() })
         };
-        self.partitions.iter().filter_map(|(name, state)| Some((name.clone(), dirty(state)?))).collect()
+        self.iter().filter_map(|(name, state)| Some((name.clone(), dirty(state)?))).collect()
     }
 
     /// When the next partition goes on after an error.
     pub(super) fn next_retry(&self, now: Instant) -> Option<Instant> {
-        self.partitions.values().filter_map(|state| state.retry_at).filter(|at| *at > now).min()
+        self.iter().filter_map(|(_, state)| state.retry_at).filter(|at| *at > now).min()
     }
 }
 
@@ -199,21 +234,40 @@ impl Assignment {
 mod tests {
     use super::*;
 
+    const FIRST: Incarnation = Incarnation { slot: 0, number: 1 };
+
+    #[test]
+    fn the_place_of_a_partition_that_is_gone_is_used_again_and_nothing_is_mixed_up() {
+        let [one, two, three] = [0, 1, 2].map(|index| TopicPartition::new("t", index));
+        let mut assignment = Assignment::default();
+        for partition in [&one, &two] {
+            assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
+        }
+        let old = assignment.get(&one).unwrap().incarnation;
+        assignment.remove(&one);
+        assert!(assignment.current(old).is_none() && assignment.get(&one).is_none());
+        assignment.put(three.clone(), StartAt::Offset(Offset(9)));
+        assert_eq!(assignment.get(&three).unwrap().incarnation.slot, old.slot);
+        assert!(assignment.current(old).is_none(), "another partition's");
+        assert_eq!(assignment.names().collect::<Vec<_>>(), [&two, &three]);
+        assert_eq!(assignment.iter().count(), 2);
+    }
+
     #[test]
     fn what_was_fetched_for_an_old_position_counts_no_more() {
         let partition = TopicPartition::new("t", 0);
         let mut assignment = Assignment::default();
         assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
         let old = assignment.get(&partition).unwrap().incarnation;
-        assert!(assignment.current(&partition, old).is_some());
+        assert!(assignment.current(old).is_some());
         assignment.restart(&partition, StartAt::Earliest);
-        assert!(assignment.current(&partition, old).is_none());
+        assert!(assignment.current(old).is_none());
         assert_eq!(assignment.get(&partition).unwrap().position, None);
     }
 
     #[tokio::test]
     async fn a_partition_holds_one_chunk_in_reserve() {
-        let mut state = PartitionState::new(1, StartAt::Offset(Offset(0)));
+        let mut state = PartitionState::new(FIRST, StartAt::Offset(Offset(0)));
         let now = Instant::now();
         for _ in 0..2 {
             assert!(state.wants_fetch(now));
@@ -234,7 +288,7 @@ mod tests {
 
     #[test]
     fn only_a_leader_of_a_later_epoch_than_the_last_record_s_is_asked_and_only_once() {
-        let mut state = PartitionState::new(1, StartAt::Earliest);
+        let mut state = PartitionState::new(FIRST, StartAt::Earliest);
         state.begin(Offset(5), None);
         assert!(!state.is_doubtful(LeaderEpoch(9)), "nothing is known of what was read");
         state.begin(Offset(5), Some(LeaderEpoch(3)));

@@ -1,5 +1,6 @@
 //! One fetch: what to ask a leader, and what its answer holds for each partition.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
@@ -7,6 +8,7 @@ use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::{ApiKey, FetchRequest, Records};
 use riverrun_types::{LeaderEpoch, NodeId, Offset, TopicId};
 
+use super::assignment::Incarnation;
 use super::options::ConsumerOptions;
 use super::records::Chunk;
 use super::session::SessionPlan;
@@ -21,7 +23,7 @@ use crate::topic_partition::{TopicPartition, by_topic};
 pub(super) struct Wanted {
     pub(super) partition: TopicPartition,
     pub(super) topic_id: TopicId,
-    pub(super) incarnation: u64,
+    pub(super) incarnation: Incarnation,
     pub(super) from: Offset,
     pub(super) leader_epoch: LeaderEpoch,
     /// Epoch of the record before `from`, if it is known.
@@ -121,12 +123,15 @@ impl Fetched {
             Ok(answer) => answer,
             Err(error) => return (all_failed(wanted, &error), None),
         };
+        let found = Found::new(&answer.responses);
         let parts = wanted.into_iter().map(|wanted| {
-            let part = match find(&answer.responses, &wanted) {
+            let part = match found.of(&wanted) {
+                Some(data) => part(&frame, &wanted, data, options),
                 // Of the others there is nothing new.
-                Err(_) if !session.is_full() => Ok(Part::default()),
-                Err(error) => Err(error),
-                Ok(data) => part(&frame, &wanted, data, options),
+                None if !session.is_full() => Ok(Part::default()),
+                None => {
+                    Err(ClientError::Incomplete { api: ApiKey::Fetch, missing: wanted.partition.to_string() })
+                }
             };
             (wanted, part)
         });
@@ -134,22 +139,26 @@ impl Fetched {
     }
 }
 
-/// The answer for one partition. From version 13 on topics are named by id.
-fn find<'a, 'r>(
-    topics: &'a [FetchableTopicResponse<'r>],
-    wanted: &Wanted,
-) -> Result<&'a PartitionData<'r>, ClientError> {
-    let name = &*wanted.partition.topic;
-    topics
-        .iter()
-        .filter(
-            |topic| {
-                if topic.topic.is_empty() { topic.topic_id == wanted.topic_id } else { topic.topic == name }
-            },
-        )
-        .flat_map(|topic| &topic.partitions)
-        .find(|data| data.partition_index == wanted.partition.partition)
-        .ok_or_else(|| ClientError::Incomplete { api: ApiKey::Fetch, missing: wanted.partition.to_string() })
+/// The partitions of an answer, which from version 13 on names topics by id.
+struct Found<'a, 'r>(HashMap<(TopicId, &'a str, i32), &'a PartitionData<'r>>);
+
+impl<'a, 'r> Found<'a, 'r> {
+    fn new(topics: &'a [FetchableTopicResponse<'r>]) -> Self {
+        let partitions = topics.iter().flat_map(|topic| {
+            let id = if topic.topic.is_empty() { topic.topic_id } else { TopicId::ZERO };
+            topic.partitions.iter().map(move |data| ((id, &*topic.topic, data.partition_index), data))
+        });
+        Self(partitions.collect())
+    }
+
+    fn of(&self, wanted: &'a Wanted) -> Option<&'a PartitionData<'r>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let index = wanted.partition.partition;
+        let by_id = self.0.get(&(wanted.topic_id, "", index));
+        by_id.or_else(|| self.0.get(&(TopicId::ZERO, &*wanted.partition.topic, index))).copied()
+    }
 }
 
 fn part(

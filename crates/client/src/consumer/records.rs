@@ -11,6 +11,7 @@ use riverrun_protocol::fetch_response::AbortedTransaction;
 use riverrun_records::{Batch, BatchError, BatchHeader, CorruptCause, Record, UnverifiedBatch};
 use riverrun_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
+use super::assignment::Incarnation;
 use crate::topic_partition::TopicPartition;
 
 /// Type of the control record that ends an aborted transaction.
@@ -48,7 +49,7 @@ pub(super) struct Chunk {
     pub(super) last_epoch: LeaderEpoch,
     pub(super) partition: TopicPartition,
     /// Which position of the partition this was fetched for.
-    pub(super) incarnation: u64,
+    pub(super) incarnation: Incarnation,
     /// The offset after the last batch.
     pub(super) end: Offset,
     bytes: Bytes,
@@ -60,7 +61,7 @@ impl Chunk {
     /// The whole batches of `bytes`, which a server may cut anywhere; none if there is no byte.
     pub(super) fn new(
         partition: TopicPartition,
-        incarnation: u64,
+        incarnation: Incarnation,
         mut bytes: Bytes,
         aborted: &[AbortedTransaction],
     ) -> Result<Option<Self>, BatchError> {
@@ -252,6 +253,8 @@ mod tests {
 
     use super::*;
 
+    const FIRST: Incarnation = Incarnation { slot: 0, number: 1 };
+
     fn batch(base: i64, values: &[&str], change: impl FnOnce(&mut BatchOptions)) -> Vec<u8> {
         let mut options = BatchOptions { base_offset: Offset(base), ..BatchOptions::default() };
         change(&mut options);
@@ -269,7 +272,7 @@ mod tests {
     }
 
     fn chunk(bytes: Vec<u8>, aborted: &[AbortedTransaction]) -> Chunk {
-        Chunk::new(TopicPartition::new("t", 0), 1, bytes.into(), aborted).unwrap().expect("batches")
+        Chunk::new(TopicPartition::new("t", 0), FIRST, bytes.into(), aborted).unwrap().expect("batches")
     }
 
     fn read_all(chunk: &mut Chunk, mut position: Offset) -> (Vec<String>, Offset) {
@@ -302,7 +305,7 @@ mod tests {
         assert_eq!(chunk.end, Offset(1));
         assert_eq!(read_all(&mut chunk, Offset(0)), (vec!["a".to_owned()], Offset(1)));
         let alone =
-            Chunk::new(TopicPartition::new("t", 0), 1, second[..second.len() - 1].to_vec().into(), &[]);
+            Chunk::new(TopicPartition::new("t", 0), FIRST, second[..second.len() - 1].to_vec().into(), &[]);
         assert!(alone.is_err(), "nothing can be read, so it must not go on for ever");
     }
 

@@ -13,28 +13,33 @@ use crate::topic_partition::TopicPartition;
 const EPOCH_FULL: i32 = 0;
 
 /// What the leader knows of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Told {
+    partition: TopicPartition,
     topic_id: TopicId,
     from: Offset,
     leader_epoch: LeaderEpoch,
+    /// The plan that has confirmed it.
+    round: u64,
 }
 
 impl Told {
-    fn of(wanted: &Wanted) -> Self {
-        Self { topic_id: wanted.topic_id, from: wanted.from, leader_epoch: wanted.leader_epoch }
+    fn is_same_partition(&self, wanted: &Wanted) -> bool {
+        self.topic_id == wanted.topic_id && self.partition == wanted.partition
     }
 }
 
 /// A session with one node.
 ///
-/// Invariants: `told` is what the node knows after the request that was planned last; `epoch` is that of the next
-/// request, 0 while there is no session.
+/// Invariants: `told` is what the node knows after the request that was planned last, each partition at the place that
+/// the assignment has it in, `count` of them; `epoch` is that of the next request, 0 while there is no session.
 #[derive(Debug, Default)]
 pub(super) struct FetchSession {
     id: i32,
     epoch: i32,
-    told: BTreeMap<TopicPartition, Told>,
+    told: Vec<Option<Told>>,
+    count: usize,
+    round: u64,
 }
 
 /// What a request says of the session.
@@ -55,24 +60,54 @@ impl SessionPlan {
 }
 
 impl FetchSession {
-    /// What to say to have these fetched, and nothing else.
+    /// What to say to have these fetched, and nothing else. Costs a few nanoseconds for a partition of which there is
+    /// nothing new.
     pub(super) fn plan(&mut self, wanted: &[Wanted]) -> SessionPlan {
-        let (id, epoch) = (self.id, self.epoch);
-        let mut before = std::mem::take(&mut self.told);
-        let mut plan = SessionPlan { id, epoch, ..SessionPlan::default() };
+        let mut plan = SessionPlan { id: self.id, epoch: self.epoch, ..SessionPlan::default() };
+        self.round += 1;
         for (place, wanted) in wanted.iter().enumerate() {
-            let told = Told::of(wanted);
-            let known = before.remove(&wanted.partition);
-            if let Some(known) = known.filter(|known| known.topic_id != told.topic_id) {
-                plan.forgotten.push((wanted.partition.clone(), known.topic_id));
-            }
-            if epoch == EPOCH_FULL || known != Some(told) {
+            if self.tell(wanted, &mut plan.forgotten) {
                 plan.said.push(place);
             }
-            self.told.insert(wanted.partition.clone(), told);
         }
-        plan.forgotten.extend(before.into_iter().map(|(partition, told)| (partition, told.topic_id)));
+        if self.count > wanted.len() {
+            self.forget_the_rest(&mut plan.forgotten);
+        }
+        if plan.is_full() {
+            plan.said = (0..wanted.len()).collect();
+            plan.forgotten.clear();
+        }
         plan
+    }
+
+    /// Notes that a partition is wanted, and says whether the node does not know it like that.
+    fn tell(&mut self, wanted: &Wanted, forgotten: &mut Vec<(TopicPartition, TopicId)>) -> bool {
+        let slot = wanted.incarnation.slot;
+        if slot >= self.told.len() {
+            self.told.resize(slot + 1, None);
+        }
+        let (from, leader_epoch, round) = (wanted.from, wanted.leader_epoch, self.round);
+        let entry = &mut self.told[slot];
+        if let Some(told) = entry.as_mut().filter(|told| told.is_same_partition(wanted)) {
+            let news = (told.from, told.leader_epoch) != (from, leader_epoch);
+            (told.from, told.leader_epoch, told.round) = (from, leader_epoch, round);
+            return news;
+        }
+        let (partition, topic_id) = (wanted.partition.clone(), wanted.topic_id);
+        match entry.replace(Told { partition, topic_id, from, leader_epoch, round }) {
+            Some(other) => forgotten.push((other.partition, other.topic_id)),
+            None => self.count += 1,
+        }
+        true
+    }
+
+    fn forget_the_rest(&mut self, forgotten: &mut Vec<(TopicPartition, TopicId)>) {
+        for entry in &mut self.told {
+            if let Some(told) = entry.take_if(|told| told.round != self.round) {
+                self.count -= 1;
+                forgotten.push((told.partition, told.topic_id));
+            }
+        }
     }
 
     /// Takes in the answer's session id: 0 if the node keeps none.
@@ -97,12 +132,13 @@ pub(super) type Sessions = BTreeMap<NodeId, FetchSession>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::consumer::assignment::Incarnation;
 
     fn wanted(partition: i32, from: i64) -> Wanted {
         Wanted {
             partition: TopicPartition::new("t", partition),
             topic_id: TopicId([1; 16]),
-            incarnation: 1,
+            incarnation: Incarnation { slot: usize::try_from(partition).unwrap(), number: 1 },
             from: Offset(from),
             leader_epoch: LeaderEpoch(0),
             last_epoch: None,
@@ -122,6 +158,22 @@ mod tests {
         session.answered(77);
         let third = session.plan(&[wanted(0, 5), wanted(1, 9), wanted(2, 5)]);
         assert_eq!((third.epoch, third.said, third.forgotten), (2, vec![2], vec![]));
+    }
+
+    #[test]
+    fn a_partition_that_has_taken_another_s_place_is_said_and_the_other_forgotten() {
+        let mut session = FetchSession::default();
+        session.plan(&[wanted(0, 5), wanted(1, 5)]);
+        session.answered(77);
+        let other = Wanted { partition: TopicPartition::new("u", 3), ..wanted(1, 5) };
+        let plan = session.plan(&[wanted(0, 5), other]);
+        assert_eq!(plan.said, [1]);
+        assert_eq!(plan.forgotten, [(TopicPartition::new("t", 1), TopicId([1; 16]))]);
+        session.answered(77);
+        let plan = session.plan(&[]);
+        assert_eq!(plan.forgotten.len(), 2);
+        session.answered(77);
+        assert_eq!(session.plan(&[wanted(0, 5)]).said, [0]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use riverrun_types::{LeaderEpoch, Offset};
 
+use super::assignment::Incarnation;
 use super::options::{ConsumerOptions, OffsetReset, StartAt};
 use crate::cluster::Cluster;
 use crate::coordinator::{CommittedOffset, GroupCoordinator};
@@ -17,7 +18,7 @@ use crate::topic_partition::TopicPartition;
 #[derive(Clone, Debug)]
 pub(super) struct Sought {
     pub(super) partition: TopicPartition,
-    pub(super) incarnation: u64,
+    pub(super) incarnation: Incarnation,
     pub(super) start: StartAt,
 }
 

@@ -16,6 +16,7 @@ use super::options::ConsumerOptions;
 use super::start::{self, Sought, Started, after_out_of_range, after_truncation};
 use super::validation::{self, Validated};
 use super::{Consumer, commits};
+use crate::cluster::TopicInfo;
 use crate::error::ClientError;
 
 /// Something that is under way.
@@ -63,11 +64,15 @@ impl Consumer {
         let mut by_node = BTreeMap::<NodeId, Vec<Wanted>>::new();
         let mut doubtful = BTreeMap::<NodeId, Vec<Wanted>>::new();
         let mut withheld = HashSet::new();
+        let mut topic = None;
         for (partition, state) in self.assignment.iter_mut() {
             if state.paused || (!state.wants_fetch(now) && state.has_room()) {
                 continue;
             }
-            let topic = self.cluster.cached_topic(&partition.topic);
+            // The partitions of a topic mostly come together.
+            if topic.as_ref().is_none_or(|known: &Arc<TopicInfo>| *known.name != *partition.topic) {
+                topic = self.cluster.cached_topic(&partition.topic);
+            }
             let info = topic
                 .as_ref()
                 .and_then(|topic| topic.partitions.get(usize::try_from(partition.partition).ok()?));
@@ -109,7 +114,7 @@ impl Consumer {
 
     fn mark_fetching(&mut self, wanted: &[Wanted], now: Instant) {
         for wanted in wanted {
-            if let Some(state) = self.assignment.current(&wanted.partition, wanted.incarnation) {
+            if let Some(state) = self.assignment.current(wanted.incarnation) {
                 state.fetching = true;
                 state.attempts.begin(now);
             }
@@ -165,7 +170,7 @@ impl Consumer {
             Done::Started(started) => {
                 let mut result = Ok(());
                 for (sought, found) in started {
-                    let Some(state) = self.assignment.current(&sought.partition, sought.incarnation) else {
+                    let Some(state) = self.assignment.current(sought.incarnation) else {
                         continue;
                     };
                     match found {
@@ -212,7 +217,7 @@ impl Consumer {
         node: NodeId,
     ) -> Result<(), ClientError> {
         let partition = &wanted.partition;
-        let Some(state) = self.assignment.current(partition, wanted.incarnation) else { return Ok(()) };
+        let Some(state) = self.assignment.current(wanted.incarnation) else { return Ok(()) };
         state.fetching = false;
         let error = match result {
             Ok(part) => {
@@ -261,7 +266,7 @@ impl Consumer {
         (wanted, result): (Wanted, Result<Option<Offset>, ClientError>),
     ) -> Result<(), ClientError> {
         let partition = &wanted.partition;
-        let Some(state) = self.assignment.current(partition, wanted.incarnation) else { return Ok(()) };
+        let Some(state) = self.assignment.current(wanted.incarnation) else { return Ok(()) };
         state.fetching = false;
         match result {
             Ok(Some(end)) if end >= wanted.from => {

@@ -12,6 +12,7 @@ use riverrun_protocol::consumer_protocol::{decode_subscription, encode_assignmen
 use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
+use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
 use riverrun_protocol::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
@@ -658,4 +659,52 @@ async fn offsets_are_found_by_time_and_committed_by_hand() {
     consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap();
     assert_eq!(*told.lock().unwrap(), ["commit 0 12"]);
     assert!(consumer.committed(&[partition(0)]).await.unwrap().is_empty());
+}
+
+/// A node that the leader names, and that has everything; and the leader.
+async fn leader_and_replica(leader_has_records: bool) -> (ScriptedServer, ScriptedServer) {
+    let replica = server(|_| None).await;
+    let address = replica.address();
+    let leader = server(move |call| match call.key {
+        ApiKey::Metadata => {
+            let mut metadata = call.metadata_of_epoch(0);
+            let (host, port) = (address.ip().to_string().into(), address.port().into());
+            metadata.brokers.push(MetadataResponseBroker { node_id: 2, host, port, rack: None });
+            Some(call.answer(&metadata))
+        }
+        ApiKey::Fetch => {
+            let request = call.decode::<FetchRequest<'_>>();
+            assert_eq!(request.rack_id, "here");
+            if leader_has_records && call.nth > 0 {
+                return None;
+            }
+            let data =
+                PartitionData { high_watermark: END, preferred_read_replica: 2, ..PartitionData::default() };
+            let topic =
+                FetchableTopicResponse { topic_id: TOPIC_ID, partitions: vec![data], ..Default::default() };
+            Some(call.answer(&FetchResponse { responses: vec![topic], ..FetchResponse::default() }))
+        }
+        _ => None,
+    })
+    .await;
+    (leader, replica)
+}
+
+#[tokio::test]
+async fn records_are_fetched_from_the_replica_that_the_leader_names() {
+    let (leader, _replica) = leader_and_replica(false).await;
+    let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(&leader) };
+    let mut consumer = Consumer::new(near).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+}
+
+#[tokio::test]
+async fn when_the_replica_is_gone_the_leader_is_asked_again() {
+    let (leader, replica) = leader_and_replica(true).await;
+    drop(replica);
+    let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(&leader) };
+    let mut consumer = Consumer::new(near).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
 }

@@ -171,6 +171,10 @@ impl ScriptedServer {
         Self { address, listening }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Options that reach it, with short times.
     pub(crate) fn options(&self) -> ClusterOptions {
         let mut options = ClusterOptions::new(&self.address.to_string());
