@@ -5,8 +5,6 @@
 //! which it should have gone, and the latency from that time shows the stall in full (no coordinated omission).
 //! Refuses rates that are no number above 0.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Below this, a thread that sleeps would wake up later than it wants to; it goes on at once instead.
@@ -26,17 +24,11 @@ impl Rate {
     pub fn get(self) -> f64 {
         self.0
     }
-
-    /// The share of one of `count` that do the work together.
-    #[must_use]
-    pub fn share(self, count: usize) -> Self {
-        Self(self.0 / count.max(1) as f64)
-    }
 }
 
-/// The times at which the records of one sender are due.
+/// The times at which records are due.
 ///
-/// Several senders of one rate interleave: each has its share of the rate and begins at its own part of the interval.
+/// Several senders may share one: the records' numbers are one sequence, whoever sends which of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     start: Instant,
@@ -47,14 +39,6 @@ impl Schedule {
     /// Begins at `start`; without a rate, every record is due at once.
     pub fn new(start: Instant, rate: Option<Rate>) -> Self {
         Self { start, rate }
-    }
-
-    /// The schedule of one of `count` senders that share this one.
-    #[must_use]
-    pub fn share(self, index: usize, count: usize) -> Self {
-        let Some(rate) = self.rate else { return self };
-        let offset = Duration::from_secs_f64(index as f64 / rate.get());
-        Self { start: self.start + offset, rate: Some(rate.share(count)) }
     }
 
     /// Whether records wait for their time.
@@ -76,71 +60,6 @@ impl Schedule {
         let Some(elapsed) = now.checked_duration_since(self.start) else { return 0 };
         // The first is due at the start itself.
         (elapsed.as_secs_f64() * rate.get()).floor() as u64 + 1
-    }
-}
-
-/// A schedule that many senders share and that may be replaced while they run.
-///
-/// Invariants: `generation` is counted up after each replacement of `schedule`.
-#[derive(Debug)]
-pub struct Pace {
-    schedule: Mutex<Schedule>,
-    generation: AtomicU64,
-}
-
-impl Pace {
-    /// Begins with this schedule.
-    pub fn new(schedule: Schedule) -> Arc<Self> {
-        Arc::new(Self { schedule: Mutex::new(schedule), generation: AtomicU64::new(0) })
-    }
-
-    /// Begins anew with another rate, now. What was due and is not sent yet is not made up for.
-    pub fn set_rate(&self, rate: Option<Rate>) {
-        *self.schedule.lock().unwrap_or_else(PoisonError::into_inner) = Schedule::new(Instant::now(), rate);
-        // SYNC: whoever sees the new generation finds the new schedule under the lock.
-        self.generation.fetch_add(1, Ordering::Release);
-    }
-
-    fn current(&self) -> (u64, Schedule) {
-        // SYNC: read before the schedule, so that a replacement in between is noticed the next time.
-        let generation = self.generation.load(Ordering::Acquire);
-        (generation, *self.schedule.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// One sender's way through a shared schedule.
-///
-/// Invariants: `number` counts the records that were sent since `schedule` began.
-#[derive(Debug)]
-pub struct Pacer {
-    pace: Arc<Pace>,
-    index: usize,
-    count: usize,
-    generation: u64,
-    schedule: Schedule,
-    number: u64,
-}
-
-impl Pacer {
-    /// Sender `index` of `count`.
-    pub fn new(pace: Arc<Pace>, index: usize, count: usize) -> Self {
-        let (generation, schedule) = pace.current();
-        Self { pace, index, count, generation, schedule: schedule.share(index, count), number: 0 }
-    }
-
-    /// When the next record is due; none where nothing is paced. Asks for the present schedule each time.
-    pub fn due(&mut self) -> Option<Instant> {
-        if self.pace.generation.load(Ordering::Acquire) != self.generation {
-            let (generation, schedule) = self.pace.current();
-            (self.generation, self.schedule, self.number) =
-                (generation, schedule.share(self.index, self.count), 0);
-        }
-        self.schedule.due(self.number)
-    }
-
-    /// The record is sent: the next one's turn.
-    pub fn advance(&mut self) {
-        self.number += 1;
     }
 }
 
@@ -200,34 +119,6 @@ mod tests {
         let later = Schedule::new(start + Duration::from_secs(1), Some(rate(10.0)));
         assert_eq!(later.due_count(start), 0);
         assert_eq!(Schedule::new(start, None).due_count(start), u64::MAX);
-    }
-
-    #[test]
-    fn senders_that_share_a_rate_interleave() {
-        let start = Instant::now();
-        let whole = Schedule::new(start, Some(rate(1000.0)));
-        for number in 0..20_u64 {
-            let part = whole.share((number % 4) as usize, 4);
-            let (due, expected) = (part.due(number / 4).unwrap(), whole.due(number).unwrap());
-            let apart = due.max(expected) - due.min(expected);
-            assert!(apart < Duration::from_micros(1), "{number}: {apart:?}");
-        }
-    }
-
-    #[test]
-    fn a_new_rate_begins_anew_for_every_sender() {
-        let start = Instant::now();
-        let pace = Pace::new(Schedule::new(start, Some(rate(10.0))));
-        let mut pacer = Pacer::new(Arc::clone(&pace), 1, 2);
-        assert_eq!(pacer.due(), Some(start + Duration::from_millis(100)));
-        pacer.advance();
-        assert_eq!(pacer.due(), Some(start + Duration::from_millis(300)));
-        let changed = Instant::now();
-        pace.set_rate(Some(rate(1000.0)));
-        let due = pacer.due().expect("paced");
-        assert!(due >= changed && due < changed + Duration::from_millis(100), "{:?}", due - changed);
-        pace.set_rate(None);
-        assert_eq!(pacer.due(), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::figures::Interval;
 use super::sending::{Control, Numbers, Sending, Shared};
 use super::target::{Lane, Lanes};
 use crate::keys::Keys;
-use crate::pacing::{Pace, Pacer, Rate, Schedule};
+use crate::pacing::{Rate, Schedule};
 use crate::payload::Payloads;
 
 /// What is sent, and how fast.
@@ -44,7 +44,6 @@ pub struct ProduceRun {
     threads: Vec<JoinHandle<Result<(), ClientError>>>,
     shared: Vec<Arc<Shared<ClientError>>>,
     control: Arc<Control>,
-    pace: Arc<Pace>,
     started: Instant,
 }
 
@@ -57,8 +56,7 @@ impl ProduceLoad {
             warmup_records: self.warmup_records,
             steady_since: OnceLock::new(),
         });
-        let pace = Pace::new(Schedule::new(started, self.rate));
-        let mut run = ProduceRun { threads: Vec::new(), shared: Vec::new(), control, pace, started };
+        let mut run = ProduceRun { threads: Vec::new(), shared: Vec::new(), control, started };
         let count = self.threads.len();
         for (index, lanes) in std::mem::take(&mut self.threads).into_iter().enumerate() {
             if let Err(error) = self.start_thread(&mut run, runtime, lanes, (index, count)) {
@@ -80,7 +78,7 @@ impl ProduceLoad {
         let sending = Sending::new(
             Lanes::new(runtime.clone(), lanes),
             Numbers::new(index, count, self.records),
-            Pacer::new(Arc::clone(&run.pace), index, count),
+            Schedule::new(run.started, self.rate),
             (self.payloads.another(), self.keys.another()),
             Arc::clone(&run.control),
             Arc::clone(&shared),
@@ -121,11 +119,6 @@ impl ProduceRun {
     /// Why a record was not acked: the first reason of a thread that was not asked for yet.
     pub fn take_error(&self) -> Option<ClientError> {
         self.shared.iter().find_map(|shared| shared.take_error())
-    }
-
-    /// Goes on at another rate, from now on. What was due and is not sent yet is not made up for.
-    pub fn set_rate(&self, rate: Option<Rate>) {
-        self.pace.set_rate(rate);
     }
 
     /// Lets the threads send no more. They still wait for what they have sent.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::figures::Interval;
 use super::target::Target;
 use crate::keys::Keys;
-use crate::pacing::{Pacer, sharpen_sleep, sleep_until};
+use crate::pacing::{Schedule, sharpen_sleep, sleep_until};
 use crate::payload::Payloads;
 
 /// Records between two looks at the acks while there is no time to sleep.
@@ -107,7 +107,7 @@ struct Sent<P> {
 pub(super) struct Sending<T: Target> {
     target: T,
     numbers: Numbers,
-    pacer: Pacer,
+    schedule: Schedule,
     payloads: Payloads,
     keys: Keys,
     control: Arc<Control>,
@@ -120,13 +120,13 @@ impl<T: Target> Sending<T> {
     pub(super) fn new(
         target: T,
         numbers: Numbers,
-        pacer: Pacer,
+        schedule: Schedule,
         (payloads, keys): (Payloads, Keys),
         control: Arc<Control>,
         shared: Arc<Shared<T::Error>>,
     ) -> Self {
         let unsettled = VecDeque::new();
-        Self { target, numbers, pacer, payloads, keys, control, shared, unsettled, handed_over: 0 }
+        Self { target, numbers, schedule, payloads, keys, control, shared, unsettled, handed_over: 0 }
     }
 
     /// Sends until the numbers end or it is told to stop, and waits for all outcomes. Fails with what the target did
@@ -154,12 +154,12 @@ impl<T: Target> Sending<T> {
     fn send_all(&mut self) -> Result<(), T::Error> {
         let mut since_look = 0;
         while let Some(number) = self.numbers.next() {
-            let due = self.pacer.due();
+            // Numbers of all senders are one sequence, and so are their times.
+            let due = self.schedule.due(number);
             if !self.wait_for(due) {
                 break;
             }
             self.send(number, due)?;
-            self.pacer.advance();
             since_look += 1;
             if since_look >= LOOK_RECORDS {
                 self.settle();

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 use crate::keys::KeyDistribution;
-use crate::pacing::{Pace, Rate, Schedule};
+use crate::pacing::Rate;
 
 /// Acks at once, except that it takes nothing for a while after a number of records.
 struct Stalling {
@@ -86,11 +86,11 @@ where
     T::Error: std::fmt::Debug,
 {
     let rate = rate.map(|rate| Rate::per_second(rate).expect("a rate"));
-    let pacer = Pacer::new(Pace::new(Schedule::new(Instant::now(), rate)), 0, 1);
     let sources = (Payloads::random(10, 1), Keys::new(KeyDistribution::None, 1, 1));
+    let schedule = Schedule::new(Instant::now(), rate);
     let shared = Arc::new(Shared::default());
     let numbers = Numbers::new(0, 1, records);
-    Sending::new(target, numbers, pacer, sources, Arc::clone(control), Arc::clone(&shared)).run().unwrap();
+    Sending::new(target, numbers, schedule, sources, Arc::clone(control), Arc::clone(&shared)).run().unwrap();
     (shared.take(), shared)
 }
 
