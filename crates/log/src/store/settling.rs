@@ -64,7 +64,7 @@ impl LogStore {
             dir.put_aside_if_stuck(&delivered);
         }
         if self.shared.is_journal_half_full() {
-            result = result.and(self.recycle(&delivered));
+            result = result.and(self.recycle(&delivered, |dir| dir.check_usable().is_ok()));
         }
         let result = result.and(self.change_levels(&delivered));
         self.end_cycle(result)
@@ -80,7 +80,7 @@ impl LogStore {
     pub fn checkpoint(&self) -> Result<(), LogError> {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
-        let result = self.recycle(&delivered);
+        let result = self.recycle(&delivered, |_| true);
         self.end_cycle(result)
     }
 
@@ -101,9 +101,10 @@ impl LogStore {
         self.shared.journals.iter().map(|journal| journal.delivered()).collect()
     }
 
-    /// Makes a checkpoint of each dir. The journals need nothing below `delivered` any more, as far as all dirs say so.
-    fn recycle(&self, delivered: &[Position]) -> Result<(), LogError> {
-        let result = self.for_each(|dir| dir.cover(delivered));
+    /// Makes a checkpoint of each dir that `is_wanted`. The journals need nothing below `delivered` any more, as far as
+    /// all dirs say so.
+    fn recycle(&self, delivered: &[Position], is_wanted: impl Fn(&LogDir) -> bool) -> Result<(), LogError> {
+        let result = self.for_each(|dir| if is_wanted(dir) { dir.cover(delivered) } else { Ok(()) });
         if self.shared.check_recovered().is_err() {
             return result;
         }
@@ -129,7 +130,7 @@ impl LogStore {
         if wanted.is_empty() {
             return Ok(());
         }
-        let mut result = self.recycle(delivered);
+        let mut result = self.recycle(delivered, |dir| dir.check_usable().is_ok());
         let mut switches = Vec::new();
         for partition in &wanted {
             match partition.begin_switch() {
@@ -157,10 +158,11 @@ impl LogStore {
         let drained = self.shared.journals.iter().try_for_each(|journal| self.drain(journal));
         let mut result = drained.and(self.checkpoint());
         for journal in &self.shared.journals {
+            result = result.and(journal.close().map_err(LogError::Journal));
+            // Also what was stored only now.
             if result.is_ok() && journal.settled() < journal.delivered() {
                 result = Err(LogError::NotSettled { path: journal.dir().to_path_buf() });
             }
-            result = result.and(journal.close().map_err(LogError::Journal));
         }
         result
     }

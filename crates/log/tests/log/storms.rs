@@ -285,6 +285,8 @@ impl Storm {
             0 | 1 => self.sim.fs.kill(),
             2 | 3 => self.sim.fs.crash(),
             _ => {
+                // A journal without room would be waited for.
+                self.sim.fs.set_space(None);
                 let result = store.close();
                 self.history.push(format!("closes: {result:?}"));
                 self.sim.fs.kill();
