@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use riverrun_records::{Header, layout};
+use riverrun_types::limits::BATCH_RECORDS_MAX;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::batch::{BatchFields, Cursor, PREFIX_BYTES_MAX, Shape, seal};
@@ -76,8 +77,7 @@ impl Appender {
         let number = head.position / core.segments.segment_bytes();
         let segment = core.segments.expect(head.segment_base, number)?;
         let epoch = core.control.epoch();
-        let mut appender =
-            Self { core, owner, options, segment, head, epoch, held: false, keeper, call_at: 0 };
+        let appender = Self { core, owner, options, segment, head, epoch, held: false, keeper, call_at: 0 };
         appender.keeper.serve(&options);
         Ok(appender)
     }
@@ -116,25 +116,44 @@ impl Appender {
 
     /// Appends one record. As durable as [`append`](Self::append) makes it.
     pub fn append_record(&mut self, record: &NewRecord<'_>) -> Result<Offset, QueueError> {
-        let timestamp = record.timestamp.map_or_else(sys::wall_coarse_ms, |timestamp| timestamp.0);
-        let shape = Shape {
-            key: record.key,
-            value_bytes: record.value.map(<[u8]>::len),
-            headers: record.headers,
-            timestamp_delta: 0,
-            offset_delta: 0,
+        self.append_batch(std::slice::from_ref(record))
+    }
+
+    /// Appends records as one batch: tailers see all of them or none, and so does recovery. Returns the offset of the first. As
+    /// durable as [`append`](Self::append) makes it.
+    pub fn append_batch(&mut self, records: &[NewRecord<'_>]) -> Result<Offset, QueueError> {
+        let count = i32::try_from(records.len()).ok().filter(|count| (1..=BATCH_RECORDS_MAX).contains(count));
+        let Some(record_count) = count else {
+            return Err(QueueError::Options(format!("a batch has 1 to {BATCH_RECORDS_MAX} records")));
         };
-        let size_bytes = layout::HEADER_BYTES + shape.record_bytes();
+        let now = sys::wall_coarse_ms();
+        let timestamp = |record: &NewRecord<'_>| record.timestamp.map_or(now, |timestamp| timestamp.0);
+        let base = timestamp(&records[0]);
+        let shape = |index: usize| Shape {
+            key: records[index].key,
+            value_bytes: records[index].value.map(<[u8]>::len),
+            headers: records[index].headers,
+            timestamp_delta: timestamp(&records[index]).wrapping_sub(base),
+            offset_delta: index as i32,
+        };
+        let records_bytes = (0..records.len()).map(|index| shape(index).record_bytes()).sum::<usize>();
+        let size_bytes = layout::HEADER_BYTES + records_bytes;
         let room = self.begin(size_bytes)?;
-        let fields = self.fields(size_bytes, 1, timestamp);
+        let mut fields = self.fields(size_bytes, record_count, base);
+        fields.max_timestamp = records.iter().map(timestamp).max().unwrap_or(base);
         let bytes = self.bytes_mut(room);
-        put_header(bytes, &fields);
+        if let Some(header) = bytes.first_chunk_mut() {
+            fields.put(header);
+        }
         let mut out = Cursor::new(&mut bytes[layout::HEADER_BYTES..]);
-        shape.put_before_value(&mut out);
-        out.put(record.value.unwrap_or_default());
-        shape.put_after_value(&mut out);
+        for (index, record) in records.iter().enumerate() {
+            let shape = shape(index);
+            shape.put_before_value(&mut out);
+            out.put(record.value.unwrap_or_default());
+            shape.put_after_value(&mut out);
+        }
         seal(bytes);
-        self.commit(room, 1)
+        self.commit(room, record_count)
     }
 
     /// Makes room for a value of `len` bytes that is written in place, and holds the queue until the reservation is
@@ -232,6 +251,10 @@ impl Appender {
     /// Publishes the batch in `room`, all of which is written, and lets go of the lock. Returns the batch's offset.
     #[inline]
     pub(crate) fn commit(&mut self, room: Room, record_count: i32) -> Result<Offset, QueueError> {
+        if let Err(error) = self.segment.check_whole(room.within) {
+            self.abort(room);
+            return Err(error);
+        }
         let offset = self.head.next_offset;
         self.head = Head {
             position: self.segment.start() + (room.within + room.size_bytes) as u64,
@@ -288,6 +311,7 @@ impl Appender {
         } else if self.core.control.published() != self.head.position {
             self.follow()?;
         }
+        self.core.control.check_whole()?;
         if self.core.control.is_poisoned() {
             return Err(QueueError::Poisoned { path: self.core.segments.dir().to_owned() });
         }
@@ -314,12 +338,6 @@ impl Appender {
     fn unlock(&mut self) {
         self.held = false;
         self.owner.unlock(self.core.control.writer_lock());
-    }
-}
-
-fn put_header(batch: &mut [u8], fields: &BatchFields) {
-    if let Some(header) = batch.first_chunk_mut() {
-        fields.put(header);
     }
 }
 

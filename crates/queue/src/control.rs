@@ -131,6 +131,12 @@ impl Control {
         QueueError::damaged(&self.path, place as u64, Damage::Field(what))
     }
 
+    /// Refuses a mapping that has lost a part of its file.
+    #[inline]
+    pub(crate) fn check_whole(&self) -> Result<(), QueueError> {
+        if self.map.is_torn() { Err(QueueError::damaged(&self.path, 0, Damage::Unreadable)) } else { Ok(()) }
+    }
+
     pub(crate) fn epoch(&self) -> LeaderEpoch {
         LeaderEpoch(self.u32(at::EPOCH_AT).load(Relaxed) as i32)
     }

@@ -75,6 +75,12 @@ pub enum QueueError {
     /// Another appender holds the queue, and did not let go in time. It may be stopped.
     #[error("another appender holds the queue, and did not let go in time")]
     Busy,
+    /// A named tailer is open elsewhere.
+    #[error("{}: a tailer of this name is open already", path.display())]
+    NameInUse {
+        /// The file that keeps its place.
+        path: PathBuf,
+    },
     /// As many appenders are attached as there can be.
     #[error("{limit} appenders are attached to the queue, and there can be no more")]
     TooManyAppenders {
@@ -143,7 +149,7 @@ impl QueueError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
-            Self::Busy | Self::TooManyAppenders { .. } => ErrorKind::Retry,
+            Self::Busy | Self::NameInUse { .. } | Self::TooManyAppenders { .. } => ErrorKind::Retry,
             Self::Io { .. } | Self::Version { .. } | Self::Damaged { .. } | Self::Poisoned { .. } => {
                 ErrorKind::GiveUp
             }

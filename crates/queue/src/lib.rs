@@ -42,6 +42,7 @@ mod keeper;
 mod layout;
 mod lock;
 mod mapping;
+mod named;
 mod options;
 mod queue;
 mod recovery;
@@ -51,6 +52,7 @@ mod segment;
 mod sync;
 mod sys;
 mod tailer;
+mod trap;
 mod wait;
 
 const _: () = assert!(usize::BITS == 64, "whole segments are mapped");

@@ -12,6 +12,8 @@ use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::trap::Watched;
+
 /// `MADV_POPULATE_WRITE`, Linux 5.14.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
 
@@ -22,6 +24,7 @@ const MADV_POPULATE_WRITE: libc::c_int = 23;
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    watched: Watched,
 }
 
 // SAFETY: the mapping is plain memory that belongs to no thread; access rules are those of its methods.
@@ -41,7 +44,33 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
-        Ok(Self { base, len })
+        match Watched::over(base.as_ptr() as usize, len) {
+            Ok(watched) => Ok(Self { base, len, watched }),
+            Err(error) => {
+                // SAFETY: the mapping that was just made, and that nobody has seen.
+                unsafe { libc::munmap(base.as_ptr().cast(), len) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether bytes of the file were gone when they were accessed: what was read there were zeros, and what was stored there
+    /// is lost.
+    #[inline]
+    pub(crate) fn is_torn(&self) -> bool {
+        self.watched.is_torn()
+    }
+
+    /// Looks at each page of a range, so that one that is gone is known by [`is_torn`](Self::is_torn) after. Ranges within two
+    /// pages are left to those who read their ends.
+    #[inline]
+    pub(crate) fn touch(&self, at: usize, len: usize) {
+        const PAGE_BYTES: usize = 4096;
+        self.check(at, len);
+        for place in (at..at + len).step_by(PAGE_BYTES).skip(1) {
+            // SAFETY: in bounds; the value does not matter.
+            unsafe { self.base.as_ptr().add(place).read_volatile() };
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,6 +135,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.watched.forget();
         // SAFETY: this is the mapping that `new` made, and whoever borrowed from it is gone.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }

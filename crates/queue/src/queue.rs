@@ -128,6 +128,12 @@ impl Queue {
         Tailer::open(Arc::clone(&self.core), at)
     }
 
+    /// The tailer of this name, where its place was last kept ([`Tailer::keep_place`]), or at `otherwise` if it is new. It can
+    /// be open once at a time.
+    pub fn named_tailer(&self, name: &str, otherwise: StartAt) -> Result<Tailer, QueueError> {
+        Tailer::open_named(Arc::clone(&self.core), name, otherwise)
+    }
+
     /// The first offset that is in the queue.
     pub fn start_offset(&self) -> Result<Offset, QueueError> {
         self.core.start_offset()

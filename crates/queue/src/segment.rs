@@ -38,6 +38,12 @@ impl Segment {
         self.number * self.map.len() as u64
     }
 
+    /// Refuses a mapping that has lost a part of its file.
+    #[inline]
+    pub(crate) fn check_whole(&self, within: usize) -> Result<(), QueueError> {
+        if self.map.is_torn() { Err(self.damaged(within, Damage::Unreadable)) } else { Ok(()) }
+    }
+
     pub(crate) fn damaged(&self, within: usize, what: impl Into<Damage>) -> QueueError {
         QueueError::damaged(&self.path, within as u64, what)
     }

@@ -18,6 +18,7 @@ use riverrun_records::{
 use riverrun_types::{Offset, TimestampMs};
 
 use crate::error::{Damage, QueueError};
+use crate::named::Place;
 use crate::queue::Core;
 use crate::segment::Segment;
 use crate::wait::{WaitStrategy, Watch};
@@ -53,6 +54,7 @@ pub struct Tailer {
     from_time: TimestampMs,
     /// Keeps inflated bytes alive.
     inflated: Option<BatchRecords<'static>>,
+    place: Option<Place>,
     records: Option<RecordIter<'static>>,
 }
 
@@ -61,6 +63,29 @@ impl Tailer {
         let mut tailer = Self::at_end(core)?;
         tailer.seek(at)?;
         Ok(tailer)
+    }
+
+    /// Begins where the tailer of this name was kept, or at `otherwise` if it is new. What retention has removed since is
+    /// passed over, and a place beyond the end (its records were lost with the power) is the end.
+    pub(crate) fn open_named(core: Arc<Core>, name: &str, otherwise: StartAt) -> Result<Self, QueueError> {
+        let (place, kept) = Place::open(core.segments.dir(), name)?;
+        let at = match kept {
+            None => otherwise,
+            Some(offset) => {
+                let (start, end) = (core.start_offset()?, core.head()?.next_offset);
+                StartAt::Offset(offset.clamp(start, end))
+            }
+        };
+        let mut tailer = Self::open(core, at)?;
+        tailer.place = Some(place);
+        Ok(tailer)
+    }
+
+    /// Keeps the place of a named tailer: it begins there the next time it is opened. Survives the process, and not a cut of
+    /// power. A tailer without a name has nothing to keep.
+    pub fn keep_place(&mut self) -> Result<(), QueueError> {
+        let offset = self.from;
+        self.place.as_mut().map_or(Ok(()), |place| place.keep(offset))
     }
 
     fn at_end(core: Arc<Core>) -> Result<Self, QueueError> {
@@ -77,6 +102,7 @@ impl Tailer {
             from: head.next_offset,
             from_time: TimestampMs(i64::MIN),
             inflated: None,
+            place: None,
             records: None,
         })
     }
@@ -98,6 +124,7 @@ impl Tailer {
             StartAt::End => {
                 let mut end = Self::at_end(Arc::clone(&self.core))?;
                 end.synced_only = self.synced_only;
+                end.place = self.place.take();
                 *self = end;
                 Ok(())
             }
@@ -236,17 +263,21 @@ impl Tailer {
             }
             let readable = self.readable();
             if readable <= self.position {
+                self.core.control.check_whole()?;
                 return Ok(false);
             }
             self.limit = readable;
         };
+        self.segment.map.touch(self.within(), header.size_bytes());
         let within = self.within();
         // SAFETY: `peek` has seen that the batch lies below what is published, where nobody writes any more.
         let bytes: &[u8] = unsafe { self.segment.map.slice(within, header.size_bytes()) };
         // SAFETY: the bytes stay mapped as long as `segment` does, which is replaced only in `peek` and in seeking, after
         // `records` has ended; what leaves this type borrows it.
         let bytes: &'static [u8] = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
-        let batch = self.check(bytes).map_err(|error| self.segment.damaged(within, error))?;
+        let batch = self.check(bytes);
+        self.segment.check_whole(within)?;
+        let batch = batch.map_err(|error| self.segment.damaged(within, error))?;
         let records = batch.records().map_err(|error| self.segment.damaged(within, error))?;
         let iter = records.iter();
         // SAFETY: the iterator borrows the mapping or the buffer that `records` owns on the heap, which `inflated`
@@ -283,7 +314,9 @@ impl Tailer {
                 self.next_segment()?;
                 continue;
             }
-            return self.header(bytes).map(Some).map_err(|what| self.segment.damaged(within, what));
+            let header = self.header(bytes);
+            self.segment.check_whole(within)?;
+            return header.map(Some).map_err(|what| self.segment.damaged(within, what));
         }
     }
 

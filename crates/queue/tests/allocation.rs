@@ -1,6 +1,5 @@
 //! Appending and reading allocate nothing, as long as no segment is full.
 
-#![expect(clippy::unwrap_used, reason = "a test asserts")]
 #![expect(unsafe_code, reason = "a counting allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -162,6 +162,36 @@ fn key_headers_and_timestamp_come_back() {
 }
 
 #[test]
+fn a_batch_is_seen_whole_and_a_tailer_may_begin_inside() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = create(dir.path());
+    let mut appender = appender(&queue);
+    let records: Vec<Vec<u8>> = (0..20).map(number).collect();
+    let batch: Vec<NewRecord<'_>> = records
+        .iter()
+        .zip(0..)
+        .map(|(value, index)| NewRecord {
+            value: Some(value),
+            timestamp: Some(TimestampMs(500 - index * 3)),
+            ..NewRecord::default()
+        })
+        .collect();
+    assert_eq!(appender.append_batch(&batch).unwrap(), Offset(0));
+    assert_eq!(appender.append(b"next").unwrap(), Offset(20));
+    assert!(matches!(appender.append_batch(&[]), Err(QueueError::Options(_))));
+    assert_eq!(&values(&mut tailer(&queue, StartAt::Start))[..20], expected(0..20));
+    assert_eq!(&values(&mut tailer(&queue, StartAt::Offset(Offset(7))))[..13], expected(7..20));
+    let mut tailer = tailer(&queue, StartAt::Start);
+    tailer.next().unwrap();
+    assert_eq!(tailer.next().unwrap().unwrap().timestamp, TimestampMs(497));
+    let bytes = std::fs::read(first_segment(dir.path())).unwrap();
+    let batch = UnverifiedBatch::split_first(&bytes).unwrap().0.verify().unwrap();
+    assert_eq!((batch.record_count(), batch.max_timestamp()), (20, TimestampMs(500)));
+    let rules = riverrun_records::ProduceRules::default();
+    assert!(riverrun_records::validate_produced(&batch, &rules).is_ok(), "a broker would take it");
+}
+
+#[test]
 fn the_files_hold_batches_that_every_reader_of_the_log_takes() {
     let dir = tempfile::tempdir().unwrap();
     let queue = create(dir.path());

@@ -52,7 +52,7 @@ fn a_tailer_of_the_synced_sees_no_more_than_that() {
 
 #[test]
 fn syncs_in_the_background_come_by_time_and_by_bytes() {
-    for (interval, bytes) in [(Duration::from_millis(5), u64::MAX), (Duration::from_secs(3600), 4000)] {
+    for (interval, bytes) in [(Duration::from_millis(5), u64::MAX), (Duration::from_hours(1), 4000)] {
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), SMALL).unwrap();
         let mut appender = queue.appender(with(Durability::SyncEvery { interval, bytes })).unwrap();
@@ -165,7 +165,7 @@ fn retention_by_size_removes_the_oldest_segments() {
 fn retention_by_age_goes_by_the_records() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
-    let hour = Retention { age: Some(Duration::from_secs(3600)), ..Retention::default() };
+    let hour = Retention { age: Some(Duration::from_hours(1)), ..Retention::default() };
     let mut appender = queue.appender(AppendOptions { retention: hour, ..AppendOptions::default() }).unwrap();
     for index in 0..100 {
         let timestamp = (index < 60).then_some(TimestampMs(1_000_000));

@@ -1,0 +1,98 @@
+//! Places that tailers keep in the queue's directory, by name.
+//!
+//! ```text
+//!  two slots of 64 bytes, used in turn     offset i64 | sequence u64 | CRC-32C of the magic and these 16 bytes u32
+//! ```
+//!
+//! Integers are little-endian. A slot is written with one call and never over the newest one, so that a place is old or new
+//! whatever ends the process. It is as durable as the page cache: after a cut of power an older place, or none, may be there.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use riverrun_types::Offset;
+
+use crate::error::{At as _, QueueError};
+use crate::sys::{self, LockKind};
+
+const MAGIC: &[u8; 8] = b"RRTAILR1";
+const DIR_NAME: &str = "tailers";
+const SLOT_BYTES: u64 = 64;
+const COVERED_BYTES: usize = 16;
+/// Longest name of a tailer.
+const NAME_BYTES_MAX: usize = 100;
+
+/// The kept place of one named tailer, which nobody else uses meanwhile.
+///
+/// Invariants: `file` holds the exclusive lock of its first byte; the newest slot has `sequence`.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    file: File,
+    sequence: u64,
+}
+
+impl Place {
+    /// Opens the place that bears `name`, and what it says; none if it is new.
+    pub(crate) fn open(queue_dir: &Path, name: &str) -> Result<(Self, Option<Offset>), QueueError> {
+        check_name(name)?;
+        let dir = queue_dir.join(DIR_NAME);
+        std::fs::create_dir_all(&dir).at("create", &dir)?;
+        let path = dir.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .at("open", &path)?;
+        if !sys::try_lock_byte(&file, 0, LockKind::Exclusive).at("lock", &path)? {
+            return Err(QueueError::NameInUse { path });
+        }
+        let newest = (0..2).filter_map(|slot| read_slot(&file, slot)).max_by_key(|(_, sequence)| *sequence);
+        let sequence = newest.map_or(0, |(_, sequence)| sequence);
+        Ok((Self { path, file, sequence }, newest.map(|(offset, _)| offset)))
+    }
+
+    /// Keeps `offset`. It survives the process, and not a cut of power.
+    pub(crate) fn keep(&mut self, offset: Offset) -> Result<(), QueueError> {
+        let sequence = self.sequence + 1;
+        let mut slot = [0; COVERED_BYTES + 4];
+        slot[..8].copy_from_slice(&offset.0.to_le_bytes());
+        slot[8..COVERED_BYTES].copy_from_slice(&sequence.to_le_bytes());
+        let sum = checksum(&slot[..COVERED_BYTES]);
+        slot[COVERED_BYTES..].copy_from_slice(&sum.to_le_bytes());
+        self.file.write_all_at(&slot, sequence % 2 * SLOT_BYTES).at("write", &self.path)?;
+        self.sequence = sequence;
+        Ok(())
+    }
+}
+
+fn checksum(covered: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(MAGIC), covered)
+}
+
+/// Offset and sequence of a slot; none if it was never written whole.
+fn read_slot(file: &File, slot: u64) -> Option<(Offset, u64)> {
+    let mut bytes = [0; COVERED_BYTES + 4];
+    file.read_exact_at(&mut bytes, slot * SLOT_BYTES).ok()?;
+    let (covered, stored) = bytes.split_at(COVERED_BYTES);
+    if checksum(covered).to_le_bytes() != *stored {
+        return None;
+    }
+    let offset = i64::from_le_bytes(*covered.first_chunk()?);
+    let sequence = u64::from_le_bytes(*covered.last_chunk()?);
+    Some((Offset(offset), sequence))
+}
+
+/// A name becomes a file name, and must not lead elsewhere.
+fn check_name(name: &str) -> Result<(), QueueError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.') {
+        return Ok(());
+    }
+    Err(QueueError::Options(format!(
+        "a tailer's name has 1 to {NAME_BYTES_MAX} letters, digits, '-', '_' and '.', and does not begin with '.'"
+    )))
+}

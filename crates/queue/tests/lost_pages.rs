@@ -1,0 +1,70 @@
+//! Files that are cut while they are mapped: an error with file and place, and no signal.
+
+#![expect(clippy::unwrap_used, reason = "a test asserts")]
+
+use std::path::Path;
+
+use riverrun_queue::{AppendOptions, CreateOptions, Damage, Queue, QueueError, StartAt};
+
+const SEGMENT: &str = "00000000000000000000.log";
+
+fn cut(dir: &Path, name: &str, bytes: u64) {
+    std::fs::File::options().write(true).open(dir.join(name)).unwrap().set_len(bytes).unwrap();
+}
+
+fn options() -> AppendOptions {
+    AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }
+}
+
+fn is_unreadable(error: &QueueError, name: &str) -> bool {
+    matches!(error, QueueError::Damaged { path, what: Damage::Unreadable, .. } if path.ends_with(name))
+}
+
+#[test]
+fn a_tailer_reports_what_was_cut_away_under_it() {
+    for value_bytes in [100, 3000, 20_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
+        let mut appender = queue.appender(options()).unwrap();
+        let mut tailer = queue.tailer(StartAt::Start).unwrap();
+        for _ in 0..10 {
+            appender.append(&vec![7; value_bytes]).unwrap();
+        }
+        assert!(tailer.next().unwrap().is_some());
+        cut(dir.path(), SEGMENT, 0);
+        let error = loop {
+            match tailer.next() {
+                Ok(record) => {
+                    let value = record.expect("more records, or an error").value.unwrap();
+                    assert!(value.iter().all(|byte| *byte == 7), "no record is made up");
+                }
+                Err(error) => break error,
+            }
+        };
+        assert!(is_unreadable(&error, SEGMENT), "{error}");
+    }
+}
+
+#[test]
+fn an_appender_reports_what_was_cut_away_under_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
+    let mut appender = queue.appender(options()).unwrap();
+    appender.append(&[7; 100]).unwrap();
+    cut(dir.path(), SEGMENT, 4096);
+    let error = (0..100).find_map(|_| appender.append(&[7; 100]).err()).expect("the file has one page");
+    assert!(is_unreadable(&error, SEGMENT), "{error}");
+    assert!(queue.end_offset().unwrap().0 < 40, "nothing is called appended that is not there");
+}
+
+#[test]
+fn a_control_file_that_was_cut_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
+    let mut appender = queue.appender(options()).unwrap();
+    let mut tailer = queue.tailer(StartAt::Start).unwrap();
+    cut(dir.path(), "queue.control", 0);
+    assert!(appender.append(&[7; 100]).is_err());
+    let error = tailer.next().map(|_| ()).unwrap_err();
+    assert!(is_unreadable(&error, "queue.control"), "{error}");
+}
