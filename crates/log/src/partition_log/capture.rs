@@ -22,6 +22,7 @@ impl PartitionLog {
         if !writer.is_dirty || log.appender.lock().is_retired {
             return Ok(None);
         }
+        writer.cut_stale()?;
         writer.complete_index()?;
         let producers_at = log.write_snapshot(&mut writer)?;
         let view = log.view();

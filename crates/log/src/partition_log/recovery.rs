@@ -85,6 +85,8 @@ struct Found {
 struct Tail {
     cursor: IndexCursor,
     end: Offset,
+    /// The file may reach up to here with what counts for nothing.
+    stale_to: u64,
 }
 
 /// How the scan of one segment ended.
@@ -175,7 +177,8 @@ impl Opening<'_> {
         let extent = Extent { size_bytes, next_offset: self.recovery_point };
         let Some(entry) = segment.load_if_ends_at(extent)? else { return Ok(false) };
         let cursor = IndexCursor::at(base, entry, self.config.index_interval_bytes);
-        self.segments.push(Found { segment, tail: Some(Tail { cursor, end: self.recovery_point }) });
+        self.segments
+            .push(Found { segment, tail: Some(Tail { cursor, end: self.recovery_point, stale_to: 0 }) });
         Ok(true)
     }
 
@@ -258,10 +261,12 @@ impl Opening<'_> {
         forgotten.map_err(|error| LogError::io(&segment.log_path(), error))?;
         let expected = base.plus(i64::from(entry.relative_offset));
         let mut scan = BatchScan::new(&*file, base, expected, position, size_bytes);
+        let mut stale_to = 0;
         let damage = loop {
             let before = scan.expected();
             if self.replay_from.is_some_and(|from| before >= from) {
-                self.end_for_replay(&segment, scan.position(), before)?;
+                self.check_ends_for_replay(&segment, scan.position(), before)?;
+                stale_to = size_bytes;
                 break None;
             }
             match scan.next_batch() {
@@ -283,20 +288,18 @@ impl Opening<'_> {
             }
         };
         let (SegmentEnd::Whole(offset) | SegmentEnd::Cut(offset)) = end;
-        self.segments.push(Found { segment, tail: Some(Tail { cursor, end: offset }) });
+        self.segments.push(Found { segment, tail: Some(Tail { cursor, end: offset, stale_to }) });
         Ok(end)
     }
 
-    /// Cuts the segment where the journal goes on. Nothing is synced: until the next checkpoint the journal has it all,
-    /// and the next recovery would cut again.
-    fn end_for_replay(&self, segment: &Segment, position: u64, end: Offset) -> Result<(), LogError> {
-        let path = segment.log_path();
-        if self.replay_from != Some(end) {
-            let what = format!("a batch ends at offset {end}, within what the journal has");
-            return Err(LogError::corrupt(&path, position, what));
+    /// The segment ends where the journal goes on. What follows is written over, and until the next checkpoint the
+    /// journal has it all: the next recovery would end it here again.
+    fn check_ends_for_replay(&self, segment: &Segment, position: u64, end: Offset) -> Result<(), LogError> {
+        if self.replay_from == Some(end) {
+            return Ok(());
         }
-        let file = segment.log_file()?;
-        file.set_len(position).map_err(|error| LogError::write(&path, error))
+        let what = format!("a batch ends at offset {end}, within what the journal has");
+        Err(LogError::corrupt(&segment.log_path(), position, what))
     }
 
     /// The segments must reach up to where the journal goes on, unless what is missing lies below the log start.
@@ -462,7 +465,8 @@ impl Opening<'_> {
     fn take_active(&mut self) -> Result<Option<ActiveSegment>, LogError> {
         let Some(Found { segment, tail: Some(tail) }) = self.segments.pop() else { return Ok(None) };
         let first_timestamp = segment.first_timestamp(tail.cursor.position)?;
-        Ok(Some(self.activate(Arc::new(segment), tail.cursor, first_timestamp)?))
+        let active = self.activate(Arc::new(segment), tail.cursor, first_timestamp)?;
+        Ok(Some(ActiveSegment { stale_to: tail.stale_to, ..active }))
     }
 
     fn activate(
@@ -477,6 +481,7 @@ impl Opening<'_> {
             file: segment.hold_log_file()?,
             segment,
             allocated: Some(cursor.position),
+            stale_to: 0,
             cursor,
             first_timestamp,
             opened_at: self.now,

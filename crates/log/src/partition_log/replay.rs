@@ -161,7 +161,13 @@ impl PartitionLog {
     /// has of it comes first at the next start, unless a checkpoint covers it: so appends go there until then.
     fn end_replay_in(&self, state: &mut State) {
         let State::Open(log) = &*state else { return };
-        let writer = log.writer.lock();
+        let log = log.clone();
+        let mut writer = log.writer.lock();
+        if let Err(error) = writer.cut_stale() {
+            drop(writer);
+            self.go_offline(state, error);
+            return;
+        }
         log.producers().clone_from(&writer.producers);
         if writer.end < log.log_start() {
             drop(writer);

@@ -28,7 +28,7 @@ const ALLOCATION_STEP_BYTES: u64 = 4 * 1024 * 1024;
 /// The segment that is written to.
 ///
 /// Invariants: `cursor` describes the batches that are shown; bytes of the file beyond it are worth nothing. The file is
-/// never longer for the space that is set aside.
+/// never longer for the space that is set aside, and not longer than `stale_to`.
 #[derive(Debug)]
 pub(crate) struct ActiveSegment {
     pub(crate) segment: Arc<Segment>,
@@ -42,6 +42,10 @@ pub(crate) struct ActiveSegment {
     pub(crate) jitter_ms: u64,
     /// Space is set aside up to here; none where the file system refused to.
     pub(crate) allocated: Option<u64>,
+    /// While the journal's part is written anew, the file may reach up to here with what it held before. It is written
+    /// over, not cut first: cutting gives its space back, only to take as much again, and where the file system tells
+    /// the device of what it gives back, that is most of a start's time.
+    pub(crate) stale_to: u64,
 }
 
 /// What changes with the segments, and what a checkpoint says of them.
@@ -148,6 +152,7 @@ impl PartitionLog {
             opened_at: now,
             jitter_ms: self.dir.jitter_ms(config.segment_jitter_ms),
             allocated: Some(0),
+            stale_to: 0,
         });
         log.update_view(|view| {
             let mut segments = view.segments.to_vec();
@@ -208,11 +213,18 @@ impl SegmentWriter {
             active.segment.push_entry(entry);
         }
         active.segment.store_tail()?;
+        active.cut_stale()?;
         active.give_space_back();
         let extent = Extent { size_bytes: active.cursor.position, next_offset: self.end };
         active.segment.seal(extent);
         self.active = None;
         Ok(())
+    }
+
+    /// Cuts what the active segment held before the journal's part was written, as far as that did not take its place.
+    /// Until then nothing may call the log complete: the next start would take it for records.
+    pub(super) fn cut_stale(&mut self) -> Result<(), LogError> {
+        self.active.as_mut().map_or(Ok(()), ActiveSegment::cut_stale)
     }
 
     /// Leaves no space set aside: nothing is written for a while.
@@ -327,6 +339,17 @@ impl ActiveSegment {
         let from = allocated.max(self.cursor.position);
         let bytes = end.saturating_sub(from) + ALLOCATION_STEP_BYTES;
         self.allocated = self.file.allocate(from, bytes).is_ok().then_some(from + bytes);
+    }
+
+    fn cut_stale(&mut self) -> Result<(), LogError> {
+        let size = self.cursor.position;
+        if self.stale_to > size {
+            let cut = self.file.set_len(size);
+            cut.map_err(|error| LogError::write(&self.segment.log_path(), error))?;
+            self.allocated = Some(size);
+        }
+        self.stale_to = 0;
+        Ok(())
     }
 
     fn give_space_back(&mut self) {

@@ -85,6 +85,57 @@ fn a_read_goes_on_from_the_last_segment_into_memory_as_far_as_it_may() {
     }
 }
 
+/// What the segments have of the journal's part, which recovery writes anew, without a checkpoint.
+fn settled_and_killed() -> Machine {
+    let machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 8);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(8, 40);
+    machine.store().settle().unwrap();
+    machine.sim.fs.kill();
+    machine
+}
+
+#[test]
+fn recovery_writes_over_what_was_settled_and_gives_no_space_back_for_it() {
+    let whole = {
+        let machine = settled_and_killed();
+        machine.content(&machine.log_paths()[0])
+    };
+    let mut is_recovered = false;
+    for stop in 0.. {
+        let mut machine = settled_and_killed();
+        let path = machine.log_paths().remove(0);
+        machine.store = None;
+        machine.sim.fs.stop_after(stop);
+        is_recovered |= machine.start().is_ok();
+        machine.sim.fs.kill();
+        assert_eq!(machine.content(&path), whole, "stopped at {stop}");
+        if is_recovered {
+            break;
+        }
+    }
+    assert!(is_recovered);
+}
+
+#[test]
+fn what_a_segment_held_beyond_the_journals_part_is_gone_once_that_is_written() {
+    let mut machine = settled_and_killed();
+    let path = machine.log_paths().remove(0);
+    let whole = machine.content(&path);
+    // Intact, and in order: a later start would take it for records.
+    let mut longer = whole.clone();
+    let extra = batch_at(&[(0, "never acked")], BatchOptions::default());
+    longer.extend(extra);
+    riverrun_records::patch_base_offset(&mut longer[whole.len()..], Offset(40));
+    machine.put_content(&path, &longer);
+    machine.store = None;
+    machine.start().unwrap();
+    assert_eq!(machine.content(&path), whole);
+    machine.restart();
+    assert_eq!(machine.records().unwrap(), numbers(0, 40));
+}
+
 #[test]
 fn acked_records_survive_a_power_cut_settled_or_not() {
     for seed in 0..20 {
