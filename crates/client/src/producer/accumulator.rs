@@ -3,9 +3,11 @@
 //! Owns the topics that the producer has met, the bound on buffered bytes, and the question when everything up to
 //! a point is settled. Senders append under one short lock; the sender task takes whole batches out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use riverrun_types::{NodeId, ProducerEpoch, ProducerId, TimestampMs};
 use tokio::sync::{Notify, Semaphore};
@@ -24,6 +26,9 @@ use crate::error::ClientError;
 /// Buffers of full batches that are kept for the next ones at most.
 const SPARE_BUFFERS_MAX: usize = 8;
 
+/// Looks for batches that were tried for too long in the time that they are tried for.
+const EXPIRY_LOOKS: u32 = 16;
+
 /// What an append came to.
 #[derive(Debug)]
 pub(super) enum Appended {
@@ -36,17 +41,23 @@ pub(super) enum Appended {
 }
 
 /// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
-/// that was asked for last; `active` holds each queue with `listed` once, and every queue that is not empty;
-/// `unresolved` holds the ids of batches without outcome; `spare` are buffers of a full batch's size.
+/// that was asked for last; `active` holds each queue with `listed` once, and every queue whose next batch may be sent;
+/// `parked` holds those whose next batch may be sent later, at least once at that time; the others wait for something
+/// that is under way. `unresolved` holds the ids of batches without outcome; `spare` are buffers of a full batch's size.
 #[derive(Debug, Default)]
 struct State {
     topics: Vec<Topic>,
     index: HashMap<Arc<str>, usize>,
     last: usize,
     active: VecDeque<QueueKey>,
+    parked: BinaryHeap<Reverse<(Instant, QueueKey)>>,
+    /// When to look for batches that were tried for too long; none while there are no batches.
+    expire_at: Option<Instant>,
     unresolved: BTreeSet<u64>,
     next_batch: u64,
     hurry_below: u64,
+    /// Whether batches that linger have been told not to since the last look.
+    hurried: bool,
     leaders: Leaders,
     spare: Vec<Vec<u8>>,
     chain_broken: bool,
@@ -73,6 +84,48 @@ impl State {
         }
     }
 
+    /// Lists a queue that has something to send.
+    fn list_unless_empty(&mut self, key: QueueKey) {
+        if self.queue(key).is_some_and(|queue| !queue.is_empty()) {
+            self.list(key);
+        }
+    }
+
+    /// Lists a queue at a later time. Answers whether that is the first time of all.
+    fn park(&mut self, key: QueueKey, at: Instant) -> bool {
+        let Some(queue) = self.queue(key) else { return false };
+        if queue.parked_until.is_some_and(|until| until <= at) {
+            return false;
+        }
+        queue.parked_until = Some(at);
+        let first = self.parked.peek().is_none_or(|Reverse((first, _))| at < *first);
+        self.parked.push(Reverse((at, key)));
+        first
+    }
+
+    /// Lists the queues whose time has come, or all that were parked.
+    fn unpark(&mut self, now: Instant, all: bool) {
+        while let Some(Reverse((at, key))) = self.parked.peek().copied() {
+            if at > now && !all {
+                return;
+            }
+            self.parked.pop();
+            if let Some(queue) = self.queue(key) {
+                queue.parked_until = None;
+            }
+            self.list_unless_empty(key);
+        }
+    }
+
+    /// Lists every queue that has something to send.
+    fn list_all(&mut self) {
+        for topic in 0..self.topics.len() {
+            for partition in 0..self.topics[topic].partition_count() {
+                self.list_unless_empty(QueueKey { topic, partition });
+            }
+        }
+    }
+
     /// A batch for a partition. Where the one before was large, this one will be, and has the room at once.
     fn new_batch(&mut self, key: QueueKey, shape: BatchShape) -> Batch {
         let large = self.queue(key).is_some_and(|queue| queue.last_bytes() > shape.full_bytes / 2);
@@ -85,13 +138,19 @@ impl State {
         Batch::new(self.next_batch, key, outcome, shape, buffer)
     }
 
-    /// Puts a new batch behind the others of its partition.
-    fn begin(&mut self, batch: Batch) {
+    /// Puts a new batch behind the others of its partition. Answers whether the sender should look: it or the batch before
+    /// is full, or this one is the next that something has to be done about.
+    fn begin(&mut self, batch: Batch, linger: Duration) -> bool {
+        let (key, lingers, full) = (batch.key, batch.created + linger, batch.is_full());
         self.unresolved.insert(batch.id);
         self.next_batch += ID_STEP;
-        if let Some(queue) = self.queue(batch.key) {
-            queue.push(batch);
+        let Some(queue) = self.queue(key) else { return false };
+        queue.push(batch);
+        if full || queue.len() > 1 || linger.is_zero() {
+            self.list(key);
+            return true;
         }
+        self.park(key, lingers)
     }
 }
 
@@ -106,12 +165,27 @@ pub(super) struct Drained {
     pub(super) leaderless: BTreeSet<Arc<str>>,
     /// When there may be more, if nothing happens before.
     pub(super) next_check: Option<Instant>,
+    /// Bytes of each node's request.
+    bytes: BTreeMap<NodeId, usize>,
+    /// Whether a node takes a request, as far as it was asked.
+    rooms: BTreeMap<NodeId, bool>,
 }
 
 impl Drained {
     fn check_at(&mut self, at: Option<Instant>) {
         self.next_check = self.next_check.into_iter().chain(at).min();
     }
+}
+
+/// What came of a look at a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// A batch was taken; the next may be ready, too.
+    Taken,
+    /// A batch is ready, and was not taken.
+    Refused,
+    /// None is ready.
+    Over,
 }
 
 /// What the sender knows when it takes batches out.
@@ -233,17 +307,21 @@ impl Accumulator {
             return Ok(Appended::NoSuchPartition(topic.partition_count()));
         };
         let (delivery, look) = if let Some(open) = queue.open(reserved_bytes) {
-            (open.append(record, timestamp, reserved_bytes, callback)?, open.is_full())
+            let delivery = open.append(record, timestamp, reserved_bytes, callback)?;
+            let full = open.is_full();
+            if full {
+                state.list(key);
+            }
+            (delivery, full)
         } else {
             let mut batch = state.new_batch(key, self.shape);
             let delivery = batch.append(record, timestamp, reserved_bytes, callback)?;
-            state.begin(batch);
-            (delivery, true)
+            let look = state.begin(batch, self.options.linger);
+            (delivery, look || self.short_of_space.load(Ordering::Relaxed) > 0)
         };
         if let Choice::Sticky(partition) = choice {
             state.topics[at].placed(partition, reserved_bytes);
         }
-        state.list(key);
         drop(guard);
         if look {
             self.wake.notify_one();
@@ -262,21 +340,52 @@ impl Accumulator {
             fresh_allowed: plan.fresh_allowed,
         };
         let mut drained = Drained::default();
+        self.expire(&mut state, plan.now, &mut drained);
+        let hurried = std::mem::take(&mut state.hurried);
+        state.unpark(plan.now, pressed || hurried);
         // Whoever gets a batch into a request goes behind those that did not.
         let (mut first, mut last) = (Vec::new(), Vec::new());
         while let Some(key) = state.active.pop_front() {
-            let taken = self.drain_queue(&mut state, key, plan, &rules, &mut drained);
-            if taken { last.push(key) } else { first.push(key) }
-        }
-        for key in first.into_iter().chain(last) {
-            if state.queue(key).is_some_and(|queue| !queue.is_empty()) {
-                state.list(key);
+            match self.drain_queue(&mut state, key, plan, &rules, &mut drained) {
+                Turn::Taken => last.push(key),
+                Turn::Refused => first.push(key),
+                Turn::Over => {}
             }
         }
+        for key in first.into_iter().chain(last) {
+            state.list_unless_empty(key);
+        }
+        drained.check_at(state.parked.peek().map(|Reverse((at, _))| *at));
         drained
     }
 
-    /// Takes at most one batch of this queue into its leader's request, and says whether it did.
+    /// Takes out the batches that were tried for too long. Looks at all queues, and so not at every turn.
+    fn expire(&self, state: &mut State, now: Instant, drained: &mut Drained) {
+        let timeout = self.options.delivery_timeout;
+        let pause = (timeout / EXPIRY_LOOKS).clamp(Duration::from_millis(1), Duration::from_secs(1));
+        if state.unresolved.is_empty() {
+            state.expire_at = None;
+            return;
+        }
+        let due = *state.expire_at.get_or_insert(now + pause) <= now;
+        if due {
+            state.expire_at = Some(now + pause);
+            for queue in state.topics.iter_mut().flat_map(|topic| &mut topic.queues) {
+                let mut broke = false;
+                while let Some(expired) = queue.take_expired(now, timeout) {
+                    broke |= expired.stamp.is_some();
+                    drained.expired.push(expired);
+                }
+                if broke {
+                    queue.break_chain();
+                    state.chain_broken = true;
+                }
+            }
+        }
+        drained.check_at(state.expire_at);
+    }
+
+    /// Takes at most one batch of this queue into its leader's request.
     fn drain_queue(
         &self,
         state: &mut State,
@@ -284,64 +393,51 @@ impl Accumulator {
         plan: &mut DrainPlan<'_>,
         rules: &SendRules,
         drained: &mut Drained,
-    ) -> bool {
-        let name = Arc::clone(&state.topics[key.topic].name);
-        let Some(queue) = state.queue(key) else { return false };
+    ) -> Turn {
+        let Some(queue) = state.queue(key) else { return Turn::Over };
         queue.listed = false;
-        let mut broke = false;
-        while let Some(expired) = queue.take_expired(rules.now, self.options.delivery_timeout) {
-            broke |= expired.stamp.is_some();
-            drained.expired.push(expired);
-        }
-        if broke {
-            queue.break_chain();
-        }
-        let expires_at = queue.expires_at(self.options.delivery_timeout);
-        let readiness = queue.readiness(rules);
-        state.chain_broken |= broke;
-        drained.check_at(expires_at);
-        match readiness {
-            Readiness::Empty | Readiness::Blocked => false,
+        match queue.readiness(rules) {
+            // What is under way lists the queue again when it comes back.
+            Readiness::Empty | Readiness::Blocked => Turn::Over,
             Readiness::At(at) => {
-                drained.check_at(Some(at));
-                false
+                state.park(key, at);
+                Turn::Over
             }
-            Readiness::Now => match (plan.leader)(&name, key.partition) {
-                None => {
-                    drained.leaderless.insert(name);
-                    false
-                }
-                Some(node) => {
+            Readiness::Now => {
+                let name = &state.topics[key.topic].name;
+                let Some(node) = (plan.leader)(name, key.partition) else {
+                    drained.leaderless.insert(Arc::clone(name));
+                    return Turn::Refused;
+                };
+                let takes = *drained.rooms.entry(node).or_insert_with(|| {
                     let takes = (plan.has_room)(node);
                     let timeout = self.options.partitioner_availability_timeout;
                     state.leaders.note(node, takes, rules.now, timeout);
                     takes
-                        && self.take_into(
-                            state,
-                            key,
-                            plan.producer,
-                            drained.requests.entry(node).or_default(),
-                        )
-                }
-            },
+                });
+                if takes { self.take_into(state, key, node, plan.producer, drained) } else { Turn::Refused }
+            }
         }
     }
 
-    /// Takes a queue's next batch into a request, if it has room, and says whether it did.
+    /// Takes a queue's next batch into a node's request, if that has room.
     fn take_into(
         &self,
         state: &mut State,
         key: QueueKey,
+        node: NodeId,
         producer: Option<(ProducerId, ProducerEpoch)>,
-        request: &mut Vec<Batch>,
-    ) -> bool {
-        let Some(queue) = state.queue(key) else { return false };
-        let request_bytes: usize = request.iter().map(Batch::size_bytes).sum();
-        let fits = request_bytes + queue.next_size_bytes() <= self.options.request_bytes_max;
-        let taken = if fits || request.is_empty() { queue.take(producer) } else { None };
-        let took = taken.is_some();
-        request.extend(taken);
-        took
+        drained: &mut Drained,
+    ) -> Turn {
+        let Some(queue) = state.queue(key) else { return Turn::Over };
+        let bytes = drained.bytes.entry(node).or_default();
+        let batch_bytes = queue.next_size_bytes();
+        if *bytes > 0 && *bytes + batch_bytes > self.options.request_bytes_max {
+            return Turn::Refused;
+        }
+        *bytes += batch_bytes;
+        drained.requests.entry(node).or_default().extend(queue.take(producer));
+        Turn::Taken
     }
 
     /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap.
@@ -358,6 +454,7 @@ impl Accumulator {
         }
         state.chain_broken |= broken;
         state.unresolved.remove(&batch.id);
+        state.list_unless_empty(batch.key);
         drop(state);
         let reserved_bytes = batch.reserved_bytes;
         let buffer = batch.finish(result);
@@ -429,6 +526,7 @@ impl Accumulator {
         let mut state = self.lock();
         state.chain_broken = false;
         state.topics.iter_mut().flat_map(|topic| &mut topic.queues).for_each(PartitionQueue::restart);
+        state.list_all();
     }
 
     /// Takes out everything that waits, to fail it.
@@ -450,7 +548,8 @@ impl Accumulator {
     /// Names of the topics that have something to send.
     pub(super) fn active_topics(&self) -> BTreeSet<Arc<str>> {
         let state = self.lock();
-        state.active.iter().map(|key| Arc::clone(&state.topics[key.topic].name)).collect()
+        let waits = |topic: &&Topic| topic.queues.iter().any(|queue| !queue.is_empty());
+        state.topics.iter().filter(waits).map(|topic| Arc::clone(&topic.name)).collect()
     }
 
     /// Sends what is here now without lingering, and waits until all of it has its outcome.
@@ -458,6 +557,7 @@ impl Accumulator {
         let target = {
             let mut state = self.lock();
             state.hurry_below = state.next_batch;
+            state.hurried = true;
             state.next_batch
         };
         self.wake.notify_one();

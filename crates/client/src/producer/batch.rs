@@ -31,7 +31,7 @@ struct Waiting {
 }
 
 /// A partition of the producer's: the topic by its place in the accumulator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueueKey {
     pub(super) topic: usize,
     pub(super) partition: i32,
@@ -130,6 +130,8 @@ impl Batch {
     /// Whether a record of at most `record_bytes` still belongs in here.
     pub(super) fn has_room(&self, record_bytes: usize) -> bool {
         match &self.body {
+            // The sequence numbers after it are given away.
+            Body::Open(_) if self.attempts > 0 => false,
             Body::Open(builder) => builder.size_bytes() + record_bytes <= self.shape.full_bytes,
             Body::Sealed { .. } => false,
         }
@@ -323,7 +325,9 @@ mod tests {
         let told = Told::default();
         let mut batch = batch_of(&["a", "b", "c", "d", "e"], &told);
         batch.stamp = Some(ProducerStamp { id: ProducerId(5), epoch: ProducerEpoch(0), base_sequence: 7 });
+        batch.attempts = 1;
         let [mut first, mut second] = batch.split().unwrap();
+        assert!(!second.has_room(1), "its sequence numbers are given away");
         let sequence = |part: &Batch| part.stamp.unwrap().base_sequence;
         assert_eq!((sequence(&first), first.record_count()), (7, 2));
         assert_eq!((sequence(&second), second.record_count()), (9, 3));

@@ -56,6 +56,8 @@ pub(super) struct PartitionQueue {
     confirmed: bool,
     /// Whether the accumulator's list of queues to look at holds this one.
     pub(super) listed: bool,
+    /// When the accumulator will list it, at the latest.
+    pub(super) parked_until: Option<Instant>,
 }
 
 impl PartitionQueue {
@@ -178,11 +180,6 @@ impl PartitionQueue {
     /// Takes the next batch if it has been tried for too long.
     pub(super) fn take_expired(&mut self, now: Instant, timeout: Duration) -> Option<Batch> {
         self.waiting.pop_front_if(|batch| batch.created + timeout <= now)
-    }
-
-    /// When the next batch will have been tried for too long.
-    pub(super) fn expires_at(&self, timeout: Duration) -> Option<Instant> {
-        self.waiting.front().map(|batch| batch.created + timeout)
     }
 
     /// Takes everything that waits.

@@ -21,7 +21,7 @@ use super::exchange::{self, Answered};
 use super::options::ProducerOptions;
 use super::queue::IN_FLIGHT_MAX;
 use super::random_seed;
-use crate::cluster::{Cluster, Lane};
+use crate::cluster::{Cluster, Lane, TopicInfo};
 use crate::error::ClientError;
 
 /// Something that the sender waited for.
@@ -145,8 +145,13 @@ impl Sender {
         let identified = matches!(self.identity, Identity::Known(..) | Identity::Anonymous);
         let fresh_allowed = identified && !self.accumulator.is_chain_broken();
         let cluster = Arc::clone(&self.cluster);
-        let mut leader = |topic: &str, partition: i32| {
-            let topic = cluster.cached_topic(topic)?;
+        // The partitions of a topic mostly come together.
+        let mut last: Option<Arc<TopicInfo>> = None;
+        let mut leader = |name: &str, partition: i32| {
+            if last.as_ref().is_none_or(|topic| topic.name != name) {
+                last = cluster.cached_topic(name);
+            }
+            let topic = last.as_ref()?;
             topic.partitions.get(usize::try_from(partition).ok()?)?.leader
         };
         let (nodes, events, cluster) = (&mut self.nodes, &self.events, &self.cluster);

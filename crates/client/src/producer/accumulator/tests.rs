@@ -8,7 +8,6 @@ use riverrun_types::{LeaderEpoch, Offset, TopicId};
 use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
 use crate::producer::partitioner::partition_of_key;
-use std::time::Duration;
 
 const NODE: NodeId = NodeId(1);
 
