@@ -3,6 +3,7 @@
 //! Owns the command line and what people and programs see of it: text, JSON, exit codes. What a command does is in
 //! `commands`, one file each; everything behind that is in the library crates.
 
+mod allocator;
 mod args;
 mod commands;
 mod exit;
@@ -15,6 +16,7 @@ mod text;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    allocator::bound_arenas();
     let cli = args::parse();
     let outcome = logging::start(cli.log_level.as_deref(), cli.command.default_log_level());
     match outcome.and_then(|()| commands::run(cli.command)) {
