@@ -363,7 +363,9 @@ mod tests {
         let text = summary(&latencies);
         assert!(text.starts_with("from send to read, us: mean 500500.0 p50 "), "{text}");
         assert!(
-            text.ends_with("\nAvg latency: 500.5000 ms\nPercentiles: 50th = 500, 99th = 990, 99.9th = 1000\n"),
+            text.ends_with(
+                "\nAvg latency: 500.5000 ms\nPercentiles: 50th = 500, 99th = 990, 99.9th = 1000\n"
+            ),
             "{text}"
         );
     }

@@ -89,7 +89,7 @@ pub(crate) struct ProduceArgs {
     /// Producers, each with a buffer and connections of its own; threads share them, or send over several in turn
     #[arg(long, value_name = "COUNT", default_value = "1")]
     producers: NonZeroUsize,
-    /// Who chooses the partition of a record without a key: uniform-sticky (KIP-794), sticky (KIP-480), round-robin, or
+    /// Who chooses the partition of a record without a key: uniform-sticky or kip794, sticky or kip480, round-robin, or
     /// the name of a class of Kafka's for these
     #[arg(long, value_name = "NAME")]
     partitioner: Option<String>,
@@ -166,7 +166,7 @@ impl ProduceArgs {
         let mut all =
             arguments.or_older(&older, self.producer_config.as_deref()).all(&[("client.id", CLIENT_ID)])?;
         if let Some(partitioner) = &self.partitioner {
-            all.set("partitioner.class", partitioner);
+            all.set("partitioner.class", by_proposal(partitioner));
         }
         let options = properties::producer(&all)?;
         let mut producers = Vec::new();
@@ -191,6 +191,15 @@ impl ProduceArgs {
             .into_iter()
             .map(|indexes| indexes.into_iter().map(lane).collect())
             .collect()
+    }
+}
+
+/// Partitioners by the number of the proposal that they come from.
+fn by_proposal(name: &str) -> &str {
+    match name {
+        "kip480" => "sticky",
+        "kip794" => "uniform-sticky",
+        other => other,
     }
 }
 
@@ -447,6 +456,14 @@ mod tests {
         assert_eq!(share_out(2, 5), [vec![0, 2, 4], vec![1, 3]]);
         assert_eq!(share_out(5, 2), [[0], [1], [0], [1], [0]]);
         assert_eq!(share_out(3, 3), [[0], [1], [2]]);
+    }
+
+    #[test]
+    fn partitioners_have_names_and_others_are_refused() {
+        for (name, known) in [("kip480", true), ("kip794", true), ("round-robin", true), ("kip1", false)] {
+            let all = [("partitioner.class".to_owned(), by_proposal(name).to_owned())].into_iter().collect();
+            assert_eq!(properties::producer(&all).is_ok(), known, "{name}");
+        }
     }
 
     #[test]
