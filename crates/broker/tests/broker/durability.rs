@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use riverrun_broker::{Server, StopError};
-use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{Env, FileSystem as _, OpenMode};
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use riverrun_protocol::{
@@ -528,6 +528,33 @@ fn journals_may_change_after_a_clean_stop_and_not_while_they_hold_records() {
     assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0), ["a"]);
     server.stop().expect("a clean stop");
     let server = server_with(&moved);
+    assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0), ["a"]);
+}
+
+#[test]
+fn journals_may_not_change_after_a_clean_stop_while_they_keep_records_of_a_log_dir_that_is_away() {
+    let sim = SimEnv::new(17);
+    let options = [("log.dirs", "/one,/two")];
+    let server = simulated(&sim, &options);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 2, &[("durability", "1")]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    produce(&mut client, "t", 1, &batch(&["b"]));
+    sim.fs.kill();
+    server.stop().expect_err("it was killed");
+    let (one, away) = ("/one".as_ref(), "/away".as_ref());
+    sim.fs.rename(one, away).expect("moved");
+    sim.fs.open(one, OpenMode::CreateNew).expect("made");
+    let server = simulated(&sim, &options);
+    assert_eq!(read_all(&mut Client::new(&server), "t", 1, 0), ["b"]);
+    server.stop().expect("a clean stop");
+    let env = Env { fs: sim.env().fs, ..Env::real() };
+    let moved = [("data.dir", "/data"), ("log.dirs", "/one,/two"), ("journal.dirs", "/elsewhere")];
+    let refused = configured(&moved).env(env).start().expect_err("records are in the other journal only");
+    assert!(refused.to_string().contains("journal"), "{refused}");
+    sim.fs.remove_file(one).expect("removed");
+    sim.fs.rename(away, one).expect("moved back");
+    let server = simulated(&sim, &options);
     assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0), ["a"]);
 }
 
