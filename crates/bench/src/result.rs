@@ -119,7 +119,8 @@ struct Setup<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DurabilityFigures<'a> {
-    wanted: Option<Durability>,
+    /// What the plan asks for; `wanted` is the server's word for what the topic's configs ask for.
+    asked: Option<Durability>,
     #[serde(flatten)]
     reached: Option<&'a TopicDurability>,
 }
@@ -197,7 +198,7 @@ fn ours<'a>(
         workers: label.workers,
         latency_from: "the time at which a record was to be sent; without pacing, its send",
         setup: setup(plan),
-        durability: DurabilityFigures { wanted: plan.durability, reached: outcome.durability.as_ref() },
+        durability: DurabilityFigures { asked: plan.durability, reached: outcome.durability.as_ref() },
         replication: Replication {
             wanted: label.replication_wanted,
             used: plan.replication(),

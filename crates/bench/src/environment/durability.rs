@@ -31,7 +31,9 @@ pub struct TopicDurability {
 impl TopicDurability {
     /// Asks the server.
     pub async fn of(admin: &Admin, topic: &str) -> Result<Self, ClientError> {
-        let entries = admin.describe_configs(&ConfigResource::Topic(topic.to_owned())).await?;
+        // Our server tells its levels only to whoever asks for them by name.
+        let resource = ConfigResource::Topic(topic.to_owned());
+        let entries = admin.describe_configs_named(&resource, &[WANTED, REACHED, SYNC_INTERVAL]).await?;
         let values: BTreeMap<_, _> =
             entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect();
         Ok(Self::from_config(&values))

@@ -12,6 +12,7 @@ use crate::plan::{
     Backlog, ConsumerPlan, Durability, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate,
     TopicPlan, ValuePlan,
 };
+use crate::properties::Properties;
 
 /// What the original names its topics after.
 const TOPIC_PREFIX: &str = "test-topic";
@@ -48,7 +49,9 @@ pub fn to_plan(
     let consumers = consumers(workload, &options.run);
     let load = LoadPlan {
         producer_settings,
-        consumer_settings: driver.consumer_settings(&options.zone),
+        // Members of a group are there before producers send and have their partitions only after it.
+        consumer_settings: Properties::parse("auto.offset.reset=earliest")
+            .with(&driver.consumer_settings(&options.zone)),
         keys: keys(file, workload)?,
         values,
         value_bytes: workload.message_size,
@@ -219,6 +222,7 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
         assert_eq!((plan.consumers.len(), plan.readers(false), plan.readers(true)), (12, 2, 0));
         assert_eq!((plan.rate, plan.load.stamp, plan.backlog), (TargetRate::Fixed(7.0), Stamp::Value, None));
         assert_eq!(plan.load.values, ValuePlan::Letters { bytes: 4 });
+        assert_eq!(plan.load.consumer_settings.get("auto.offset.reset"), Some("earliest"));
     }
 
     #[test]

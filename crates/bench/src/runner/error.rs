@@ -58,6 +58,9 @@ pub enum RunError {
         /// What it said.
         message: String,
     },
+    /// It was stopped before it was done.
+    #[error("stopped before it was done")]
+    Stopped,
     /// The server's process cannot be watched.
     #[error("{0}")]
     Process(#[from] io::Error),
@@ -70,7 +73,7 @@ impl RunError {
             Self::Client(error) | Self::Topic { error, .. } => error.kind(),
             Self::Load(error) => error.kind(),
             Self::Replication { .. } | Self::Process(_) => ErrorKind::FixRequest,
-            Self::NotReady { .. } | Self::Worker { .. } => ErrorKind::Retry,
+            Self::NotReady { .. } | Self::Worker { .. } | Self::Stopped => ErrorKind::Retry,
         }
     }
 }

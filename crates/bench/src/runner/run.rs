@@ -4,6 +4,7 @@
 //! clock stopped; that rates count what was acked and read within it; and that topics are gone when it is over, however
 //! it ended.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -58,18 +59,22 @@ pub struct RunOutcome {
     pub durability: Option<TopicDurability>,
 }
 
-/// Runs a plan on a server.
+/// Runs a plan on a server, unless `stop` comes first: then clients end and topics go, and it fails.
 pub async fn run(
     plan: &Plan,
     server: &ServerTarget,
     options: &RunOptions,
     tell: &mut dyn FnMut(Event<'_>),
+    stop: impl Future<Output = ()>,
 ) -> Result<RunOutcome, RunError> {
     let watch = server.pid.map(ProcessWatch::new).transpose()?;
     let unknown_settings = check_settings(&plan.load)?;
     tell(Event::Phase("topics"));
     let topics = Topics::create(&server.bootstrap, plan).await?;
-    let outcome = with_topics(plan, server, options, (&topics, watch), tell).await;
+    let outcome = tokio::select! {
+        outcome = with_topics(plan, server, options, (&topics, watch), tell) => outcome,
+        () = stop => Err(RunError::Stopped),
+    };
     topics.delete().await;
     let mut outcome = outcome?;
     outcome.figures.notes.extend(unknown_settings);

@@ -5,7 +5,6 @@
 //! each. A key may be one of the workload, or one of the driver, where `producerConfig.linger.ms` is one setting.
 
 mod files;
-mod scale;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -68,8 +67,8 @@ impl Scenario {
         format!("{}/{}", self.suite, self.scenario)
     }
 
-    /// All runs, their sizes shrunk by `scale`.
-    pub fn cases(&self, scale: f64) -> Result<Vec<Case>, InputError> {
+    /// All runs.
+    pub fn cases(&self) -> Result<Vec<Case>, InputError> {
         let file = self.path();
         let mut combined: Vec<Keys> =
             self.cases.iter().map(|case| case.clone().into_iter().collect()).collect();
@@ -85,10 +84,10 @@ impl Scenario {
                 return Err(InputError::refused(&file, format!("more than {RUNS_MAX} runs")));
             }
         }
-        combined.iter().map(|keys| self.case(keys, scale)).collect()
+        combined.iter().map(|keys| self.case(keys)).collect()
     }
 
-    fn case(&self, keys: &Keys, scale: f64) -> Result<Case, InputError> {
+    fn case(&self, keys: &Keys) -> Result<Case, InputError> {
         let file = self.path();
         let (mut workload, mut driver) = (self.workload.clone(), self.driver.clone());
         for (key, value) in keys {
@@ -99,7 +98,6 @@ impl Scenario {
         let mut workload: Workload = serde_json::from_value(Value::Object(workload)).map_err(syntax)?;
         let label: Vec<_> = keys.iter().map(|(key, value)| (short(key), text(value))).collect();
         workload.name = title(&file, &label);
-        scale::shrink(&mut workload, scale);
         let driver: Driver = serde_json::from_value(Value::Object(driver)).map_err(syntax)?;
         Ok(Case { label, workload: workload.checked(&file)?, driver: driver.checked(&file)? })
     }
@@ -176,7 +174,7 @@ mod tests {
         let mut paths = BTreeSet::new();
         for scenario in embedded() {
             assert!(paths.insert(scenario.path()), "{} is there twice", scenario.path());
-            let cases = scenario.cases(1.0).unwrap_or_else(|error| panic!("{error}"));
+            let cases = scenario.cases().unwrap_or_else(|error| panic!("{error}"));
             let titles: BTreeSet<_> = cases.iter().map(|case| case.workload.name.clone()).collect();
             assert_eq!(titles.len(), cases.len(), "{}: two runs alike", scenario.path());
             for case in cases {
@@ -199,7 +197,7 @@ driver: {producerConfig: \"acks=all\\nlinger.ms=3\"}
 cases: [{topics: 1}, {topics: 2, messageSize: 7}]
 vary: [{producerConfig.linger.ms: [0, 9]}, {durability: [sync]}]\n";
         let scenario = Scenario::parse("x", text).expect("it is right");
-        let cases = scenario.cases(0.5).expect("it can be run");
+        let cases = scenario.cases().expect("it can be run");
         let names: Vec<_> = cases.iter().map(|case| case.workload.name.as_str()).collect();
         assert_eq!(
             names,
@@ -212,7 +210,6 @@ vary: [{producerConfig.linger.ms: [0, 9]}, {durability: [sync]}]\n";
         );
         let settings = cases[1].driver.producer_settings("");
         assert_eq!((settings.get("acks"), settings.get("linger.ms")), (Some("all"), Some("9")));
-        assert_eq!(cases[0].workload.test().as_secs(), 60, "half of it");
     }
 
     #[test]
@@ -220,7 +217,7 @@ vary: [{producerConfig.linger.ms: [0, 9]}, {durability: [sync]}]\n";
         let error = Scenario::parse("x", "suite: X\nscenario: y\nabout: z\nworkload: {}\ncolour: blue\n");
         assert!(error.expect_err("unknown").to_string().contains("colour"));
         let empty = "suite: X\nscenario: y\nabout: z\nworkload: {}\nvary: [{topics: 3}]\n";
-        let error = Scenario::parse("x", empty).expect("it reads").cases(1.0).expect_err("no list");
+        let error = Scenario::parse("x", empty).expect("it reads").cases().expect_err("no list");
         assert!(error.to_string().contains("topics has no list"), "{error}");
     }
 

@@ -245,6 +245,13 @@ impl Load {
     }
 }
 
+/// Threads of a load that is dropped end by themselves; so do its tasks, with their set.
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.orders.end();
+    }
+}
+
 async fn connect(mut options: ConsumerOptions, plan: &ConsumerPlan) -> Result<Consumer, ClientError> {
     match &plan.source {
         Source::Group(topics) => {

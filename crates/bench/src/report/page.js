@@ -1,0 +1,285 @@
+"use strict";
+// Everything that is shown comes from the data as text; nothing of it is ever read as markup.
+const SVG = "http://www.w3.org/2000/svg";
+const results = JSON.parse(document.getElementById("data").textContent).map((one) => ({ title: one.workload, ...one.riverrun }));
+
+function element(name, attributes, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function drawn(name, attributes, text) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function number(value, digits) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const places = digits !== undefined ? digits : value === 0 || Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 1 ? 2 : 3;
+  return value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+}
+
+function brief(value) {
+  for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    if (Math.abs(value) >= size) return `${+(value / size).toPrecision(3)}${unit}`;
+  }
+  return `${+value.toPrecision(3)}`;
+}
+
+// Microseconds as people say them.
+function time(us) {
+  if (us === null || us === undefined) return "–";
+  if (us >= 1e6) return `${+(us / 1e6).toPrecision(3)} s`;
+  return us >= 1000 ? `${+(us / 1000).toPrecision(3)} ms` : `${+us.toPrecision(3)} µs`;
+}
+
+function durability(run) {
+  const { reached, acked_when_synced: synced } = run.durability;
+  if (reached) return `level ${reached}`;
+  return synced === true ? "synced" : synced === false ? "page cache" : "not known";
+}
+
+// Rows of a group's table: name, the figure, how it is written, and whether more is better (for the ratio).
+const ROWS = [
+  ["Durability of acked records", durability, String],
+  ["Published, records/s", (run) => run.totals.publishRate, number, true],
+  ["Published, MB/s", (run) => run.totals.publishBytesRate / 1e6, number, true],
+  ["Published by loopback TCP", (run) => run.totals.publishToLoopback, (value) => number(value, 3)],
+  ["Read, records/s", (run) => run.totals.consumeRate, number, true],
+  ["Read, MB/s", (run) => run.totals.consumeBytesRate / 1e6, number, true],
+  ["Read by loopback TCP", (run) => run.totals.consumeToLoopback, (value) => number(value, 3)],
+  ["Backlog: time to read it, s", (run) => run.backlog && run.backlog.drainS, number, false],
+  ["Backlog: read, MB/s", (run) => run.backlog && run.backlog.drainedBytes / 1e6 / run.backlog.drainS, number, true],
+  ["Publish p99 meanwhile", (run) => run.backlog && run.backlog.publishMeanwhile && run.backlog.publishMeanwhile.p99_us, time, false],
+  ...[["Publish", "publish"], ["End to end", "endToEnd"]].flatMap(([name, key]) =>
+    [["mean", "mean_us"], ["p50", "p50_us"], ["p99", "p99_us"], ["p99.9", "p999_us"], ["p99.99", "p9999_us"], ["max", "max_us"]]
+      .map(([label, field]) => [`${name} ${label}`, (run) => run[key] && run[key][field], time, false])),
+  ["Not delivered, records", (run) => run.totals.failed, number],
+  ["Due and not sent, records", (run) => run.totals.overdue, number],
+  ["Server CPU, s", (run) => run.serverUsage && run.serverUsage.cpu_s, number, false],
+  ["Server CPU by record, µs", (run) => run.totals.serverCpuUsPerRecord, number, false],
+  ["Server memory, MB", (run) => run.serverUsage && run.serverUsage.resident_bytes_max / 1e6, number, false],
+  ["Client CPU, s", (run) => run.clientUsage && run.clientUsage.cpu_s, number],
+];
+
+function known(value) {
+  return value !== null && value !== undefined && (typeof value !== "number" || Number.isFinite(value));
+}
+
+// The first server is what the others are put against: how many times better it is.
+function table(runs) {
+  const head = element("tr", {}, element("th", {}, ""));
+  runs.forEach((run, at) => {
+    head.append(element("th", {}, run.label));
+    if (at > 0) head.append(element("th", { title: `how many times better ${runs[0].label} is` }, "ratio"));
+  });
+  const body = element("tbody", {});
+  for (const [name, figure, write, more] of ROWS) {
+    const values = runs.map(figure);
+    if (!values.some((value) => known(value) && value !== 0)) continue;
+    const row = element("tr", {}, element("td", {}, name));
+    values.forEach((value, at) => {
+      row.append(element("td", {}, known(value) ? write(value) : "–"));
+      if (at === 0) return;
+      const ratio = more ? values[0] / value : value / values[0];
+      row.append(element("td", {}, more !== undefined && Number.isFinite(ratio) && ratio > 0 ? `${+ratio.toPrecision(3)}×` : ""));
+    });
+    body.append(row);
+  }
+  return element("div", { class: "table" }, element("table", {}, element("thead", {}, head), body));
+}
+
+const WIDTH = 480, HEIGHT = 260, LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 34;
+
+// A chart of curves: points [x, y]. `across` and `up` turn a figure into a place between 0 and 1.
+function chart(title, curves, across, up, labels) {
+  const x = (value) => LEFT + across.place(value) * (WIDTH - LEFT - RIGHT);
+  const y = (value) => HEIGHT - BOTTOM - up.place(value) * (HEIGHT - TOP - BOTTOM);
+  const svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": title });
+  for (const value of up.ticks) {
+    svg.append(drawn("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }));
+    svg.append(drawn("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, up.write(value)));
+  }
+  for (const value of across.ticks) {
+    svg.append(drawn("line", { class: "grid", x1: x(value), x2: x(value), y1: TOP, y2: HEIGHT - BOTTOM }));
+    svg.append(drawn("text", { x: x(value), y: HEIGHT - BOTTOM + 14, "text-anchor": "middle" }, across.write(value)));
+  }
+  svg.append(drawn("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, labels));
+  const legend = element("div", { class: "legend" });
+  for (const curve of curves) {
+    const points = curve.points.map(([a, b]) => `${x(a).toFixed(1)},${y(b).toFixed(1)}`).join(" ");
+    const line = drawn("polyline", { class: "curve", points, style: `stroke: var(--c${curve.colour % 6})`, "stroke-dasharray": curve.dashed ? "5 3" : "none" });
+    line.append(drawn("title", {}, curve.name));
+    svg.append(line);
+    const button = element("button", { type: "button", "aria-pressed": "true" }, element("i", { style: `background: var(--c${curve.colour % 6})` }), curve.name);
+    button.addEventListener("click", () => {
+      const shown = button.getAttribute("aria-pressed") === "true";
+      button.setAttribute("aria-pressed", String(!shown));
+      line.style.display = shown ? "none" : "";
+    });
+    legend.append(button);
+  }
+  return element("figure", {}, element("h3", {}, title), legend, svg);
+}
+
+function linear(values, write) {
+  const top = Math.max(...values, 1e-9);
+  const step = [1, 2, 2.5, 5, 10].map((part) => part * 10 ** Math.floor(Math.log10(top / 4))).find((size) => top / size <= 5) || top / 4;
+  const end = Math.ceil(top / step - 1e-9) * step;
+  const ticks = [];
+  for (let value = 0; value <= end + step / 2; value += step) ticks.push(value);
+  return { place: (value) => value / end, ticks, write };
+}
+
+function logarithmic(values, write) {
+  const positive = values.filter((value) => value > 0);
+  const low = Math.floor(Math.log10(Math.min(...positive, 1e12)));
+  const high = Math.max(Math.ceil(Math.log10(Math.max(...positive, 1))), low + 1);
+  const ticks = [];
+  for (let power = low; power <= high; power += 1) ticks.push(10 ** power);
+  return { place: (value) => (Math.log10(Math.max(value, 10 ** low)) - low) / (high - low), ticks, write };
+}
+
+// Percentiles by how many nines they have, so that the tail is as wide as the rest.
+const NINES = 5;
+const percentiles = {
+  place: (percentile) => Math.min(-Math.log10(Math.max(1 - percentile / 100, 10 ** -NINES)) / NINES, 1),
+  ticks: [0, 90, 99, 99.9, 99.99, 99.999],
+  write: (percentile) => `${percentile}`,
+};
+
+function throughput(runs) {
+  const curves = [];
+  runs.forEach((run, colour) => {
+    for (const [name, field, dashed] of [["published", "publishRate", false], ["read", "consumeRate", true], ["caught up", "catchUpRate", true]]) {
+      const points = run.seconds.map((second) => [second.atS, second[field]]);
+      if (points.some(([, rate]) => rate > 0)) curves.push({ name: `${run.label} ${name}`, points, colour, dashed });
+    }
+  });
+  const all = curves.flatMap((curve) => curve.points);
+  if (all.length === 0) return null;
+  return chart("Throughput over time", curves, linear(all.map(([at]) => at), (at) => `${+at.toPrecision(3)}`), linear(all.map(([, rate]) => rate), brief), "seconds; records/s");
+}
+
+function latencies(runs, key, title) {
+  const curves = runs.map((run, colour) => ({ name: run.label, colour, dashed: false, points: run[key] ? run[key].quantiles : [] }))
+    .filter((curve) => curve.points.length > 0);
+  if (curves.length === 0) return null;
+  const values = curves.flatMap((curve) => curve.points.map(([, us]) => us));
+  return chart(title, curves, percentiles, logarithmic(values, time), "percentile");
+}
+
+function latencyOverTime(runs, key, title) {
+  const curves = runs.map((run, colour) => ({ name: `${run.label} p99`, colour, dashed: false,
+    points: run.seconds.filter((second) => second[key]).map((second) => [second.atS, second[key].p99_us]) }))
+    .filter((curve) => curve.points.length > 1);
+  if (curves.length === 0) return null;
+  const all = curves.flatMap((curve) => curve.points);
+  return chart(title, curves, linear(all.map(([at]) => at), (at) => `${+at.toPrecision(3)}`), logarithmic(all.map(([, us]) => us), time), "seconds");
+}
+
+function facts(pairs) {
+  const rows = pairs.filter(([, value]) => known(value) && value !== "")
+    .map(([name, value]) => element("tr", {}, element("td", {}, name), element("td", { class: "text" }, String(value))));
+  return element("div", { class: "table" }, element("table", {}, element("tbody", {}, ...rows)));
+}
+
+function setup(run) {
+  const { setup, replication } = run;
+  const settings = (all) => Object.entries(all).map(([key, value]) => `${key}=${value}`).join(" ");
+  return facts([
+    ["Topics, partitions in all", `${setup.topics}, ${setup.partitions}`],
+    ["Producers, consumers", `${setup.producers}, ${setup.consumers}`],
+    ["Bytes of a value", setup.valueBytes],
+    ["Rate", setup.rate === "fixed" ? `${setup.wantedRate} records/s` : setup.rate],
+    ["In flight, at most", setup.inFlight],
+    ["Warm-up and measurement, s", `${number(setup.warmupS, 0)}, ${number(run.totals.testS, 1)}`],
+    ["Durability wanted", run.durability.asked],
+    ["Replicas", replication.used === replication.wanted ? replication.used : `${replication.used}, where the file says ${replication.wanted}`],
+    ["Shrunk to", run.scale === 1 ? "" : `${run.scale} of its sizes`],
+    ["Load from", run.workers > 1 ? `${run.workers} workers` : "one process"],
+    ["Page cache before the run", run.pageCache.dropped ? "dropped" : `not dropped: ${run.pageCache.reason}`],
+    ["Latency from", run.latencyFrom],
+    ["Producer settings", settings(setup.producerSettings)],
+    ["Consumer settings", settings(setup.consumerSettings)],
+  ]);
+}
+
+function group(title, runs) {
+  const section = element("section", { class: "group" }, element("h2", {}, title));
+  section.append(table(runs));
+  const charts = [
+    throughput(runs),
+    latencies(runs, "publish", "Publish latency by percentile"),
+    latencies(runs, "endToEnd", "End-to-end latency by percentile"),
+    latencyOverTime(runs, "publish", "Publish latency over time"),
+    latencyOverTime(runs, "endToEnd", "End-to-end latency over time"),
+  ];
+  section.append(element("div", { class: "charts" }, ...charts));
+  const notes = runs.flatMap((run) => run.notes.map((note) => `${run.label}: ${note}`));
+  if (notes.length > 0) section.append(element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, note))));
+  section.append(element("details", {}, element("summary", {}, "What was run"), setup(runs[0])));
+  for (const [name, text] of Object.entries(runs[0].files)) {
+    section.append(element("details", {}, element("summary", {}, `File ${name}`), element("pre", {}, text)));
+  }
+  return section;
+}
+
+function environment(run) {
+  const machine = run.environment;
+  const server = machine.servers.map((one) => `${one.name} at ${one.bootstrap}${one.software ? `, ${one.software}` : ""}`).join("; ");
+  const disk = machine.disk;
+  return facts([
+    ["Processor", `${machine.cpu_model || "unknown"}, ${machine.cores} cores`],
+    ["Memory", machine.memory_bytes && `${number(machine.memory_bytes / 2 ** 30, 1)} GiB`],
+    ["Kernel", machine.kernel],
+    ["File system", machine.file_system && `${machine.file_system.kind} on ${machine.file_system.source} (${machine.file_system.options})`],
+    ["Disk, sequential", disk && `${number(disk.sequential_bytes_per_s / 1e6, 0)} MB/s`],
+    ["Disk, 4 KiB write and sync", disk && `p50 ${time(disk.sync_4k.p50_us)}, p99 ${time(disk.sync_4k.p99_us)}, max ${time(disk.sync_4k.max_us)}`],
+    ["Loopback TCP", machine.loopback && `${number(machine.loopback.bytes_per_s / 1e6, 0)} MB/s`],
+    ["Load average before", machine.load_average],
+    ["vm.*", Object.entries(machine.vm).map(([key, value]) => `${key}=${value}`).join(" ")],
+    ["Transparent huge pages", machine.transparent_hugepage],
+    ["Client", machine.client],
+    ["Server", server],
+  ]);
+}
+
+// Runs of the same work stand side by side; repetitions are numbered.
+const groups = new Map();
+for (const run of results) {
+  if (!groups.has(run.title)) groups.set(run.title, []);
+  groups.get(run.title).push(run);
+}
+for (const runs of groups.values()) {
+  runs.sort((one, other) => (one.started < other.started ? -1 : 1));
+  const repeated = new Set(runs.map((run) => run.server)).size < runs.length;
+  const seen = {};
+  for (const run of runs) {
+    seen[run.server] = (seen[run.server] || 0) + 1;
+    run.label = repeated ? `${run.server} #${seen[run.server]}` : run.server;
+  }
+}
+
+const servers = [...new Set(results.map((run) => run.server))];
+document.getElementById("summary").textContent =
+  `${results.length} runs of ${groups.size} workloads on ${servers.join(", ")}; ${results.map((run) => run.started).sort()[0]}`;
+const filter = document.getElementById("filter");
+filter.append(element("option", { value: "" }, "all workloads"), ...[...groups.keys()].map((title) => element("option", { value: title }, title)));
+
+function show() {
+  const wanted = [...groups].filter(([title]) => filter.value === "" || title === filter.value);
+  document.getElementById("runs").replaceChildren(...wanted.map(([title, runs]) => group(title, runs)));
+}
+filter.addEventListener("change", show);
+show();
+
+const machines = new Map(results.map((run) => [run.server, run]));
+document.getElementById("environment").append(
+  element("h2", {}, "Environment"),
+  ...[...machines].flatMap(([name, run]) => [element("h3", {}, name), environment(run)]),
+);
