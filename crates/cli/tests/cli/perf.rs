@@ -152,6 +152,21 @@ fn a_server_that_stands_still_for_a_second_shows_in_the_percentiles() {
 }
 
 #[test]
+fn an_interrupt_ends_the_run_with_figures_of_what_was_sent() {
+    let server = Server::start();
+    let flags = ["--record-size", "100", "--throughput", "500"];
+    let producing =
+        server.command(&produce("broken-off", "1000000", &flags)).spawn().expect("the binary runs");
+    std::thread::sleep(Duration::from_secs(1));
+    signal(&producing, Signal::INT);
+    let finished = finish(producing, b"").ended(130);
+    let records = producer_lines(&finished.text())["total"][0].records;
+    assert!((1..10_000).contains(&records), "{finished:?}");
+    let read = server.run(&["consume", "broken-off"]).ended(0).text();
+    assert_eq!(read.lines().count() as u64, records, "each record that was sent was settled");
+}
+
+#[test]
 fn several_threads_and_producers_send_each_record_once() {
     let server = Server::start();
     server.run(&["topic", "create", "shared", "--partitions", "3"]).ended(0);

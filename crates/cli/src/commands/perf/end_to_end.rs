@@ -241,9 +241,7 @@ fn note(
 ) -> Result<(), Failure> {
     latencies.record(elapsed);
     if let Some(hdr) = hdr {
-        let mut one = Latencies::new();
-        one.record(elapsed);
-        hdr.add(&one, &Latencies::new())?;
+        hdr.record(elapsed)?;
     }
     if round.is_multiple_of(LINE_RECORDS) {
         print_text(&format!("{round}\t{}\n", elapsed.as_secs_f64() * 1e3))?;

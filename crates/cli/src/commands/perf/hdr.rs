@@ -48,6 +48,16 @@ impl HdrFile {
     pub(super) fn add(&mut self, main: &Latencies, tagged: &Latencies) -> Result<(), Failure> {
         self.main.merge(main);
         self.tagged.merge(tagged);
+        self.write_if_due()
+    }
+
+    /// Adds one latency to the main series, and writes an interval if a second is over.
+    pub(super) fn record(&mut self, latency: Duration) -> Result<(), Failure> {
+        self.main.record(latency);
+        self.write_if_due()
+    }
+
+    fn write_if_due(&mut self) -> Result<(), Failure> {
         if self.started.elapsed() >= self.begin + INTERVAL { self.write() } else { Ok(()) }
     }
 
