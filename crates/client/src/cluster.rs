@@ -118,6 +118,14 @@ impl TopicInfo {
     }
 }
 
+/// A topic as the cache has it.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownTopic {
+    pub(crate) topic: Arc<TopicInfo>,
+    /// Whether it was learnt less than `metadata_max_age` ago.
+    pub(crate) fresh: bool,
+}
+
 /// What a connection is for. A waiting fetch or join holds up what comes after it on the same connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lane {
@@ -235,9 +243,15 @@ impl Cluster {
 
     /// A topic as the cache has it; none if it is not known or was learnt too long ago.
     pub fn cached_topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
-        let max_age = self.options.metadata_max_age;
+        self.known_topic(name).filter(|known| known.fresh).map(|known| known.topic)
+    }
+
+    /// A topic as it was learnt last, however long ago: records go on their way by that while newer metadata comes.
+    pub(crate) fn known_topic(&self, name: &str) -> Option<KnownTopic> {
         let known = lock(&self.known);
-        known.topics.get(name).filter(|(_, at)| at.elapsed() < max_age).map(|(topic, _)| Arc::clone(topic))
+        let (topic, at) = known.topics.get(name)?;
+        let fresh = at.elapsed() < self.options.metadata_max_age;
+        Some(KnownTopic { topic: Arc::clone(topic), fresh })
     }
 
     /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given

@@ -3,6 +3,20 @@
 //! Owns the connections ([`Cluster`]) and what is built on them: [`Producer`], [`Consumer`], [`Admin`]. It speaks the
 //! newest version of each request that both sides know, and says clearly what a server does not offer. It knows
 //! nothing of the server's inside.
+//!
+//! Options are fields of [`ProducerOptions`], [`ConsumerOptions`] and [`ClusterOptions`], or texts by Kafka's names:
+//!
+//! ```
+//! use riverrun_client::{ClientError, ProducerOptions};
+//!
+//! let options = ProducerOptions::from_properties([
+//!     ("bootstrap.servers", "localhost:9092"),
+//!     ("linger.ms", "20"),
+//!     ("compression.type", "lz4"),
+//! ])?;
+//! assert_eq!(options.linger.as_millis(), 20);
+//! # Ok::<(), ClientError>(())
+//! ```
 
 mod admin;
 mod cluster;

@@ -70,8 +70,12 @@ impl Consumer {
                 continue;
             }
             // The partitions of a topic mostly come together.
-            if topic.as_ref().is_none_or(|known: &Arc<TopicInfo>| *known.name != *partition.topic) {
-                topic = self.cluster.cached_topic(&partition.topic);
+            if topic.as_ref().is_none_or(|topic: &Arc<TopicInfo>| *topic.name != *partition.topic) {
+                let known = self.cluster.known_topic(&partition.topic);
+                if !self.refreshing && known.as_ref().is_some_and(|known| !known.fresh) {
+                    self.stale.insert(Arc::clone(&partition.topic));
+                }
+                topic = known.map(|known| known.topic);
             }
             let info = topic
                 .as_ref()
@@ -240,11 +244,6 @@ impl Consumer {
         state.attempts.fail(&error);
         state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
         let of_replica = state.replica.take_if(|(replica, _)| *replica == node).is_some();
-        if is_session_error(&error) {
-            // All is said again at once.
-            state.retry_at = None;
-            return Ok(());
-        }
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
             // What is held was read in range, and comes first; a replica may be behind its leader.
             if state.chunks == 0 && !of_replica {
@@ -344,18 +343,6 @@ fn room(options: &ConsumerOptions, taken_bytes: usize, partitions: usize) -> Opt
     let left = options.read_ahead_bytes.saturating_sub(taken_bytes);
     let enough = taken_bytes == 0 || left >= partition.min(answer);
     enough.then(|| partition.saturating_mul(partitions).min(answer).min(left).max(1))
-}
-
-/// The server has lost the session, or we have.
-fn is_session_error(error: &ClientError) -> bool {
-    matches!(
-        error.code(),
-        Some(
-            ErrorCode::FETCH_SESSION_ID_NOT_FOUND
-                | ErrorCode::INVALID_FETCH_SESSION_EPOCH
-                | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
-        )
-    )
 }
 
 /// Errors that pass are waited for; the others are the application's.

@@ -54,7 +54,7 @@ pub(super) async fn begin(
     for (mut batch, topic) in batches.into_iter().zip(topics) {
         match batch.seal() {
             Ok(bytes) => {
-                let topic_id = cluster.cached_topic(&topic).map_or(TopicId::ZERO, |topic| topic.id);
+                let topic_id = cluster.known_topic(&topic).map_or(TopicId::ZERO, |known| known.topic.id);
                 sent.push(Addressed { batch, topic, topic_id });
                 records.push(bytes);
             }

@@ -66,6 +66,34 @@ pub trait TopicPartitioner: Send + Debug {
 }
 
 /// Makes a [`TopicPartitioner`] for each topic that a producer meets.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use riverrun_client::{
+///     Choice, ClusterOptions, Partitioner, PartitionerChoice, ProducerOptions, RecordRef, TopicPartitioner, TopicView,
+/// };
+///
+/// /// Records with an even first byte to the first partition, all others to one in the middle.
+/// #[derive(Debug)]
+/// struct ByParity;
+///
+/// impl Partitioner for ByParity {
+///     fn for_topic(&self, _seed: u64) -> Box<dyn TopicPartitioner> {
+///         Box::new(ByParity)
+///     }
+/// }
+///
+/// impl TopicPartitioner for ByParity {
+///     fn choose(&mut self, record: &RecordRef<'_>, topic: &dyn TopicView) -> Choice {
+///         let first = record.value.and_then(|value| value.first()).copied().unwrap_or_default();
+///         Choice::Fixed(if first % 2 == 0 { 0 } else { topic.partition_count() / 2 })
+///     }
+/// }
+///
+/// let mut options = ProducerOptions::new(ClusterOptions::new("localhost:9092"));
+/// options.partitioner = PartitionerChoice::Custom(Arc::new(ByParity));
+/// ```
 pub trait Partitioner: Send + Sync + Debug {
     /// For one topic. Choices at random follow from `seed`.
     fn for_topic(&self, seed: u64) -> Box<dyn TopicPartitioner>;

@@ -21,7 +21,7 @@ use super::exchange::{self, Answered};
 use super::options::ProducerOptions;
 use super::queue::IN_FLIGHT_MAX;
 use super::random_seed;
-use crate::cluster::{Cluster, Lane, TopicInfo};
+use crate::cluster::{Cluster, KnownTopic, Lane};
 use crate::error::ClientError;
 
 /// Something that the sender waited for.
@@ -146,12 +146,16 @@ impl Sender {
         let fresh_allowed = identified && !self.accumulator.is_chain_broken();
         let cluster = Arc::clone(&self.cluster);
         // The partitions of a topic mostly come together.
-        let mut last: Option<Arc<TopicInfo>> = None;
+        let mut last: Option<KnownTopic> = None;
+        let mut aged = BTreeSet::<Arc<str>>::new();
         let mut leader = |name: &str, partition: i32| {
-            if last.as_ref().is_none_or(|topic| topic.name != name) {
-                last = cluster.cached_topic(name);
+            if last.as_ref().is_none_or(|known| known.topic.name != name) {
+                last = cluster.known_topic(name);
             }
-            let topic = last.as_ref()?;
+            let KnownTopic { topic, fresh } = last.as_ref()?;
+            if !fresh && !aged.contains(name) {
+                aged.insert(name.into());
+            }
             topic.partitions.get(usize::try_from(partition).ok()?)?.leader
         };
         let (nodes, events, cluster) = (&mut self.nodes, &self.events, &self.cluster);
@@ -169,7 +173,11 @@ impl Sender {
         };
         let mut plan =
             DrainPlan { now, producer, fresh_allowed, leader: &mut leader, has_room: &mut has_room };
-        self.accumulator.drain(&mut plan)
+        let drained = self.accumulator.drain(&mut plan);
+        if !self.refreshing {
+            self.stale.append(&mut aged);
+        }
+        drained
     }
 
     async fn send(&mut self, node: NodeId, batches: Vec<Batch>) {

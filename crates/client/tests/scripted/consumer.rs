@@ -499,6 +499,16 @@ async fn what_needs_a_group_is_refused_without_one() {
 }
 
 #[tokio::test]
+async fn fetches_do_not_wait_while_old_metadata_is_asked_for_again() {
+    let server = server(|_| None).await;
+    let mut aged = options(&server);
+    aged.cluster.metadata_max_age = Duration::ZERO;
+    let mut consumer = Consumer::new(aged).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Offset(Offset(BEGIN)))]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+}
+
+#[tokio::test]
 async fn records_are_shown_where_they_lie() {
     let server = server(|_| None).await;
     let mut consumer = consumer_at(&server, StartAt::Earliest).await;

@@ -366,6 +366,31 @@ async fn a_batch_that_is_too_large_is_split_until_its_parts_fit() {
 }
 
 #[tokio::test]
+async fn records_do_not_wait_while_old_metadata_is_asked_for_again() {
+    let looks = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&looks);
+    let server = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Metadata => {
+            *counted.lock().unwrap() += 1;
+            Reply::Usual
+        }
+        ApiKey::Produce => answer(call, ErrorCode::NONE, 40),
+        _ => Reply::Usual,
+    })
+    .await;
+    // It is always too old.
+    let producer = producer(&server, |options| options.cluster.metadata_max_age = Duration::ZERO).await;
+    for _ in 0..3 {
+        assert_eq!(offset(send(&producer).await).await, 40);
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while *looks.lock().unwrap() < 4 {
+        assert!(Instant::now() < deadline, "nobody asks");
+        offset(send(&producer).await).await;
+    }
+}
+
+#[tokio::test]
 async fn callbacks_come_in_the_order_of_the_records() {
     let (server, _) =
         server(|call, _, _| (call.nth == 3).then(|| answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1)))
