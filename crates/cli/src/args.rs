@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use riverrun_client::ClusterOptions;
 
-use crate::commands::{config, consume, demo, group, log, perf, produce, serve, topic};
+use crate::commands::{bench, config, consume, demo, group, log, perf, produce, serve, topic};
 use crate::exit::EXIT_CODES;
 
 /// Environment variables with our prefix that set flags of this program and not options of the server.
@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// Measure sending and reading, with the flags and output lines of Kafka's own performance tools
     #[command(subcommand)]
     Perf(perf::PerfCommand),
+    /// Run workloads and named suites on one or several servers, and make a page of the results
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Start a server, send 60,000 real flights through it, check that all arrived in order, show rates and latencies
     Demo(demo::DemoArgs),
 }

@@ -88,10 +88,6 @@ async fn with_topics(
     (topics, watch): (&Topics, Option<ProcessWatch>),
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunOutcome, RunError> {
-    let wanted = plan.replication();
-    if usize::try_from(wanted).is_ok_and(|wanted| wanted > topics.server_count()) {
-        return Err(RunError::Replication { wanted, servers: topics.server_count() });
-    }
     let durability = topics.durability(plan).await?;
     tell(Event::Phase("clients"));
     let fleet = Fleet::prepare(plan, &server.bootstrap, &options.workers).await?;

@@ -23,10 +23,15 @@ pub(super) struct Topics {
 }
 
 impl Topics {
-    /// Makes the topics of a plan. Those that are there already are taken as they are, and stay.
+    /// Makes the topics of a plan. Those that are there already are taken as they are, and stay. Refuses more replicas
+    /// than there are servers.
     pub(super) async fn create(bootstrap: &str, plan: &Plan) -> Result<Self, RunError> {
         let options = ClusterOptions { request_timeout: CHANGE_TIMEOUT, ..ClusterOptions::new(bootstrap) };
         let admin = Admin::new(options).await?;
+        let (wanted, servers) = (plan.replication(), admin.cluster().nodes().len());
+        if !plan.topics.is_empty() && usize::try_from(wanted).is_ok_and(|wanted| wanted > servers) {
+            return Err(RunError::Replication { wanted, servers });
+        }
         let durability = match plan.durability {
             Some(durability) => configs(durability, knows_durability(&admin).await?),
             None => Vec::new(),
@@ -72,11 +77,6 @@ impl Topics {
             Some(topic) => Ok(Some(TopicDurability::of(&self.admin, &topic.name).await?)),
             None => Ok(None),
         }
-    }
-
-    /// How many servers there are.
-    pub(super) fn server_count(&self) -> usize {
-        self.admin.cluster().nodes().len()
     }
 
     /// Deletes what was made. What cannot be deleted is logged: the figures are right all the same.

@@ -1,5 +1,6 @@
 //! What each command does, one file for each.
 
+pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod consume;
 pub(crate) mod demo;
@@ -26,6 +27,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Produce(args) => block_on(produce::run(args)),
         Command::Consume(args) => block_on(consume::run(args)),
         Command::Perf(command) => block_on(perf::run(command)),
+        Command::Bench(command) => block_on(bench::run(command)),
         Command::Group(command) => block_on(group::run(command)),
         Command::Config(command) => config::run(command),
         Command::Log(command) => log::run(command),

@@ -1,6 +1,7 @@
 //! The command line from outside: the real binary, with a real server of it.
 
 mod admin;
+mod bench;
 mod common;
 mod damage;
 mod demo;

@@ -1,0 +1,128 @@
+//! `bench report`: results as one page.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use riverrun_bench::report::{Report, ReportError};
+use riverrun_bench::result::OURS;
+use serde_json::Value;
+
+use crate::exit::{Exit, Failure};
+use crate::text::output::print_text;
+
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Result files, or directories of them
+    #[arg(required = true, value_name = "PATH")]
+    results: Vec<PathBuf>,
+    /// Write the page here
+    #[arg(short, long, value_name = "FILE", default_value = "bench-report.html")]
+    output: PathBuf,
+    /// Title of the page
+    #[arg(long, value_name = "TEXT", default_value = "Riverrun benchmark results")]
+    title: String,
+}
+
+pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
+    let mut report = Report::new(&args.title);
+    for path in &args.results {
+        for file in files(path)? {
+            let text = std::fs::read_to_string(&file).map_err(|error| Failure::io(file.display(), &error))?;
+            report.add(&file.display().to_string(), &text).map_err(|error| failure(&error))?;
+        }
+    }
+    let page = report.page().map_err(|error| failure(&error))?;
+    std::fs::write(&args.output, page).map_err(|error| Failure::io(args.output.display(), &error))?;
+    print_text(&format!("{} with {} results\n", args.output.display(), report.len()))
+}
+
+fn failure(error: &ReportError) -> Failure {
+    Failure::new(Exit::Usage, error.to_string())
+}
+
+/// The file itself, or the result files of a directory, by name.
+fn files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = |error: std::io::Error| Failure::io(path.display(), &error);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        if file.extension().is_some_and(|extension| extension == "json") {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What came of a run, in a line.
+pub(super) fn line_of(document: &Value) -> String {
+    let ours = &document[OURS];
+    let totals = &ours["totals"];
+    let mut parts = vec![
+        format!(
+            "{} on {}: {}",
+            document["workload"].as_str().unwrap_or_default(),
+            ours["server"].as_str().unwrap_or_default(),
+            rate(totals, "publish", "published")
+        ),
+        rate(totals, "consume", "read"),
+        latency(ours, "publish", "publish"),
+        latency(ours, "endToEnd", "end to end"),
+        format!("durability {}", durability(&ours["durability"])),
+    ];
+    parts.retain(|part| !part.is_empty());
+    parts.join("; ")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+fn rate(totals: &Value, key: &str, word: &str) -> String {
+    let records = number(&totals[format!("{key}Rate")]);
+    let bytes = number(&totals[format!("{key}BytesRate")]);
+    if records > 0.0 { format!("{records:.0} rec/s ({:.1} MB/s) {word}", bytes / 1e6) } else { String::new() }
+}
+
+fn latency(ours: &Value, key: &str, name: &str) -> String {
+    let latency = &ours[key];
+    if !latency.is_object() {
+        return String::new();
+    }
+    let ms = |key: &str| number(&latency[key]) / 1000.0;
+    let (p50, p99, p999, max) = (ms("p50_us"), ms("p99_us"), ms("p999_us"), ms("max_us"));
+    format!("{name} p50 {p50:.2}, p99 {p99:.2}, p99.9 {p999:.2}, max {max:.2} ms")
+}
+
+fn durability(durability: &Value) -> String {
+    match (durability["reached"].as_str(), durability["acked_when_synced"].as_bool()) {
+        (Some(level), _) => format!("level {level}"),
+        (None, Some(true)) => "synced".to_owned(),
+        (None, Some(false)) => "page cache".to_owned(),
+        (None, None) => "not known".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_s_line_leaves_out_what_it_did_not_do() {
+        let document = json!({"workload": "w", OURS: {
+            "server": "s",
+            "totals": {"publishRate": 1000.4, "publishBytesRate": 2.5e6, "consumeRate": 0.0},
+            "publish": {"p50_us": 1500, "p99_us": 2000, "p999_us": 3000, "max_us": 4000},
+            "endToEnd": null,
+            "durability": {"reached": "4", "acked_when_synced": false},
+        }});
+        let expected = "w on s: 1000 rec/s (2.5 MB/s) published; publish p50 1.50, p99 2.00, p99.9 3.00, max 4.00 ms; \
+durability level 4";
+        assert_eq!(line_of(&document), expected);
+    }
+}

@@ -1,0 +1,313 @@
+//! `bench run`: jobs on servers, interleaved, a result file for each.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use riverrun_bench::environment::disk::DiskMeasurement;
+use riverrun_bench::environment::{Environment, ServerRecord, loopback};
+use riverrun_bench::jobs::{DriverFile, Job, jobs};
+use riverrun_bench::omb::PlanOptions;
+use riverrun_bench::process::software_of;
+use riverrun_bench::result::{OURS, RunLabel, document};
+use riverrun_bench::runner::{
+    Event, PageCache, RunError, RunOptions, SearchOptions, ServerTarget, run as run_plan,
+};
+use serde_json::Value;
+
+use super::report::line_of;
+use crate::exit::{Exit, Failure};
+use crate::text::output::{OutputArgs, print_json, print_text};
+use crate::text::time::{format_time, now};
+
+/// Where results go where nobody says.
+const OUTPUT_DIR: &str = "bench-results";
+/// The server where nobody says.
+const SERVER: &str = "127.0.0.1:9092";
+/// How long the loopback interface is measured.
+const LOOPBACK_TIME: Duration = Duration::from_secs(2);
+
+#[derive(Args, Debug)]
+#[expect(clippy::doc_markdown, reason = "the help is shown as it is written")]
+pub(crate) struct RunArgs {
+    /// Workload files of OpenMessaging Benchmark (YAML), Trogdor specs (JSON), suites such as B, or scenarios such as
+    /// A/catch-up
+    #[arg(required = true)]
+    what: Vec<String>,
+    /// Driver files (YAML), for workload files; each workload is run with each of them
+    #[arg(short, long, value_name = "FILE", value_delimiter = ',')]
+    drivers: Vec<PathBuf>,
+    /// A server, as NAME=HOST:PORT, or NAME=HOST:PORT@PID to watch its process on this machine; several are run in
+    /// turn on the same work [default: what the file says, or 127.0.0.1:9092]
+    #[arg(long, value_name = "SERVER")]
+    server: Vec<ServerTarget>,
+    /// Workers to spread the load over, as HOST:PORT; see bench worker [default: this process alone]
+    #[arg(short, long, value_name = "ADDRESS", value_delimiter = ',')]
+    workers: Vec<String>,
+    /// Replicas of each partition, in place of what the files say
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(i16).range(1..))]
+    replication_factor: Option<i16>,
+    /// Shrink times, backlogs and numbers of records to this share; the result says so
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_scale)]
+    scale: f64,
+    /// Times that each run is made
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Directory for the results
+    #[arg(short, long, value_name = "DIR", default_value = OUTPUT_DIR)]
+    output: PathBuf,
+    /// Directory of the servers' data: its file system and its disk are measured before the first run
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Do not drop the page cache before each run
+    #[arg(long)]
+    keep_page_cache: bool,
+    /// Zone of this client, for {zone.id} in a driver's client.id
+    #[arg(long, value_name = "NAME", default_value = "")]
+    zone: String,
+    /// Seed of payloads and keys
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    form: OutputArgs,
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if scale > 0.0 && scale <= 1.0 => Ok(scale),
+        _ => Err("it must be above 0 and at most 1".to_owned()),
+    }
+}
+
+pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
+    let jobs = args.jobs()?;
+    let servers = args.servers(&jobs)?;
+    // Everything that a file could be refused for is found before the first run.
+    for job in &jobs {
+        job.plan(&args.plan_options("check"), args.scale)?;
+    }
+    let output = &args.output;
+    std::fs::create_dir_all(output).map_err(|error| Failure::io(output.display(), &error))?;
+    let session = Session { environment: environment(args.data_dir.as_deref())?, args: &args };
+    let mut documents = Vec::new();
+    let mut failures = Vec::new();
+    for round in 1..=args.rounds {
+        for (at, job) in jobs.iter().enumerate() {
+            // Another server begins each time, so that none has always a rested machine.
+            let first = (at + round as usize - 1) % servers.len();
+            for server in servers[first..].iter().chain(&servers[..first]) {
+                match session.run(job, server, round).await {
+                    Ok(document) => documents.push(document),
+                    Err(failure) if failure.exit == Exit::Interrupted => return Err(failure),
+                    Err(failure) => {
+                        eprintln!("{failure}");
+                        failures.push(failure.exit);
+                    }
+                }
+            }
+        }
+    }
+    if args.form.json {
+        print_json(&documents)?;
+    }
+    match failures.first() {
+        None => Ok(()),
+        Some(exit) => {
+            let all = failures.len() + documents.len();
+            Err(Failure::new(*exit, format!("{} of {all} runs could not be made", failures.len())))
+        }
+    }
+}
+
+impl RunArgs {
+    fn jobs(&self) -> Result<Vec<Job>, Failure> {
+        let mut drivers = Vec::new();
+        for path in &self.drivers {
+            drivers.push(DriverFile::read(path)?);
+        }
+        if drivers.is_empty() {
+            drivers.push(DriverFile::default_driver());
+        }
+        let mut all = Vec::new();
+        for what in &self.what {
+            all.extend(jobs(what, &drivers)?);
+        }
+        Ok(all)
+    }
+
+    /// Those of the command line; else the one that the files name.
+    fn servers(&self, jobs: &[Job]) -> Result<Vec<ServerTarget>, Failure> {
+        let mut servers = self.server.clone();
+        if servers.is_empty() {
+            let named = jobs.iter().find_map(Job::bootstrap).unwrap_or_else(|| SERVER.to_owned());
+            servers
+                .push(named.parse().map_err(|error| Failure::usage(format!("bootstrap.servers: {error}")))?);
+        }
+        let mut names: Vec<_> = servers.iter().map(|server| server.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() < servers.len() {
+            return Err(Failure::usage("two servers have the same name"));
+        }
+        Ok(servers)
+    }
+
+    fn plan_options(&self, run: &str) -> PlanOptions {
+        PlanOptions {
+            run: run.to_owned(),
+            zone: self.zone.clone(),
+            directory: None,
+            replication: self.replication_factor,
+            seed: self.seed,
+        }
+    }
+}
+
+/// What the machine does, measured once for all runs.
+fn environment(data_dir: Option<&Path>) -> Result<Environment, Failure> {
+    let mut environment = Environment::look(data_dir);
+    eprintln!("measuring the loopback interface{}", if data_dir.is_some() { " and the disk" } else { "" });
+    environment.loopback =
+        Some(loopback::measure(LOOPBACK_TIME).map_err(|error| Failure::io("loopback interface", &error))?);
+    if let Some(directory) = data_dir {
+        let figures = DiskMeasurement::default().run(directory);
+        environment.disk = Some(figures.map_err(|error| Failure::io(directory.display(), &error))?);
+    }
+    Ok(environment)
+}
+
+/// All runs of one command.
+#[derive(Debug)]
+struct Session<'a> {
+    environment: Environment,
+    args: &'a RunArgs,
+}
+
+impl Session<'_> {
+    async fn run(&self, job: &Job, server: &ServerTarget, round: u32) -> Result<Value, Failure> {
+        let started = format_time(now());
+        // Names of topics and groups differ from those of every other run.
+        let run = format!("{}-{}", std::process::id(), now().0);
+        let plan = job.plan(&self.args.plan_options(&run), self.args.scale)?;
+        let replication_wanted = job.replication()?;
+        eprintln!("\n{} on {}", plan.name, server.name);
+        let page_cache = if self.args.keep_page_cache { PageCache::kept() } else { PageCache::drop_now() };
+        if let Some(reason) = page_cache.reason.as_deref().filter(|_| !self.args.keep_page_cache) {
+            eprintln!("  the page cache stays as it is: {reason}");
+        }
+        let options = RunOptions {
+            workers: self.args.workers.clone(),
+            search: SearchOptions::from_variables(|name| std::env::var(name).ok()),
+        };
+        let stop = async {
+            // Where the signal cannot be caught it ends the process as it always did.
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let outcome = run_plan(&plan, server, &options, &mut tell, stop)
+            .await
+            .map_err(|error| failure(&error).about(format!("{} on {}", plan.name, server.name)))?;
+        let software = server.pid.and_then(software_of);
+        let mut environment = self.environment.clone();
+        let mut record = ServerRecord {
+            name: server.name.clone(),
+            bootstrap: server.bootstrap.clone(),
+            software: software.clone(),
+            ..ServerRecord::default()
+        };
+        if let (Some(durability), Some(topic)) = (&outcome.durability, plan.topics.first()) {
+            record.durability.insert(topic.name.clone(), durability.clone());
+        }
+        environment.servers = vec![record];
+        let label = RunLabel {
+            suite: job.suite.clone(),
+            scenario: job.scenario.clone(),
+            case: job.case.clone(),
+            round,
+            started: started.clone(),
+            server: server.name.clone(),
+            software,
+            driver: job.driver_name().to_owned(),
+            files: job.files.clone(),
+            scale: self.args.scale,
+            replication_override: self.args.replication_factor,
+            replication_wanted,
+            workers: self.args.workers.len().max(1),
+        };
+        let document = document(&plan, &outcome, &label, &environment, &page_cache);
+        self.write(&document, &plan.name, &server.name, &started)?;
+        Ok(document)
+    }
+
+    fn write(&self, document: &Value, plan: &str, server: &str, started: &str) -> Result<(), Failure> {
+        let path = self.args.output.join(file_name(plan, server, started));
+        let text = serde_json::to_string_pretty(document).expect("a document of text keys");
+        std::fs::write(&path, text).map_err(|error| Failure::io(path.display(), &error))?;
+        if !self.args.form.json {
+            let notes = document[OURS]["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let mut lines = vec![line_of(document)];
+            lines.extend(notes.map(|note| format!("  note: {note}")));
+            lines.push(format!("  {}\n", path.display()));
+            print_text(&lines.join("\n"))?;
+        }
+        Ok(())
+    }
+}
+
+/// `<workload>-<server>-yyyy-MM-dd-HH-mm-ss.json`, with nothing in it that a file system may not like.
+fn file_name(workload: &str, server: &str, started: &str) -> String {
+    let time = started.split('.').next().unwrap_or(started);
+    let plain = |text: &str| -> String {
+        let kept = |one: char| if one.is_ascii_alphanumeric() || "-_.=".contains(one) { one } else { '-' };
+        text.chars().map(kept).take(100).collect()
+    };
+    format!("{}-{}-{}.json", plain(workload), plain(server), plain(time).replace('T', "-"))
+}
+
+fn failure(error: &RunError) -> Failure {
+    match error {
+        RunError::Client(error) | RunError::Topic { error, .. } => Failure::from(error.clone()),
+        RunError::Stopped => Failure::new(Exit::Interrupted, error.to_string()),
+        RunError::Replication { .. } => Failure::usage(error.to_string()),
+        RunError::NotReady { .. } | RunError::Worker { .. } => {
+            Failure::new(Exit::Unreachable, error.to_string())
+        }
+        RunError::Load(_) | RunError::Process(_) => Failure::new(Exit::Failed, error.to_string()),
+    }
+}
+
+/// Progress, for people: on stderr, the seconds of a long run one line for every ten.
+fn tell(event: Event<'_>) {
+    match event {
+        Event::Phase(phase) => eprintln!("  {phase}"),
+        Event::Second(second) if second.at_s % 10.0 < second.seconds => eprintln!(
+            "  {:5.0} s  {:>10.0} rec/s sent  {:>10.0} rec/s read  backlog {:>9}  publish p99 {:>8.1} ms",
+            second.at_s,
+            second.publish_rate,
+            second.consume_rate + second.catch_up_rate,
+            second.backlog,
+            second.publish.map_or(0.0, |publish| publish.p99_us as f64 / 1000.0),
+        ),
+        Event::Second(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_s_name_says_what_was_run_where_and_when() {
+        let name = file_name("A/max throughput partitions=1", "h:1", "2026-11-22T05:06:07.123Z");
+        assert_eq!(name, "A-max-throughput-partitions=1-h-1-2026-11-22-05-06-07.json");
+    }
+
+    #[test]
+    fn a_scale_shrinks() {
+        assert_eq!(parse_scale("0.1"), Ok(0.1));
+        for bad in ["0", "-1", "1.5", "NaN", "x"] {
+            assert!(parse_scale(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `riverrun bench` from outside: files of other suites on a real server, workers, and the page of results.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{Server, riverrun, run, signal};
+
+/// A workload of a few seconds, as the files of `OpenMessaging` Benchmark are written.
+const WORKLOAD: &str = "name: small
+topics: 1
+partitionsPerTopic: 3
+messageSize: 200
+subscriptionsPerTopic: 2
+consumerPerSubscription: 1
+producersPerTopic: 2
+producerRate: 500
+testDurationMinutes: 0.05
+warmupDurationMinutes: 0.01
+colour: blue
+";
+
+struct Files {
+    dir: TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).expect("room");
+        path.display().to_string()
+    }
+
+    fn output(&self) -> String {
+        self.dir.path().join("results").display().to_string()
+    }
+
+    /// Runs these on the server, and answers the results.
+    fn bench(&self, server: &Server, args: &[&str]) -> Vec<Value> {
+        let (target, output) = (format!("s={}", server.bootstrap()), self.output());
+        let args =
+            [&["bench", "run", "--json", "--keep-page-cache", "-o", &output, "--server", &target], args];
+        run(&args.concat()).ended(0).json().as_array().expect("a list").clone()
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn a_workload_runs_on_servers_in_turn_and_a_page_shows_them_side_by_side() {
+    let server = Server::start();
+    let files = Files::new();
+    let workload = files.write("w.yaml", WORKLOAD);
+    let ours = format!("b={}@{}", server.bootstrap(), server.child.id());
+    let results = files.bench(&server, &[&workload, "--server", &ours]);
+    let names: Vec<_> = results.iter().map(|one| one["riverrun"]["server"].as_str().unwrap()).collect();
+    assert_eq!(names, ["s", "b"]);
+    for result in &results {
+        let (ours, totals) = (&result["riverrun"], &result["riverrun"]["totals"]);
+        assert_eq!((&result["workload"], &result["messageSize"]), (&"small".into(), &200.into()));
+        assert!((400.0..600.0).contains(&number(&result["publishRate"][0])), "{totals}");
+        // What came late counts for no rate, and is waited for all the same.
+        let all = |key: &str, late: &str| number(&totals[key]) + number(&totals[late]);
+        assert!(all("received", "receivedLate") >= 2.0 * number(&totals["acked"]) - 50.0, "{totals}");
+        assert!(number(&ours["publish"]["p50_us"]) > 0.0 && number(&ours["endToEnd"]["p50_us"]) > 0.0);
+        assert_eq!(ours["durability"]["reached"], "1");
+        assert!(ours["seconds"].as_array().unwrap().len() >= 3);
+        assert_eq!(ours["notes"][0], "workload: unknown key colour is ignored");
+    }
+    assert!(results[0]["riverrun"]["serverUsage"].is_null());
+    assert!(number(&results[1]["riverrun"]["serverUsage"]["resident_bytes_max"]) > 1e6);
+    assert!(server.run(&["topic", "list"]).ended(0).text().lines().all(|line| !line.contains("test-topic")));
+    let page = files.dir.path().join("page.html").display().to_string();
+    run(&["bench", "report", &files.output(), "-o", &page]).ended(0);
+    assert!(std::fs::read_to_string(page).unwrap().contains("\"server\":\"b\""));
+}
+
+#[test]
+fn a_stall_of_one_second_shows_in_the_percentiles() {
+    let server = Server::start();
+    let files = Files::new();
+    let text = WORKLOAD.replace("testDurationMinutes: 0.05", "testDurationMinutes: 0.1");
+    let (workload, output) = (files.write("w.yaml", &text), files.output());
+    let target = server.bootstrap().to_owned();
+    let args = ["bench", "run", "--json", "--keep-page-cache", "-o", &output, "--server", &target, &workload];
+    let mut running = riverrun(&args).spawn().expect("the binary runs");
+    wait_for_line(&mut running, "measurement");
+    std::thread::sleep(Duration::from_secs(2));
+    signal(&server.child, Signal::STOP);
+    std::thread::sleep(Duration::from_secs(1));
+    signal(&server.child, Signal::CONT);
+    let results = finish_quietly(running);
+    let publish = &results[0]["riverrun"]["publish"];
+    // A sixth of all records were due in that second, evenly: one in fifty waited for most of it.
+    assert!(number(&publish["max_us"]) >= 950_000.0, "{publish}");
+    assert!(number(&publish["p99_us"]) >= 700_000.0, "{publish}");
+    assert!(number(&publish["p50_us"]) < 500_000.0, "{publish}");
+    let end_to_end = &results[0]["riverrun"]["endToEnd"];
+    assert!(number(&end_to_end["p99_us"]) >= 700_000.0, "{end_to_end}");
+}
+
+/// Reads the progress of a command until a line tells this, and lets the rest go.
+fn wait_for_line(child: &mut Child, wanted: &str) {
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let found = lines.by_ref().map_while(Result::ok).any(|line| line.trim() == wanted);
+    assert!(found, "the command ended without {wanted:?}");
+    std::thread::spawn(move || lines.for_each(drop));
+}
+
+/// The results of a command whose progress was read.
+fn finish_quietly(child: Child) -> Value {
+    let output = child.wait_with_output().expect("a child of ours");
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).expect("results")
+}
+
+#[test]
+fn a_backlog_is_built_and_read() {
+    let server = Server::start();
+    let files = Files::new();
+    // 4 MiB, over both groups.
+    let text =
+        WORKLOAD.replace("producerRate: 500", "producerRate: 20000\nconsumerBacklogSizeGB: 0.00390625");
+    let results = files.bench(&server, &[&files.write("w.yaml", &text)]);
+    let backlog = &results[0]["riverrun"]["backlog"];
+    assert_eq!(backlog["drained"], true, "{backlog}");
+    assert!(number(&backlog["records"]) * 200.0 >= 4_194_304.0, "{backlog}");
+    assert!(number(&backlog["drainedRecords"]) >= number(&backlog["records"]) - 3000.0, "{backlog}");
+}
+
+#[test]
+fn a_load_is_spread_over_workers() {
+    let server = Server::start();
+    let files = Files::new();
+    let mut workers: Vec<_> = (0..2)
+        .map(|_| riverrun(&["bench", "worker", "--listen", "127.0.0.1:0"]).spawn().expect("the binary runs"))
+        .collect();
+    let addresses: Vec<_> = workers.iter_mut().map(listening_on).collect();
+    let workload = files.write("w.yaml", WORKLOAD);
+    let results = files.bench(&server, &[&workload, "--workers", &addresses.join(",")]);
+    for mut worker in workers {
+        worker.kill().expect("it runs");
+        worker.wait().expect("a child of ours");
+    }
+    let ours = &results[0]["riverrun"];
+    assert_eq!(ours["workers"], 2);
+    assert!((400.0..600.0).contains(&number(&ours["totals"]["publishRate"])), "{}", ours["totals"]);
+    assert!(number(&ours["endToEnd"]["count"]) > 1000.0, "{}", ours["endToEnd"]);
+}
+
+fn listening_on(worker: &mut Child) -> String {
+    let mut line = String::new();
+    BufReader::new(worker.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line:?}")).to_owned()
+}
+
+#[test]
+fn a_trogdor_spec_runs_and_a_transactional_one_is_refused() {
+    let server = Server::start();
+    let files = Files::new();
+    let spec = r#"// Comments are allowed.
+{ "class": "org.apache.kafka.trogdor.workload.RoundTripWorkloadSpec", "durationMs": 30000, "clientNode": "n",
+  "bootstrapServers": "nowhere:1", "targetMessagesPerSec": 1000, "maxMessages": 1500,
+  "activeTopics": { "round[1-2]": { "numPartitions": 2, "replicationFactor": 1 } } }"#;
+    let totals = files.bench(&server, &[&files.write("s.json", spec)])[0]["riverrun"]["totals"].clone();
+    let all = |key: &str, late: &str| number(&totals[key]) + number(&totals[late]);
+    assert!((all("acked", "ackedLate") - 1500.0).abs() < 0.5, "{totals}");
+    assert!((all("received", "receivedLate") - 1500.0).abs() < 0.5, "{totals}");
+    let produce = spec.replace("RoundTripWorkloadSpec", "ProduceBenchSpec");
+    let transactional = produce
+        .replace("\"durationMs\"", "\"transactionGenerator\": {\"type\": \"uniform\"}, \"durationMs\"");
+    let refused = run(&["bench", "run", &files.write("t.json", &transactional)]).ended(2);
+    assert!(refused.stderr.contains("transactions are not supported"), "{}", refused.stderr);
+}
+
+#[test]
+fn more_replicas_than_servers_need_a_word_and_the_result_keeps_it() {
+    let server = Server::start();
+    let files = Files::new();
+    let workload = files.write("w.yaml", WORKLOAD);
+    let driver = files.write(
+        "d.yaml",
+        "name: three\ndriverClass: io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver
+replicationFactor: 3\nproducerConfig: acks=1\n",
+    );
+    let target = format!("s={}", server.bootstrap());
+    let output = files.output();
+    let args = ["bench", "run", &workload, "-d", &driver, "--server", &target, "-o", &output];
+    let refused = run(&args).ended(2);
+    assert!(refused.stderr.contains("--replication-factor"), "{}", refused.stderr);
+    let results = files.bench(&server, &[&workload, "-d", &driver, "--replication-factor", "1"]);
+    let ours = &results[0]["riverrun"];
+    assert_eq!(ours["replication"], serde_json::json!({"wanted": 3, "used": 1, "overridden": true}));
+    assert_eq!(
+        (&results[0]["driver"], &ours["setup"]["producerSettings"]["acks"]),
+        (&"three".into(), &"1".into())
+    );
+}
+
+#[test]
+fn suites_are_listed_and_a_scenario_runs_at_a_scale() {
+    let listed = run(&["bench", "list", "--json"]).ended(0).json();
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"B/linger") && names.contains(&"D/one-at-a-time"), "{names:?}");
+    run(&["bench", "list", "Z"]).ended(3);
+    let own = run(&["bench", "list", "D/one-at-a-time"]).ended(0).text();
+    let smaller = own.replace("[128, 1024, 16384, 524288]", "[1024]").replace("[sync, async]", "[async]");
+    let server = Server::start();
+    let files = Files::new();
+    let results = files.bench(&server, &[&files.write("d.yaml", &smaller), "--scale", "0.05"]);
+    let ours = &results[0]["riverrun"];
+    assert_eq!((&ours["scale"], &ours["setup"]["inFlight"]), (&0.05.into(), &1.into()));
+    assert_eq!(ours["case"], serde_json::json!({"messageSize": "1024", "durability": "async"}));
+    assert_eq!(ours["durability"]["reached"], "4");
+    assert!(Path::new(&files.output()).read_dir().unwrap().count() == 1);
+}
