@@ -192,6 +192,11 @@ impl PartitionLog {
         error
     }
 
+    /// Whether it was taken out of use for something that may pass.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(&*self.state.read(), State::Offline(error) if !error.is_lasting())
+    }
+
     /// Whether it was taken out of use.
     pub(crate) fn is_offline(&self) -> bool {
         matches!(&*self.state.read(), State::Offline(_))

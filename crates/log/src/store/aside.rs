@@ -122,8 +122,11 @@ impl LogDir {
             for log in self.handles().iter().filter(|log| is_here(log)) {
                 let name = held_name_of(log.id());
                 if log.is_offline() {
-                    // What is aside for the partition alone is there in whole.
-                    needed.insert(if names.contains(&name) { name } else { self.held_name() });
+                    // What is aside for the partition alone is there in whole, if it is offline for that.
+                    if !names.contains(&name) || log.is_waiting() {
+                        needed.insert(self.held_name());
+                    }
+                    needed.insert(name);
                 } else {
                     own.insert(name);
                 }

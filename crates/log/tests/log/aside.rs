@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use riverrun_env::FileSystem;
 use riverrun_journal::{Journal, verify};
-use riverrun_log::LogError;
 use riverrun_log::config::LogConfig;
+use riverrun_log::{LogError, LogStore};
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{LeaderEpoch, PartitionId};
 
@@ -139,8 +139,7 @@ fn what_is_aside_for_a_partition_goes_with_its_topic() {
 
     let mut machine = damaged(2);
     stop(&mut machine);
-    let store =
-        riverrun_log::LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
+    let store = LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
     let place = |id| (id != ID).then(|| (0, machine.config.clone()));
     let report = store.recover(LeaderEpoch(3), place).unwrap();
     assert!(report.offline.is_empty(), "{:?}", report.offline);
@@ -175,4 +174,49 @@ fn a_partition_that_was_restored_takes_what_was_aside_and_leaves_nothing_there()
     assert!(held_files(&machine).is_empty());
     machine.crash();
     assert_eq!(machine.records().unwrap(), numbers(0, 23));
+}
+
+#[test]
+fn what_is_aside_twice_for_a_partition_that_waits_for_room_is_kept_twice() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 20);
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(20, 23);
+    let path = machine.log_paths().pop().unwrap();
+    stop(&mut machine);
+    let intact = machine.content(&path);
+    machine.put_content(&path, &intact[..intact.len() / 2]);
+    machine.start().unwrap();
+    check_offline(&machine);
+    machine.store.take().unwrap().close().unwrap();
+    // Restored, it gets on, until its log dir fails.
+    machine.put_content(&path, &intact);
+    machine.start().unwrap();
+    machine.append_numbers(23, 25);
+    machine.sim.fs.fail_sync_after(0);
+    assert!(machine.store().checkpoint().is_err());
+    let _the_dir_has_failed = machine.store().settle();
+    let names = |store: &LogStore| store.journals().next().unwrap().held();
+    let both = names(machine.store());
+    assert_eq!(both.len(), 2, "{both:?}");
+    machine.sim.fs.crash();
+    machine.store = None;
+    let store = LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
+    // There is no room when it is tried first.
+    let calls = std::cell::Cell::new(0);
+    let place = |_| {
+        machine.sim.fs.set_space((calls.replace(calls.get() + 1) == 0).then_some(0));
+        Some((0, machine.config.clone()))
+    };
+    let report = store.recover(LeaderEpoch(9), place).unwrap();
+    assert_eq!(report.offline.len(), 1, "it waits for room");
+    machine.sim.fs.set_space(None);
+    store.checkpoint().unwrap();
+    assert_eq!(names(&store), both);
+    machine.sim.fs.crash();
+    drop(store);
+    machine.start().unwrap();
+    assert_eq!(machine.records().unwrap(), numbers(0, 25));
+    machine.store().checkpoint().unwrap();
+    assert!(held_files(&machine).is_empty());
 }

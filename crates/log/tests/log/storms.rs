@@ -294,6 +294,8 @@ impl Storm {
         }
         drop(store);
         self.note(format!("restart {how}"));
+        // What a power cut has left there is still to be put right.
+        let was_away = self.away.is_some();
         self.bring_dir_back();
         if self.below(6) == 0 {
             self.take_dir_away();
@@ -303,7 +305,8 @@ impl Storm {
         }
         self.options.journal_async_write ^= self.below(8) == 0;
         let is_cut = how == 2 || how == 3;
-        let is_damaged = !is_cut && !self.has_trouble && self.away.is_none() && self.below(4) == 0;
+        let is_calm = !is_cut && !self.has_trouble && !was_away && self.away.is_none();
+        let is_damaged = is_calm && self.below(4) == 0;
         if is_damaged {
             self.damage_checkpoint();
         }
