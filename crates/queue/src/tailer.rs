@@ -136,10 +136,16 @@ impl Tailer {
 
     /// Goes to the beginning of the last of the first `count(bases)` segments.
     fn seek_to_segment(&mut self, count: impl Fn(&[Offset]) -> usize) -> Result<(), QueueError> {
-        let (bases, first) = self.core.published_segments()?;
-        let index = count(&bases).saturating_sub(1);
-        let (base, number) = (bases[index], first + index as u64);
-        self.segment = self.core.segments.expect(base, number)?;
+        let (segment, base) = loop {
+            let (bases, first) = self.core.published_segments()?;
+            let index = count(&bases).saturating_sub(1);
+            let base = bases[index];
+            if let Some(segment) = self.core.segments.get(base, first + index as u64)? {
+                break (segment, base);
+            }
+            // Retention has just removed it: what is left begins later now.
+        };
+        self.segment = segment;
         self.position = self.segment.start();
         self.batch_offset = base;
         self.from = base;
@@ -340,6 +346,10 @@ impl Tailer {
         let number = self.segment.number + 1;
         let Some(segment) = self.core.segments.get(self.batch_offset, number)? else {
             let (start, end) = (self.core.start_offset()?, self.core.head()?.next_offset);
+            if self.batch_offset >= start {
+                // Retention has not come as far as this: the segment ends before it should.
+                return Err(self.damaged(Damage::Missing));
+            }
             return Err(QueueError::OffsetOutOfRange { offset: self.batch_offset, start, end });
         };
         self.position = segment.start();

@@ -279,6 +279,25 @@ fn an_old_record_that_was_flipped_is_an_error_with_file_and_place() {
 }
 
 #[test]
+fn a_segment_that_ends_too_early_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(&create(dir.path()), 0..100);
+    let mut bytes = std::fs::read(first_segment(dir.path())).unwrap();
+    let third = (0..3)
+        .fold(0, |at, _| at + 12 + u32::from_be_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize);
+    bytes[third + 8..third + 12].fill(0);
+    std::fs::write(first_segment(dir.path()), bytes).unwrap();
+    let queue = Queue::open(dir.path()).unwrap();
+    let mut tailer = tailer(&queue, StartAt::Start);
+    for _ in 0..3 {
+        assert!(tailer.next().unwrap().is_some());
+    }
+    let error = tailer.next().map(|_| ()).unwrap_err();
+    let QueueError::Damaged { path, position, .. } = error else { panic!("{error}") };
+    assert_eq!((path, position.0), (first_segment(dir.path()), third as u64));
+}
+
+#[test]
 fn a_segment_that_was_cut_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     fill(&create(dir.path()), 0..100);

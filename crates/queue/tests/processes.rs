@@ -190,6 +190,25 @@ fn killed_appenders_leave_nothing_torn_and_lose_nothing() {
     again.take(&mut queue.tailer(StartAt::Start).unwrap(), u64::MAX);
     assert_eq!(again.records, account.records);
     queue.appender(AppendOptions::default()).unwrap().append(b"the queue goes on").unwrap();
+    nothing_lies_beyond(&dir);
+}
+
+/// Checks that each segment holds batches and then zeros.
+fn nothing_lies_beyond(dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "log") {
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let mut rest = bytes.as_slice();
+        while rest.len() >= 12 && rest[8..12] != [0; 4] {
+            let (batch, after) = riverrun_records::UnverifiedBatch::split_first(rest).unwrap();
+            batch.verify().unwrap();
+            rest = after;
+        }
+        assert!(rest.iter().all(|byte| *byte == 0), "{} has zeros after its last batch", path.display());
+    }
 }
 
 #[test]
