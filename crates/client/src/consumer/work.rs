@@ -13,11 +13,12 @@ use super::assignment::Positions;
 use super::fetch::{self, Ask, Fetched, PartitionFetched, Wanted};
 use super::group::Membership;
 use super::options::ConsumerOptions;
-use super::start::{self, Sought, Started, after_out_of_range, after_truncation};
+use super::start::{self, Found, Sought, Started, after_out_of_range, after_truncation};
 use super::validation::{self, Validated};
 use super::{Consumer, commits};
-use crate::cluster::TopicInfo;
+use crate::cluster::{PartitionInfo, TopicInfo};
 use crate::error::ClientError;
+use crate::topic_partition::TopicPartition;
 
 /// Something that is under way.
 pub(super) type Work = BoxFuture<'static, Done>;
@@ -31,6 +32,26 @@ pub(super) enum Done {
     Refreshed(Result<(), ClientError>),
     /// Positions that were committed; none if it failed.
     Committed(Option<Positions>),
+}
+
+/// What there is to do for the partitions that want records.
+#[derive(Debug, Default)]
+struct Due {
+    /// What to fetch from each node.
+    fetches: BTreeMap<NodeId, Vec<Wanted>>,
+    /// What to ask each leader about before.
+    doubtful: BTreeMap<NodeId, Vec<Wanted>>,
+    /// Nodes of which enough is held.
+    withheld: HashSet<NodeId>,
+}
+
+/// A partition of a topic that has a leader.
+fn led<'a>(
+    topic: &'a TopicInfo,
+    partition: &TopicPartition,
+) -> Option<(&'a TopicInfo, &'a PartitionInfo, NodeId)> {
+    let info = topic.partitions.get(usize::try_from(partition.partition).ok()?)?;
+    Some((topic, info, info.leader?))
 }
 
 impl Consumer {
@@ -61,9 +82,20 @@ impl Consumer {
     /// Fetches from every node that has nothing left to be read but what is held in reserve. To wait until then
     /// for all partitions of a node keeps a fetch of the idle ones from holding up the busy ones.
     fn start_fetches(&mut self, now: Instant) {
-        let mut by_node = BTreeMap::<NodeId, Vec<Wanted>>::new();
-        let mut doubtful = BTreeMap::<NodeId, Vec<Wanted>>::new();
-        let mut withheld = HashSet::new();
+        let Due { mut fetches, doubtful, withheld } = self.find_due(now);
+        for (leader, wanted) in doubtful {
+            self.mark_fetching(&wanted, now);
+            let validated = validation::validate(Arc::clone(&self.cluster), leader, wanted);
+            self.work.push(Box::pin(async move { Done::Validated(validated.await) }));
+        }
+        fetches.retain(|node, _| !withheld.contains(node));
+        for (node, wanted) in fetches {
+            self.start_fetch(node, wanted, now);
+        }
+    }
+
+    fn find_due(&mut self, now: Instant) -> Due {
+        let mut due = Due::default();
         let mut topic = None;
         for (partition, state) in self.assignment.iter_mut() {
             if state.paused || (!state.wants_fetch(now) && state.has_room()) {
@@ -77,18 +109,13 @@ impl Consumer {
                 }
                 topic = known.map(|known| known.topic);
             }
-            let info = topic
-                .as_ref()
-                .and_then(|topic| topic.partitions.get(usize::try_from(partition.partition).ok()?));
-            let Some((topic, info, leader)) =
-                topic.as_ref().zip(info).and_then(|(topic, info)| Some((topic, info, info.leader?)))
-            else {
+            let Some((topic, info, leader)) = topic.as_ref().and_then(|topic| led(topic, partition)) else {
                 self.stale.insert(Arc::clone(&partition.topic));
                 continue;
             };
             let node = state.source(leader, now);
             if !state.has_room() {
-                withheld.insert(node);
+                due.withheld.insert(node);
                 continue;
             }
             let wanted = Wanted {
@@ -100,20 +127,12 @@ impl Consumer {
                 last_epoch: state.fetch_epoch,
             };
             if state.is_doubtful(info.leader_epoch) {
-                doubtful.entry(leader).or_default().push(wanted);
+                due.doubtful.entry(leader).or_default().push(wanted);
             } else if !self.busy.contains(&node) {
-                by_node.entry(node).or_default().push(wanted);
+                due.fetches.entry(node).or_default().push(wanted);
             }
         }
-        for (leader, wanted) in doubtful {
-            self.mark_fetching(&wanted, now);
-            let validated = validation::validate(Arc::clone(&self.cluster), leader, wanted);
-            self.work.push(Box::pin(async move { Done::Validated(validated.await) }));
-        }
-        by_node.retain(|node, _| !withheld.contains(node));
-        for (node, wanted) in by_node {
-            self.start_fetch(node, wanted, now);
-        }
+        due
     }
 
     fn mark_fetching(&mut self, wanted: &[Wanted], now: Instant) {
@@ -172,29 +191,7 @@ impl Consumer {
                 validated.into_iter().map(|one| self.handle_validated(one)).fold(Ok(()), Result::and)
             }
             Done::Started(started) => {
-                let mut result = Ok(());
-                for (sought, found) in started {
-                    let Some(state) = self.assignment.current(sought.incarnation) else {
-                        continue;
-                    };
-                    match found {
-                        Ok(found) => {
-                            state.begin(found.offset, found.leader_epoch);
-                            state.committed = found.committed.then_some(found.offset);
-                        }
-                        Err(error) => {
-                            state.starting = false;
-                            state.attempts.fail(&error);
-                            state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
-                            // A group finds out by itself that a topic is gone, and takes it away.
-                            let gone = matches!(error, ClientError::UnknownPartition(_));
-                            if !(gone && self.membership.is_some()) {
-                                result = result.and(report(error));
-                            }
-                        }
-                    }
-                }
-                result
+                started.into_iter().map(|one| self.handle_started(one)).fold(Ok(()), Result::and)
             }
             Done::Refreshed(result) => {
                 self.refreshing = false;
@@ -213,6 +210,27 @@ impl Consumer {
                 Ok(())
             }
         }
+    }
+
+    fn handle_started(
+        &mut self,
+        (sought, found): (Sought, Result<Found, ClientError>),
+    ) -> Result<(), ClientError> {
+        let Some(state) = self.assignment.current(sought.incarnation) else { return Ok(()) };
+        let error = match found {
+            Ok(found) => {
+                state.begin(found.offset, found.leader_epoch);
+                state.committed = found.committed.then_some(found.offset);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        state.starting = false;
+        state.attempts.fail(&error);
+        state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+        // A group finds out by itself that a topic is gone, and takes it away.
+        let gone = matches!(error, ClientError::UnknownPartition(_));
+        if gone && self.membership.is_some() { Ok(()) } else { report(error) }
     }
 
     fn handle_fetched(

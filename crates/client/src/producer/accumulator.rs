@@ -3,8 +3,10 @@
 //! Owns the topics that the producer has met, the bound on buffered bytes, and the question when everything up to
 //! a point is settled. Senders append under one short lock; the sender task takes whole batches out.
 
+mod state;
+
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,13 +15,14 @@ use riverrun_types::{NodeId, ProducerEpoch, ProducerId, TimestampMs};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use super::batch::{Batch, BatchShape, CAPACITY_BYTES, Callback, ID_STEP, QueueKey};
-use super::delivery::{BatchPlace, Delivery, Outcome};
+use self::state::State;
+use super::batch::{Batch, BatchShape, Callback, QueueKey};
+use super::delivery::{BatchPlace, Delivery};
 use super::options::ProducerOptions;
 use super::partitioner::Choice;
 use super::queue::{PartitionQueue, Readiness, SendRules};
 use super::record::RecordRef;
-use super::topics::{Leaders, Topic};
+use super::topics::Topic;
 use crate::cluster::TopicInfo;
 use crate::error::ClientError;
 
@@ -38,120 +41,6 @@ pub(super) enum Appended {
     UnknownTopic,
     /// The topic has only so many partitions, as far as is known.
     NoSuchPartition(i32),
-}
-
-/// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
-/// that was asked for last; `active` holds each queue with `listed` once, and every queue whose next batch may be sent;
-/// `parked` holds those whose next batch may be sent later, at least once at that time; the others wait for something
-/// that is under way. `unresolved` holds the ids of batches without outcome; `spare` are buffers of a full batch's size.
-#[derive(Debug, Default)]
-struct State {
-    topics: Vec<Topic>,
-    index: HashMap<Arc<str>, usize>,
-    last: usize,
-    active: VecDeque<QueueKey>,
-    parked: BinaryHeap<Reverse<(Instant, QueueKey)>>,
-    /// When to look for batches that were tried for too long; none while there are no batches.
-    expire_at: Option<Instant>,
-    unresolved: BTreeSet<u64>,
-    next_batch: u64,
-    hurry_below: u64,
-    /// Whether batches that linger have been told not to since the last look.
-    hurried: bool,
-    leaders: Leaders,
-    spare: Vec<Vec<u8>>,
-    chain_broken: bool,
-    closed: bool,
-}
-
-impl State {
-    /// The place of a topic. Most records go where the one before went.
-    fn find(&mut self, name: &str) -> Option<usize> {
-        if self.topics.get(self.last).is_none_or(|topic| *topic.name != *name) {
-            self.last = *self.index.get(name)?;
-        }
-        Some(self.last)
-    }
-
-    fn queue(&mut self, key: QueueKey) -> Option<&mut PartitionQueue> {
-        self.topics.get_mut(key.topic)?.queues.get_mut(usize::try_from(key.partition).ok()?)
-    }
-
-    fn list(&mut self, key: QueueKey) {
-        let Some(queue) = self.queue(key) else { return };
-        if !std::mem::replace(&mut queue.listed, true) {
-            self.active.push_back(key);
-        }
-    }
-
-    /// Lists a queue that has something to send.
-    fn list_unless_empty(&mut self, key: QueueKey) {
-        if self.queue(key).is_some_and(|queue| !queue.is_empty()) {
-            self.list(key);
-        }
-    }
-
-    /// Lists a queue at a later time. Answers whether that is the first time of all.
-    fn park(&mut self, key: QueueKey, at: Instant) -> bool {
-        let Some(queue) = self.queue(key) else { return false };
-        if queue.parked_until.is_some_and(|until| until <= at) {
-            return false;
-        }
-        queue.parked_until = Some(at);
-        let first = self.parked.peek().is_none_or(|Reverse((first, _))| at < *first);
-        self.parked.push(Reverse((at, key)));
-        first
-    }
-
-    /// Lists the queues whose time has come, or all that were parked.
-    fn unpark(&mut self, now: Instant, all: bool) {
-        while let Some(Reverse((at, key))) = self.parked.peek().copied() {
-            if at > now && !all {
-                return;
-            }
-            self.parked.pop();
-            if let Some(queue) = self.queue(key) {
-                queue.parked_until = None;
-            }
-            self.list_unless_empty(key);
-        }
-    }
-
-    /// Lists every queue that has something to send.
-    fn list_all(&mut self) {
-        for topic in 0..self.topics.len() {
-            for partition in 0..self.topics[topic].partition_count() {
-                self.list_unless_empty(QueueKey { topic, partition });
-            }
-        }
-    }
-
-    /// A batch for a partition. Where the one before was large, this one will be, and has the room at once.
-    fn new_batch(&mut self, key: QueueKey, shape: BatchShape) -> Batch {
-        let large = self.queue(key).is_some_and(|queue| queue.last_bytes() > shape.full_bytes / 2);
-        let buffer = if large {
-            self.spare.pop().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes))
-        } else {
-            Vec::with_capacity(CAPACITY_BYTES.min(shape.full_bytes))
-        };
-        let outcome = Outcome::new(Arc::clone(&self.topics[key.topic].name), key.partition);
-        Batch::new(self.next_batch, key, outcome, shape, buffer)
-    }
-
-    /// Puts a new batch behind the others of its partition. Answers whether the sender should look: it or the batch before
-    /// is full, or this one is the next that something has to be done about.
-    fn begin(&mut self, batch: Batch, linger: Duration) -> bool {
-        let (key, lingers, full) = (batch.key, batch.created + linger, batch.is_full());
-        self.unresolved.insert(batch.id);
-        self.next_batch += ID_STEP;
-        let Some(queue) = self.queue(key) else { return false };
-        queue.push(batch);
-        if full || queue.len() > 1 || linger.is_zero() {
-            self.list(key);
-            return true;
-        }
-        self.park(key, lingers)
-    }
 }
 
 /// What the sender takes out in one go.

@@ -1,5 +1,7 @@
 //! Buffer, requests, flush.
 
+use std::collections::VecDeque;
+
 use futures_util::future::FutureExt as _;
 use proptest::prelude::*;
 use riverrun_records::UnverifiedBatch;

@@ -1,0 +1,127 @@
+//! What the accumulator's lock guards: queues, and which of them to look at when.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, ID_STEP, QueueKey};
+use crate::producer::delivery::Outcome;
+use crate::producer::queue::PartitionQueue;
+use crate::producer::topics::{Leaders, Topic};
+
+/// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
+/// that was asked for last; `active` holds each queue with `listed` once, and every queue whose next batch may be sent;
+/// `parked` holds those whose next batch may be sent later, at least once at that time; the others wait for something
+/// that is under way. `unresolved` holds the ids of batches without outcome; `spare` are buffers of a full batch's size.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) topics: Vec<Topic>,
+    pub(super) index: HashMap<Arc<str>, usize>,
+    pub(super) last: usize,
+    pub(super) active: VecDeque<QueueKey>,
+    pub(super) parked: BinaryHeap<Reverse<(Instant, QueueKey)>>,
+    /// When to look for batches that were tried for too long; none while there are no batches.
+    pub(super) expire_at: Option<Instant>,
+    pub(super) unresolved: BTreeSet<u64>,
+    pub(super) next_batch: u64,
+    pub(super) hurry_below: u64,
+    /// Whether batches that linger have been told not to since the last look.
+    pub(super) hurried: bool,
+    pub(super) leaders: Leaders,
+    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) chain_broken: bool,
+    pub(super) closed: bool,
+}
+
+impl State {
+    /// The place of a topic. Most records go where the one before went.
+    pub(super) fn find(&mut self, name: &str) -> Option<usize> {
+        if self.topics.get(self.last).is_none_or(|topic| *topic.name != *name) {
+            self.last = *self.index.get(name)?;
+        }
+        Some(self.last)
+    }
+
+    pub(super) fn queue(&mut self, key: QueueKey) -> Option<&mut PartitionQueue> {
+        self.topics.get_mut(key.topic)?.queues.get_mut(usize::try_from(key.partition).ok()?)
+    }
+
+    pub(super) fn list(&mut self, key: QueueKey) {
+        let Some(queue) = self.queue(key) else { return };
+        if !std::mem::replace(&mut queue.listed, true) {
+            self.active.push_back(key);
+        }
+    }
+
+    /// Lists a queue that has something to send.
+    pub(super) fn list_unless_empty(&mut self, key: QueueKey) {
+        if self.queue(key).is_some_and(|queue| !queue.is_empty()) {
+            self.list(key);
+        }
+    }
+
+    /// Lists a queue at a later time. Answers whether that is the first time of all.
+    pub(super) fn park(&mut self, key: QueueKey, at: Instant) -> bool {
+        let Some(queue) = self.queue(key) else { return false };
+        if queue.parked_until.is_some_and(|until| until <= at) {
+            return false;
+        }
+        queue.parked_until = Some(at);
+        let first = self.parked.peek().is_none_or(|Reverse((first, _))| at < *first);
+        self.parked.push(Reverse((at, key)));
+        first
+    }
+
+    /// Lists the queues whose time has come, or all that were parked.
+    pub(super) fn unpark(&mut self, now: Instant, all: bool) {
+        while let Some(Reverse((at, key))) = self.parked.peek().copied() {
+            if at > now && !all {
+                return;
+            }
+            self.parked.pop();
+            if let Some(queue) = self.queue(key) {
+                queue.parked_until = None;
+            }
+            self.list_unless_empty(key);
+        }
+    }
+
+    /// Lists every queue that has something to send.
+    pub(super) fn list_all(&mut self) {
+        for topic in 0..self.topics.len() {
+            for partition in 0..self.topics[topic].partition_count() {
+                self.list_unless_empty(QueueKey { topic, partition });
+            }
+        }
+    }
+
+    /// A batch for a partition. Where the one before was large, this one will be, and has the room at once.
+    pub(super) fn new_batch(&mut self, key: QueueKey, shape: BatchShape) -> Batch {
+        let large = self.queue(key).is_some_and(|queue| queue.last_bytes() > shape.full_bytes / 2);
+        let buffer = if large {
+            self.spare.pop().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes))
+        } else {
+            Vec::with_capacity(CAPACITY_BYTES.min(shape.full_bytes))
+        };
+        let outcome = Outcome::new(Arc::clone(&self.topics[key.topic].name), key.partition);
+        Batch::new(self.next_batch, key, outcome, shape, buffer)
+    }
+
+    /// Puts a new batch behind the others of its partition. Answers whether the sender should look: it or the batch before
+    /// is full, or this one is the next that something has to be done about.
+    pub(super) fn begin(&mut self, batch: Batch, linger: Duration) -> bool {
+        let (key, lingers, full) = (batch.key, batch.created + linger, batch.is_full());
+        self.unresolved.insert(batch.id);
+        self.next_batch += ID_STEP;
+        let Some(queue) = self.queue(key) else { return false };
+        queue.push(batch);
+        if full || queue.len() > 1 || linger.is_zero() {
+            self.list(key);
+            return true;
+        }
+        self.park(key, lingers)
+    }
+}
