@@ -63,12 +63,9 @@ impl Target for Refusing {
     }
 
     fn wait(&mut self, mut pending: (u64, Instant)) -> Result<Instant, u64> {
-        loop {
-            sleep_until(pending.1);
-            if let Some(outcome) = self.poll(&mut pending) {
-                return outcome;
-            }
-        }
+        // Late, as whoever waits for one ack after the other is.
+        sleep_until(pending.1 + Duration::from_millis(500));
+        self.poll(&mut pending).expect("its time has passed")
     }
 }
 
@@ -105,20 +102,20 @@ fn a_stall_of_a_second_shows_in_the_percentiles_and_not_only_in_the_maximum() {
     assert_eq!((due.count(), send.count()), (800, 800));
     assert!(due.max_us() >= 1_000_000 && send.max_us() >= 1_000_000);
     let p90 = due.percentile_us(90.0);
-    assert!((700_000..1_000_000).contains(&p90), "p90 is {p90} us");
+    assert!(p90 >= 700_000, "p90 is {p90} us");
     assert!(due.percentile_us(75.0) >= 400_000, "p75 is {} us", due.percentile_us(75.0));
     assert!(send.percentile_us(99.0) < 500_000, "the old way hides it: {} us", send.percentile_us(99.0));
 }
 
 #[test]
 fn a_load_that_fell_behind_makes_up_for_it_and_leaves_nothing_out() {
-    let target = Stalling { after_records: 10, stall: Duration::from_millis(300), taken: 0 };
+    let target = Stalling { after_records: 10, stall: Duration::from_millis(800), taken: 0 };
     let begun = Instant::now();
     let (interval, _) = run(target, 1000, Some(1000.0), &control(0));
     assert_eq!(interval.handed_over, 1000);
     let elapsed = begun.elapsed();
     assert!(elapsed >= Duration::from_millis(999), "{elapsed:?} is faster than the rate");
-    assert!(elapsed < Duration::from_millis(1250), "{elapsed:?}: the stall was added to the schedule");
+    assert!(elapsed < Duration::from_millis(1700), "{elapsed:?}: the stall was added to the schedule");
 }
 
 #[test]
@@ -138,9 +135,9 @@ fn what_is_not_acked_is_counted_and_the_first_reason_kept() {
     let (interval, shared) = run(target, 10, None, &control(0));
     assert_eq!((interval.failed, interval.steady.records), (3, 7));
     assert_eq!(shared.take_error(), Some(3));
-    // Nobody looked for all of these 20 ms, and the latency is what the target says.
-    let latency = interval.steady.latency();
-    assert!((19_000..21_000).contains(&latency.max_us()), "{} us", latency.max_us());
+    // Somebody looked much later, and the latency is what the target says.
+    let max_us = interval.steady.latency().max_us();
+    assert!((20_000..400_000).contains(&max_us), "{max_us} us");
 }
 
 #[test]
