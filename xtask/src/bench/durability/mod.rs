@@ -68,6 +68,10 @@ pub(super) struct Options {
     /// Partitions of the section about restarts
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     restart_partitions: i32,
+    /// What the journal holds when the server of that section is killed, in units of 2^20 bytes; as much as it gets when
+    /// absent
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=512))]
+    restart_fill_mib: Option<u32>,
     /// Bytes of the backlog, in units of 2^20
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..))]
     backlog_mib: u64,

@@ -1,7 +1,8 @@
 //! Start after a kill, with many partitions and a journal as full as it gets.
 //!
 //! Several connections write to all partitions as fast as they are answered; the journal's fill is watched, and the
-//! server killed when it is full, or near the most that was ever seen. Only ours has a journal, so only ours is here.
+//! server killed when it is full, or near the most that was ever seen, or as soon as it holds what the options say: what
+//! a start finds unwritten in the page cache depends on it. Only ours has a journal, so only ours is here.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +67,7 @@ pub(super) fn measure(bench: &Bench, options: &Options, findings: &mut Findings)
         let topic = Topic { name: TOPIC.to_owned(), partitions };
         until_answered(&mut server, |probe| Contender::RiverrunSynced.create(probe, &topic))?;
         touch_all(&mut server, partitions)?;
-        let journal_bytes = fill_journal(&server, partitions)?;
+        let journal_bytes = fill_journal(&server, partitions, options.restart_fill_mib)?;
         findings.peak_memory.push(super::goals::Peak::of("restart, filling the journal", &server)?);
         server.kill()?;
         let begun = Instant::now();
@@ -101,7 +102,7 @@ fn touch_all(server: &mut Server, partitions: i32) -> anyhow::Result<()> {
 }
 
 /// Writes until the journal is full, and returns how full it is, with the writers still at work.
-fn fill_journal(server: &Server, partitions: i32) -> anyhow::Result<f64> {
+fn fill_journal(server: &Server, partitions: i32, fill_mib: Option<u32>) -> anyhow::Result<f64> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
@@ -112,7 +113,7 @@ fn fill_journal(server: &Server, partitions: i32) -> anyhow::Result<f64> {
                 })
             })
             .collect();
-        let used = watch(server);
+        let used = watch(server, fill_mib);
         stop.store(true, Ordering::Relaxed);
         for writer in writers {
             writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
@@ -135,13 +136,14 @@ fn write(server: &Server, partitions: i32, writer: usize, stop: &AtomicBool) -> 
     Ok(())
 }
 
-/// Looks at the journal until it is as full as it gets.
-fn watch(server: &Server) -> anyhow::Result<f64> {
+/// Looks at the journal until it holds `fill_mib`, or is as full as it gets.
+fn watch(server: &Server, fill_mib: Option<u32>) -> anyhow::Result<f64> {
     let (begun, mut most) = (Instant::now(), 0.0_f64);
+    let enough = fill_mib.map_or(JOURNAL_BYTES * FULL_SHARE, |mib| f64::from(mib) * f64::from(1 << 20));
     loop {
         let used = Metrics::of(server)?.sum(JOURNAL_BYTES_USED).unwrap_or_default();
         let near = begun.elapsed() > WATCH && used >= most * NEAR_SHARE;
-        if used >= JOURNAL_BYTES * FULL_SHARE || near || begun.elapsed() > PATIENCE {
+        if used >= enough || (near && fill_mib.is_none()) || begun.elapsed() > PATIENCE {
             return Ok(used);
         }
         most = most.max(used);
