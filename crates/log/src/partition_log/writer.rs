@@ -44,7 +44,7 @@ pub(crate) struct ActiveSegment {
     pub(crate) allocated: Option<u64>,
     /// While the journal's part is written anew, the file may reach up to here with what it held before. It is written
     /// over, not cut first: cutting gives its space back, only to take as much again, and where the file system tells
-    /// the device of what it gives back, that is most of a start's time.
+    /// the device of what it gives back, that was over a third of a start's time.
     pub(crate) stale_to: u64,
 }
 
