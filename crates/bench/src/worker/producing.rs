@@ -133,12 +133,12 @@ impl ProducerThread {
         let mut sent = 0;
         while sent < quota && self.is_current(generation, sent) {
             match schedule.due(sent) {
-                None => self.send(Instant::now(), false),
+                None => self.send(None),
                 Some(due) => {
                     if !self.wait_for(due, generation) {
                         break;
                     }
-                    self.send(due, true);
+                    self.send(Some(due));
                 }
             }
             sent += 1;
@@ -195,11 +195,18 @@ impl ProducerThread {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a remainder is below a length")]
-    fn send(&mut self, due: Instant, paced: bool) {
+    fn send(&mut self, due: Option<Instant>) {
         let count = self.senders.len() as u64;
         let (turn, number) = ((self.number % count) as usize, self.number);
         self.number += 1;
         let (key, value) = (self.keys.next(number), self.values.next(number));
+        if let Some(in_flight) = &self.senders[turn].in_flight {
+            in_flight.enter();
+        }
+        let handed_over = Instant::now();
+        // Without a schedule a record is due when there is room for it in flight, and not before.
+        let delay = due.map(|due| handed_over.saturating_duration_since(due));
+        let due = due.unwrap_or(handed_over);
         let timestamp = self.write_value(value.as_ref(), due);
         let sender = &self.senders[turn];
         let (topic, partition) = sender.targets.of(number / count);
@@ -213,12 +220,8 @@ impl ProducerThread {
             headers: &[],
             timestamp,
         };
-        if let Some(in_flight) = &sender.in_flight {
-            in_flight.enter();
-        }
-        let handed_over = Instant::now();
         self.hand_over(sender, &record, due);
-        self.meter().sent(paced.then(|| handed_over.saturating_duration_since(due)));
+        self.meter().sent(delay);
     }
 
     /// Writes the time at which the record is due over a copy of its value. If that is too short, the record's

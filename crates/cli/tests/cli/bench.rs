@@ -223,5 +223,8 @@ fn suites_are_listed_and_a_scenario_runs_at_a_scale() {
     assert_eq!((&ours["scale"], &ours["setup"]["inFlight"]), (&0.05.into(), &1.into()));
     assert_eq!(ours["case"], serde_json::json!({"messageSize": "1024", "durability": "async"}));
     assert_eq!(ours["durability"]["reached"], "4");
+    // One at a time: the latencies together are no longer than the run.
+    let busy = number(&ours["totals"]["publishRate"]) * number(&ours["publish"]["mean_us"]) / 1e6;
+    assert!(busy <= 1.05, "{busy} of the time");
     assert!(Path::new(&files.output()).read_dir().unwrap().count() == 1);
 }

@@ -8,10 +8,11 @@ use riverrun_bench::environment::disk::DiskMeasurement;
 use riverrun_bench::environment::{Environment, ServerRecord, loopback};
 use riverrun_bench::jobs::{DriverFile, Job, jobs};
 use riverrun_bench::omb::PlanOptions;
+use riverrun_bench::plan::Plan;
 use riverrun_bench::process::software_of;
 use riverrun_bench::result::{OURS, RunLabel, document};
 use riverrun_bench::runner::{
-    Event, PageCache, RunError, RunOptions, SearchOptions, ServerTarget, run as run_plan,
+    Event, PageCache, RunError, RunOptions, RunOutcome, SearchOptions, ServerTarget, run as run_plan,
 };
 use serde_json::Value;
 
@@ -189,37 +190,17 @@ impl Session<'_> {
         // Names of topics and groups differ from those of every other run.
         let run = format!("{}-{}", std::process::id(), now().0);
         let plan = job.plan(&self.args.plan_options(&run), self.args.scale)?;
-        let replication_wanted = job.replication()?;
         eprintln!("\n{} on {}", plan.name, server.name);
-        let page_cache = if self.args.keep_page_cache { PageCache::kept() } else { PageCache::drop_now() };
-        if let Some(reason) = page_cache.reason.as_deref().filter(|_| !self.args.keep_page_cache) {
-            eprintln!("  the page cache stays as it is: {reason}");
-        }
+        let page_cache = self.drop_page_cache();
         let options = RunOptions {
             workers: self.args.workers.clone(),
             search: SearchOptions::from_variables(|name| std::env::var(name).ok()),
         };
-        let stop = async {
-            // Where the signal cannot be caught it ends the process as it always did.
-            if tokio::signal::ctrl_c().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        let outcome = run_plan(&plan, server, &options, &mut tell, stop)
+        let outcome = run_plan(&plan, server, &options, &mut tell, interrupted())
             .await
             .map_err(|error| failure(&error).about(format!("{} on {}", plan.name, server.name)))?;
         let software = server.pid.and_then(software_of);
-        let mut environment = self.environment.clone();
-        let mut record = ServerRecord {
-            name: server.name.clone(),
-            bootstrap: server.bootstrap.clone(),
-            software: software.clone(),
-            ..ServerRecord::default()
-        };
-        if let (Some(durability), Some(topic)) = (&outcome.durability, plan.topics.first()) {
-            record.durability.insert(topic.name.clone(), durability.clone());
-        }
-        environment.servers = vec![record];
+        let environment = self.environment_of(server, software.as_ref(), &plan, &outcome);
         let label = RunLabel {
             suite: job.suite.clone(),
             scenario: job.scenario.clone(),
@@ -232,12 +213,44 @@ impl Session<'_> {
             files: job.files.clone(),
             scale: self.args.scale,
             replication_override: self.args.replication_factor,
-            replication_wanted,
+            replication_wanted: job.replication()?,
             workers: self.args.workers.len().max(1),
         };
         let document = document(&plan, &outcome, &label, &environment, &page_cache);
         self.write(&document, &plan.name, &server.name, &started)?;
         Ok(document)
+    }
+
+    fn drop_page_cache(&self) -> PageCache {
+        if self.args.keep_page_cache {
+            return PageCache::kept();
+        }
+        let page_cache = PageCache::drop_now();
+        if let Some(reason) = &page_cache.reason {
+            eprintln!("  the page cache stays as it is: {reason}");
+        }
+        page_cache
+    }
+
+    /// The machine, with the server of this run.
+    fn environment_of(
+        &self,
+        server: &ServerTarget,
+        software: Option<&String>,
+        plan: &Plan,
+        outcome: &RunOutcome,
+    ) -> Environment {
+        let durability = plan.topics.first().zip(outcome.durability.as_ref());
+        let record = ServerRecord {
+            name: server.name.clone(),
+            bootstrap: server.bootstrap.clone(),
+            software: software.cloned(),
+            durability: durability
+                .map(|(topic, level)| (topic.name.clone(), level.clone()))
+                .into_iter()
+                .collect(),
+        };
+        Environment { servers: vec![record], ..self.environment.clone() }
     }
 
     fn write(&self, document: &Value, plan: &str, server: &str, started: &str) -> Result<(), Failure> {
@@ -252,6 +265,13 @@ impl Session<'_> {
             print_text(&lines.join("\n"))?;
         }
         Ok(())
+    }
+}
+
+/// Waits for Ctrl-C. Where that cannot be caught it ends the process as it always did.
+async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
