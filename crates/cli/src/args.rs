@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use riverrun_client::ClusterOptions;
 
-use crate::commands::{bench, config, consume, demo, group, log, perf, produce, serve, topic};
+use crate::commands::{bench, config, consume, demo, group, log, perf, produce, queue, serve, topic};
 use crate::exit::EXIT_CODES;
 
 /// Environment variables with our prefix that set flags of this program and not options of the server.
@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Dump, verify and repair a server's files, without a server
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// Make, write, read, check and measure queues in directories, without a server
+    #[command(subcommand)]
+    Queue(queue::QueueCommand),
     /// Measure sending and reading, with the flags and output lines of Kafka's own performance tools
     #[command(subcommand)]
     Perf(perf::PerfCommand),

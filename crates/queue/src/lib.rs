@@ -62,7 +62,7 @@ pub use error::{Damage, QueueError};
 pub use options::{
     AppendOptions, CreateOptions, Durability, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
 };
-pub use queue::Queue;
+pub use queue::{Queue, Status};
 pub use recovery::Recovery;
 pub use reservation::Reservation;
 pub use riverrun_records::{Header, Headers, Record};

@@ -32,6 +32,23 @@ pub(crate) struct Core {
     pub(crate) trusted_from: u64,
 }
 
+/// How a queue stands at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The first offset that is there.
+    pub start_offset: Offset,
+    /// The offset that the next record gets.
+    pub end_offset: Offset,
+    /// How many segments there are.
+    pub segments: usize,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
+    /// Bytes that a cut of power may take.
+    pub unsynced_bytes: u64,
+    /// Whether a sync has failed, so that nothing is appended any more.
+    pub poisoned: bool,
+}
+
 /// An open queue. Cheap to clone; appenders and tailers keep it open.
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -132,6 +149,32 @@ impl Queue {
     /// be open once at a time.
     pub fn named_tailer(&self, name: &str, otherwise: StartAt) -> Result<Tailer, QueueError> {
         Tailer::open_named(Arc::clone(&self.core), name, otherwise)
+    }
+
+    /// How the queue stands.
+    pub fn status(&self) -> Result<Status, QueueError> {
+        let (bases, _) = self.core.published_segments()?;
+        let (head, synced) = (self.core.head()?, self.core.control.synced());
+        Ok(Status {
+            start_offset: bases[0],
+            end_offset: head.next_offset,
+            segments: bases.len(),
+            segment_bytes: self.segment_bytes(),
+            unsynced_bytes: head.position.saturating_sub(synced),
+            poisoned: self.core.control.is_poisoned(),
+        })
+    }
+
+    /// Reads every record that was published before the call, and checks every batch's checksum that is older than this opening
+    /// of the queue. Returns how many records there are; the first damage is the error.
+    pub fn verify(&self) -> Result<u64, QueueError> {
+        let end = self.end_offset()?;
+        let mut tailer = self.tailer(StartAt::Start)?;
+        let mut records = 0;
+        while tailer.offset() < end && tailer.next()?.is_some() {
+            records += 1;
+        }
+        Ok(records)
     }
 
     /// The first offset that is in the queue.

@@ -51,6 +51,20 @@ fn a_tailer_of_the_synced_sees_no_more_than_that() {
 }
 
 #[test]
+fn the_status_says_what_a_cut_of_power_may_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    appender.append(&[1; 500]).unwrap();
+    let status = queue.status().unwrap();
+    assert_eq!((status.start_offset, status.end_offset, status.segments), (Offset(0), Offset(1), 1));
+    assert_eq!((status.unsynced_bytes, status.poisoned), (61 + 500 + 11, false));
+    appender.sync().unwrap();
+    assert_eq!(queue.status().unwrap().unsynced_bytes, 0);
+    assert_eq!(queue.verify().unwrap(), 1);
+}
+
+#[test]
 fn syncs_in_the_background_come_by_time_and_by_bytes() {
     for (interval, bytes) in [(Duration::from_millis(5), u64::MAX), (Duration::from_hours(1), 4000)] {
         let dir = tempfile::tempdir().unwrap();

@@ -88,7 +88,7 @@ fn read(queue: &Queue, lens: &[usize]) -> usize {
 
 /// Checks that each segment holds batches and then zeros.
 fn nothing_lies_beyond(dir: &Path) {
-    for (name, bytes) in files(dir).iter().filter(|(name, _)| name.ends_with(".log")) {
+    for (name, bytes) in files(dir).iter().filter(|(name, _)| name.starts_with('0')) {
         let mut rest = bytes.as_slice();
         while rest.len() >= 12 && rest[8..12] != [0; 4] {
             rest = UnverifiedBatch::split_first(rest).unwrap().1;

@@ -9,6 +9,7 @@ pub(crate) mod log;
 mod outcome;
 pub(crate) mod perf;
 pub(crate) mod produce;
+pub(crate) mod queue;
 pub(crate) mod serve;
 pub(crate) mod topic;
 
@@ -31,6 +32,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Group(command) => block_on(group::run(command)),
         Command::Config(command) => config::run(command),
         Command::Log(command) => log::run(command),
+        Command::Queue(command) => queue::run(command),
         Command::Demo(args) => demo::run(&args),
     }
 }

@@ -1,0 +1,26 @@
+//! `riverrun queue create`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use riverrun_queue::{CreateOptions, Queue};
+
+use super::queue_failure;
+use crate::exit::Failure;
+
+/// Flags of `queue create`.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    /// The queue's directory, made if it is not there
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Bytes of a segment, a multiple of 4096; a record is smaller than that
+    #[arg(long, value_name = "BYTES", default_value_t = CreateOptions::default().segment_bytes)]
+    segment_bytes: u64,
+}
+
+pub(crate) fn run(args: &CreateArgs) -> Result<(), Failure> {
+    let options = CreateOptions { segment_bytes: args.segment_bytes };
+    Queue::create(&args.dir, options).map_err(|error| queue_failure(&error))?;
+    Ok(())
+}

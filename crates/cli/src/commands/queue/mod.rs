@@ -1,0 +1,54 @@
+//! `riverrun queue`: the embedded queue from the command line, without a server.
+
+mod append;
+mod bench;
+mod create;
+mod info;
+mod tail;
+
+use clap::Subcommand;
+use riverrun_queue::QueueError;
+
+use crate::exit::{Exit, Failure};
+
+/// Commands on queues.
+#[derive(Subcommand, Debug)]
+pub(crate) enum QueueCommand {
+    /// Make an empty queue in a directory
+    Create(create::CreateArgs),
+    /// Append each line of stdin as a record
+    Append(append::AppendArgs),
+    /// Print records, and with --follow, wait for more
+    Tail(tail::TailArgs),
+    /// Say how a queue stands
+    Info(info::InfoArgs),
+    /// Read every record of a queue and check every batch
+    Verify(info::InfoArgs),
+    /// Measure the latency of a paced stream through one queue, or through several with services between them
+    Bench(bench::BenchArgs),
+}
+
+pub(crate) fn run(command: QueueCommand) -> Result<(), Failure> {
+    match command {
+        QueueCommand::Create(args) => create::run(&args),
+        QueueCommand::Append(args) => append::run(&args),
+        QueueCommand::Tail(args) => tail::run(&args),
+        QueueCommand::Info(args) => info::run(&args),
+        QueueCommand::Verify(args) => info::verify(&args),
+        QueueCommand::Bench(args) => bench::run(&args),
+    }
+}
+
+/// An error of the queue, with the exit code that says what to do about it.
+fn queue_failure(error: &QueueError) -> Failure {
+    let exit = match error {
+        QueueError::NoQueue { .. } => Exit::NotFound,
+        QueueError::Exists { .. } | QueueError::NameInUse { .. } | QueueError::Busy => Exit::Conflict,
+        QueueError::Damaged { .. } | QueueError::Version { .. } => Exit::CheckFailed,
+        QueueError::Options(_) | QueueError::TooLarge { .. } | QueueError::OffsetOutOfRange { .. } => {
+            Exit::Usage
+        }
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error.to_string())
+}

@@ -1,0 +1,131 @@
+//! `riverrun queue tail`: records as lines.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use riverrun_queue::{Offset, Park, Queue, Record, StartAt, Tailer};
+use serde_json::{Map, Value};
+
+use super::queue_failure;
+use crate::exit::Failure;
+use crate::text::bytes::put_json;
+use crate::text::time::{TIME_FORMS, now, parse_time};
+
+/// Flags of `queue tail`.
+#[derive(Args, Debug)]
+pub(crate) struct TailArgs {
+    /// The queue's directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Where to begin: start, end, an offset, or a time
+    #[arg(long, value_name = "PLACE", default_value = "start", value_parser = parse_place)]
+    from: StartAt,
+    /// Go on where a tailer of this name has ended, and keep the place for the next; --from is for a new name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// End after so many records
+    #[arg(long, value_name = "COUNT")]
+    count: Option<u64>,
+    /// At the end, wait for more
+    #[arg(long)]
+    follow: bool,
+    /// Show only what a sync has covered
+    #[arg(long)]
+    synced: bool,
+    /// Print one JSON object on each line
+    #[arg(long)]
+    json: bool,
+}
+
+/// An offset is at most this long: a longer number is a time in milliseconds.
+const OFFSET_DIGITS_MAX: usize = 12;
+
+fn parse_place(text: &str) -> Result<StartAt, String> {
+    let is_offset = text.len() <= OFFSET_DIGITS_MAX && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text {
+        "start" => Ok(StartAt::Start),
+        "end" => Ok(StartAt::End),
+        _ if is_offset && !text.is_empty() => {
+            text.parse().map(|offset| StartAt::Offset(Offset(offset))).map_err(|error| format!("{error}"))
+        }
+        _ => parse_time(text, now())
+            .map(StartAt::Time)
+            .map_err(|_| format!("it must be start, end, an offset, or a time: {TIME_FORMS}")),
+    }
+}
+
+pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
+    let queue = Queue::open(&args.dir).map_err(|error| queue_failure(&error))?;
+    let opened = match &args.name {
+        Some(name) => queue.named_tailer(name, args.from),
+        None => queue.tailer(args.from),
+    };
+    let mut tailer = opened.map_err(|error| queue_failure(&error))?;
+    tailer.set_synced_only(args.synced);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut line = Vec::new();
+    let mut printed = 0;
+    while args.count.is_none_or(|count| printed < count) && read_line(&mut tailer, args, &mut out, &mut line)?
+    {
+        out.write_all(&line).map_err(|error| Failure::output(&error))?;
+        printed += 1;
+    }
+    out.flush().map_err(|error| Failure::output(&error))?;
+    tailer.keep_place().map_err(|error| queue_failure(&error))
+}
+
+/// Puts the next record into `line`; false if there is none and none is waited for. Before it waits, what was printed is
+/// shown, and the place is kept.
+fn read_line(
+    tailer: &mut Tailer,
+    args: &TailArgs,
+    out: &mut impl std::io::Write,
+    line: &mut Vec<u8>,
+) -> Result<bool, Failure> {
+    line.clear();
+    if let Some(record) = tailer.next().map_err(|error| queue_failure(&error))? {
+        push(line, &record, args.json);
+        return Ok(true);
+    }
+    if !args.follow {
+        return Ok(false);
+    }
+    out.flush().map_err(|error| Failure::output(&error))?;
+    tailer.keep_place().map_err(|error| queue_failure(&error))?;
+    let record = tailer.wait(&mut Park::default(), None).map_err(|error| queue_failure(&error))?;
+    if let Some(record) = &record {
+        push(line, record, args.json);
+    }
+    Ok(record.is_some())
+}
+
+fn push(line: &mut Vec<u8>, record: &Record<'_>, json: bool) {
+    if json {
+        let mut object = Map::new();
+        object.insert("offset".to_owned(), record.offset.0.into());
+        object.insert("timestamp".to_owned(), record.timestamp.0.into());
+        put_json(&mut object, "key", record.key);
+        put_json(&mut object, "value", record.value);
+        line.extend_from_slice(Value::Object(object).to_string().as_bytes());
+    } else {
+        line.extend_from_slice(record.value.unwrap_or_default());
+    }
+    line.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_word_an_offset_or_a_time() {
+        assert_eq!(parse_place("start"), Ok(StartAt::Start));
+        assert_eq!(parse_place("end"), Ok(StartAt::End));
+        assert_eq!(parse_place("17"), Ok(StartAt::Offset(Offset(17))));
+        assert!(matches!(parse_place("2013-01-01"), Ok(StartAt::Time(_))));
+        for bad in ["", "middle", "-"] {
+            assert!(parse_place(bad).is_err(), "{bad:?}");
+        }
+    }
+}
