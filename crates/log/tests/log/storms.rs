@@ -140,7 +140,10 @@ impl Storm {
                 Err(error) => {
                     self.note(format!("  start fails: {error}"));
                     assert!(!error.to_string().contains("corrupt"), "{error}");
-                    self.sim.fs.kill();
+                    match self.has_trouble && self.below(2) == 0 {
+                        true => self.sim.fs.crash(),
+                        false => self.sim.fs.kill(),
+                    }
                     self.sim.fs.set_space(None);
                 }
             }
@@ -258,14 +261,15 @@ impl Storm {
 
     fn make_trouble(&mut self) {
         let count = self.below(12);
-        let what = self.below(6);
+        let what = self.below(8);
         match what {
             0 => self.sim.fs.fail_sync_after(count),
             1 => self.sim.fs.fail_write_after(count),
-            2 | 3 => self.sim.fs.set_space(Some(count * 5_000)),
+            2 | 3 => self.sim.fs.stop_after(count),
+            4 | 5 => self.sim.fs.set_space(Some(count * 5_000)),
             _ => self.sim.fs.set_space(None),
         }
-        self.has_trouble |= what < 2;
+        self.has_trouble |= what < 4;
         self.note(format!("trouble {what}, {count}"));
     }
 
@@ -310,12 +314,22 @@ impl Storm {
         if is_damaged {
             self.damage_checkpoint();
         }
-        if is_cut || self.has_trouble {
+        // A start has its own trouble, now and then.
+        let trouble = if is_damaged { u64::MAX } else { self.below(12) };
+        let count = self.below(60);
+        match trouble {
+            0 => self.sim.fs.stop_after(count),
+            1 => self.sim.fs.fail_write_after(count),
+            2 => self.sim.fs.fail_sync_after(count / 4),
+            _ => {}
+        }
+        let is_start_troubled = trouble < 3;
+        if is_cut || self.has_trouble || is_start_troubled {
             for part in &mut self.parts {
                 part.written_end = 0;
             }
         }
-        self.has_trouble = false;
+        self.has_trouble = is_start_troubled;
         self.start();
         self.check();
         while is_damaged && self.store().checkpoint().is_err() {
