@@ -140,9 +140,10 @@ impl Storm {
                 Err(error) => {
                     self.note(format!("  start fails: {error}"));
                     assert!(!error.to_string().contains("corrupt"), "{error}");
-                    match self.has_trouble && self.below(2) == 0 {
-                        true => self.sim.fs.crash(),
-                        false => self.sim.fs.kill(),
+                    if self.has_trouble && self.below(2) == 0 {
+                        self.sim.fs.crash();
+                    } else {
+                        self.sim.fs.kill();
                     }
                     self.sim.fs.set_space(None);
                 }
