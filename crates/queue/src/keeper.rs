@@ -64,6 +64,7 @@ impl Keeper {
             present: 0,
             synced_at: Instant::now(),
             kept_at: None,
+            mark_on_disk: core.control.mark().map_or(0, |mark| mark.sequence),
         };
         let thread = std::thread::Builder::new()
             .name("queue-keeper".to_owned())
@@ -129,6 +130,8 @@ struct Rounds {
     present: u64,
     synced_at: Instant,
     kept_at: Option<Instant>,
+    /// Sequence of the newest synced mark that is on disk itself.
+    mark_on_disk: u64,
 }
 
 impl Rounds {
@@ -142,6 +145,19 @@ impl Rounds {
             // A failure poisons the queue, which is where appenders look.
             let _ = sync_to(&self.core, &self.owner, self.core.control.published());
         }
+        // Without it a recovery reads more.
+        let _ = self.sync_mark();
+    }
+
+    /// Writes the synced mark to disk if it has moved, so that a recovery need not read what is synced, and takes damage there for
+    /// damage and not for a torn end. No append waits for it.
+    fn sync_mark(&mut self) -> Result<(), QueueError> {
+        let sequence = self.core.control.mark().map_or(0, |mark| mark.sequence);
+        if sequence != self.mark_on_disk {
+            self.core.control.sync()?;
+            self.mark_on_disk = sequence;
+        }
+        Ok(())
     }
 
     /// Does what is due. Returns when the next round is.
@@ -154,6 +170,7 @@ impl Rounds {
         let pause = self.sync(duties)?;
         if self.kept_at.is_none_or(|kept_at| kept_at.elapsed() >= ROUND) {
             self.kept_at = Some(Instant::now());
+            self.sync_mark()?;
             retention::apply(&self.core, &duties.retention)?;
         }
         Ok(pause.min(ROUND))

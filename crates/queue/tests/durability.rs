@@ -58,7 +58,7 @@ fn the_status_says_what_a_cut_of_power_may_take() {
     appender.append(&[1; 500]).unwrap();
     let status = queue.status().unwrap();
     assert_eq!((status.start_offset, status.end_offset, status.segments), (Offset(0), Offset(1), 1));
-    assert_eq!((status.unsynced_bytes, status.poisoned), (61 + 500 + 11, false));
+    assert_eq!((status.unsynced_bytes, status.poisoned), (61 + 500 + 9, false));
     appender.sync().unwrap();
     assert_eq!(queue.status().unwrap().unsynced_bytes, 0);
     assert_eq!(queue.verify().unwrap(), 1);
