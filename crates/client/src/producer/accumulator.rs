@@ -189,7 +189,12 @@ impl Accumulator {
         }
         let Some(at) = state.find(record.topic) else { return Ok(Appended::UnknownTopic) };
         let topic = &mut state.topics[at];
-        let choice = topic.place(record, reserved_bytes, &state.leaders.slow);
+        let (choice, left) = topic.place(record, reserved_bytes, &state.leaders.slow);
+        if let Some(partition) = left {
+            state.list(QueueKey { topic: at, partition });
+            self.wake.notify_one();
+        }
+        let topic = &mut state.topics[at];
         let (Choice::Fixed(partition) | Choice::Sticky(partition)) = choice;
         let key = QueueKey { topic: at, partition };
         let Some(queue) = usize::try_from(partition).ok().and_then(|at| topic.queues.get_mut(at)) else {

@@ -80,6 +80,8 @@ pub(super) struct Batch {
     pub(super) last_error: Option<ClientError>,
     shape: BatchShape,
     record_count: i32,
+    /// Whether further records go elsewhere although there is room.
+    complete: bool,
     body: Body,
 }
 
@@ -123,15 +125,21 @@ impl Batch {
             last_error: None,
             shape,
             record_count: 0,
+            complete: false,
             body: Body::Open(shape.builder(buffer)),
         }
+    }
+
+    /// Takes no further record: those that might have come go to another partition.
+    pub(super) fn complete(&mut self) {
+        self.complete = true;
     }
 
     /// Whether a record of at most `record_bytes` still belongs in here.
     pub(super) fn has_room(&self, record_bytes: usize) -> bool {
         match &self.body {
             // The sequence numbers after it are given away.
-            Body::Open(_) if self.attempts > 0 => false,
+            Body::Open(_) if self.attempts > 0 || self.complete => false,
             Body::Open(builder) => builder.size_bytes() + record_bytes <= self.shape.full_bytes,
             Body::Sealed { .. } => false,
         }
@@ -140,7 +148,7 @@ impl Batch {
     /// Whether nothing is worth waiting for.
     pub(super) fn is_full(&self) -> bool {
         match &self.body {
-            Body::Open(builder) => builder.size_bytes() >= self.shape.full_bytes,
+            Body::Open(builder) => self.complete || builder.size_bytes() >= self.shape.full_bytes,
             Body::Sealed { .. } => true,
         }
     }
@@ -249,6 +257,7 @@ impl Batch {
             last_error: self.last_error.clone(),
             shape: self.shape,
             record_count: builder.record_count(),
+            complete: self.complete,
             body: Body::Open(Box::new(builder)),
         };
         let mut parts = [part(0, first, waiting, first_builder), part(at, second, later, second_builder)];

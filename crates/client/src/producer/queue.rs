@@ -96,6 +96,12 @@ impl PartitionQueue {
         self.waiting.back_mut().filter(|batch| batch.has_room(record_bytes))
     }
 
+    /// Has the latest batch wait for nothing more, because what might have joined it goes to another partition. Answers
+    /// whether there is one.
+    pub(super) fn complete_last(&mut self) -> bool {
+        self.waiting.back_mut().map(Batch::complete).is_some()
+    }
+
     /// Whether a record of so many bytes would need a new batch.
     pub(super) fn needs_batch(&self, record_bytes: usize) -> bool {
         !self.waiting.back().is_some_and(|batch| batch.has_room(record_bytes))

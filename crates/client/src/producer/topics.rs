@@ -75,15 +75,15 @@ impl Topic {
         i32::try_from(self.queues.len()).unwrap_or(i32::MAX)
     }
 
-    /// The partition for a record.
+    /// The partition for a record, and the one that was left for it with a batch that is complete by that.
     pub(super) fn place(
         &mut self,
         record: &RecordRef<'_>,
         record_bytes: usize,
         slow: &BTreeSet<NodeId>,
-    ) -> Choice {
+    ) -> (Choice, Option<i32>) {
         if let Some(partition) = record.partition {
-            return Choice::Fixed(partition);
+            return (Choice::Fixed(partition), None);
         }
         let Self { queues, leaders, available, partitioner, .. } = self;
         let view = View { queues, leaders, available, slow };
@@ -91,9 +91,12 @@ impl Topic {
             Choice::Sticky(partition)
                 if at(queues, partition).is_some_and(|queue| queue.needs_batch(record_bytes)) =>
             {
-                Choice::Sticky(partitioner.on_new_batch(partition, record_bytes, &view))
+                let next = partitioner.on_new_batch(partition, record_bytes, &view);
+                let left = (next != partition).then(|| usize::try_from(partition).ok()).flatten();
+                let left = left.and_then(|at| queues.get_mut(at)).is_some_and(PartitionQueue::complete_last);
+                (Choice::Sticky(next), left.then_some(partition))
             }
-            choice => choice,
+            choice => (choice, None),
         }
     }
 

@@ -105,6 +105,19 @@ fn small_records_wait_for_company() {
     assert_eq!(batches.iter().map(Batch::record_count).collect::<Vec<_>>(), [2]);
 }
 
+#[test]
+fn a_batch_does_not_linger_when_the_partitioner_has_left_it() {
+    let accumulator = accumulator(|_| {});
+    append(&accumulator, &RecordRef::new("t", &VALUE[..100]));
+    for _ in 0..20 {
+        // Only one fits: the next goes to a batch of its own, of the same partition or another.
+        append(&accumulator, &RecordRef::new("t", &VALUE[..100]));
+        let batches = drain(&accumulator);
+        assert_eq!(batches.len(), 1, "the one before");
+        deliver(&accumulator, batches);
+    }
+}
+
 #[tokio::test]
 async fn sending_waits_for_room_and_what_is_there_no_longer_lingers() {
     let accumulator = accumulator(|options| options.buffer_bytes = 1100);
