@@ -20,11 +20,13 @@ use riverrun_protocol::ApiKey;
 use thiserror::Error;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::budget::{Charge, MemoryBudget};
 use super::frame::{FrameBuffer, FrameLengthError};
 use super::gate::ProduceGate;
+use super::gather::{GATHER_TIME_MAX, Gather};
+use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
 use super::send::Outbox;
 use crate::context::ConnectionInfo;
@@ -108,6 +110,7 @@ pub(crate) struct Connection<'a, D> {
     dispatch: &'a D,
     traffic: &'a TrafficMetrics,
     frames: FrameBuffer,
+    gather: Gather,
     large_frame: Option<Charge>,
     /// Memory of reads beyond the ordinary ones.
     read_ahead: Vec<Charge>,
@@ -172,6 +175,8 @@ enum Event {
     Answered(Outcome),
     /// The gate is open, at which the next request waits.
     GateOpened,
+    /// Less than the socket's mark has come for a while.
+    TooLittle,
     Tick,
 }
 
@@ -186,6 +191,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let outbox = Outbox::new(info.id, Arc::clone(&limits.catch_up));
         Self {
             frames: FrameBuffer::new(limits.frame_bytes_max),
+            gather: Gather::new(),
             stream,
             info,
             limits,
@@ -223,6 +229,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
                 ready = self.stream.readable(), if may_read => { ready?; Event::Readable }
                 () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::GateOpened,
+                () = sleep(GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 _ = tick.tick() => Event::Tick,
             };
             match event {
@@ -230,6 +237,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Event::Readable if self.read().await? => {}
                 Event::Readable => return Ok(()),
                 Event::GateOpened => {}
+                Event::TooLittle => {
+                    let mark = self.gather.timed_out(Instant::now());
+                    self.set_mark(mark)?;
+                }
                 Event::Tick => self.check_deadlines(may_read)?,
             }
         }
@@ -403,11 +414,17 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 if read == room {
                     self.read_more(room);
                 }
+                let mark = self.gather.read(self.active_at, read);
+                self.set_mark(mark)?;
                 Ok(true)
             }
             Poll::Ready(Err(error)) => Err(error.into()),
             Poll::Pending => Ok(true),
         }
+    }
+
+    fn set_mark(&self, mark: Option<usize>) -> io::Result<()> {
+        mark.map_or(Ok(()), |bytes| receive_mark::set(&self.stream, bytes))
     }
 
     /// More came at once than a read takes: the next ones take more, as far as there is memory to spare.

@@ -7,6 +7,8 @@ pub(crate) mod budget;
 pub(crate) mod connection;
 pub(crate) mod frame;
 pub(crate) mod gate;
+mod gather;
 pub(crate) mod listener;
+mod receive_mark;
 pub(crate) mod response;
 pub(crate) mod send;
