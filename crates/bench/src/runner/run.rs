@@ -27,6 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 /// The same for each partition and each client.
 const READY_TIMEOUT_EACH: Duration = Duration::from_millis(20);
+/// Time between two looks at what is late; many times that in which a thread sees an order.
+const LATE_LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What was sent is waited for so long after the end.
 const LATE_TIMEOUT: Duration = Duration::from_mins(1);
 /// A backlog that is not read by then is given up: this many times the measurement, and ten minutes.
@@ -302,12 +304,14 @@ impl<'a> Run<'a> {
     async fn wait_for_late(&mut self, mut recorder: Recorder) -> Result<Figures, RunError> {
         self.fleet.order(Order::StopProducing).await?;
         let begun = Instant::now();
-        while begun.elapsed() < LATE_TIMEOUT && self.is_something_left() {
-            tokio::time::sleep(LOOK_EVERY / 5).await;
+        loop {
+            // Threads see an order a moment later, and may have sent a record meanwhile: the first look comes after it.
+            tokio::time::sleep(LATE_LOOK_EVERY).await;
             recorder.add_late(&self.take().await?);
+            if !self.is_something_left() || begun.elapsed() >= LATE_TIMEOUT {
+                break;
+            }
         }
-        // Threads that stopped have counted by now what they did not come to send.
-        recorder.add_late(&self.take().await?);
         let unacked = self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed);
         let mut figures = recorder.finish();
         if unacked > 0 {

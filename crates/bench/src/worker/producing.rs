@@ -144,10 +144,7 @@ impl ProducerThread {
             sent += 1;
         }
         if schedule.is_paced() && self.orders.ends_producing(generation) {
-            let now = Instant::now();
-            let due_by_now = schedule.due_count(now).min(quota);
-            let waited = (sent..due_by_now).filter_map(|number| Some(now - schedule.due(number)?.min(now)));
-            self.meter().overdue(waited);
+            self.meter().overdue(overdue(&schedule, sent, quota, Instant::now()));
         }
     }
 
@@ -259,6 +256,15 @@ impl ProducerThread {
     }
 }
 
+/// How long the records from `sent` on have been due by now. None where the first is not late by more than it takes to
+/// see an order: then the thread kept up.
+fn overdue(schedule: &Schedule, sent: u64, quota: u64, now: Instant) -> impl Iterator<Item = Duration> {
+    let late = move |number| Some(now.saturating_duration_since(schedule.due(number)?));
+    let kept_up = late(sent).is_none_or(|late| late <= LOOK_EVERY);
+    let end = if kept_up { sent } else { schedule.due_count(now).min(quota) };
+    (sent..end).filter_map(late)
+}
+
 /// What is to be done when it is known what became of a record.
 #[derive(Clone)]
 struct Outcome {
@@ -295,6 +301,21 @@ mod tests {
         let in_turn = Targets::new(&ProducerPlan { topics, partitions_in_turn: Some(vec![2, 1]) });
         let found: Vec<_> = (0..4).map(|number| in_turn.of(number)).collect();
         assert_eq!(found, [("a", Some(0)), ("a", Some(1)), ("b", Some(0)), ("a", Some(0))]);
+    }
+
+    #[test]
+    fn records_are_overdue_only_where_the_thread_did_not_keep_up() {
+        let start = Instant::now();
+        let schedule = Schedule::new(start, Rate::per_second(100.0));
+        let now = start + Duration::from_millis(1005);
+        let found = |sent, quota| overdue(&schedule, sent, quota, now).collect::<Vec<_>>();
+        assert_eq!(found(100, u64::MAX), [], "the last was due 5 ms ago");
+        let late = found(51, u64::MAX);
+        assert_eq!(late.len(), 50);
+        let first = late[0].as_millis();
+        assert!((494..=496).contains(&first), "{first} ms");
+        assert_eq!(found(51, 60).len(), 9, "no more than were to be sent");
+        assert_eq!(found(51, 51), []);
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn a_workload_runs_on_servers_in_turn_and_a_page_shows_them_side_by_side() {
         assert_eq!(ours["durability"]["reached"], "1");
         assert!(ours["seconds"].as_array().unwrap().len() >= 3);
         assert_eq!(ours["notes"][0], "workload: unknown key colour is ignored");
+        assert!(!ours["notes"].to_string().contains("neither acked nor refused"), "{}", ours["notes"]);
     }
     assert!(results[0]["riverrun"]["serverUsage"].is_null());
     assert!(number(&results[1]["riverrun"]["serverUsage"]["resident_bytes_max"]) > 1e6);
