@@ -1,10 +1,10 @@
 //! Appending: the writer lock around room, bytes and publication.
 //!
-//! Guarantees that a reader sees a batch whole or not at all, that nothing is allocated but when a segment is full, and
-//! that whatever an append began and did not publish is zeros again before anybody else appends.
+//! Guarantees that a reader sees a batch whole or not at all, that nothing is allocated but when a segment is
+//! full, and that whatever an append began and did not publish is zeros again before anybody else appends.
 //!
-//! The way of an append: lock (one compare-and-swap) -> room in the segment -> dirty end -> bytes and CRC -> head and
-//! published position -> unlock (one store) -> those asleep are woken.
+//! The way of an append: lock (one compare-and-swap) -> room in the segment -> dirty end -> bytes and CRC ->
+//! head and published position -> unlock (one store) -> those asleep are woken.
 
 #![expect(unsafe_code, reason = "the holder of the writer lock writes into shared memory")]
 
@@ -41,9 +41,10 @@ pub struct NewRecord<'a> {
 
 /// Appends records to a queue.
 ///
-/// Invariants: `segment` is the one that `head` lies in. While `held`, this appender has the writer lock, and what it
-/// stores lies between the published position and the dirty end. An appender that is dropped while it holds the lock (its
-/// reservation was leaked) leaves it as a dying process does: the next one takes over and mends.
+/// Invariants: `segment` is the one that `head` lies in. While `held`, this appender has the writer lock, and
+/// what it stores lies between the published position and the dirty end. An appender that is dropped while it
+/// holds the lock (its reservation was leaked) leaves it as a dying process does: the next one takes over and
+/// mends.
 #[derive(Debug)]
 pub struct Appender {
     pub(crate) core: Arc<Core>,
@@ -82,8 +83,9 @@ impl Appender {
         Ok(appender)
     }
 
-    /// Appends a record that is only a value. Returns its offset when every tailer of this machine can see it; it then
-    /// survives what the appender's [`Durability`] says. An error of a sync leaves the record appended.
+    /// Appends a record that is only a value. Returns its offset when every tailer of this machine can see
+    /// it; it then survives what the appender's [`Durability`] says. An error of a sync leaves the record
+    /// appended.
     #[inline]
     pub fn append(&mut self, value: &[u8]) -> Result<Offset, QueueError> {
         let shape = Shape {
@@ -119,8 +121,8 @@ impl Appender {
         self.append_batch(std::slice::from_ref(record))
     }
 
-    /// Appends records as one batch: tailers see all of them or none, and so does recovery. Returns the offset of the first. As
-    /// durable as [`append`](Self::append) makes it.
+    /// Appends records as one batch: tailers see all of them or none, and so does recovery. Returns the
+    /// offset of the first. As durable as [`append`](Self::append) makes it.
     pub fn append_batch(&mut self, records: &[NewRecord<'_>]) -> Result<Offset, QueueError> {
         let count = i32::try_from(records.len()).ok().filter(|count| (1..=BATCH_RECORDS_MAX).contains(count));
         let Some(record_count) = count else {
@@ -156,8 +158,8 @@ impl Appender {
         self.commit(room, record_count)
     }
 
-    /// Makes room for a value of `len` bytes that is written in place, and holds the queue until the reservation is
-    /// published or dropped. The bytes are zeros.
+    /// Makes room for a value of `len` bytes that is written in place, and holds the queue until the
+    /// reservation is published or dropped. The bytes are zeros.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, QueueError> {
         self.reserve_record(len, &NewRecord::default())
     }
@@ -186,8 +188,8 @@ impl Appender {
     #[inline]
     pub(crate) fn bytes_mut(&mut self, room: Room) -> &mut [u8] {
         debug_assert!(self.held);
-        // SAFETY: the writer lock is held since `begin`, which placed the room beyond the published position, and the
-        // appender is borrowed as long as the slice lives.
+        // SAFETY: the writer lock is held since `begin`, which placed the room beyond the published position,
+        // and the appender is borrowed as long as the slice lives.
         unsafe { self.segment.map.slice_mut(room.within, room.size_bytes) }
     }
 
@@ -239,7 +241,8 @@ impl Appender {
         }
         let number = self.head.position / self.core.segments.segment_bytes() + 1;
         let position = number * self.core.segments.segment_bytes();
-        // Marks the roll as begun: if this process dies, the next holder of the lock finds the new segment's file.
+        // Marks the roll as begun: if this process dies, the next holder of the lock finds the new segment's
+        // file.
         self.core.control.set_dirty_end(position);
         let base = self.head.next_offset;
         self.segment = self.core.segments.get_or_make(base, number)?;
@@ -248,7 +251,8 @@ impl Appender {
         Ok(())
     }
 
-    /// Publishes the batch in `room`, all of which is written, and lets go of the lock. Returns the batch's offset.
+    /// Publishes the batch in `room`, all of which is written, and lets go of the lock. Returns the batch's
+    /// offset.
     #[inline]
     pub(crate) fn commit(&mut self, room: Room, record_count: i32) -> Result<Offset, QueueError> {
         if let Err(error) = self.segment.check_whole(room.within) {
@@ -273,8 +277,9 @@ impl Appender {
         Ok(offset)
     }
 
-    /// Returns when everything that was published before the call is synced: it survives a cut of power then. After an error it
-    /// may or may not, and nothing more is appended to the queue until the machine has started anew.
+    /// Returns when everything that was published before the call is synced: it survives a cut of power then.
+    /// After an error it may or may not, and nothing more is appended to the queue until the machine has
+    /// started anew.
     pub fn sync(&mut self) -> Result<(), QueueError> {
         sync_to(&self.core, &self.owner, self.core.control.published())
     }
@@ -341,9 +346,9 @@ impl Appender {
     }
 }
 
-/// Undoes what an append has begun and not published: zeros what was stored between the queue's head and the dirty end,
-/// durably, so that neither a reader of the file nor a recovery takes it for batches; a roll whose file is there is
-/// finished. For the holder of the writer lock, or who is alone.
+/// Undoes what an append has begun and not published: zeros what was stored between the queue's head and the
+/// dirty end, durably, so that neither a reader of the file nor a recovery takes it for batches; a roll whose
+/// file is there is finished. For the holder of the writer lock, or who is alone.
 pub(crate) fn mend(control: &Control, segments: &Segments) -> Result<(), QueueError> {
     let (head, dirty_end) = (control.head()?, control.dirty_end());
     if dirty_end <= head.position {

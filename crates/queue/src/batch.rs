@@ -1,7 +1,7 @@
 //! Writing batches in place: header and record around a value that the user fills or gives.
 //!
-//! Guarantees the bytes that `riverrun_records` would build for the same records. Allocates nothing. The sizes are
-//! computed before anything is written, so that room can be made.
+//! Guarantees the bytes that `riverrun_records` would build for the same records. Allocates nothing. The
+//! sizes are computed before anything is written, so that room can be made.
 
 use riverrun_records::{Header, layout};
 use riverrun_types::{LeaderEpoch, Offset};
@@ -27,7 +27,8 @@ fn field_bytes(field: Option<&[u8]>) -> usize {
 
 /// Writes into a slice from its beginning on.
 ///
-/// Invariants: `at <= bytes.len()`. Who writes has computed the sizes, so a panic here is a mistake in this file.
+/// Invariants: `at <= bytes.len()`. Who writes has computed the sizes, so a panic here is a mistake in this
+/// file.
 pub(crate) struct Cursor<'a> {
     bytes: &'a mut [u8],
     at: usize,

@@ -1,7 +1,7 @@
 //! The control file, mapped: who writes, how far the queue is published, how far it is synced.
 //!
-//! Owns every access to the file's fields and the order in which they are stored. Guarantees that a head is read
-//! whole, and that what is read was stored by the protocol or is refused. Knows no segments.
+//! Owns every access to the file's fields and the order in which they are stored. Guarantees that a head is
+//! read whole, and that what is read was stored by the protocol or is refused. Knows no segments.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -160,7 +160,8 @@ impl Control {
         self.u64(at::BOOT_AT + 8).store((life.boot >> 64) as u64, Release);
     }
 
-    /// Takes away what only the living know: locks that the dead held, and sleepers. For the one who is alone.
+    /// Takes away what only the living know: locks that the dead held, and sleepers. For the one who is
+    /// alone.
     pub(crate) fn forget_the_dead(&self) {
         for place in [
             at::WRITER_LOCK_AT,
@@ -251,9 +252,11 @@ impl Control {
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// The queue's head, or none while its fields contradict each other, which they do not unless they are damaged.
+    /// The queue's head, or none while its fields contradict each other, which they do not unless they are
+    /// damaged.
     pub(crate) fn head(&self) -> Result<Head, QueueError> {
-        // A reader can be overtaken by two appends while it reads, again and again, but hardly a million times.
+        // A reader can be overtaken by two appends while it reads, again and again, but hardly a million
+        // times.
         for _ in 0..1_000_000 {
             let position = self.published();
             let found =

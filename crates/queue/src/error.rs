@@ -87,8 +87,8 @@ pub enum QueueError {
         /// How many there can be.
         limit: u32,
     },
-    /// A sync of this queue failed since the machine started. What was not synced before may be lost, so nothing more
-    /// is appended; what is there can be read.
+    /// A sync of this queue failed since the machine started. What was not synced before may be lost, so
+    /// nothing more is appended; what is there can be read.
     #[error("{}: a sync has failed; nothing is appended any more", path.display())]
     Poisoned {
         /// The queue's directory.

@@ -1,8 +1,8 @@
 //! The background of a process that appends: memory ahead of the append, the next segment, syncs, retention.
 //!
-//! One thread for each open queue that has appenders in this process. Everything it does an append can do without: if
-//! the thread is late, the append makes its own room. Its errors are those that the appends meet themselves; what a sync
-//! of it loses poisons the queue, which every append reports.
+//! One thread for each open queue that has appenders in this process. Everything it does an append can do
+//! without: if the thread is late, the append makes its own room. Its errors are those that the appends meet
+//! themselves; what a sync of it loses poisons the queue, which every append reports.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -44,7 +44,8 @@ impl Orders {
     }
 }
 
-/// The thread's handle. Dropping it, with the last appender, ends the thread after a last sync if syncs were asked for.
+/// The thread's handle. Dropping it, with the last appender, ends the thread after a last sync if syncs were
+/// asked for.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     orders: Arc<Orders>,
@@ -96,7 +97,8 @@ impl Keeper {
         }
     }
 
-    /// Tells the thread that the queue has got as far as `position`. Returns the position at which it wants to be told next.
+    /// Tells the thread that the queue has got as far as `position`. Returns the position at which it wants
+    /// to be told next.
     #[cold]
     pub(crate) fn call(&self, position: u64) -> u64 {
         self.wake();
@@ -113,7 +115,8 @@ impl Drop for Keeper {
         self.orders.stop.store(true, Release);
         self.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread is reported where it happened, and there is nothing left to do for it here.
+            // A panic of the thread is reported where it happened, and there is nothing left to do for it
+            // here.
             let _ = thread.join();
         }
     }
@@ -149,8 +152,8 @@ impl Rounds {
         let _ = self.sync_mark();
     }
 
-    /// Writes the synced mark to disk if it has moved, so that a recovery need not read what is synced, and takes damage there for
-    /// damage and not for a torn end. No append waits for it.
+    /// Writes the synced mark to disk if it has moved, so that a recovery need not read what is synced, and
+    /// takes damage there for damage and not for a torn end. No append waits for it.
     fn sync_mark(&mut self) -> Result<(), QueueError> {
         let sequence = self.core.control.mark().map_or(0, |mark| mark.sequence);
         if sequence != self.mark_on_disk {

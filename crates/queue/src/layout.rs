@@ -17,12 +17,14 @@
 //!  position    segment's number, counted from the queue's first, times segment bytes, plus place in the segment
 //! ```
 //!
-//! What different parties write lies in different cache lines, and what is often written lies two lines apart from
-//! what is often read. A synced mark lies in a sector of its own, so that a cut of power leaves it old or new.
+//! What different parties write lies in different cache lines, and what is often written lies two lines apart
+//! from what is often read. A synced mark lies in a sector of its own, so that a cut of power leaves it old
+//! or new.
 //!
-//! Whoever holds the writer lock appends, and moves the *dirty end* before it stores anything beyond the published
-//! position: so the next holder knows what a dead one may have left. The head whose position is the published one is
-//! the queue's head; the other is what the next append fills. So one store publishes position and offset together.
+//! Whoever holds the writer lock appends, and moves the *dirty end* before it stores anything beyond the
+//! published position: so the next holder knows what a dead one may have left. The head whose position is the
+//! published one is the queue's head; the other is what the next append fills. So one store publishes
+//! position and offset together.
 //!
 //! Locks of byte ranges, which the kernel keeps beside the file, say who lives: one byte for every open queue
 //! ([`LIVE_BYTE`]) and one for every appender ([`owner_byte`]).

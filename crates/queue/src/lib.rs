@@ -1,12 +1,13 @@
 //! The embedded queue: the server's log, inside a process, at memory speed.
 //!
-//! A queue is a directory of segment files that hold Kafka record batches exactly as the server's do, memory-mapped, and
-//! one small control file. Threads and processes of one machine append ([`Appender`]) and read ([`Tailer`]); there is no
-//! server. Owns the mapping, the control file, the writer lock and recovery.
+//! A queue is a directory of segment files that hold Kafka record batches exactly as the server's do,
+//! memory-mapped, and one small control file. Threads and processes of one machine append ([`Appender`]) and
+//! read ([`Tailer`]); there is no server. Owns the mapping, the control file, the writer lock and recovery.
 //!
-//! Guarantees that a reader sees a record whole or not at all, in one order for all; that a writer which dies in
-//! mid-append, at whatever instant, leaves nothing behind and keeps nobody waiting; that a file which was cut or damaged is an
-//! error that names it. Refuses batches larger than a segment, and segments of another size than they were made with.
+//! Guarantees that a reader sees a record whole or not at all, in one order for all; that a writer which dies
+//! in mid-append, at whatever instant, leaves nothing behind and keeps nobody waiting; that a file which was
+//! cut or damaged is an error that names it. Refuses batches larger than a segment, and segments of another
+//! size than they were made with.
 //!
 //! ```
 //! use riverrun_queue::{AppendOptions, CreateOptions, Queue, StartAt};

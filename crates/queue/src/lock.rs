@@ -1,13 +1,15 @@
 //! The locks of the control file: one word in shared memory, released by the kernel when its holder dies.
 //!
-//! Whoever may lock is an [`Owner`]: a number, and an open file description that holds the exclusive lock of the number's
-//! byte of the control file. Locking stores the number into the word. The kernel drops the byte's lock when the
-//! owner's process ends, however it ends, and not while it is merely stopped. So a word that names an owner whose byte can
-//! be locked is a dead one's, and whoever finds it so takes over, holding that byte meanwhile, so that nobody else does and
-//! the number is not given anew. Process ids, which are used again, play no part.
+//! Whoever may lock is an [`Owner`]: a number, and an open file description that holds the exclusive lock of
+//! the number's byte of the control file. Locking stores the number into the word. The kernel drops the
+//! byte's lock when the owner's process ends, however it ends, and not while it is merely stopped. So a word
+//! that names an owner whose byte can be locked is a dead one's, and whoever finds it so takes over, holding
+//! that byte meanwhile, so that nobody else does and the number is not given anew. Process ids, which are
+//! used again, play no part.
 //!
-//! Locking a free word is one compare-and-swap, unlocking a store: a thread that goes to sleep puts a memory barrier into
-//! the running appenders ([`sys::barrier_in_appenders`]), so that they need none of their own to see it.
+//! Locking a free word is one compare-and-swap, unlocking a store: a thread that goes to sleep puts a memory
+//! barrier into the running appenders ([`sys::barrier_in_appenders`]), so that they need none of their own to
+//! see it.
 
 use std::fs::{File, OpenOptions};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -26,8 +28,9 @@ const SLEEP: Duration = Duration::from_millis(2);
 
 /// A number under which locks are held.
 ///
-/// Invariants: `file` holds the exclusive lock of `owner_byte(number)`. It must not be inherited by a process that
-/// outlives this one: descriptors are closed on exec, and a process that forks without exec keeps its parent's locks.
+/// Invariants: `file` holds the exclusive lock of `owner_byte(number)`. It must not be inherited by a process
+/// that outlives this one: descriptors are closed on exec, and a process that forks without exec keeps its
+/// parent's locks.
 #[derive(Debug)]
 pub(crate) struct Owner {
     file: File,
@@ -45,7 +48,8 @@ pub(crate) enum Taken {
 }
 
 impl Owner {
-    /// Takes a number that nobody has and that no lock names: one that a dead owner left held is for those who wait for it.
+    /// Takes a number that nobody has and that no lock names: one that a dead owner left held is for those
+    /// who wait for it.
     pub(crate) fn attach(control: &Control) -> Result<Self, QueueError> {
         let path = control.path();
         let file = OpenOptions::new().read(true).write(true).open(path).at("open", path)?;
@@ -159,8 +163,8 @@ impl Owner {
         }
     }
 
-    /// Orders what this owner has stored before the flags that it reads next. Those who set the flags see to it where
-    /// the kernel reaches this process with their barriers.
+    /// Orders what this owner has stored before the flags that it reads next. Those who set the flags see to
+    /// it where the kernel reaches this process with their barriers.
     #[inline]
     pub(crate) fn order_before_flags(&self) {
         if self.barriers {

@@ -1,8 +1,8 @@
 //! A file in memory, shared with every process that maps it.
 //!
-//! Guarantees that every access lies inside the mapping, and that the file had all its bytes when it was mapped.
-//! Bytes that another process may be writing are reached through atomics and raw copies only; a slice is lent of
-//! bytes that are published, which nobody writes any more.
+//! Guarantees that every access lies inside the mapping, and that the file had all its bytes when it was
+//! mapped. Bytes that another process may be writing are reached through atomics and raw copies only; a slice
+//! is lent of bytes that are published, which nobody writes any more.
 
 #![expect(unsafe_code, reason = "memory that is shared with other processes")]
 
@@ -29,7 +29,8 @@ pub(crate) struct Mapping {
 
 // SAFETY: the mapping is plain memory that belongs to no thread; access rules are those of its methods.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; shared access goes through atomics, or is of bytes that the queue's protocol gives to one writer.
+// SAFETY: as above; shared access goes through atomics, or is of bytes that the queue's protocol gives to one
+// writer.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -54,15 +55,15 @@ impl Mapping {
         }
     }
 
-    /// Whether bytes of the file were gone when they were accessed: what was read there were zeros, and what was stored there
-    /// is lost.
+    /// Whether bytes of the file were gone when they were accessed: what was read there were zeros, and what
+    /// was stored there is lost.
     #[inline]
     pub(crate) fn is_torn(&self) -> bool {
         self.watched.is_torn()
     }
 
-    /// Looks at each page of a range, so that one that is gone is known by [`is_torn`](Self::is_torn) after. Ranges within two
-    /// pages are left to those who read their ends.
+    /// Looks at each page of a range, so that one that is gone is known by [`is_torn`](Self::is_torn) after.
+    /// Ranges within two pages are left to those who read their ends.
     #[inline]
     pub(crate) fn touch(&self, at: usize, len: usize) {
         const PAGE_BYTES: usize = 4096;
@@ -102,8 +103,8 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// The bytes are published (nobody writes them any more), or the caller holds the writer lock and lends no
-    /// [`slice_mut`](Self::slice_mut) of them meanwhile.
+    /// The bytes are published (nobody writes them any more), or the caller holds the writer lock and lends
+    /// no [`slice_mut`](Self::slice_mut) of them meanwhile.
     #[inline]
     pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
         self.check(at, len);
@@ -115,7 +116,8 @@ impl Mapping {
     ///
     /// # Safety
     ///
-    /// The caller holds the writer lock, the bytes lie beyond what is published, and no other slice of them lives.
+    /// The caller holds the writer lock, the bytes lie beyond what is published, and no other slice of them
+    /// lives.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "shared memory: the writer lock is what makes it exclusive")]
     pub(crate) unsafe fn slice_mut(&self, at: usize, len: usize) -> &mut [u8] {
@@ -125,7 +127,8 @@ impl Mapping {
     }
 
     /// Makes the pages of a range present and writable, so that the first store into each is as quick as the
-    /// next. Changes no byte. Where the kernel does not know how (before Linux 5.14), the stores are slower, and that is all.
+    /// next. Changes no byte. Where the kernel does not know how (before Linux 5.14), the stores are slower,
+    /// and that is all.
     pub(crate) fn populate(&self, at: usize, len: usize) {
         self.check(at, len);
         // SAFETY: the range lies in the mapping, and the advice leaves its contents as they are.

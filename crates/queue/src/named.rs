@@ -4,8 +4,9 @@
 //!  two slots of 64 bytes, used in turn     offset i64 | sequence u64 | CRC-32C of the magic and these 16 bytes u32
 //! ```
 //!
-//! Integers are little-endian. A slot is written with one call and never over the newest one, so that a place is old or new
-//! whatever ends the process. It is as durable as the page cache: after a cut of power an older place, or none, may be there.
+//! Integers are little-endian. A slot is written with one call and never over the newest one, so that a place
+//! is old or new whatever ends the process. It is as durable as the page cache: after a cut of power an older
+//! place, or none, may be there.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;

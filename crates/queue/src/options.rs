@@ -12,7 +12,8 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// What a queue is made with, and keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Bytes of a segment, a multiple of 4096. A batch never spans two segments, so this also bounds a record.
+    /// Bytes of a segment, a multiple of 4096. A batch never spans two segments, so this also bounds a
+    /// record.
     pub segment_bytes: u64,
 }
 
@@ -35,47 +36,49 @@ impl CreateOptions {
     }
 }
 
-/// When an append is over, by what its record survives then. Every record is visible to tailers as soon as it is
-/// published; a tailer may ask for synced ones only.
+/// When an append is over, by what its record survives then. Every record is visible to tailers as soon as it
+/// is published; a tailer may ask for synced ones only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// When it is published: the record survives the end of any process, and a cut of power as luck has it.
     #[default]
     Async,
-    /// When it is published. In the background everything is synced again and again, so that a cut of power takes no more
-    /// than what was appended since about an interval, or somewhat more than that many bytes.
+    /// When it is published. In the background everything is synced again and again, so that a cut of power
+    /// takes no more than what was appended since about an interval, or somewhat more than that many bytes.
     SyncEvery {
         /// Time from one sync to the next, while there is anything to sync.
         interval: Duration,
         /// Bytes after which a sync begins before its time.
         bytes: u64,
     },
-    /// When it is synced: the record survives a cut of power. Appenders that wait at the same time share a sync.
+    /// When it is synced: the record survives a cut of power. Appenders that wait at the same time share a
+    /// sync.
     Sync,
 }
 
-/// Which old segments are removed. A segment goes as a whole, the oldest first, and never the one that is appended to.
+/// Which old segments are removed. A segment goes as a whole, the oldest first, and never the one that is
+/// appended to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// A segment goes when the first record after it is older than this.
     pub age: Option<Duration>,
     /// Segments go while all together take more than this.
     pub bytes: Option<u64>,
-    /// Removes segments also while a tailer, in whatever process, has them open. Such a tailer reads them to their end, and
-    /// finds then that the next ones are gone.
+    /// Removes segments also while a tailer, in whatever process, has them open. Such a tailer reads them to
+    /// their end, and finds then that the next ones are gone.
     pub ignore_readers: bool,
 }
 
 /// How an appender works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendOptions {
-    /// How long an append waits while another appender holds the queue; none waits for ever. Appenders hold it for
-    /// well under a microsecond, unless they are stopped or keep a reservation open.
+    /// How long an append waits while another appender holds the queue; none waits for ever. Appenders hold
+    /// it for well under a microsecond, unless they are stopped or keep a reservation open.
     pub patience: Option<Duration>,
     /// When an append is over.
     pub durability: Durability,
-    /// How many bytes ahead of the append the background makes present in memory, and whether it prepares the next segment:
-    /// with 0 both are done when they are needed, by the append.
+    /// How many bytes ahead of the append the background makes present in memory, and whether it prepares the
+    /// next segment: with 0 both are done when they are needed, by the append.
     pub ahead_bytes: u64,
     /// What the background removes.
     pub retention: Retention,

@@ -1,7 +1,7 @@
 //! A queue that is open in this process, and what its appenders and tailers share.
 //!
-//! Owns making and opening. Guarantees that of all processes that open a queue exactly one, the first, decides what a
-//! dead process or a cut of power has left of it.
+//! Owns making and opening. Guarantees that of all processes that open a queue exactly one, the first,
+//! decides what a dead process or a cut of power has left of it.
 
 use std::fs::File;
 use std::path::Path;
@@ -59,7 +59,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Makes an empty queue in `dir`, which is made if it is not there. Returns when the queue's files are durable.
+    /// Makes an empty queue in `dir`, which is made if it is not there. Returns when the queue's files are
+    /// durable.
     pub fn create(dir: &Path, options: CreateOptions) -> Result<Self, QueueError> {
         options.check()?;
         std::fs::create_dir_all(dir).at("create", dir)?;
@@ -71,8 +72,8 @@ impl Queue {
         Self::open_locked(dir)
     }
 
-    /// Opens the queue in `dir`. If nobody else has it open, what a dead process or a cut of power left is dealt with;
-    /// [`recovery`](Self::recovery) says what that was.
+    /// Opens the queue in `dir`. If nobody else has it open, what a dead process or a cut of power left is
+    /// dealt with; [`recovery`](Self::recovery) says what that was.
     pub fn open(dir: &Path) -> Result<Self, QueueError> {
         let _only_one = lock_dir(dir)?;
         Self::open_locked(dir)
@@ -112,7 +113,8 @@ impl Queue {
         &self.recovery
     }
 
-    /// A new appender. Any number of threads and processes may have one; each append holds the queue for itself.
+    /// A new appender. Any number of threads and processes may have one; each append holds the queue for
+    /// itself.
     pub fn appender(&self, options: AppendOptions) -> Result<Appender, QueueError> {
         options.check()?;
         Appender::attach(Arc::clone(&self.core), self.keeper()?, options)
@@ -128,8 +130,9 @@ impl Queue {
         Ok(started)
     }
 
-    /// Returns when everything that was published before the call is synced, by whatever appender: it survives a cut of power
-    /// then. After an error it may or may not, and nothing more is appended until the machine has started anew.
+    /// Returns when everything that was published before the call is synced, by whatever appender: it
+    /// survives a cut of power then. After an error it may or may not, and nothing more is appended until the
+    /// machine has started anew.
     pub fn sync(&self) -> Result<(), QueueError> {
         let owner = Owner::attach(&self.core.control)?;
         sync_to(&self.core, &owner, self.core.control.published())
@@ -145,8 +148,8 @@ impl Queue {
         Tailer::open(Arc::clone(&self.core), at)
     }
 
-    /// The tailer of this name, where its place was last kept ([`Tailer::keep_place`]), or at `otherwise` if it is new. It can
-    /// be open once at a time.
+    /// The tailer of this name, where its place was last kept ([`Tailer::keep_place`]), or at `otherwise` if
+    /// it is new. It can be open once at a time.
     pub fn named_tailer(&self, name: &str, otherwise: StartAt) -> Result<Tailer, QueueError> {
         Tailer::open_named(Arc::clone(&self.core), name, otherwise)
     }
@@ -165,8 +168,8 @@ impl Queue {
         })
     }
 
-    /// Reads every record that was published before the call, and checks every batch's checksum that is older than this opening
-    /// of the queue. Returns how many records there are; the first damage is the error.
+    /// Reads every record that was published before the call, and checks every batch's checksum that is older
+    /// than this opening of the queue. Returns how many records there are; the first damage is the error.
     pub fn verify(&self) -> Result<u64, QueueError> {
         let end = self.end_offset()?;
         let mut tailer = self.tailer(StartAt::Start)?;
@@ -198,8 +201,8 @@ impl Core {
         self.control.head()
     }
 
-    /// Base offsets of the queue's segments, rising, and the number of the first. Files of segments that are being made
-    /// are not among them.
+    /// Base offsets of the queue's segments, rising, and the number of the first. Files of segments that are
+    /// being made are not among them.
     pub(crate) fn published_segments(&self) -> Result<(Vec<Offset>, u64), QueueError> {
         // The head first: what is rolled to later is not counted.
         let head = self.head()?;
@@ -223,7 +226,8 @@ impl Core {
     }
 }
 
-/// Keeps others from opening or making a queue in `dir` meanwhile. The kernel lets go when the file is closed.
+/// Keeps others from opening or making a queue in `dir` meanwhile. The kernel lets go when the file is
+/// closed.
 fn lock_dir(dir: &Path) -> Result<File, QueueError> {
     let locked = match File::open(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -1,9 +1,10 @@
 //! What is done when the first process opens a queue: it alone decides what there is.
 //!
-//! In the life in which the queue was last used (same boot, same mount), memory has kept every store: the published
-//! position is believed, and only what a dead appender left beyond it is taken away. In another life, what lies above
-//! the last synced mark may have reached the disk in any order: it is read batch by batch, kept as far as checksums and
-//! offsets fit, and the rest becomes zeros. What lies below the mark is not touched: damage there is found when it is read.
+//! In the life in which the queue was last used (same boot, same mount), memory has kept every store: the
+//! published position is believed, and only what a dead appender left beyond it is taken away. In another
+//! life, what lies above the last synced mark may have reached the disk in any order: it is read batch by
+//! batch, kept as far as checksums and offsets fit, and the rest becomes zeros. What lies below the mark is
+//! not touched: damage there is found when it is read.
 //!
 //! Reads files by `read`, not through mappings, so that a disk that cannot read is an error here.
 
@@ -23,7 +24,8 @@ use crate::sys::{self, Life};
 /// What the opening of a queue found to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Whether the queue was last used before a boot or a mount, so that only the disk could tell what it holds.
+    /// Whether the queue was last used before a boot or a mount, so that only the disk could tell what it
+    /// holds.
     pub from_disk: bool,
     /// Records above the last synced mark that were read and found whole.
     pub records_kept: i64,
@@ -100,7 +102,8 @@ impl Scan {
         }
     }
 
-    /// Reads the segment of the head to its end, and goes to the next if that is there. False at the end of all.
+    /// Reads the segment of the head to its end, and goes to the next if that is there. False at the end of
+    /// all.
     fn segment(&mut self, segments: &Segments) -> Result<bool, QueueError> {
         let path = segments.path(self.head.segment_base);
         let Some(file) = open_file(&path, segments.segment_bytes())? else { return Ok(false) };
@@ -148,8 +151,8 @@ impl Scan {
     }
 }
 
-/// The first offset and the offset after the last of the whole batch at `within`, which is left in `buffer`; none if there
-/// is no whole batch.
+/// The first offset and the offset after the last of the whole batch at `within`, which is left in `buffer`;
+/// none if there is no whole batch.
 fn read_batch(
     file: &File,
     within: u64,

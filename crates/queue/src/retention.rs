@@ -1,7 +1,8 @@
 //! Removing old segments, whole, the oldest first.
 //!
-//! Guarantees that the segment which is appended to stays, and that a segment somebody has open stays too unless that is
-//! to be ignored. A tailer that is overtaken reads on to the end of its segment and is told then.
+//! Guarantees that the segment which is appended to stays, and that a segment somebody has open stays too
+//! unless that is to be ignored. A tailer that is overtaken reads on to the end of its segment and is told
+//! then.
 
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;

@@ -1,8 +1,8 @@
 //! Segment files: their names, their making, and the set that is mapped in this process.
 //!
-//! Owns `<base offset, 20 digits>.log`. Guarantees that a segment has blocks for all its bytes before it is mapped, that it
-//! had all its bytes when it was mapped, and that one process maps a segment once, whoever reads and writes it. A file
-//! of another size is refused. Never makes a file shorter.
+//! Owns `<base offset, 20 digits>.log`. Guarantees that a segment has blocks for all its bytes before it is
+//! mapped, that it had all its bytes when it was mapped, and that one process maps a segment once, whoever
+//! reads and writes it. A file of another size is refused. Never makes a file shorter.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,8 @@ use crate::error::{At as _, Damage, QueueError};
 use crate::mapping::Mapping;
 use crate::sys;
 
-/// Names of a segment that an append makes, one that the background makes, and the one that it has made for the next roll.
+/// Names of a segment that an append makes, one that the background makes, and the one that it has made for
+/// the next roll.
 const NEW_NAME: &str = "segment.new";
 const PREPARING_NAME: &str = "segment.preparing";
 const PREPARED_NAME: &str = "segment.prepared";
@@ -183,8 +184,8 @@ impl Segments {
         self.prepared().take_if(|prepared| prepared.inode == inode)
     }
 
-    /// Makes a segment ready for the next roll, unless one is, and makes its first `ahead_bytes` present. For the holder of the
-    /// lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
+    /// Makes a segment ready for the next roll, unless one is, and makes its first `ahead_bytes` present. For
+    /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
     pub(crate) fn prepare(&self, ahead_bytes: u64) -> Result<(), QueueError> {
         let path = self.dir.join(PREPARED_NAME);
         if !path.exists() {
@@ -218,7 +219,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Removes the file of the segment that begins with `base`; false if somebody has it open and `ignore_readers` is not set.
+    /// Removes the file of the segment that begins with `base`; false if somebody has it open and
+    /// `ignore_readers` is not set.
     pub(crate) fn remove(&self, base: Offset, ignore_readers: bool) -> Result<bool, QueueError> {
         let path = self.path(base);
         let file = File::open(&path).at("open", &path)?;
@@ -237,7 +239,8 @@ impl Segments {
         self.get(base, number)?.ok_or_else(missing)
     }
 
-    /// The segment that begins with `base`, made if it is not there. For the holder of the writer lock, or who is alone.
+    /// The segment that begins with `base`, made if it is not there. For the holder of the writer lock, or
+    /// who is alone.
     pub(crate) fn get_or_make(&self, base: Offset, number: u64) -> Result<Arc<Segment>, QueueError> {
         if let Some(segment) = self.get(base, number)? {
             return Ok(segment);

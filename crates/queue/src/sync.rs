@@ -1,7 +1,8 @@
 //! Making what is published durable. Whoever syncs does it for all: everything that is published by then.
 //!
-//! Guarantees that the synced position moves only when files and names below it are on disk, and that after a failed sync
-//! nothing is appended or called synced any more: the failed pages look clean to the next sync and are not on disk.
+//! Guarantees that the synced position moves only when files and names below it are on disk, and that after a
+//! failed sync nothing is appended or called synced any more: the failed pages look clean to the next sync
+//! and are not on disk.
 
 use crate::control::{Mark, sync_dir};
 use crate::error::{At as _, QueueError};
@@ -13,7 +14,8 @@ pub(crate) fn sync_to(core: &Core, owner: &Owner, position: u64) -> Result<(), Q
     if core.control.synced() >= position {
         return Ok(());
     }
-    // Waiting for the lock is waiting for the sync that is under way; the next holder's serves all who waited.
+    // Waiting for the lock is waiting for the sync that is under way; the next holder's serves all who
+    // waited.
     owner.lock(&core.control, core.control.sync_lock(), None)?;
     let synced = if core.control.synced() >= position { Ok(()) } else { sync_published(core) };
     owner.unlock(core.control.sync_lock());

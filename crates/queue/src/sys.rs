@@ -1,4 +1,5 @@
-//! The system calls of the queue, each with a safe face: locks of byte ranges, futexes, memory barriers, allocation.
+//! The system calls of the queue, each with a safe face: locks of byte ranges, futexes, memory barriers,
+//! allocation.
 //!
 //! Owns what Linux and nothing else has. Guarantees nothing beyond the calls themselves.
 
@@ -38,8 +39,8 @@ fn set_lock(file: &File, byte: u64, lock_type: libc::c_int) -> io::Result<bool> 
     }
 }
 
-/// Locks one byte of `file` for its open file description, if nobody else holds it. The kernel unlocks it when
-/// the last descriptor of that description is closed, however its process ends.
+/// Locks one byte of `file` for its open file description, if nobody else holds it. The kernel unlocks it
+/// when the last descriptor of that description is closed, however its process ends.
 pub(crate) fn try_lock_byte(file: &File, byte: u64, kind: LockKind) -> io::Result<bool> {
     let lock_type = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
     set_lock(file, byte, lock_type)
@@ -50,7 +51,8 @@ pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
     set_lock(file, byte, libc::F_UNLCK).map(|_| ())
 }
 
-/// Gives `file` blocks for `bytes` bytes, so that storing into its mapping needs no space that may not be there.
+/// Gives `file` blocks for `bytes` bytes, so that storing into its mapping needs no space that may not be
+/// there.
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     loop {
         // SAFETY: the descriptor is open as long as `file` is borrowed.
@@ -61,14 +63,15 @@ pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Waits until `word` is woken, unless it does not hold `expected`. May return early, and does after `timeout`.
+/// Waits until `word` is woken, unless it does not hold `expected`. May return early, and does after
+/// `timeout`.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     let timeout = libc::timespec {
         tv_sec: timeout.as_secs().min(1 << 30) as libc::time_t,
         tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
     };
-    // SAFETY: the word is four aligned bytes that stay mapped while it is borrowed; the kernel only reads it. The
-    // result says why the wait ended, and the caller looks at the word again whatever the reason.
+    // SAFETY: the word is four aligned bytes that stay mapped while it is borrowed; the kernel only reads it.
+    // The result says why the wait ended, and the caller looks at the word again whatever the reason.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout) };
 }
 
@@ -86,21 +89,22 @@ fn membarrier(command: libc::c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Asks the kernel to count this process among those whose threads [`barrier_in_appenders`] reaches. False where it
-/// cannot: then who appends has to put a barrier of its own.
+/// Asks the kernel to count this process among those whose threads [`barrier_in_appenders`] reaches. False
+/// where it cannot: then who appends has to put a barrier of its own.
 pub(crate) fn reached_by_barriers() -> bool {
     static REACHED: OnceLock<bool> = OnceLock::new();
     *REACHED.get_or_init(|| membarrier(MEMBARRIER_REGISTER_GLOBAL_EXPEDITED))
 }
 
-/// A full memory barrier in this thread and in every running thread of the processes that appenders live in. So the
-/// ones who are about to sleep pay for the barrier, and appending needs none.
+/// A full memory barrier in this thread and in every running thread of the processes that appenders live in.
+/// So the ones who are about to sleep pay for the barrier, and appending needs none.
 pub(crate) fn barrier_in_appenders() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     membarrier(MEMBARRIER_GLOBAL_EXPEDITED);
 }
 
-/// Milliseconds since 1970, as exact as the kernel's tick (1 to 10 ms): a fifth of the price of the exact clock.
+/// Milliseconds since 1970, as exact as the kernel's tick (1 to 10 ms): a fifth of the price of the exact
+/// clock.
 pub(crate) fn wall_coarse_ms() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills the struct that it is given; the clock exists on every Linux.
@@ -108,8 +112,8 @@ pub(crate) fn wall_coarse_ms() -> i64 {
     now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
-/// What tells one life of a file system from another: the machine's boot, and the mount. What is in memory only
-/// survives neither a boot nor the loss of a mounted device.
+/// What tells one life of a file system from another: the machine's boot, and the mount. What is in memory
+/// only survives neither a boot nor the loss of a mounted device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) boot: u128,

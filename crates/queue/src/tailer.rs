@@ -1,11 +1,11 @@
 //! Reading: any number of tailers, in any process, each with its own place.
 //!
-//! Guarantees that a tailer sees every record once and in order, from where it began, and nothing beyond what is published
-//! (or synced, if it asks for that). Records are borrowed from the mapping: reading copies and allocates nothing, but for
-//! batches that are compressed.
+//! Guarantees that a tailer sees every record once and in order, from where it began, and nothing beyond what
+//! is published (or synced, if it asks for that). Records are borrowed from the mapping: reading copies and
+//! allocates nothing, but for batches that are compressed.
 //!
-//! Batches that were there when the queue was opened are checked by their CRC; those published since are in memory that
-//! only appenders of this machine have written, and are trusted but for their lengths.
+//! Batches that were there when the queue was opened are checked by their CRC; those published since are in
+//! memory that only appenders of this machine have written, and are trusted but for their lengths.
 
 #![expect(unsafe_code, reason = "lends bytes of the mapping that are published")]
 
@@ -38,9 +38,9 @@ pub enum StartAt {
 
 /// Reads a queue.
 ///
-/// Invariants: `position` is where the next batch begins or its segment ends, in `segment`, and `batch_offset` the offset
-/// of that batch. `limit` was readable when it was last looked at. `records` are of the batch before `position`, in
-/// `segment` or in `inflated`; neither changes while `records` has any left.
+/// Invariants: `position` is where the next batch begins or its segment ends, in `segment`, and
+/// `batch_offset` the offset of that batch. `limit` was readable when it was last looked at. `records` are of
+/// the batch before `position`, in `segment` or in `inflated`; neither changes while `records` has any left.
 #[derive(Debug)]
 pub struct Tailer {
     core: Arc<Core>,
@@ -65,8 +65,9 @@ impl Tailer {
         Ok(tailer)
     }
 
-    /// Begins where the tailer of this name was kept, or at `otherwise` if it is new. What retention has removed since is
-    /// passed over, and a place beyond the end (its records were lost with the power) is the end.
+    /// Begins where the tailer of this name was kept, or at `otherwise` if it is new. What retention has
+    /// removed since is passed over, and a place beyond the end (its records were lost with the power) is the
+    /// end.
     pub(crate) fn open_named(core: Arc<Core>, name: &str, otherwise: StartAt) -> Result<Self, QueueError> {
         let (place, kept) = Place::open(core.segments.dir(), name)?;
         let at = match kept {
@@ -81,8 +82,8 @@ impl Tailer {
         Ok(tailer)
     }
 
-    /// Keeps the place of a named tailer: it begins there the next time it is opened. Survives the process, and not a cut of
-    /// power. A tailer without a name has nothing to keep.
+    /// Keeps the place of a named tailer: it begins there the next time it is opened. Survives the process,
+    /// and not a cut of power. A tailer without a name has nothing to keep.
     pub fn keep_place(&mut self) -> Result<(), QueueError> {
         let offset = self.from;
         self.place.as_mut().map_or(Ok(()), |place| place.keep(offset))
@@ -195,7 +196,8 @@ impl Tailer {
         self.advance()
     }
 
-    /// The next record, borrowed from the mapping for as long as the batch stays open: no longer than until the next call.
+    /// The next record, borrowed from the mapping for as long as the batch stays open: no longer than until
+    /// the next call.
     #[inline]
     fn advance(&mut self) -> Result<Option<Record<'static>>, QueueError> {
         loop {
@@ -278,16 +280,16 @@ impl Tailer {
         let within = self.within();
         // SAFETY: `peek` has seen that the batch lies below what is published, where nobody writes any more.
         let bytes: &[u8] = unsafe { self.segment.map.slice(within, header.size_bytes()) };
-        // SAFETY: the bytes stay mapped as long as `segment` does, which is replaced only in `peek` and in seeking, after
-        // `records` has ended; what leaves this type borrows it.
+        // SAFETY: the bytes stay mapped as long as `segment` does, which is replaced only in `peek` and in
+        // seeking, after `records` has ended; what leaves this type borrows it.
         let bytes: &'static [u8] = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
         let batch = self.check(bytes);
         self.segment.check_whole(within)?;
         let batch = batch.map_err(|error| self.segment.damaged(within, error))?;
         let records = batch.records().map_err(|error| self.segment.damaged(within, error))?;
         let iter = records.iter();
-        // SAFETY: the iterator borrows the mapping or the buffer that `records` owns on the heap, which `inflated`
-        // keeps until the next batch is opened; it never points into `records` itself.
+        // SAFETY: the iterator borrows the mapping or the buffer that `records` owns on the heap, which
+        // `inflated` keeps until the next batch is opened; it never points into `records` itself.
         self.records = Some(unsafe { std::mem::transmute::<RecordIter<'_>, RecordIter<'static>>(iter) });
         self.inflated = records.inflated().is_some().then_some(records);
         self.pass(&header);
@@ -301,7 +303,8 @@ impl Tailer {
         Ok(if old { batch.verify()? } else { batch.trust()? })
     }
 
-    /// Header of the batch at `position`, which moves to the next segment if this one has ended. None at `limit`.
+    /// Header of the batch at `position`, which moves to the next segment if this one has ended. None at
+    /// `limit`.
     #[inline]
     fn peek(&mut self, limit: u64) -> Result<Option<BatchHeader>, QueueError> {
         loop {
@@ -311,8 +314,8 @@ impl Tailer {
             let within = self.within();
             let end = (limit - self.segment.start()).min(self.segment.map.len() as u64) as usize;
             let sealed = limit - self.segment.start() >= self.segment.map.len() as u64;
-            // SAFETY: below `limit`, which is published: nobody writes there any more. The rest of a segment that
-            // was rolled over is not written either.
+            // SAFETY: below `limit`, which is published: nobody writes there any more. The rest of a segment
+            // that was rolled over is not written either.
             let bytes = unsafe { self.segment.map.slice(within, end - within) };
             if sealed
                 && bytes.first_chunk::<{ layout::LENGTH_END }>().is_none_or(|prefix| prefix[8..] == [0; 4])

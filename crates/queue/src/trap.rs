@@ -1,9 +1,10 @@
 //! Mapped files that lose their bytes: what would kill the process becomes a mark on the mapping.
 //!
-//! When somebody cuts a file that is mapped, or the disk cannot read a page of it, the kernel answers an access with
-//! SIGBUS. The handler of this module puts a page of zeros in the place of the one that is gone, marks the mapping as
-//! torn, and lets the access go on; whoever uses the mapping looks at the mark and returns an error. (The sound server `pulseaudio` has
-//! done so for its shared memory for long: memtrap.) Any other SIGBUS goes to whoever handled it before.
+//! When somebody cuts a file that is mapped, or the disk cannot read a page of it, the kernel answers an
+//! access with SIGBUS. The handler of this module puts a page of zeros in the place of the one that is gone,
+//! marks the mapping as torn, and lets the access go on; whoever uses the mapping looks at the mark and
+//! returns an error. (The sound server `pulseaudio` has done so for its shared memory for long: memtrap.) Any
+//! other SIGBUS goes to whoever handled it before.
 //!
 //! The handler takes no lock and allocates nothing: it reads a table of atomics and makes one system call.
 
@@ -75,8 +76,8 @@ fn install() {
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_sigbus;
         ours.sa_sigaction = handler as usize;
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-        // SAFETY: both structs are ours; the handler is async-signal-safe, see there. A fault before the cell is filled
-        // cannot be of a mapping of ours, since none is watched yet.
+        // SAFETY: both structs are ours; the handler is async-signal-safe, see there. A fault before the cell
+        // is filled cannot be of a mapping of ours, since none is watched yet.
         unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, &raw mut before) };
         (before, page)
     });

@@ -1,7 +1,8 @@
 //! How a tailer waits for the next record: a type that it is given.
 //!
-//! Spinning sees a record within the time that a cache line takes, and holds a core. Parking leaves the core to others and
-//! costs a wake-up by the kernel. Where there are more threads than cores, who spins takes the time of the one it waits for.
+//! Spinning sees a record within the time that a cache line takes, and holds a core. Parking leaves the core
+//! to others and costs a wake-up by the kernel. Where there are more threads than cores, who spins takes the
+//! time of the one it waits for.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use crate::control::Control;
 use crate::sys;
 
-/// How long a parked tailer sleeps before it looks again, whatever happens. It is woken when something is appended; this bounds
-/// what a wake-up costs that an appender owed and died before it gave it.
+/// How long a parked tailer sleeps before it looks again, whatever happens. It is woken when something is
+/// appended; this bounds what a wake-up costs that an appender owed and died before it gave it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// What a waiting tailer waits for.
@@ -31,7 +32,8 @@ impl<'a> Watch<'a> {
     /// Sleeps until there may be something to read, or until the time is over.
     pub fn sleep(&self) {
         self.asleep.store(1, SeqCst);
-        // The flag is seen by every append from here on, or what it published is seen by the kernel's comparison.
+        // The flag is seen by every append from here on, or what it published is seen by the kernel's
+        // comparison.
         sys::barrier_in_appenders();
         sys::futex_wait(self.word, self.seen as u32, self.left.min(SLEEP_MAX));
     }

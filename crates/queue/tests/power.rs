@@ -1,6 +1,8 @@
-//! Cuts of power and damage: what a disk may hold afterwards is made from copies of a queue's files, and opened.
+//! Cuts of power and damage: what a disk may hold afterwards is made from copies of a queue's files, and
+//! opened.
 //!
-//! After a cut everything synced is there; of what was stored later each page may be old or new, and a file may be missing.
+//! After a cut everything synced is there; of what was stored later each page may be old or new, and a file
+//! may be missing.
 
 #![expect(
     clippy::unwrap_used,
@@ -51,8 +53,8 @@ fn append(queue: &Queue, begin: i64, lens: &[usize]) {
     }
 }
 
-/// A state of the disk in which each page is the old or the new one. Pages of the control file are sectors: the queue relies on
-/// no more.
+/// A state of the disk in which each page is the old or the new one. Pages of the control file are sectors:
+/// the queue relies on no more.
 fn torn(old: &Files, new: &Files, mut choose: impl FnMut() -> bool) -> Files {
     let mut state = old.clone();
     for (name, bytes) in new {

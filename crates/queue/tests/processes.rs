@@ -1,7 +1,7 @@
 //! Several processes at one queue, some of which are killed or stopped.
 //!
-//! The other processes are this test's own binary, started again with a role in its environment. `RIVERRUN_QUEUE_KILLS` sets
-//! how many appenders are killed.
+//! The other processes are this test's own binary, started again with a role in its environment.
+//! `RIVERRUN_QUEUE_KILLS` sets how many appenders are killed.
 
 #![expect(
     clippy::unwrap_used,

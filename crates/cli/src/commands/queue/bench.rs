@@ -1,6 +1,7 @@
 //! `riverrun queue bench`: producer -> queue [-> service -> queue ...] -> sink, in one process, paced.
 //!
-//! Latency counts from the instant at which a record was due, whether or not the producer kept up, and is never clipped.
+//! Latency counts from the instant at which a record was due, whether or not the producer kept up, and is
+//! never clipped.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

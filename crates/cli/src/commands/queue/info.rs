@@ -29,7 +29,8 @@ struct Info {
     segment_bytes: u64,
     unsynced_bytes: u64,
     poisoned: bool,
-    /// Whether opening had to read the files to find out what they hold, and how many records above the last sync it kept.
+    /// Whether opening had to read the files to find out what they hold, and how many records above the last
+    /// sync it kept.
     recovered_from_disk: bool,
     recovered_records: i64,
     cut_at: Option<String>,

@@ -75,8 +75,8 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     tailer.keep_place().map_err(|error| queue_failure(&error))
 }
 
-/// Puts the next record into `line`; false if there is none and none is waited for. Before it waits, what was printed is
-/// shown, and the place is kept.
+/// Puts the next record into `line`; false if there is none and none is waited for. Before it waits, what was
+/// printed is shown, and the place is kept.
 fn read_line(
     tailer: &mut Tailer,
     args: &TailArgs,
