@@ -1,4 +1,4 @@
-//! Which logs of a store are open, so that they are not too many: each holds a descriptor.
+//! Which logs of a store are open, so that they are not too many: each takes some kilobytes of memory.
 //!
 //! Owns the bound and who goes when it is met: the log that went longest without use first. A log is closed only if
 //! nobody is using it at that moment and a checkpoint covers it; where there is none such a checkpoint is made. This
@@ -17,10 +17,6 @@ use crate::segment::FilePool;
 
 /// This part of all logs is closed at once, so that the search for them is rare.
 const CLOSED_AT_ONCE_DIVISOR: usize = 16;
-/// Files of sealed segments and of indexes that stay open are this part of the logs,
-const POOLED_FILES_DIVISOR: usize = 4;
-/// but not fewer than so many.
-const POOLED_FILES_MIN: usize = 16;
 
 /// The open logs of a store.
 ///
@@ -37,20 +33,18 @@ pub(crate) struct OpenLogs {
 }
 
 impl OpenLogs {
-    /// For up to `logs_max` open logs, but at least one.
-    pub(crate) fn new(logs_max: usize) -> Self {
-        let logs_max = logs_max.max(1);
-        let pooled_max = (logs_max / POOLED_FILES_DIVISOR).max(POOLED_FILES_MIN);
+    /// For up to `logs_max` open logs and `files_max` open files of theirs, but at least one of each.
+    pub(crate) fn new(logs_max: usize, files_max: usize) -> Self {
         Self {
-            logs_max,
-            pool: Arc::new(FilePool::new(pooled_max)),
+            logs_max: logs_max.max(1),
+            pool: Arc::new(FilePool::new(files_max)),
             openings: AtomicU64::new(0),
             logs: Mutex::default(),
             making_room: Mutex::default(),
         }
     }
 
-    /// The files that may stay open besides those that are appended to.
+    /// The files that may stay open.
     pub(crate) fn pool(&self) -> &Arc<FilePool> {
         &self.pool
     }

@@ -94,8 +94,7 @@ struct Index {
 
 /// One segment of an open partition.
 ///
-/// Invariants: `sealed` is set once, when nothing more will be appended. Of one that is appended to, `log` is held
-/// open; the other files are open as long as the pool lets them.
+/// Invariants: `sealed` is set once, when nothing more will be appended. Files are open as long as the pool lets them.
 #[derive(Debug)]
 pub(crate) struct Segment {
     home: Arc<Home>,
@@ -154,7 +153,7 @@ impl Segment {
         make(&segment.index_path(), &header)?;
         let log = make(&segment.log_path(), &[])?;
         // The index is opened again when there is a page of entries to write: most active segments never need it.
-        segment.log_slot.hold_file(log);
+        segment.log_slot.put(log, &segment.home.pool);
         Ok(segment)
     }
 
@@ -169,7 +168,6 @@ impl Segment {
     /// Marks the segment complete.
     pub(crate) fn seal(&self, extent: Extent) {
         self.sealed.set(extent).expect("a segment is sealed once");
-        self.log_slot.release(&self.home.pool);
     }
 
     /// Notes that compaction was here before appends came back: below `offset` it may have left gaps.
@@ -212,17 +210,19 @@ impl Segment {
         self.rebuild_after(&crate::index::BAD_ENTRY)
     }
 
-    /// The `.log` file, which stays open until the segment is sealed: appends go to it.
-    pub(crate) fn hold_log_file(&self) -> Result<Arc<dyn File>, LogError> {
-        self.log_slot.hold();
-        self.log_file()
+    /// The `.log` file for appends, opened if need be. A disk that refuses to open it would refuse the write as well.
+    pub(crate) fn log_file_to_append(&self) -> Result<Arc<dyn File>, LogError> {
+        let path = self.log_path();
+        let open = || self.home.fs.open(&path, OpenMode::ReadWrite);
+        let file = self.log_slot.get_or_open(&self.home.pool, open);
+        file.map_err(|error| LogError::write(&path, error))
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         self.home.fs.open(path, mode).map_err(|error| LogError::io(path, error))
     }
 
-    /// Closes the files that nobody has used since the last call, but not the one that is appended to.
+    /// Closes the files that nobody has used since the last call.
     pub(crate) fn close_unused_files(&self) {
         self.log_slot.close_if_unused();
         self.index_slot.close_if_unused();
@@ -233,7 +233,8 @@ impl Segment {
     pub(crate) fn hold_open(&self) -> Result<(), LogError> {
         self.ensure_loaded()?;
         self.index_slot.hold();
-        self.hold_log_file()?;
+        self.log_slot.hold();
+        self.log_file()?;
         self.index_file().map(|_| ())
     }
 

@@ -34,9 +34,12 @@ use crate::write_cache::WriteCache;
 /// What a store may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// Logs that may be open at the same time, in all log dirs together; at least one. An open log holds one
-    /// descriptor. A fourth of that number, but at least 16, may be open besides: files of segments that are read.
+    /// Logs that may be open at the same time, in all log dirs together; at least one. An open log takes some kilobytes
+    /// of memory. To close one for another costs a file's removal and creation, so the partitions that are in use should
+    /// all fit.
     pub open_logs_max: usize,
+    /// Files of segments that stay open between two uses; at least one.
+    pub open_files_max: usize,
     /// Directories of the journals, one for each device. Without any no partition can have a level that syncs. They must
     /// be those of the last time, in the same order, unless the store was closed then: which journal has a partition's
     /// records follows from their number. The caller sees to that, who can tell a journal that was moved from another.
@@ -52,15 +55,19 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
-    /// Open logs that a server is allowed at least, however few descriptors it may have.
-    const OPEN_LOGS_MIN: usize = 64;
+    /// Open logs that a server is allowed at least, however few descriptors it may have: about 100 MB.
+    const OPEN_LOGS_MIN: usize = 32 * 1024;
+    /// Open files that a server is allowed at least.
+    const OPEN_FILES_MIN: usize = 64;
     const WRITE_CACHE_BYTES: u64 = 128 * 1024 * 1024;
 
-    /// For a process that may have `descriptors_max` descriptors: half of them are for logs, but at least 64.
+    /// For a process that may have `descriptors_max` descriptors: half of them are for files of segments, but at least
+    /// 64. As many logs may be open, but at least 32,768.
     pub fn for_descriptors(descriptors_max: u64) -> Self {
         let half = usize::try_from(descriptors_max / 2).unwrap_or(usize::MAX);
         Self {
             open_logs_max: half.max(Self::OPEN_LOGS_MIN),
+            open_files_max: half.max(Self::OPEN_FILES_MIN),
             journal_dirs: Vec::new(),
             journal: JournalOptions::default(),
             journal_async_write: false,
@@ -144,7 +151,7 @@ impl LogStore {
             journals.push(Arc::new(journal));
             replays.push(replay);
         }
-        let open_logs = OpenLogs::new(options.open_logs_max);
+        let open_logs = OpenLogs::new(options.open_logs_max, options.open_files_max);
         let shared = Arc::new(StoreShared::new(open_logs, journals, options));
         let dirs = open_dirs(env, dirs, &shared)?;
         Ok(Self {

@@ -20,8 +20,8 @@ stops the start with an error that says so.
 The server's options cannot be changed while it runs. Topic configs can.
 
 `riverrun serve` raises the limit of open descriptors to the hard limit that the system sets for the process (`ulimit
--Hn`, systemd's `LimitNOFILE`), and warns at the start if that is below 65536. Somewhat more
-than half of them are for logs: a server of more active partitions closes and opens files in turn, and works. The
+-Hn`, systemd's `LimitNOFILE`), and warns at the start if that is below 65536. Half of
+them are for files of logs: a server of more active partitions closes and opens files in turn, and works. The
 others are for connections; when they run out, new connections wait until some end. Nothing is lost and no restart is
 needed.
 ";

@@ -478,7 +478,6 @@ impl Opening<'_> {
         // The segments that came after it may be gone, and it may have been compacted before.
         segment.allow_gaps_below(self.recovery_point);
         Ok(ActiveSegment {
-            file: segment.hold_log_file()?,
             segment,
             allocated: Some(cursor.position),
             stale_to: 0,

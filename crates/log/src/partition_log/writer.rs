@@ -32,7 +32,6 @@ const ALLOCATION_STEP_BYTES: u64 = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct ActiveSegment {
     pub(crate) segment: Arc<Segment>,
-    pub(crate) file: Arc<dyn File>,
     pub(crate) cursor: IndexCursor,
     /// Largest timestamp of the first batch, from which `segment.ms` counts.
     pub(crate) first_timestamp: Option<TimestampMs>,
@@ -145,7 +144,6 @@ impl PartitionLog {
         let base_offset = writer.end;
         let segment = Arc::new(Segment::create(home.clone(), base_offset)?);
         writer.active = Some(ActiveSegment {
-            file: segment.hold_log_file()?,
             cursor: IndexCursor::at(base_offset, IndexEntry::START, config.index_interval_bytes),
             segment: segment.clone(),
             first_timestamp: None,
@@ -307,17 +305,18 @@ impl ActiveSegment {
     /// fails with the error, the next run may be written to the same place.
     fn write(&mut self, pieces: &[Piece], run: Run) -> Result<(), LogError> {
         let size = self.cursor.position;
-        self.allocate(run.cursor.position);
+        let file = self.segment.log_file_to_append()?;
+        self.allocate(&*file, run.cursor.position);
         let written = match pieces {
-            [piece] => self.file.write_all_at(&piece.bytes, size),
+            [piece] => file.write_all_at(&piece.bytes, size),
             pieces => {
                 let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(&piece.bytes)).collect();
-                self.file.write_vectored_all_at(&mut slices, size)
+                file.write_vectored_all_at(&mut slices, size)
             }
         };
         if let Err(error) = written {
             // If this fails too, the next run is written over it, or recovery cuts it.
-            let _ = self.file.set_len(size);
+            let _ = file.set_len(size);
             self.allocated = None;
             return Err(LogError::write(&self.segment.log_path(), error));
         }
@@ -331,20 +330,20 @@ impl ActiveSegment {
 
     /// Sets space aside for a write up to `end` and those after it. A refusal is nothing to the write, which may succeed
     /// without.
-    fn allocate(&mut self, end: u64) {
+    fn allocate(&mut self, file: &dyn File, end: u64) {
         let Some(allocated) = self.allocated else { return };
         if end <= allocated.max(ALLOCATION_STEP_BYTES) {
             return;
         }
         let from = allocated.max(self.cursor.position);
         let bytes = end.saturating_sub(from) + ALLOCATION_STEP_BYTES;
-        self.allocated = self.file.allocate(from, bytes).is_ok().then_some(from + bytes);
+        self.allocated = file.allocate(from, bytes).is_ok().then_some(from + bytes);
     }
 
     fn cut_stale(&mut self) -> Result<(), LogError> {
         let size = self.cursor.position;
         if self.stale_to > size {
-            let cut = self.file.set_len(size);
+            let cut = self.segment.log_file_to_append()?.set_len(size);
             cut.map_err(|error| LogError::write(&self.segment.log_path(), error))?;
             self.allocated = Some(size);
         }
@@ -356,7 +355,7 @@ impl ActiveSegment {
         let size = self.cursor.position;
         if self.allocated.is_some_and(|allocated| allocated > size) {
             // If this fails, the file takes more space than it needs until it is removed.
-            let _ = self.file.set_len(size);
+            let _ = self.segment.log_file_to_append().map(|file| file.set_len(size));
             self.allocated = Some(size);
         }
     }

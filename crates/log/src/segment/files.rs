@@ -1,9 +1,10 @@
 //! Which files of segments are open.
 //!
 //! A file is kept open between two uses in a [`FileSlot`], and the [`FilePool`] of the store bounds how many slots
-//! hold one: the one that went longest without use is closed first. Exempt are the slots that are held, which is the
-//! `.log` that appends go to, and files whose names another segment takes. Whoever has got a file keeps it for as
-//! long as it needs: closing a slot takes nothing from it.
+//! hold one: the one that went longest without use is closed first, be it read or appended to. So many more partitions
+//! than descriptors are written to in turn for no more than opening a file. Exempt are the slots that are held: files
+//! whose names another segment takes. Whoever has got a file keeps it for as long as it needs: closing a slot takes
+//! nothing from it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,17 +108,10 @@ impl FileSlot {
         self.kept.lock().is_held = true;
     }
 
-    /// Puts in a file that was just made, and holds it.
-    pub(super) fn hold_file(&self, file: Arc<dyn File>) {
+    /// Puts in a file that was just made.
+    pub(super) fn put(self: &Arc<Self>, file: Arc<dyn File>, pool: &FilePool) {
         let mut kept = self.kept.lock();
-        kept.is_held = true;
         kept.file = Some(file);
-    }
-
-    /// Leaves it to the pool how long the file stays open.
-    pub(super) fn release(self: &Arc<Self>, pool: &FilePool) {
-        let mut kept = self.kept.lock();
-        kept.is_held = false;
         self.queue(kept, pool);
     }
 
@@ -181,8 +175,6 @@ mod tests {
         assert!(slots[0].kept.lock().file.is_some(), "held");
         assert!(slots[1].kept.lock().file.is_some(), "used again and again");
         assert_eq!(open_count(&slots), 1 + 3);
-        slots[0].release(&pool);
-        assert_eq!(open_count(&slots), 3);
     }
 
     #[test]

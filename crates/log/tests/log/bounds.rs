@@ -22,7 +22,7 @@ fn partition(index: i32) -> PartitionId {
 }
 
 fn machine(seed: u64) -> Machine {
-    let options = StoreOptions { open_logs_max: OPEN_MAX, ..StoreOptions::default() };
+    let options = StoreOptions { open_logs_max: OPEN_MAX, open_files_max: 3, ..StoreOptions::default() };
     Machine::with_options(SimEnv::new(seed), Machine::small_segments(), options)
 }
 
@@ -150,10 +150,11 @@ fn deleted_partitions_are_not_counted() {
 }
 
 #[test]
-fn half_of_the_descriptors_are_for_logs() {
-    let max = |descriptors| StoreOptions::for_descriptors(descriptors).open_logs_max;
+fn half_of_the_descriptors_are_for_files_of_logs_and_few_of_them_leave_many_logs_open() {
+    let max = |descriptors| StoreOptions::for_descriptors(descriptors).open_files_max;
     assert_eq!((max(20_000), max(100), max(0)), (10_000, 64, 64));
-    assert_eq!(StoreOptions::default().open_logs_max, 512);
+    let max = |descriptors| StoreOptions::for_descriptors(descriptors).open_logs_max;
+    assert_eq!((max(0), max(20_000), max(1_000_000)), (32_768, 32_768, 500_000));
 }
 
 // On the real file system.
@@ -174,7 +175,7 @@ fn descriptors(dir: &Path) -> usize {
 }
 
 #[test]
-fn an_open_partition_holds_one_descriptor() {
+fn an_open_partition_holds_one_descriptor_as_far_as_there_are_some() {
     const COUNT: i32 = 200;
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
@@ -187,7 +188,7 @@ fn an_open_partition_holds_one_descriptor() {
         let store = LogStore::open(
             &Env::real(),
             &dirs,
-            StoreOptions { open_logs_max: 300, ..StoreOptions::default() },
+            StoreOptions { open_files_max: 300, ..StoreOptions::default() },
         )
         .unwrap();
         let logs = open_all(&store, epoch);
@@ -203,12 +204,16 @@ fn an_open_partition_holds_one_descriptor() {
         }
     }
     let store =
-        LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 8, ..StoreOptions::default() })
+        LogStore::open(&Env::real(), &dirs, StoreOptions { open_files_max: 8, ..StoreOptions::default() })
             .unwrap();
-    for log in open_all(&store, 4) {
-        assert_eq!(append_real(&log, "x"), Offset(3));
-        assert!(descriptors(&dirs[0]) <= 8 + 16, "{}", descriptors(&dirs[0]));
+    let logs = open_all(&store, 4);
+    for offset in 3..6 {
+        for log in &logs {
+            assert_eq!(append_real(log, "x"), Offset(offset));
+            assert!(descriptors(&dirs[0]) <= 8, "{}", descriptors(&dirs[0]));
+        }
     }
+    assert_eq!(store.open_log_count(), logs.len(), "a log stays open without its file");
     store.close().unwrap();
     assert_eq!(descriptors(&dirs[0]), 0);
 }
@@ -219,7 +224,7 @@ fn a_partition_with_many_segments_has_few_of_them_open() {
     let dirs = [directory.path().join("logs")];
     let config = Arc::new(Machine::small_segments());
     let store =
-        LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 8, ..StoreOptions::default() })
+        LogStore::open(&Env::real(), &dirs, StoreOptions { open_files_max: 8, ..StoreOptions::default() })
             .unwrap();
     let log = store.partition(partition(0), 0, config, LeaderEpoch(1)).unwrap();
     let value = "x".repeat(300);
@@ -233,7 +238,7 @@ fn a_partition_with_many_segments_has_few_of_them_open() {
     }
     log.max_timestamp().unwrap();
     let open = descriptors(&dirs[0]);
-    assert!((2..=1 + 16).contains(&open), "{open}");
+    assert!((2..=8).contains(&open), "{open}");
 }
 
 #[test]
@@ -243,9 +248,12 @@ fn threads_that_crowd_each_other_out_lose_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let dirs = [directory.path().join("logs")];
     let config = Arc::new(Machine::small_segments());
-    let store =
-        LogStore::open(&Env::real(), &dirs, StoreOptions { open_logs_max: 2, ..StoreOptions::default() })
-            .unwrap();
+    let store = LogStore::open(
+        &Env::real(),
+        &dirs,
+        StoreOptions { open_logs_max: 2, open_files_max: 3, ..StoreOptions::default() },
+    )
+    .unwrap();
     let log = |index| store.partition(partition(index), 0, config.clone(), LeaderEpoch(1)).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use riverrun_log::config::LogConfig;
+use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_types::Offset;
 
 use crate::machine::{Machine, numbers};
@@ -88,4 +88,18 @@ fn an_idle_segment_is_rolled_when_its_time_has_come() {
     assert_eq!(machine.files().len(), 4);
     machine.kill();
     assert_eq!(machine.records().unwrap(), numbers(0, 3));
+}
+
+#[test]
+fn the_active_segment_of_a_compacted_log_ends_in_time_for_the_longest_compaction_lag() {
+    for (delete, compact, is_rolled) in [(false, true, true), (true, true, true), (true, false, false)] {
+        let cleanup = CleanupPolicy { delete, compact };
+        let config = LogConfig { cleanup, max_compaction_lag_ms: 1000, ..LogConfig::default() };
+        let machine = Machine::new(1, config);
+        machine.append_numbers(0, 2);
+        machine.sim.clock.advance(Duration::from_millis(1000));
+        assert!(!machine.log().roll_if_due(machine.now()).unwrap(), "{cleanup:?}");
+        machine.sim.clock.advance(Duration::from_millis(1));
+        assert_eq!(machine.log().roll_if_due(machine.now()).unwrap(), is_rolled, "{cleanup:?}");
+    }
 }

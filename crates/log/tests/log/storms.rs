@@ -84,6 +84,7 @@ impl Storm {
             journal: JournalOptions::with_bytes(2 << 20),
             journal_async_write: seed.is_multiple_of(3),
             open_logs_max: if seed.is_multiple_of(5) { 2 } else { 100 },
+            open_files_max: if seed.is_multiple_of(3) { 1 } else { 100 },
             ..StoreOptions::default()
         };
         let mut storm = Self {

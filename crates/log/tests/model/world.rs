@@ -105,6 +105,7 @@ fn draw_options(dice: &Dice) -> StoreOptions {
     let journals = dice.pick(&[&["/journal"][..], &["/journal-1", "/journal-2"]]);
     StoreOptions {
         open_logs_max: 1,
+        open_files_max: 1,
         journal_dirs: journals.iter().map(PathBuf::from).collect(),
         journal: JournalOptions::with_bytes(2 << 20),
         journal_async_write: dice.one_in(4),

@@ -128,3 +128,19 @@ fn partitions_of_all_sessions_are_bounded_together() {
     cache.begin(request(6, -1, vec![]), false, later, 0).unwrap();
     assert_eq!(cache.sessions.lock().partitions, 0);
 }
+
+#[test]
+fn a_name_that_no_topic_can_have_is_not_remembered() {
+    let cache = SessionCache::new(10);
+    let named = |bytes: usize| {
+        let topic = TopicRef::Name(Arc::from("x".repeat(bytes)));
+        Wanted { partition: PartitionRef { topic, index: 0 }, ..wanted(0, 0) }
+    };
+    let plan = cache.begin(request(0, 0, vec![wanted(0, 0), named(250)]), false, NOW, 1).unwrap();
+    assert_eq!((plan.session_id, plan.wanted.len(), cache.len()), (NO_SESSION, 2, 0), "it is answered");
+    let plan = cache.begin(request(0, 0, vec![named(249)]), false, NOW, 2).unwrap();
+    assert_eq!(plan.session_id, 2);
+    let grown = cache.begin(request(2, 1, vec![named(250)]), false, NOW, 0);
+    assert_eq!(grown, Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+    assert_eq!(cache.len(), 0);
+}
