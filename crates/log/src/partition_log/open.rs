@@ -232,7 +232,8 @@ impl OpenLog {
         let mut appender = self.appender.lock();
         // Offsets that are neither staged nor in a segment are on their way through the journal.
         let is_on_its_way = appender.next_offset != writer.end || appender.mode == Mode::Switching;
-        if is_on_its_way || !writer.is_covered() {
+        let has_segments = !self.shown.lock().view.segments.is_empty();
+        if is_on_its_way || !writer.is_covered(has_segments) {
             return false;
         }
         appender.is_retired = true;

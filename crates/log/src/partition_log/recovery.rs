@@ -465,7 +465,7 @@ impl Opening<'_> {
     fn take_active(&mut self) -> Result<Option<ActiveSegment>, LogError> {
         let Some(Found { segment, tail: Some(tail) }) = self.segments.pop() else { return Ok(None) };
         let first_timestamp = segment.first_timestamp(tail.cursor.position)?;
-        let active = self.activate(Arc::new(segment), tail.cursor, first_timestamp)?;
+        let active = self.activate(Arc::new(segment), tail.cursor, first_timestamp);
         Ok(Some(ActiveSegment { stale_to: tail.stale_to, ..active }))
     }
 
@@ -474,10 +474,10 @@ impl Opening<'_> {
         segment: Arc<Segment>,
         cursor: IndexCursor,
         first_timestamp: Option<TimestampMs>,
-    ) -> Result<ActiveSegment, LogError> {
+    ) -> ActiveSegment {
         // The segments that came after it may be gone, and it may have been compacted before.
         segment.allow_gaps_below(self.recovery_point);
-        Ok(ActiveSegment {
+        ActiveSegment {
             segment,
             allocated: Some(cursor.position),
             stale_to: 0,
@@ -485,7 +485,7 @@ impl Opening<'_> {
             first_timestamp,
             opened_at: self.now,
             jitter_ms: self.log.dir.jitter_ms(self.config.segment_jitter_ms),
-        })
+        }
     }
 
     /// The log ends below its start: its end was lost with the power, after records up to beyond it had been
@@ -499,7 +499,7 @@ impl Opening<'_> {
         let segment = Arc::new(Segment::create(self.home.clone(), log_start)?);
         self.remove_segments(&old)?;
         let cursor = IndexCursor::at(log_start, IndexEntry::START, self.config.index_interval_bytes);
-        self.activate(segment, cursor, None)
+        Ok(self.activate(segment, cursor, None))
     }
 
     fn view(&mut self, log_start: Offset, end: Offset, active: Option<&ActiveSegment>) -> View {
