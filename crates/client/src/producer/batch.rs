@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use riverrun_protocol::ErrorCode;
 use riverrun_records::{
     BatchBuilder, BatchError, BatchOptions, Compression, Header, InvalidCause, ProducerStamp,
     UnverifiedBatch, increment_sequence, patch_producer,
@@ -163,6 +164,21 @@ impl Batch {
 
     pub(super) fn record_count(&self) -> i32 {
         self.record_count
+    }
+
+    /// Whether the server may have it under its stamp: it was sent, and the last answer was not that its sequence number
+    /// does not fit.
+    pub(super) fn may_be_there(&self) -> bool {
+        let code = self.last_error.as_ref().and_then(ClientError::code);
+        let refused = matches!(
+            code,
+            Some(
+                ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
+                    | ErrorCode::UNKNOWN_PRODUCER_ID
+                    | ErrorCode::INVALID_PRODUCER_EPOCH
+            )
+        );
+        self.stamp.is_some() && self.attempts > 0 && !refused
     }
 
     /// Encodes a record into the batch. Only while it is open.

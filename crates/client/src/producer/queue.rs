@@ -42,7 +42,8 @@ pub(super) enum Readiness {
 /// The batches of one partition that have no outcome.
 ///
 /// Invariants: `waiting` is sorted by id; only its last batch is open for records. `in_flight` holds the ids that
-/// are under way. Sequence numbers before `next_sequence` are given away. While `broken`, nothing is sent.
+/// are under way. Sequence numbers before `next_sequence` are given away. While `broken`, only batches are sent that the
+/// server may have, to find that out: under another producer id they would be there twice.
 #[derive(Debug, Default)]
 pub(super) struct PartitionQueue {
     waiting: VecDeque<Batch>,
@@ -64,7 +65,7 @@ impl PartitionQueue {
     /// Whether the next batch may be sent.
     pub(super) fn readiness(&self, rules: &SendRules) -> Readiness {
         let Some(front) = self.waiting.front() else { return Readiness::Empty };
-        if self.broken {
+        if self.broken && !front.may_be_there() {
             return Readiness::Blocked;
         }
         if front.attempts > 0 {
@@ -165,15 +166,16 @@ impl PartitionQueue {
             && self.waiting.front().is_none_or(|b| b.id >= id)
     }
 
-    /// The server's sequence is not ours any more: nothing goes on until the producer has a new id.
+    /// The server's sequence is not ours any more: nothing new goes on until the producer has a new id.
     pub(super) fn break_chain(&mut self) {
         self.broken = true;
     }
 
     /// Whether a new producer id would cut off no batch whose fate the server alone knows.
     pub(super) fn is_settled(&self) -> bool {
-        let retried = self.waiting.front().is_some_and(|batch| batch.stamp.is_some());
-        self.in_flight.is_empty() && (self.broken || !retried)
+        // Where the server has not got the front, it has none of those behind it.
+        let unclear = |front: &Batch| if self.broken { front.may_be_there() } else { front.stamp.is_some() };
+        self.in_flight.is_empty() && !self.waiting.front().is_some_and(unclear)
     }
 
     /// Begins again at sequence 0, under a new producer id.

@@ -1,9 +1,11 @@
 //! The order of batches, and who may go when.
 
+use riverrun_protocol::ErrorCode;
 use riverrun_records::Compression;
 use riverrun_types::TimestampMs;
 
 use super::*;
+use crate::error::ClientError;
 use crate::producer::batch::{BatchShape, QueueKey};
 use crate::producer::delivery::Outcome;
 use crate::producer::record::RecordRef;
@@ -38,6 +40,13 @@ fn confirmed(batches: u64) -> PartitionQueue {
     queue.came_back(first.id);
     queue.confirm();
     queue
+}
+
+/// The batch as it comes back from a server whose sequence it does not fit.
+fn out_of_order(mut batch: Batch) -> Batch {
+    let code = ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER;
+    batch.last_error = Some(ClientError::Server { code, message: None });
+    batch
 }
 
 fn sequence(batch: &Batch) -> i32 {
@@ -110,8 +119,8 @@ fn a_broken_chain_begins_again_at_zero_under_the_new_id() {
     let rules = rules(Instant::now() + LINGER);
     assert!(!queue.is_settled(), "a batch is under way");
     queue.came_back(second.id);
-    queue.put_back(second, rules.now);
-    assert!(!queue.is_settled(), "nobody knows whether the server has it");
+    queue.put_back(out_of_order(second), rules.now);
+    assert!(!queue.is_settled(), "it is sent again as it is");
     queue.break_chain();
     assert!(!queue.is_next(1), "the fault lies before it");
     assert!(queue.is_settled());
@@ -121,6 +130,28 @@ fn a_broken_chain_begins_again_at_zero_under_the_new_id() {
     assert_eq!((again.id, sequence(&again)), (1, 0));
     assert_eq!(again.stamp.unwrap().id, ProducerId(8));
     assert_eq!(queue.readiness(&rules), Readiness::Blocked, "the first under a new id goes alone");
+}
+
+#[test]
+fn what_the_server_may_have_is_asked_for_under_its_old_numbers_before_there_is_a_new_id() {
+    let mut queue = confirmed(4);
+    let (second, third) = (queue.take(PRODUCER).unwrap(), queue.take(PRODUCER).unwrap());
+    let rules = rules(Instant::now() + LINGER);
+    for batch in [second, third] {
+        queue.came_back(batch.id);
+        queue.put_back(batch, rules.now);
+    }
+    // The answers to both were lost, and the second was tried for too long.
+    drop(queue.take_expired(rules.now, Duration::ZERO).unwrap());
+    queue.break_chain();
+    assert!(!queue.is_settled(), "under a new id the third would be there twice");
+    assert_eq!(queue.readiness(&rules), Readiness::Now);
+    let third = queue.take(PRODUCER).unwrap();
+    assert_eq!((third.id, sequence(&third), third.attempts), (2, 2, 2));
+    queue.came_back(third.id);
+    queue.put_back(out_of_order(third), rules.now);
+    assert!(queue.is_settled(), "it is not there, and can be sent under a new id");
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked);
 }
 
 #[test]
