@@ -248,7 +248,7 @@ impl Connection {
     }
 
     /// Sends a request that gets no answer. The system has all of it when this returns, so that the end of the process
-    /// does not lose it.
+    /// does not lose it. A server that does not read is waited for as one that does not answer.
     pub(crate) async fn send_only<'a, R: Request<'a>>(
         &self,
         request: &R,
@@ -257,8 +257,15 @@ impl Connection {
         let version = self.version_of(R::KEY)?;
         let frame = encode_request(request, version, self.correlation(), Some(&self.options.client_id))?;
         let (sent, written) = oneshot::channel();
-        self.queue(Outgoing { frame, records, reply: None, written: Some(sent) }).await?;
-        written.await.map_err(|_| self.lost("it could not be written to"))
+        let writing = async {
+            self.queue(Outgoing { frame, records, reply: None, written: Some(sent) }).await?;
+            written.await.map_err(|_| self.lost("it could not be written to"))
+        };
+        timeout(self.options.request_timeout, writing).await.unwrap_or_else(|_| {
+            self.broken.store(true, Ordering::Release);
+            let (address, after) = (self.address.clone(), self.options.request_timeout);
+            Err(ClientError::Timeout { address, api: R::KEY, after })
+        })
     }
 
     async fn hand_over<'a, R: Request<'a>>(

@@ -279,6 +279,25 @@ async fn without_acks_nothing_is_waited_for() {
 }
 
 #[tokio::test]
+async fn without_acks_a_server_that_does_not_read_is_given_up_in_time() {
+    let (server, _) = server(|_, _, _| Some(Reply::Stall)).await;
+    let mut options = ProducerOptions::new(server.options());
+    (options.acks, options.idempotent) = (Acks::None, false);
+    options.cluster.request_timeout = Duration::from_millis(200);
+    options.delivery_timeout = Duration::from_millis(300);
+    let producer = Producer::new(options).await.unwrap();
+    let mut deliveries = Vec::new();
+    // More than the system takes for a connection.
+    for _ in 0..30 {
+        let record = ProducerRecord { partition: Some(0), ..ProducerRecord::new("t", vec![b'x'; 1_000_000]) };
+        deliveries.push(producer.send(record).await.unwrap());
+    }
+    tokio::time::timeout(Duration::from_secs(10), producer.close()).await.expect("it ends");
+    let error = deliveries.pop().unwrap().await.unwrap_err();
+    assert!(matches!(error, ClientError::Undelivered { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn a_server_that_gives_no_producer_id_fails_the_records_and_says_why() {
     let server = ScriptedServer::start(|call| match call.key {
         ApiKey::InitProducerId => call.answer(&riverrun_protocol::InitProducerIdResponse {

@@ -44,6 +44,8 @@ pub(crate) enum Reply {
     Silence,
     /// Nothing any more.
     Close,
+    /// Nothing, and what comes after it is not read.
+    Stall,
     /// What a well-behaved server of one node says.
     Usual,
 }
@@ -200,6 +202,7 @@ async fn serve(mut stream: TcpStream, address: SocketAddr, play: Arc<Mutex<Play>
             }
             Reply::Silence | Reply::Usual => {}
             Reply::Close => return,
+            Reply::Stall => std::future::pending::<()>().await,
         }
     }
 }
