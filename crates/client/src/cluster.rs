@@ -255,7 +255,7 @@ impl Cluster {
     }
 
     /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
-    /// the time to do so.
+    /// the time to do so. Partitions may be without a leader, as long as one has one.
     pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
         if let Some(topic) = self.cached_topic(name) {
             return Ok(topic);
@@ -263,7 +263,8 @@ impl Cluster {
         let deadline = Instant::now() + self.options.retry_timeout;
         loop {
             match self.ask_topic(name, create).await {
-                Ok(topic) if topic.partitions.iter().all(|partition| partition.leader.is_some()) => {
+                // Who waited for the last of them could not use the others while one is out of order.
+                Ok(topic) if topic.partitions.iter().any(|partition| partition.leader.is_some()) => {
                     return Ok(topic);
                 }
                 Ok(_) if Instant::now() < deadline => {}
@@ -443,7 +444,12 @@ impl Cluster {
             return Ok(live);
         }
         let address = lock(&self.known).nodes.get(&node.0).map(|node| format!("{}:{}", node.host, node.port));
-        let address = address.ok_or_else(|| ClientError::Invalid(format!("node {} is not known", node.0)))?;
+        // It may have left the cluster since it was heard of, and whoever leads now will be heard of, too.
+        let gone = || ClientError::Disconnected {
+            address: format!("node {}", node.0),
+            reason: "it is not among the servers of the cluster".to_owned(),
+        };
+        let address = address.ok_or_else(gone)?;
         let slot = Arc::clone(lock(&self.slots).entry((node, lane)).or_default());
         // In a task of its own: whoever asks may not go on for long, as a consumer's fetch does not between two polls,
         // and must not keep the slot from others meanwhile.

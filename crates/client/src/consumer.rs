@@ -80,6 +80,8 @@ pub struct Consumer {
     busy: HashSet<NodeId>,
     /// Bytes that the fetches in `work` may bring.
     asked_bytes: usize,
+    /// The node that was asked last: the next goes first, so that none is always left without room.
+    asked_last: Option<NodeId>,
     sessions: Sessions,
     /// Topics whose metadata is missing or proved stale.
     stale: BTreeSet<Arc<str>>,
@@ -114,6 +116,7 @@ impl Consumer {
             work: FuturesUnordered::new(),
             busy: HashSet::new(),
             asked_bytes: 0,
+            asked_last: None,
             sessions: Sessions::new(),
             stale: BTreeSet::new(),
             refreshing: false,
@@ -200,6 +203,7 @@ impl Consumer {
 
     async fn poll_into(&mut self, timeout: Duration, sink: &mut impl Sink) -> Result<(), ClientError> {
         let deadline = Instant::now() + timeout;
+        self.take_events();
         self.commit_when_due();
         loop {
             self.take_finished()?;
@@ -235,11 +239,17 @@ impl Consumer {
         partitions.fold(known, |oldest, trouble| Trouble::older(oldest, Some(trouble)))
     }
 
-    /// Takes in what has happened since the last call.
-    fn take_finished(&mut self) -> Result<(), ClientError> {
+    /// Takes in what the group has decided. Before each commit, for the member may be another one by now, and what it
+    /// was before is no business of it.
+    fn take_events(&mut self) {
         while let Some(event) = self.membership.as_mut().and_then(Membership::try_event) {
             self.handle_group(event);
         }
+    }
+
+    /// Takes in what has happened since the last call.
+    fn take_finished(&mut self) -> Result<(), ClientError> {
+        self.take_events();
         while let Some(Some(done)) = self.work.next().now_or_never() {
             self.handle(done)?;
         }
@@ -262,8 +272,9 @@ impl Consumer {
                 for partition in &partitions {
                     self.assignment.remove(partition);
                 }
-                // The group waits for `done`, and so until the commit has ended one way or the other.
-                if self.commits_by_itself() && !positions.is_empty() {
+                // The group waits for `done`, and so until the commit has ended one way or the other. Where nobody
+                // waits any more, others have read on from where the group had committed.
+                if self.commits_by_itself() && !positions.is_empty() && !done.is_closed() {
                     self.commit_in_background(positions, Some(done));
                 } else {
                     let _ = done.send(());
@@ -315,8 +326,10 @@ impl Consumer {
         Ok(())
     }
 
-    /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it.
+    /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it. Partitions that the group
+    /// has given to others meanwhile are left out.
     pub async fn commit(&mut self) -> Result<(), ClientError> {
+        self.take_events();
         self.commit_positions(self.assignment.uncommitted()).await
     }
 

@@ -1,6 +1,7 @@
 //! What a consumer has under way: fetches, searches for positions, metadata, commits; and what follows from each.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -89,8 +90,16 @@ impl Consumer {
             self.work.push(Box::pin(async move { Done::Validated(validated.await) }));
         }
         fetches.retain(|node, _| !withheld.contains(node));
-        for (node, wanted) in fetches {
-            self.start_fetch(node, wanted, now);
+        let after = self.asked_last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut order: Vec<NodeId> =
+            fetches.range((after, Bound::Unbounded)).map(|(node, _)| *node).collect();
+        order.extend(fetches.keys().take(fetches.len() - order.len()));
+        let mut nodes = order.len();
+        for node in order {
+            if let Some(wanted) = fetches.remove(&node) {
+                self.start_fetch(node, wanted, nodes, now);
+            }
+            nodes -= 1;
         }
     }
 
@@ -144,12 +153,16 @@ impl Consumer {
         }
     }
 
-    /// Asks a node for as much as may still be held.
-    fn start_fetch(&mut self, node: NodeId, wanted: Vec<Wanted>, now: Instant) {
-        let held_bytes: usize = self.chunks.iter().map(|chunk| chunk.size_bytes).sum();
-        let Some(bytes_max) = room(&self.options, held_bytes + self.asked_bytes, wanted.len()) else {
-            return;
-        };
+    /// Asks a node for its share of what may still be held, where `nodes` have not been asked yet.
+    fn start_fetch(&mut self, node: NodeId, wanted: Vec<Wanted>, nodes: usize, now: Instant) {
+        let mut taken = Taken { bytes: self.asked_bytes, moves: self.asked_bytes > 0 };
+        for chunk in &self.chunks {
+            taken.bytes += chunk.size_bytes;
+            // What is paused stays, and so nobody can wait for it to go.
+            taken.moves |= self.assignment.current(chunk.incarnation).is_none_or(|state| !state.paused);
+        }
+        let Some(bytes_max) = room(&self.options, taken, wanted.len(), nodes) else { return };
+        self.asked_last = Some(node);
         self.mark_fetching(&wanted, now);
         self.busy.insert(node);
         self.asked_bytes += bytes_max;
@@ -353,14 +366,26 @@ impl Consumer {
     }
 }
 
-/// Bytes that a fetch of so many partitions may bring, or none if it had better wait until less is held. With nothing
-/// held there is always room, so that reading goes on whatever the budget.
-fn room(options: &ConsumerOptions, taken_bytes: usize, partitions: usize) -> Option<usize> {
+/// What of the read-ahead budget is taken.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// Bytes that are held, and that fetches under way may bring.
+    bytes: usize,
+    /// Whether some of that becomes free without further fetches.
+    moves: bool,
+}
+
+/// Bytes that a fetch of so many partitions may bring, or none if it had better wait until less is held. What is left is
+/// shared out to the `nodes` that have to be asked. Where nothing will become free there is always room, so that reading
+/// goes on whatever the budget.
+fn room(options: &ConsumerOptions, taken: Taken, partitions: usize, nodes: usize) -> Option<usize> {
     let most = |bytes: i32| usize::try_from(bytes).unwrap_or_default();
     let (answer, partition) = (most(options.fetch_max_bytes), most(options.partition_max_bytes));
-    let left = options.read_ahead_bytes.saturating_sub(taken_bytes);
-    let enough = taken_bytes == 0 || left >= partition.min(answer);
-    enough.then(|| partition.saturating_mul(partitions).min(answer).min(left).max(1))
+    let left = options.read_ahead_bytes.saturating_sub(taken.bytes);
+    let least = partition.min(answer);
+    let share = (left / nodes.max(1)).max(least).min(left);
+    let enough = !taken.moves || left >= least;
+    enough.then(|| partition.saturating_mul(partitions).min(answer).min(share).max(1))
 }
 
 /// Errors that pass are waited for; the others are the application's.
@@ -382,13 +407,32 @@ mod tests {
         let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
         (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
         options.read_ahead_bytes = 3000;
-        assert_eq!(room(&options, 0, 2), Some(2000));
-        assert_eq!(room(&options, 0, 9), Some(3000));
-        assert_eq!(room(&options, 2000, 9), Some(1000));
-        assert_eq!(room(&options, 2001, 9), None);
+        let alone = |options: &ConsumerOptions, bytes: usize, partitions| {
+            room(options, Taken { bytes, moves: bytes > 0 }, partitions, 1)
+        };
+        assert_eq!(alone(&options, 0, 2), Some(2000));
+        assert_eq!(alone(&options, 0, 9), Some(3000));
+        assert_eq!(alone(&options, 2000, 9), Some(1000));
+        assert_eq!(alone(&options, 2001, 9), None);
         options.read_ahead_bytes = 0;
-        assert_eq!(room(&options, 0, 9), Some(1), "one batch at least goes on");
+        assert_eq!(alone(&options, 0, 9), Some(1), "one batch at least goes on");
         options.read_ahead_bytes = usize::MAX;
-        assert_eq!(room(&options, 1 << 40, 9), Some(5000));
+        assert_eq!(alone(&options, 1 << 40, 9), Some(5000));
+    }
+
+    #[test]
+    fn nodes_share_what_may_be_held_and_what_never_moves_keeps_nobody_waiting() {
+        let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
+        (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
+        options.read_ahead_bytes = 6000;
+        let (none, half) = (Taken { bytes: 0, moves: false }, Taken { bytes: 4500, moves: true });
+        assert_eq!(
+            room(&options, none, 9, 3),
+            Some(2000),
+            "the first of three leaves something for the others"
+        );
+        assert_eq!(room(&options, half, 9, 2), Some(1000), "a partition's worth at least");
+        assert_eq!(room(&options, Taken { bytes: 9000, moves: true }, 9, 1), None);
+        assert_eq!(room(&options, Taken { bytes: 9000, moves: false }, 9, 1), Some(1));
     }
 }

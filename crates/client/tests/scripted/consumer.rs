@@ -367,6 +367,40 @@ async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
     assert_eq!(told, expected);
 }
 
+#[tokio::test]
+async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_name() {
+    let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, lose) = (Arc::clone(&told), Arc::clone(&lost));
+    let server = server(move |call| {
+        if call.key == ApiKey::Heartbeat && std::mem::take(&mut *lose.lock().unwrap()) {
+            let error_code = ErrorCode::UNKNOWN_MEMBER_ID.0;
+            return Some(call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }));
+        }
+        classic_group(call, &heard, &lose)
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        heartbeat_interval: Duration::from_millis(10),
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    *lost.lock().unwrap() = true;
+    // The application is busy meanwhile, and does not poll.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while told.lock().unwrap().len() < 2 {
+        assert!(Instant::now() < deadline, "it joins again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    consumer.commit().await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
+}
+
 /// A KIP-848 group that assigns both partitions, and takes the second away when it is ready.
 fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
     let reply = match call.key {
@@ -544,6 +578,23 @@ async fn a_paused_partition_is_silent_and_goes_on_where_it_was() {
 }
 
 #[tokio::test]
+async fn what_is_held_of_a_paused_partition_keeps_no_other_from_being_read() {
+    let server = server(|_| None).await;
+    let tight = ConsumerOptions { poll_records: 1, read_ahead_bytes: 1, ..options(&server) };
+    let mut consumer = Consumer::new(tight).await.unwrap();
+    consumer
+        .assign(vec![(partition(0), StartAt::Earliest), (partition(1), StartAt::Earliest)])
+        .await
+        .unwrap();
+    let read = records(&mut consumer).await.unwrap()[0].partition;
+    // The records of the other came with the same answer.
+    consumer.pause(&[partition(1 - read)]).unwrap();
+    consumer.seek(&partition(read), StartAt::Offset(Offset(BEGIN))).unwrap();
+    let again = records(&mut consumer).await.unwrap();
+    assert_eq!((again[0].partition, offsets(&again)), (read, vec![10, 11, 12, 13]));
+}
+
+#[tokio::test]
 async fn a_node_with_a_session_is_told_only_what_has_changed() {
     const SESSION: i32 = 99;
     let asked = Arc::new(Mutex::new(Vec::new()));
@@ -713,6 +764,25 @@ async fn records_are_fetched_from_the_replica_that_the_leader_names() {
 async fn when_the_replica_is_gone_the_leader_is_asked_again() {
     let (leader, replica) = leader_and_replica(true).await;
     drop(replica);
+    let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(&leader) };
+    let mut consumer = Consumer::new(near).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+}
+
+#[tokio::test]
+async fn a_replica_that_is_not_among_the_servers_is_no_error() {
+    let leader = server(|call| {
+        let first_fetch = call.key == ApiKey::Fetch && call.nth == 0;
+        first_fetch.then(|| {
+            let data =
+                PartitionData { high_watermark: END, preferred_read_replica: 2, ..PartitionData::default() };
+            let topic =
+                FetchableTopicResponse { topic_id: TOPIC_ID, partitions: vec![data], ..Default::default() };
+            call.answer(&FetchResponse { responses: vec![topic], ..FetchResponse::default() })
+        })
+    })
+    .await;
     let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(&leader) };
     let mut consumer = Consumer::new(near).await.unwrap();
     consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
