@@ -8,7 +8,7 @@ pub(super) fn blank_comments(text: &str) -> String {
         let (length, keep) = match next {
             '"' => (string_length(rest), true),
             '/' if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), false),
-            '/' if rest.starts_with("/*") => (rest.find("*/").map_or(rest.len(), |end| end + 2), false),
+            '/' if rest.starts_with("/*") => (rest[2..].find("*/").map_or(rest.len(), |end| end + 4), false),
             other => (other.len_utf8(), true),
         };
         let (part, after) = rest.split_at(length);
@@ -45,6 +45,7 @@ mod tests {
         let text = "// head\n{ \"a\": \"http://x\", /* b\n c */ \"d\": \"\\\"//\" } // end";
         let expected = "       \n{ \"a\": \"http://x\",     \n      \"d\": \"\\\"//\" }       ";
         assert_eq!(blank_comments(text), expected);
+        assert_eq!(blank_comments("/*/ a */ 1"), "         1", "its beginning is not its end");
     }
 
     #[test]

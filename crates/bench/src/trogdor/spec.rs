@@ -73,13 +73,13 @@ pub struct ProduceBench {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConsumeBench {
-    /// The group; one that nobody else has where the file does not say.
+    /// The group; for each consumer one that nobody else has where the file does not say.
     #[serde(default)]
     pub consumer_group: String,
     /// Settings of the consumers.
     #[serde(default)]
     pub consumer_conf: BTreeMap<String, Value>,
-    /// How many consumers.
+    /// How many consumers, each with the rate and the number of records that the file says.
     #[serde(default = "one")]
     pub threads_per_worker: u32,
     /// What is done with the records.

@@ -59,25 +59,32 @@ fn produce(spec: &ProduceBench) -> Result<Plan, String> {
     Ok(plan)
 }
 
+/// Rate and number of records are those of each consumer, as in the original; so is the group where none is named.
 fn consume(spec: &ConsumeBench, run: &str) -> Result<Plan, String> {
-    if spec.threads_per_worker == 0 || spec.threads_per_worker > CONSUMERS_MAX {
-        return Err(format!("threadsPerWorker is {}", spec.threads_per_worker));
+    let count = spec.threads_per_worker;
+    if count == 0 || count > CONSUMERS_MAX {
+        return Err(format!("threadsPerWorker is {count}"));
     }
     let mut plan = empty(&spec.common);
     let (topics, partitions) = sources(&spec.active_topics)?;
-    if !partitions.is_empty() && spec.threads_per_worker > 1 {
-        return Err("threadsPerWorker with partitions in activeTopics: they cannot be shared".to_owned());
+    let named = !spec.consumer_group.is_empty();
+    if !partitions.is_empty() && named && count > 1 {
+        return Err("threadsPerWorker with partitions in activeTopics: a group cannot share them".to_owned());
     }
-    let group = if spec.consumer_group.is_empty() {
-        format!("consume-bench-{run}")
-    } else {
-        spec.consumer_group.clone()
-    };
     let source = if partitions.is_empty() { Source::Group(topics) } else { Source::Partitions(partitions) };
-    let rate = spec.common.target_messages_per_sec / f64::from(spec.threads_per_worker);
-    let consumer =
-        ConsumerPlan { subscription: group, source, catch_up: false, rate: (rate > 0.0).then_some(rate) };
-    plan.consumers = vec![consumer; spec.threads_per_worker as usize];
+    let rate = Some(spec.common.target_messages_per_sec).filter(|rate| *rate > 0.0);
+    let consumer = |index: u32| ConsumerPlan {
+        subscription: if named {
+            spec.consumer_group.clone()
+        } else {
+            format!("consume-bench-{run}-{index}")
+        },
+        source: source.clone(),
+        catch_up: false,
+        rate,
+    };
+    plan.consumers = (0..count).map(consumer).collect();
+    plan.messages = plan.messages.map(|messages| messages.saturating_mul(count.into()));
     plan.load.consumer_settings = from_the_beginning(&settings(&spec.common, &spec.consumer_conf)?);
     plan.load.stamp = match spec.record_processor {
         Some(RecordProcessor::Timestamp {}) => Stamp::TrogdorValue,
@@ -273,28 +280,32 @@ mod tests {
     }
 
     #[test]
-    fn consumers_share_a_group_or_take_partitions() {
-        let spec = |topics: &str, threads: u32| {
+    fn consumers_share_a_group_that_is_named_or_each_has_its_own() {
+        let spec = |topics: &str, threads: u32, group: &str| {
             format!(
                 r#"{{"class": "x.ConsumeBenchSpec", "durationMs": 1000, "maxMessages": 5, "targetMessagesPerSec": 100,
                 "consumerConf": {{"fetch.min.bytes": 7}}, "threadsPerWorker": {threads}, "activeTopics": [{topics}],
-                "recordProcessor": {{"type": "timestamp", "histogramMaxMs": 10000}}}}"#
+                "consumerGroup": "{group}", "recordProcessor": {{"type": "timestamp", "histogramMaxMs": 10000}}}}"#
             )
         };
-        let shared = plan(&spec(r#""foo[1-2]""#, 2)).expect("topics");
-        assert_eq!(shared.consumers.len(), 2);
-        assert_eq!(shared.consumers[0].subscription, "consume-bench-r1");
+        let groups = |plan: &Plan| -> Vec<_> {
+            plan.consumers.iter().map(|consumer| consumer.subscription.clone()).collect()
+        };
+        let shared = plan(&spec(r#""foo[1-2]""#, 2, "g")).expect("topics");
+        assert_eq!(groups(&shared), ["g", "g"]);
         assert_eq!(shared.consumers[1].source, Source::Group(vec!["foo1".into(), "foo2".into()]));
-        assert_eq!((shared.consumers[0].rate, shared.load.stamp), (Some(50.0), Stamp::TrogdorValue));
+        assert_eq!((shared.consumers[0].rate, shared.messages), (Some(100.0), Some(10)), "of each consumer");
+        assert_eq!(shared.load.stamp, Stamp::TrogdorValue);
         let settings = &shared.load.consumer_settings;
         assert_eq!(
             (settings.get("fetch.min.bytes"), settings.get("auto.offset.reset")),
             (Some("7"), Some("earliest"))
         );
-        let alone = plan(&spec(r#""foo:[0-1]""#, 1)).expect("partitions");
-        assert_eq!(alone.consumers[0].source, Source::Partitions(vec![("foo".into(), 0), ("foo".into(), 1)]));
-        assert!(refusal(&spec(r#""foo:[0-1]""#, 2)).contains("cannot be shared"));
-        assert!(refusal(&spec(r#""foo:0", "bar""#, 1)).contains("both topics and partitions"));
+        let apart = plan(&spec(r#""foo:[0-1]""#, 2, "")).expect("partitions");
+        assert_eq!(groups(&apart), ["consume-bench-r1-0", "consume-bench-r1-1"]);
+        assert_eq!(apart.consumers[1].source, Source::Partitions(vec![("foo".into(), 0), ("foo".into(), 1)]));
+        assert!(refusal(&spec(r#""foo:[0-1]""#, 2, "g")).contains("cannot share"));
+        assert!(refusal(&spec(r#""foo:0", "bar""#, 1, "")).contains("both topics and partitions"));
     }
 
     #[test]
