@@ -75,12 +75,14 @@ pub struct Keys {
     distribution: KeyDistribution,
     range: u64,
     random: SeededRandom,
+    /// Whether the last record of a mixture had a key. Who sends may have every other number only.
+    keyed: bool,
 }
 
 impl Keys {
     /// Keys of this distribution, below `range` where that counts; a range of 0 is one of 1.
     pub fn new(distribution: KeyDistribution, range: u64, seed: u64) -> Self {
-        Self { distribution, range: range.max(1), random: SeededRandom::new(seed) }
+        Self { distribution, range: range.max(1), random: SeededRandom::new(seed), keyed: false }
     }
 
     /// The same for another sender, with other random numbers.
@@ -91,9 +93,10 @@ impl Keys {
 
     /// The key of the record with this number.
     pub fn next(&mut self, number: u64) -> Option<Bytes> {
+        self.keyed = !self.keyed;
         let key = match self.distribution {
             KeyDistribution::None => return None,
-            KeyDistribution::Mixed if number % 2 == 1 => return None,
+            KeyDistribution::Mixed if !self.keyed => return None,
             KeyDistribution::Range => number % self.range,
             KeyDistribution::Random | KeyDistribution::Mixed => self.random.below(self.range),
             KeyDistribution::Sequential => number,
@@ -136,6 +139,13 @@ mod tests {
         let found = keys(KeyDistribution::Mixed, 1000, 100);
         assert!(found.iter().enumerate().all(|(at, key)| key.is_some() == (at % 2 == 0)));
         assert!(found.iter().flatten().collect::<HashSet<_>>().len() > 30, "random, not one by one");
+    }
+
+    #[test]
+    fn a_sender_of_every_other_number_mixes_too() {
+        let mut keys = Keys::new(KeyDistribution::Mixed, 1000, 11);
+        let keyed: Vec<_> = (0..6).map(|number| keys.next(2 * number).is_some()).collect();
+        assert_eq!(keyed, [true, false, true, false, true, false]);
     }
 
     #[test]

@@ -196,7 +196,8 @@ impl ProducerThread {
         let count = self.senders.len() as u64;
         let (turn, number) = ((self.number % count) as usize, self.number);
         self.number += 1;
-        let (key, value) = (self.keys.next(number), self.values.next(number));
+        let among_all = among_all(number, count, (self.first as u64, self.total as u64));
+        let (key, value) = (self.keys.next(among_all), self.values.next(among_all));
         if let Some(in_flight) = &self.senders[turn].in_flight {
             in_flight.enter();
         }
@@ -256,6 +257,12 @@ impl ProducerThread {
     }
 }
 
+/// The number among the records of all producers, of which there are `total`, of the one that a thread sends as its
+/// `number`th for `own` of them in turn, from the `first` on. So no two senders have the same.
+fn among_all(number: u64, own: u64, (first, total): (u64, u64)) -> u64 {
+    number / own * total + first + number % own
+}
+
 /// How long the records from `sent` on have been due by now. None where the first is not late by more than it takes to
 /// see an order: then the thread kept up.
 fn overdue(schedule: &Schedule, sent: u64, quota: u64, now: Instant) -> impl Iterator<Item = Duration> {
@@ -301,6 +308,14 @@ mod tests {
         let in_turn = Targets::new(&ProducerPlan { topics, partitions_in_turn: Some(vec![2, 1]) });
         let found: Vec<_> = (0..4).map(|number| in_turn.of(number)).collect();
         assert_eq!(found, [("a", Some(0)), ("a", Some(1)), ("b", Some(0)), ("a", Some(0))]);
+    }
+
+    #[test]
+    fn senders_share_the_numbers_of_the_records() {
+        let of = |own: u64, first: u64| (0..own * 3).map(move |number| among_all(number, own, (first, 5)));
+        let mut all: Vec<_> = of(2, 0).chain(of(2, 2)).chain(of(1, 4)).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..15).collect::<Vec<_>>());
     }
 
     #[test]
