@@ -6,19 +6,23 @@
 
 use serde_json::{Map, Value};
 
-use crate::histogram::Latencies;
+use crate::histogram::{Latencies, LatencySummary};
 use crate::plan::Plan;
 use crate::runner::{Figures, Period};
-use crate::worker::Taken;
 
-/// Percentiles and their names in keys.
-const PERCENTILES: [(&str, f64); 6] = [
-    ("50pct", 50.0),
-    ("75pct", 75.0),
-    ("95pct", 95.0),
-    ("99pct", 99.0),
-    ("999pct", 99.9),
-    ("9999pct", 99.99),
+/// A figure of a kind of latency, in microseconds.
+type Figure = fn(&LatencySummary) -> f64;
+
+/// Figures and the ends of their keys.
+const FIGURES: [(&str, Figure); 8] = [
+    ("Avg", |latency| latency.mean_us),
+    ("50pct", |latency| latency.p50_us as f64),
+    ("75pct", |latency| latency.p75_us as f64),
+    ("95pct", |latency| latency.p95_us as f64),
+    ("99pct", |latency| latency.p99_us as f64),
+    ("999pct", |latency| latency.p999_us as f64),
+    ("9999pct", |latency| latency.p9999_us as f64),
+    ("Max", |latency| latency.max_us as f64),
 ];
 
 /// A kind of latency.
@@ -27,24 +31,28 @@ struct Column {
     names: [&'static str; 2],
     /// Microseconds of its unit.
     unit: f64,
-    of: fn(&Taken) -> &Latencies,
+    of_period: fn(&Period) -> &LatencySummary,
+    of_all: fn(&Figures) -> &Latencies,
 }
 
 const COLUMNS: [Column; 3] = [
     Column {
         names: ["publishLatency", "aggregatedPublishLatency"],
         unit: 1000.0,
-        of: |taken| &taken.publish,
+        of_period: |period| &period.publish,
+        of_all: |figures| &figures.publish,
     },
     Column {
         names: ["publishDelayLatency", "aggregatedPublishDelayLatency"],
         unit: 1.0,
-        of: |taken| &taken.delay,
+        of_period: |period| &period.delay,
+        of_all: |figures| &figures.delay,
     },
     Column {
         names: ["endToEndLatency", "aggregatedEndToEndLatency"],
         unit: 1000.0,
-        of: |taken| &taken.end_to_end,
+        of_period: |period| &period.end_to_end,
+        of_all: |figures| &figures.end_to_end,
     },
 ];
 
@@ -64,40 +72,20 @@ pub(crate) fn omb_result(plan: &Plan, figures: &Figures, driver: &str) -> Map<St
     let each = |of: &dyn Fn(&Period) -> Value| figures.periods.iter().map(of).collect::<Value>();
     let rate =
         |period: &Period, count: u64| Value::from(count as f64 / period.seconds.max(f64::MIN_POSITIVE));
-    put("publishRate", each(&|one| rate(one, one.taken.counts.acked)));
-    put("publishErrorRate", each(&|one| rate(one, one.taken.counts.failed)));
-    put("consumeRate", each(&|one| rate(one, one.taken.counts.received + one.taken.counts.caught_up)));
+    put("publishRate", each(&|one| rate(one, one.counts.acked)));
+    put("publishErrorRate", each(&|one| rate(one, one.counts.failed)));
+    put("consumeRate", each(&|one| rate(one, one.counts.received + one.counts.caught_up)));
     put("backlog", each(&|one| one.backlog.into()));
-    let all = Taken {
-        publish: figures.publish.clone(),
-        delay: figures.delay.clone(),
-        end_to_end: figures.end_to_end.clone(),
-        ..Taken::default()
-    };
-    for Column { names: [of_period, of_all], unit, of } in COLUMNS {
-        for (suffix, figure) in figures_of(unit) {
-            put(&format!("{of_period}{suffix}"), each(&|one| figure(of(&one.taken))));
-            put(&format!("{of_all}{suffix}"), figure(of(&all)));
+    for Column { names: [period_name, all_name], unit, of_period, of_all } in COLUMNS {
+        let all = of_all(figures);
+        let summary = all.summary();
+        for (end, figure) in FIGURES {
+            put(&format!("{period_name}{end}"), each(&|one| (figure(of_period(one)) / unit).into()));
+            put(&format!("{all_name}{end}"), (figure(&summary) / unit).into());
         }
-        put(&format!("{of_all}Quantiles"), quantiles(of(&all), unit));
+        put(&format!("{all_name}Quantiles"), quantiles(all, unit));
     }
     map
-}
-
-type Figure = Box<dyn Fn(&Latencies) -> Value>;
-
-/// The figures of one kind of latency, with the ends of their keys.
-fn figures_of(unit: f64) -> Vec<(&'static str, Figure)> {
-    let mut figures: Vec<(&'static str, Figure)> =
-        vec![("Avg", Box::new(move |latencies: &Latencies| Value::from(latencies.mean_us() / unit)))];
-    for (name, percentile) in PERCENTILES {
-        let figure =
-            move |latencies: &Latencies| Value::from(latencies.percentile_us(percentile) as f64 / unit);
-        figures.push((name, Box::new(figure)));
-    }
-    figures
-        .push(("Max", Box::new(move |latencies: &Latencies| Value::from(latencies.max_us() as f64 / unit))));
-    figures
 }
 
 fn quantiles(latencies: &Latencies, unit: f64) -> Value {
@@ -118,11 +106,10 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
         let plan = to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan");
         let mut figures = Figures::default();
         let mut period = Period { seconds: 10.0, backlog: 4, ..Period::default() };
-        period.taken.counts.acked = 50;
-        period.taken.publish.record_us(2000);
-        period.taken.delay.record_us(3);
         figures.publish.record_us(2000);
         figures.delay.record_us(3);
+        period.counts.acked = 50;
+        (period.publish, period.delay) = (figures.publish.summary(), figures.delay.summary());
         figures.periods = vec![period.clone(), period];
         let result = omb_result(&plan, &figures, "Kafka");
         let number = |key: &str| result[key].as_f64().unwrap_or_else(|| panic!("{key} is {:?}", result[key]));

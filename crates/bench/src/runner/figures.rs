@@ -44,13 +44,19 @@ pub struct Second {
     pub end_to_end: Option<LatencySummary>,
 }
 
-/// Ten seconds of a run.
+/// Ten seconds of a run: no histogram, of which a run of hours would keep thousands.
 #[derive(Clone, Debug, Default)]
 pub struct Period {
     /// How long it was.
     pub seconds: f64,
     /// What was counted.
-    pub taken: Taken,
+    pub counts: Counts,
+    /// From the time at which a record was to be sent to its ack.
+    pub publish: LatencySummary,
+    /// From that time to the moment in which it was handed to the client.
+    pub delay: LatencySummary,
+    /// From that time to the moment in which it was read.
+    pub end_to_end: LatencySummary,
     /// Records that were left to read at its end.
     pub backlog: u64,
 }
@@ -107,12 +113,15 @@ pub struct Figures {
 
 /// Turns what is taken into figures.
 ///
-/// Invariants: `figures` holds what was added since `begin`; `period` what of it is in no period yet.
+/// Invariants: `figures` holds what was added since `begin`; `lately` what of it is in no period yet, which took
+/// `lately_s`.
 #[derive(Debug)]
 pub(super) struct Recorder {
     begun: Instant,
     looked: Instant,
-    period: Period,
+    lately: Taken,
+    lately_s: f64,
+    backlog: u64,
     pub(super) figures: Figures,
 }
 
@@ -120,7 +129,14 @@ impl Recorder {
     /// Begins now.
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        Self { begun: now, looked: now, period: Period::default(), figures: Figures::default() }
+        Self {
+            begun: now,
+            looked: now,
+            lately: Taken::default(),
+            lately_s: 0.0,
+            backlog: 0,
+            figures: Figures::default(),
+        }
     }
 
     /// How long it has been measuring.
@@ -136,10 +152,10 @@ impl Recorder {
         self.figures.test_s = (now - self.begun).as_secs_f64();
         self.figures.counts.add(&taken.counts);
         self.add_latencies(taken);
-        self.period.taken.merge(taken);
-        self.period.seconds += seconds;
-        self.period.backlog = backlog;
-        if self.period.seconds >= PERIOD.as_secs_f64() - 0.5 {
+        self.lately.merge(taken);
+        self.lately_s += seconds;
+        self.backlog = backlog;
+        if self.lately_s >= PERIOD.as_secs_f64() - 0.5 {
             self.end_period();
         }
         let rate = |count: u64| count as f64 / seconds;
@@ -175,12 +191,20 @@ impl Recorder {
     }
 
     fn end_period(&mut self) {
-        self.figures.periods.push(std::mem::take(&mut self.period));
+        let taken = std::mem::take(&mut self.lately);
+        self.figures.periods.push(Period {
+            seconds: std::mem::take(&mut self.lately_s),
+            counts: taken.counts,
+            publish: taken.publish.summary(),
+            delay: taken.delay.summary(),
+            end_to_end: taken.end_to_end.summary(),
+            backlog: self.backlog,
+        });
     }
 
     /// The figures.
     pub(super) fn finish(mut self) -> Figures {
-        if self.period.seconds > 0.0 && (self.period.seconds >= 1.0 || self.figures.periods.is_empty()) {
+        if self.lately_s > 0.0 && (self.lately_s >= 1.0 || self.figures.periods.is_empty()) {
             self.end_period();
         }
         self.figures
@@ -212,6 +236,6 @@ mod tests {
         assert_eq!((figures.publish.count(), figures.publish.max_us()), (12, 9_000_000));
         assert_eq!(figures.seconds.len(), 1);
         assert_eq!(figures.periods.len(), 1, "a short run is one period");
-        assert_eq!((figures.periods[0].taken.counts.acked, figures.periods[0].backlog), (10, 3));
+        assert_eq!((figures.periods[0].counts.acked, figures.periods[0].backlog), (10, 3));
     }
 }
