@@ -160,6 +160,11 @@ mod tests {
     }
 
     #[test]
+    fn no_series_is_so_long_that_it_is_too_many_arguments() {
+        assert!(!SCRIPT.contains("Math.max(...") && !SCRIPT.contains("Math.min(..."));
+    }
+
+    #[test]
     fn only_results_of_ours_are_taken() {
         let mut report = Report::new("t");
         assert!(matches!(report.page(), Err(ReportError::Empty)));

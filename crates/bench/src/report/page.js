@@ -126,8 +126,13 @@ function chart(title, curves, across, up, labels) {
   return element("figure", {}, element("h3", {}, title), legend, svg);
 }
 
+// A run of a day has more seconds than a function takes arguments.
+function most(values, least) {
+  return values.reduce((greatest, value) => Math.max(greatest, value), least);
+}
+
 function linear(values, write) {
-  const top = Math.max(...values, 1e-9);
+  const top = most(values, 1e-9);
   const step = [1, 2, 2.5, 5, 10].map((part) => part * 10 ** Math.floor(Math.log10(top / 4))).find((size) => top / size <= 5) || top / 4;
   const end = Math.ceil(top / step - 1e-9) * step;
   const ticks = [];
@@ -137,8 +142,8 @@ function linear(values, write) {
 
 function logarithmic(values, write) {
   const positive = values.filter((value) => value > 0);
-  const low = Math.floor(Math.log10(Math.min(...positive, 1e12)));
-  const high = Math.max(Math.ceil(Math.log10(Math.max(...positive, 1))), low + 1);
+  const low = Math.floor(Math.log10(positive.reduce((least, value) => Math.min(least, value), 1e12)));
+  const high = Math.max(Math.ceil(Math.log10(most(positive, 1))), low + 1);
   const ticks = [];
   for (let power = low; power <= high; power += 1) ticks.push(10 ** power);
   return { place: (value) => (Math.log10(Math.max(value, 10 ** low)) - low) / (high - low), ticks, write };
@@ -222,8 +227,11 @@ function group(title, runs) {
   section.append(element("div", { class: "charts" }, ...charts));
   const notes = runs.flatMap((run) => run.notes.map((note) => `${run.label}: ${note}`));
   if (notes.length > 0) section.append(element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, note))));
-  section.append(element("details", {}, element("summary", {}, "What was run"), setup(runs[0])));
-  for (const [name, text] of Object.entries(runs[0].files)) {
+  const drivers = new Map(runs.map((run) => [driver(run), run]));
+  for (const [name, run] of drivers) {
+    section.append(element("details", {}, element("summary", {}, name === "" ? "What was run" : `What was run, ${name}`), setup(run)));
+  }
+  for (const [name, text] of Object.entries(Object.assign({}, ...runs.map((run) => run.files)))) {
     section.append(element("details", {}, element("summary", {}, `File ${name}`), element("pre", {}, text)));
   }
   return section;
@@ -249,6 +257,11 @@ function environment(run) {
   ]);
 }
 
+// The driver that a file's run was made with; suites have theirs in their titles.
+function driver(run) {
+  return (run.case && run.case.driver) || "";
+}
+
 // Runs of the same work stand side by side; repetitions are numbered.
 const groups = new Map();
 for (const run of results) {
@@ -257,11 +270,13 @@ for (const run of results) {
 }
 for (const runs of groups.values()) {
   runs.sort((one, other) => (one.started < other.started ? -1 : 1));
-  const repeated = new Set(runs.map((run) => run.server)).size < runs.length;
+  for (const run of runs) run.label = driver(run) === "" ? run.server : `${run.server}, ${driver(run)}`;
+  const names = runs.map((run) => run.label);
+  const repeated = new Set(names).size < names.length;
   const seen = {};
-  for (const run of runs) {
-    seen[run.server] = (seen[run.server] || 0) + 1;
-    run.label = repeated ? `${run.server} #${seen[run.server]}` : run.server;
+  for (const run of repeated ? runs : []) {
+    seen[run.label] = (seen[run.label] || 0) + 1;
+    run.label = `${run.label} #${seen[run.label]}`;
   }
 }
 
