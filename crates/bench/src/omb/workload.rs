@@ -132,11 +132,15 @@ impl Workload {
 
     fn parts(&self) -> [(&'static str, u64); 3] {
         let topics = u64::from(self.topics);
-        let groups = u64::from(self.subscriptions_per_topic + self.catch_up_subscriptions_per_topic);
+        let groups =
+            u64::from(self.subscriptions_per_topic) + u64::from(self.catch_up_subscriptions_per_topic);
         [
             ("partitions", topics * u64::from(self.partitions_per_topic)),
             ("producers", topics * u64::from(self.producers_per_topic)),
-            ("consumers", topics.saturating_mul(groups) * u64::from(self.consumer_per_subscription.max(1))),
+            (
+                "consumers",
+                topics.saturating_mul(groups).saturating_mul(self.consumer_per_subscription.max(1).into()),
+            ),
         ]
     }
 
@@ -182,7 +186,7 @@ impl Workload {
                 "consumerBacklogSizeGB with producerRate 0: a search has no rate to build it with".to_owned(),
             );
         }
-        let readers = self.subscriptions_per_topic + self.catch_up_subscriptions_per_topic;
+        let readers = self.subscriptions_per_topic.max(self.catch_up_subscriptions_per_topic);
         if backlog > 0.0 && (readers == 0 || self.producers_per_topic == 0) {
             return Some("consumerBacklogSizeGB needs producers and subscriptions".to_owned());
         }
@@ -294,6 +298,11 @@ testDurationMinutes: 15
             ("topics: 1", "topics: 1\nbacklogDrainRatio: 1.5", "backlogDrainRatio lie"),
             ("topics: 1", "topics: 1\ndurability: maybe", "sync or async"),
             ("topics: 1", "topics: 1\ninFlight: 0", "inFlight is at least 1"),
+            (
+                "subscriptionsPerTopic: 1",
+                "subscriptionsPerTopic: 4294967295\ncatchUpSubscriptionsPerTopic: 1",
+                "4294967296 consumers",
+            ),
             ("topics: 1", "topics: 1\ncatchUpSubscriptionsPerTopic: 1", "needs consumerBacklogSizeGB"),
         ];
         for (old, new, reason) in cases {
