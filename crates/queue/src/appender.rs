@@ -265,9 +265,10 @@ impl Appender {
             next_offset: offset.plus(i64::from(record_count)),
             segment_base: self.segment.base,
         };
+        let owed = self.core.control.take_sleepers(false);
         self.core.control.publish(&self.head);
         self.unlock();
-        self.core.control.wake_tailers(false);
+        self.core.control.wake_tailers(false, owed);
         if self.head.position >= self.call_at {
             self.call_at = self.keeper.call(self.head.position);
         }

@@ -203,12 +203,25 @@ impl Control {
         self.u32(if synced { at::SYNCED_TAILERS_ASLEEP_AT } else { at::TAILERS_ASLEEP_AT })
     }
 
-    /// Wakes the tailers that sleep until something is published, or synced, which it is now.
+    /// Takes the flag of the tailers that sleep until something is published, or synced, just before it is.
+    /// Returns whether it was set: then they are owed a call of [`wake_tailers`](Self::wake_tailers). Taken
+    /// any later, it could be the flag of one that has seen the new position and is about to sleep: the call
+    /// would come too early for it, and the next append would find no flag.
     #[inline]
-    pub(crate) fn wake_tailers(&self, synced: bool) {
+    pub(crate) fn take_sleepers(&self, synced: bool) -> bool {
         let asleep = self.tailers_asleep(synced);
-        if asleep.load(Relaxed) != 0 {
+        let owed = asleep.load(Relaxed) != 0;
+        if owed {
             asleep.store(0, Relaxed);
+        }
+        owed
+    }
+
+    /// Wakes the tailers that sleep until something is published, or synced, which it is now. The flag of one
+    /// that went to sleep meanwhile stays: it may be for the next position.
+    #[inline]
+    pub(crate) fn wake_tailers(&self, synced: bool, owed: bool) {
+        if owed || self.tailers_asleep(synced).load(Relaxed) != 0 {
             sys::futex_wake(self.low_half(synced), i32::MAX);
         }
     }
@@ -354,4 +367,26 @@ fn mark_checksum(words: &[u64; 5]) -> u32 {
 /// Makes the names in `dir` durable.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), QueueError> {
     File::open(dir).and_then(|dir| dir.sync_all()).at("sync", dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tailer_that_falls_asleep_over_a_new_position_is_woken_by_the_next() {
+        let dir = tempfile::tempdir().expect("a directory");
+        Control::create(dir.path(), 4096, 0).expect("a control file");
+        let control = Control::open(dir.path()).expect("whole").expect("there");
+        for synced in [false, true] {
+            let asleep = control.tailers_asleep(synced);
+            asleep.store(1, Relaxed);
+            let owed = control.take_sleepers(synced);
+            assert!(owed, "one sleeps over the old position");
+            // Here the new position is stored. Another tailer has read up to it, and falls asleep.
+            asleep.store(1, Relaxed);
+            control.wake_tailers(synced, owed);
+            assert!(control.take_sleepers(synced), "the wake-up came before its sleep, and it sleeps now");
+        }
+    }
 }

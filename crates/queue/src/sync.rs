@@ -17,14 +17,15 @@ pub(crate) fn sync_to(core: &Core, owner: &Owner, position: u64) -> Result<(), Q
     // Waiting for the lock is waiting for the sync that is under way; the next holder's serves all who
     // waited.
     owner.lock(&core.control, core.control.sync_lock(), None)?;
-    let synced = if core.control.synced() >= position { Ok(()) } else { sync_published(core) };
+    let synced = if core.control.synced() >= position { Ok(false) } else { sync_published(core) };
     owner.unlock(core.control.sync_lock());
-    core.control.wake_tailers(true);
-    synced
+    core.control.wake_tailers(true, synced?);
+    Ok(())
 }
 
-/// Syncs everything that is published. For the holder of the sync lock.
-fn sync_published(core: &Core) -> Result<(), QueueError> {
+/// Syncs everything that is published. Returns whether tailers are owed to be woken. For the holder of the sync
+/// lock.
+fn sync_published(core: &Core) -> Result<bool, QueueError> {
     let control = &core.control;
     if control.is_poisoned() {
         return Err(QueueError::Poisoned { path: core.segments.dir().to_owned() });
@@ -36,8 +37,9 @@ fn sync_published(core: &Core) -> Result<(), QueueError> {
         control.poison();
     }
     written?;
+    let owed = control.take_sleepers(true);
     control.store_mark(&Mark { head, epoch: control.epoch(), sequence: old.sequence + 1 });
-    Ok(())
+    Ok(owed)
 }
 
 fn sync_segments(
