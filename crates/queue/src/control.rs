@@ -178,7 +178,6 @@ impl Control {
     /// Sets everything to `mark`, which is synced. For the one who is alone, after recovery.
     pub(crate) fn reset(&self, mark: &Mark) {
         self.forget_the_dead();
-        self.u32(at::POISONED_AT).store(0, Relaxed);
         self.u32(at::EPOCH_AT).store(mark.epoch.0 as u32, Relaxed);
         self.u64(at::DIRTY_END_AT).store(mark.head.position, Relaxed);
         self.store_head(0, &mark.head);
@@ -250,6 +249,11 @@ impl Control {
 
     pub(crate) fn poison(&self) {
         self.u32(at::POISONED_AT).store(1, Relaxed);
+    }
+
+    /// After a boot nothing is in memory any more that the disk has not.
+    pub(crate) fn forget_poison(&self) {
+        self.u32(at::POISONED_AT).store(0, Relaxed);
     }
 
     /// The end of what an appender may have stored into.

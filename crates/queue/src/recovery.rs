@@ -43,6 +43,10 @@ pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery
         mend(control, segments)?;
         return Ok(Recovery::default());
     }
+    // Through another mount of the same boot, what a failed sync has lost may still be read from memory.
+    if control.life().boot != life.boot {
+        control.forget_poison();
+    }
     let recovery = recover_from_disk(control, segments)?;
     control.set_life(life);
     control.sync()?;

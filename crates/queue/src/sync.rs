@@ -4,7 +4,10 @@
 //! failed sync nothing is appended or called synced any more: the failed pages look clean to the next sync
 //! and are not on disk.
 
-use crate::control::{Mark, sync_dir};
+use std::fs::File;
+use std::path::Path;
+
+use crate::control::Mark;
 use crate::error::{At as _, QueueError};
 use crate::lock::Owner;
 use crate::queue::Core;
@@ -23,8 +26,8 @@ pub(crate) fn sync_to(core: &Core, owner: &Owner, position: u64) -> Result<(), Q
     Ok(())
 }
 
-/// Syncs everything that is published. Returns whether tailers are owed to be woken. For the holder of the sync
-/// lock.
+/// Syncs everything that is published. Returns whether tailers are owed to be woken. For the holder of the
+/// sync lock.
 fn sync_published(core: &Core) -> Result<bool, QueueError> {
     let control = &core.control;
     if control.is_poisoned() {
@@ -32,14 +35,20 @@ fn sync_published(core: &Core) -> Result<bool, QueueError> {
     }
     let old = control.mark().ok_or_else(|| control.damaged(crate::layout::MARKS_AT, "synced mark"))?;
     let head = core.head()?;
-    let written = sync_segments(core, old.head.segment_base, head.segment_base);
-    if written.is_err() {
-        control.poison();
-    }
-    written?;
+    sync_segments(core, old.head.segment_base, head.segment_base)?;
     let owed = control.take_sleepers(true);
     control.store_mark(&Mark { head, epoch: control.epoch(), sequence: old.sequence + 1 });
     Ok(owed)
+}
+
+/// Syncs one file or directory. A failure poisons the queue. What failed before, such as to find or to open
+/// it, has lost nothing, and may be tried again.
+fn sync_file(core: &Core, file: &File, path: &Path) -> Result<(), QueueError> {
+    let synced = file.sync_data().at("sync", path);
+    if synced.is_err() {
+        core.control.poison();
+    }
+    synced
 }
 
 fn sync_segments(
@@ -54,8 +63,12 @@ fn sync_segments(
             && *base <= last
             && let Some(segment) = core.segments.get(*base, first_number + index as u64)?
         {
-            segment.file.sync_data().at("sync", &segment.path)?;
+            sync_file(core, &segment.file, &segment.path)?;
         }
     }
-    if first == last { Ok(()) } else { sync_dir(core.segments.dir()) }
+    if first == last {
+        return Ok(());
+    }
+    let dir = core.segments.dir();
+    sync_file(core, &File::open(dir).at("open", dir)?, dir)
 }

@@ -216,3 +216,38 @@ fn a_next_segment_is_ready_before_it_is_needed() {
     assert!(!prepared.exists(), "who opens alone takes unused files away");
     assert_eq!(count(&queue, false), 80);
 }
+
+#[test]
+fn a_sync_that_could_not_begin_may_be_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
+    for _ in 0..20 {
+        appender.append(&[1; 1000]).unwrap();
+    }
+    let segment = dir.path().join("00000000000000000015.log");
+    let hidden = dir.path().join("hidden");
+    std::fs::rename(&segment, &hidden).unwrap();
+    assert!(appender.sync().is_err());
+    std::fs::rename(&hidden, &segment).unwrap();
+    appender.sync().unwrap();
+    appender.append(&[1; 1000]).unwrap();
+    assert!(!queue.status().unwrap().poisoned);
+}
+
+#[test]
+fn a_failed_sync_is_forgotten_with_the_boot_and_not_with_the_mount() {
+    const POISONED_AT: usize = 392;
+    for (life_at, poisoned) in [(64, false), (80, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Queue::create(dir.path(), SMALL).unwrap());
+        let control = dir.path().join("queue.control");
+        flip(&control, POISONED_AT);
+        flip(&control, life_at);
+        let queue = Queue::open(dir.path()).unwrap();
+        assert!(queue.recovery().from_disk);
+        assert_eq!(queue.status().unwrap().poisoned, poisoned);
+        let appended = queue.appender(AppendOptions::default()).unwrap().append(b"x").map(|_| ());
+        assert_eq!(matches!(appended, Err(QueueError::Poisoned { .. })), poisoned);
+    }
+}
