@@ -79,11 +79,17 @@ impl BacklogWatch {
             }
             State::Draining { since, at_start } => {
                 self.figures.drain_s = since.elapsed().as_secs_f64();
-                self.figures.drained_records =
-                    totals.received - at_start.received + totals.caught_up - at_start.caught_up;
-                self.figures.drained_bytes = totals.received_bytes - at_start.received_bytes
-                    + totals.caught_up_bytes
-                    - at_start.caught_up_bytes;
+                let catches_up = self.catches_up;
+                let read = |counts: &Counts| {
+                    if catches_up {
+                        (counts.caught_up, counts.caught_up_bytes)
+                    } else {
+                        (counts.received, counts.received_bytes)
+                    }
+                };
+                let ((records, bytes), (records_before, bytes_before)) = (read(totals), read(at_start));
+                self.figures.drained_records = records - records_before;
+                self.figures.drained_bytes = bytes - bytes_before;
                 self.publish.merge(&taken.publish);
                 if left <= self.left_at_end() {
                     self.state = State::Drained;
@@ -163,6 +169,7 @@ consumerBacklogSizeGB: 4\n{more}"
         assert!(!watch.is_drained());
         watch.look(&Taken::default(), &counts(5000, 10_000, 4000));
         assert!(watch.is_drained(), "a thousand records are as good as none while more come");
+        assert_eq!(watch.finish().drained_records, 4000, "those of the others are not of the backlog");
     }
 
     #[test]

@@ -23,6 +23,8 @@ use crate::worker::{Counts, Order, Taken, check_settings};
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same while a run may be over with its records: what it took is known as exactly.
+const LOOK_OFTEN: Duration = Duration::from_millis(50);
 /// Producers and consumers must be at work after this, and as much longer as many topics take.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
 /// The same for each partition and each client.
@@ -159,8 +161,9 @@ impl<'a> Run<'a> {
         tell(Event::Phase("measurement"));
         let mut usage = usage(watch.as_ref())?;
         let recorder = self.measure(&mut usage, tell).await?;
-        let mut figures = self.wait_for_late(recorder).await?;
+        // As the rates: processor time that goes into what comes late is not of the measurement.
         let mut runs = usage.finish().into_iter();
+        let mut figures = self.wait_for_late(recorder).await?;
         figures.client = runs.next();
         figures.server = runs.next();
         self.note(&mut figures);
@@ -269,16 +272,10 @@ impl<'a> Run<'a> {
         self.ticks.reset();
         let mut recorder = Recorder::new();
         loop {
-            let taken = self.tick().await?;
+            let (taken, done) = self.second(&recorder, backlog.as_mut()).await?;
             usage.sample();
-            let left = self.backlog();
-            tell(Event::Second(recorder.add(&taken, left, self.wanted_rate())));
-            if let Some(backlog) = &mut backlog {
-                for order in backlog.look(&taken, &self.totals) {
-                    self.fleet.order(order).await?;
-                }
-            }
-            if self.is_over(&recorder, backlog.as_ref()) {
+            tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate())));
+            if done || self.is_over(&recorder, backlog.as_ref()) {
                 break;
             }
             self.go_on_searching().await?;
@@ -287,17 +284,55 @@ impl<'a> Run<'a> {
         Ok(recorder)
     }
 
-    fn is_over(&self, recorder: &Recorder, backlog: Option<&BacklogWatch>) -> bool {
-        let (elapsed, counts) = (recorder.elapsed(), &recorder.figures.counts);
-        if let Some(backlog) = backlog {
-            let given_up = self.plan.test * DRAIN_FACTOR + Duration::from_mins(10);
-            return (backlog.is_drained() && (backlog.reads_alone() || elapsed >= self.plan.test))
-                || elapsed >= given_up;
+    /// What happens until a second is over, or the run is done, and whether it is.
+    async fn second(
+        &mut self,
+        recorder: &Recorder,
+        mut backlog: Option<&mut BacklogWatch>,
+    ) -> Result<(Taken, bool), RunError> {
+        let mut taken = Taken::default();
+        let may_be_done = backlog.is_some() || self.plan.messages.is_some();
+        loop {
+            let ticked = tokio::select! {
+                biased;
+                _ = self.ticks.tick() => true,
+                () = tokio::time::sleep(LOOK_OFTEN), if may_be_done => false,
+            };
+            let latest = self.take().await?;
+            taken.merge(&latest);
+            if let Some(backlog) = &mut backlog {
+                for order in backlog.look(&latest, &self.totals) {
+                    self.fleet.order(order).await?;
+                }
+            }
+            let done = match &backlog {
+                Some(backlog) => backlog.is_drained() && backlog.reads_alone(),
+                None => self.is_done(&recorder.figures.counts, &taken.counts),
+            };
+            if ticked || done {
+                return Ok((taken, done));
+            }
         }
+    }
+
+    /// Whether as many records as there should be were sent, or read where nobody sends.
+    fn is_done(&self, before: &Counts, lately: &Counts) -> bool {
+        let mut counts = *before;
+        counts.add(lately);
         let done =
             if self.plan.producers.is_empty() { counts.received } else { counts.acked + counts.failed };
+        self.plan.messages.is_some_and(|all| done >= all)
+    }
+
+    /// Whether its time is over.
+    fn is_over(&self, recorder: &Recorder, backlog: Option<&BacklogWatch>) -> bool {
+        let elapsed = recorder.elapsed();
+        if let Some(backlog) = backlog {
+            let given_up = self.plan.test * DRAIN_FACTOR + Duration::from_mins(10);
+            return (backlog.is_drained() && elapsed >= self.plan.test) || elapsed >= given_up;
+        }
         // Half a second early is nearer to the time that was asked for than half a second late.
-        elapsed + LOOK_EVERY / 2 >= self.plan.test || self.plan.messages.is_some_and(|all| done >= all)
+        elapsed + LOOK_EVERY / 2 >= self.plan.test
     }
 
     /// Waits for the acks of what was sent, and for its readers.
@@ -333,7 +368,16 @@ impl<'a> Run<'a> {
         let overdue = figures.late.overdue + figures.counts.overdue;
         let failed = figures.late.failed + figures.counts.failed;
         let future = figures.late.from_the_future + figures.counts.from_the_future;
+        let unread = figures.backlog.is_some_and(|backlog| !backlog.drained);
         let notes = &mut figures.notes;
+        if unread {
+            notes.push("the backlog was not read as far as it should be: the run was given up".to_owned());
+        }
+        if self.plan.rate == TargetRate::Search {
+            let text =
+                "the rate was searched for: what was due and not yet sent when it changed is in no latency";
+            notes.push(text.to_owned());
+        }
         if overdue > 0 {
             notes.push(format!(
                 "{overdue} records were due and not yet sent at the end: the rate was not kept up. They count with what they waited"

@@ -178,6 +178,7 @@ fn a_trogdor_spec_runs_and_a_transactional_one_is_refused() {
     let all = |key: &str, late: &str| number(&totals[key]) + number(&totals[late]);
     assert!((all("acked", "ackedLate") - 1500.0).abs() < 0.5, "{totals}");
     assert!((all("received", "receivedLate") - 1500.0).abs() < 0.5, "{totals}");
+    assert!(number(&totals["testS"]) < 1.95, "it is over with its last record, after 1.5 s: {totals}");
     let produce = spec.replace("RoundTripWorkloadSpec", "ProduceBenchSpec");
     let transactional = produce
         .replace("\"durationMs\"", "\"transactionGenerator\": {\"type\": \"uniform\"}, \"durationMs\"");
