@@ -81,11 +81,12 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
-    let jobs = args.jobs()?;
-    let servers = args.servers(&jobs)?;
+    let mut work = Vec::new();
     // Everything that a file could be refused for is found before the first run.
-    for job in &jobs {
+    for job in args.jobs()? {
         job.plan(&args.plan_options("check"), args.scale)?;
+        let servers = args.servers(&job)?;
+        work.push((job, servers));
     }
     let output = &args.output;
     std::fs::create_dir_all(output).map_err(|error| Failure::io(output.display(), &error))?;
@@ -93,7 +94,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut failures = Vec::new();
     for round in 1..=args.rounds {
-        for (at, job) in jobs.iter().enumerate() {
+        for (at, (job, servers)) in work.iter().enumerate() {
             // Another server begins each time, so that none has always a rested machine.
             let first = (at + round as usize - 1) % servers.len();
             for server in servers[first..].iter().chain(&servers[..first]) {
@@ -136,21 +137,20 @@ impl RunArgs {
         Ok(all)
     }
 
-    /// Those of the command line; else the one that the files name.
-    fn servers(&self, jobs: &[Job]) -> Result<Vec<ServerTarget>, Failure> {
-        let mut servers = self.server.clone();
-        if servers.is_empty() {
-            let named = jobs.iter().find_map(Job::bootstrap).unwrap_or_else(|| SERVER.to_owned());
-            servers
-                .push(named.parse().map_err(|error| Failure::usage(format!("bootstrap.servers: {error}")))?);
+    /// Those of the command line; else the one that the job's own file names: drivers may each name another.
+    fn servers(&self, job: &Job) -> Result<Vec<ServerTarget>, Failure> {
+        if self.server.is_empty() {
+            let named = job.bootstrap().unwrap_or_else(|| SERVER.to_owned());
+            let wrong = |error| Failure::usage(format!("bootstrap.servers: {error}"));
+            return Ok(vec![named.parse::<ServerTarget>().map_err(wrong)?]);
         }
-        let mut names: Vec<_> = servers.iter().map(|server| server.name.as_str()).collect();
+        let mut names: Vec<_> = self.server.iter().map(|server| server.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        if names.len() < servers.len() {
+        if names.len() < self.server.len() {
             return Err(Failure::usage("two servers have the same name"));
         }
-        Ok(servers)
+        Ok(self.server.clone())
     }
 
     fn plan_options(&self, run: &str) -> PlanOptions {
@@ -315,7 +315,44 @@ fn tell(event: Event<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+
+    #[test]
+    fn the_runs_of_each_driver_go_to_the_server_that_it_names() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).expect("room");
+            path.display().to_string()
+        };
+        let workload = "name: n\ntopics: 1\npartitionsPerTopic: 1\nmessageSize: 4\nproducersPerTopic: 1
+producerRate: 7\ntestDurationMinutes: 1\n";
+        let driver = |name: &str, server: &str| {
+            let class = "x.KafkaBenchmarkDriver";
+            let text = format!(
+                "name: {name}\ndriverClass: {class}\ncommonConfig: |\n  bootstrap.servers={server}\n"
+            );
+            write(name, &text)
+        };
+        let drivers = format!("{},{}", driver("one.yaml", "a:1"), driver("two.yaml", "b:2"));
+        let workload = write("w.yaml", workload);
+        let servers = |more: &[&str]| {
+            let line = [&["run", &workload, "-d", &drivers], more].concat();
+            let args = Line::try_parse_from(line).expect("flags").run;
+            let of_job = |job| args.servers(&job).expect("servers")[0].bootstrap.clone();
+            args.jobs().expect("jobs").into_iter().map(of_job).collect::<Vec<_>>()
+        };
+        assert_eq!(servers(&[]), ["a:1", "b:2"]);
+        assert_eq!(servers(&["--server", "x=c:3"]), ["c:3", "c:3"], "the command line goes before files");
+    }
 
     #[test]
     fn a_file_s_name_says_what_was_run_where_and_when() {
