@@ -228,6 +228,11 @@ impl Appender {
         Ok(Room { within, size_bytes })
     }
 
+    /// Bytes of the largest batch that fits an empty segment.
+    pub(crate) fn batch_bytes_max(&self) -> usize {
+        self.segment.map.len() - layout::LENGTH_END
+    }
+
     /// Where in `segment` the next batch begins.
     fn place(&self) -> usize {
         (self.head.position - self.segment.start()) as usize
@@ -235,7 +240,7 @@ impl Appender {
 
     #[cold]
     fn roll(&mut self, size_bytes: usize) -> Result<(), QueueError> {
-        let limit_bytes = self.segment.map.len() - layout::LENGTH_END;
+        let limit_bytes = self.batch_bytes_max();
         if size_bytes > limit_bytes {
             return Err(QueueError::TooLarge { size_bytes, limit_bytes });
         }
@@ -245,7 +250,16 @@ impl Appender {
         // file.
         self.core.control.set_dirty_end(position);
         let base = self.head.next_offset;
-        self.segment = self.core.segments.get_or_make(base, number)?;
+        self.segment = match self.core.segments.get_or_make(base, number) {
+            Ok(segment) => segment,
+            Err(error) => {
+                // The file may bear its name already. Nothing was published into it, and smaller records may
+                // still go where the head is: it would be a segment that begins in the middle of another.
+                let _ = std::fs::remove_file(self.core.segments.path(base));
+                self.core.control.set_dirty_end(self.head.position);
+                return Err(error);
+            }
+        };
         self.head = Head { position, next_offset: base, segment_base: base };
         self.core.control.publish(&self.head);
         Ok(())
@@ -326,11 +340,13 @@ impl Appender {
 
     #[cold]
     fn follow(&mut self) -> Result<(), QueueError> {
-        self.head = self.core.head()?;
-        if self.segment.base != self.head.segment_base {
-            let number = self.head.position / self.core.segments.segment_bytes();
-            self.segment = self.core.segments.expect(self.head.segment_base, number)?;
+        let head = self.core.head()?;
+        if self.segment.base != head.segment_base {
+            let number = head.position / self.core.segments.segment_bytes();
+            self.segment = self.core.segments.expect(head.segment_base, number)?;
         }
+        // Only now: an error above leaves the two as they were, together.
+        self.head = head;
         Ok(())
     }
 

@@ -32,6 +32,11 @@ impl<'a> Reservation<'a> {
         len: usize,
         record: &NewRecord<'_>,
     ) -> Result<Self, QueueError> {
+        // Sums with a length that no segment has would overflow.
+        let limit_bytes = appender.batch_bytes_max();
+        if len > limit_bytes {
+            return Err(QueueError::TooLarge { size_bytes: len, limit_bytes });
+        }
         let timestamp = record.timestamp.map_or_else(sys::wall_coarse_ms, |timestamp| timestamp.0);
         let shape = Shape {
             key: record.key,

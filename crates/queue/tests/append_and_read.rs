@@ -260,6 +260,55 @@ fn a_record_that_fits_no_segment_is_refused_and_the_next_is_not() {
 }
 
 #[test]
+fn a_length_that_nothing_has_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = create(dir.path());
+    let mut appender = appender(&queue);
+    for len in [4085, usize::MAX - 100, usize::MAX] {
+        let refused = appender.reserve(len).map(|_| ());
+        assert!(matches!(refused, Err(QueueError::TooLarge { .. })), "{len}: {refused:?}");
+    }
+    assert_eq!(appender.append(b"x").unwrap(), Offset(0));
+}
+
+#[test]
+fn an_appender_that_could_not_follow_tries_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (create(dir.path()), Queue::open(dir.path()).unwrap());
+    // No background that could have the file open.
+    let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
+    let (mut behind, mut ahead) = (one.appender(options).unwrap(), two.appender(options).unwrap());
+    behind.append(b"0").unwrap();
+    for _ in 1..3 {
+        ahead.append(&[1; 3000]).unwrap();
+    }
+    let rolled_to = dir.path().join("00000000000000000002.log");
+    let hidden = dir.path().join("hidden");
+    std::fs::rename(&rolled_to, &hidden).unwrap();
+    for _ in 0..2 {
+        let error = behind.append(b"3").map(|_| ()).unwrap_err();
+        assert!(matches!(error, QueueError::Damaged { what: Damage::Missing, .. }), "{error}");
+    }
+    std::fs::rename(&hidden, &rolled_to).unwrap();
+    assert_eq!(behind.append(b"3").unwrap(), Offset(3));
+    assert_eq!(values(&mut tailer(&one, StartAt::Start)).len(), 4);
+}
+
+#[test]
+fn a_roll_that_fails_leaves_no_segment_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = create(dir.path());
+    let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
+    appender.append(&[0; 3000]).unwrap();
+    std::fs::write(dir.path().join("segment.prepared"), b"of another size").unwrap();
+    assert!(matches!(appender.append(&[1; 3000]), Err(QueueError::Damaged { .. })));
+    assert_eq!(appender.append(b"smaller").unwrap(), Offset(1));
+    assert_eq!(appender.append(&[2; 3000]).unwrap(), Offset(2));
+    assert_eq!(queue.status().unwrap().segments, 2);
+    assert_eq!(values(&mut tailer(&queue, StartAt::Start)).len(), 3);
+}
+
+#[test]
 fn an_old_record_that_was_flipped_is_an_error_with_file_and_place() {
     let dir = tempfile::tempdir().unwrap();
     fill(&create(dir.path()), 0..100);
