@@ -4,7 +4,9 @@
 //! Pure: requests and time in, decisions out. Owns what a session remembers and when it ends. The number of
 //! sessions is bounded, and so is that of all their partitions; when there is no room, those unused for longest make
 //! some, if they have been unused for [`EVICTION_AGE`], and otherwise the newcomer is served without a session, which
-//! every client understands. A session that grows where there is no room ends: its client begins another.
+//! every client understands. A session that grows where there is no room ends: its client begins another. A name that
+//! no topic can have, being too long, is answered and never remembered, so that a session takes no more than its
+//! partitions allow.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_protocol::ErrorCode;
+use riverrun_types::limits::TOPIC_NAME_BYTES_MAX;
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 /// Session epoch of a request that wants a new session.
@@ -30,6 +33,16 @@ const PARTITIONS_MAX: usize = 1_000_000;
 pub(crate) enum TopicRef {
     Name(Arc<str>),
     Id(TopicId),
+}
+
+impl TopicRef {
+    /// Whether it is short enough to be kept.
+    fn may_be_remembered(&self) -> bool {
+        match self {
+            Self::Name(name) => name.len() <= TOPIC_NAME_BYTES_MAX,
+            Self::Id(_) => true,
+        }
+    }
 }
 
 /// Names a partition in a session.
@@ -198,7 +211,10 @@ impl Sessions {
 
     /// Begins a session if there is room; its id, or that of none.
     fn start(&mut self, wanted: &[Wanted], by_id: bool, now: Duration, fresh_id: u64) -> i32 {
-        if wanted.is_empty() || wanted.len() > self.partitions_max || !self.make_room(wanted.len(), now) {
+        if wanted.is_empty() || wanted.len() > self.partitions_max || !may_be_remembered(wanted) {
+            return NO_SESSION;
+        }
+        if !self.make_room(wanted.len(), now) {
             return NO_SESSION;
         }
         let id = self.unused_id(fresh_id);
@@ -215,6 +231,10 @@ impl Sessions {
         }
         if session.by_id != by_id {
             return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        if !may_be_remembered(&request.wanted) {
+            self.remove(session_id);
+            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
         }
         session.next_epoch = session.next_epoch.checked_add(1).unwrap_or(1);
         session.used_at = now;
@@ -234,6 +254,10 @@ impl Sessions {
         }
         Ok(Plan { session_id, incremental: true, wanted })
     }
+}
+
+fn may_be_remembered(wanted: &[Wanted]) -> bool {
+    wanted.iter().all(|wanted| wanted.partition.topic.may_be_remembered())
 }
 
 /// The sessions of one server.
