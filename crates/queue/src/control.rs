@@ -51,7 +51,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Makes the file for an empty queue, durably. Whatever bore its name before is replaced.
+    /// Makes the file for an empty queue, durably. It is whole before it has its name. Whatever bore that
+    /// before is replaced.
     pub(crate) fn create(dir: &Path, segment_bytes: u64, created_ms: i64) -> Result<(), QueueError> {
         let mut bytes = [0; at::CONTROL_BYTES];
         let mut put = |place: usize, field: &[u8]| bytes[place..place + field.len()].copy_from_slice(field);
@@ -62,9 +63,22 @@ impl Control {
         let checksum = crc32c::crc32c(&bytes[..at::IDENTITY_CRC_AT]);
         bytes[at::IDENTITY_CRC_AT..at::IDENTITY_CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
         let (new, path) = (dir.join(NEW_CONTROL_NAME), dir.join(CONTROL_NAME));
-        let mut file = File::create(&new).at("create", &new)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new)
+            .at("create", &new)?;
         file.write_all(&bytes).at("write", &new)?;
-        file.sync_all().at("sync", &new)?;
+        let control = Self::map(new.clone(), file)?;
+        control.reset(&Mark {
+            head: Head { position: 0, next_offset: Offset::ZERO, segment_base: Offset::ZERO },
+            epoch: LeaderEpoch(0),
+            sequence: 0,
+        });
+        control.set_life(Life::of(&control.file).at("look at", &new)?);
+        control.file.sync_all().at("sync", &new)?;
         std::fs::rename(&new, &path).at("rename", &new)?;
         sync_dir(dir)
     }
@@ -76,6 +90,10 @@ impl Control {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.at("open", &path)?,
         };
+        Self::map(path, file).map(Some)
+    }
+
+    fn map(path: PathBuf, file: File) -> Result<Self, QueueError> {
         let found_bytes = file.metadata().at("look at", &path)?.len();
         if found_bytes != at::CONTROL_BYTES as u64 {
             let damage = Damage::Size { found_bytes, expected_bytes: at::CONTROL_BYTES as u64 };
@@ -84,7 +102,7 @@ impl Control {
         let map = Mapping::new(&file, at::CONTROL_BYTES).at("map", &path)?;
         let mut control = Self { path, file, map, segment_bytes: 0 };
         control.check_identity()?;
-        Ok(Some(control))
+        Ok(control)
     }
 
     fn check_identity(&mut self) -> Result<(), QueueError> {

@@ -4,13 +4,15 @@
 //! decides what a dead process or a cut of power has left of it.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use riverrun_records::layout;
 use riverrun_types::Offset;
 
 use crate::appender::Appender;
-use crate::control::{CONTROL_NAME, Control, Head, Mark, sync_dir};
+use crate::control::{Control, Head};
 use crate::error::{At as _, QueueError};
 use crate::keeper::Keeper;
 use crate::layout::LIVE_BYTE;
@@ -18,9 +20,9 @@ use crate::lock::Owner;
 use crate::options::{AppendOptions, CreateOptions, Retention};
 use crate::recovery::{self, Recovery};
 use crate::retention;
-use crate::segment::{Segments, list};
+use crate::segment::{Segments, list, make_file, segment_name};
 use crate::sync::sync_to;
-use crate::sys::{self, Life, LockKind};
+use crate::sys::{self, LockKind};
 use crate::tailer::{StartAt, Tailer};
 
 /// What every appender and tailer of a queue in this process shares.
@@ -65,7 +67,7 @@ impl Queue {
         options.check()?;
         std::fs::create_dir_all(dir).at("create", dir)?;
         let _only_one = lock_dir(dir)?;
-        if Control::open(dir)?.is_some() || !list(dir)?.is_empty() {
+        if !is_free(dir)? {
             return Err(QueueError::Exists { path: dir.to_owned() });
         }
         make(dir, options)?;
@@ -84,7 +86,7 @@ impl Queue {
         options.check()?;
         std::fs::create_dir_all(dir).at("create", dir)?;
         let _only_one = lock_dir(dir)?;
-        if Control::open(dir)?.is_none() && list(dir)?.is_empty() {
+        if is_free(dir)? {
             make(dir, options)?;
         }
         Self::open_locked(dir)
@@ -239,20 +241,30 @@ fn lock_dir(dir: &Path) -> Result<File, QueueError> {
     Ok(locked)
 }
 
-/// Makes the files of an empty queue. The control file comes last: without it there is no queue.
+/// Makes the files of an empty queue in a directory that is free. The control file comes last: without it
+/// there is no queue.
 fn make(dir: &Path, options: CreateOptions) -> Result<(), QueueError> {
-    let segments = Segments::new(dir, options.segment_bytes);
-    let segment = segments.get_or_make(Offset::ZERO, 0)?;
-    segment.file.sync_all().at("sync", &segment.path)?;
-    Control::create(dir, options.segment_bytes, sys::wall_coarse_ms())?;
-    let path = dir.join(CONTROL_NAME);
-    let Some(control) = Control::open(dir)? else { return Err(QueueError::NoQueue { path }) };
-    control.reset(&Mark {
-        head: Head { position: 0, next_offset: Offset::ZERO, segment_base: Offset::ZERO },
-        epoch: riverrun_types::LeaderEpoch(0),
-        sequence: 0,
-    });
-    control.set_life(Life::of(control.file()).at("look at", &path)?);
-    control.sync()?;
-    sync_dir(dir)
+    let path = dir.join(segment_name(Offset::ZERO));
+    let file = make_file(&path, options.segment_bytes)?;
+    file.sync_all().at("sync", &path)?;
+    Control::create(dir, options.segment_bytes, sys::wall_coarse_ms())
+}
+
+/// Whether there is no queue in `dir`, but at most what a making has left that did not come to its end: a
+/// first segment without a batch.
+fn is_free(dir: &Path) -> Result<bool, QueueError> {
+    if Control::open(dir)?.is_some() {
+        return Ok(false);
+    }
+    match list(dir)?.as_slice() {
+        [] => Ok(true),
+        [Offset::ZERO] => {
+            let path = dir.join(segment_name(Offset::ZERO));
+            let mut prefix = Vec::new();
+            let file = File::open(&path).at("open", &path)?;
+            file.take(layout::LENGTH_END as u64).read_to_end(&mut prefix).at("read", &path)?;
+            Ok(prefix.iter().all(|byte| *byte == 0))
+        }
+        _ => Ok(false),
+    }
 }

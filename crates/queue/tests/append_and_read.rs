@@ -309,6 +309,21 @@ fn a_roll_that_fails_leaves_no_segment_behind() {
 }
 
 #[test]
+fn a_making_that_did_not_come_to_its_end_is_in_nobodys_way() {
+    for segment_bytes in [0, 8192] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(first_segment(dir.path()), vec![0; segment_bytes]).unwrap();
+        std::fs::write(dir.path().join("queue.control.new"), b"begun").unwrap();
+        assert!(matches!(Queue::open(dir.path()), Err(QueueError::NoQueue { .. })));
+        fill(&create(dir.path()), 0..3);
+        // A queue that has lost its control file is not made anew over its records.
+        std::fs::remove_file(dir.path().join("queue.control")).unwrap();
+        assert!(matches!(Queue::create(dir.path(), SMALL), Err(QueueError::Exists { .. })));
+        assert!(matches!(Queue::open_or_create(dir.path(), SMALL), Err(QueueError::NoQueue { .. })));
+    }
+}
+
+#[test]
 fn an_old_record_that_was_flipped_is_an_error_with_file_and_place() {
     let dir = tempfile::tempdir().unwrap();
     fill(&create(dir.path()), 0..100);
