@@ -62,13 +62,14 @@ impl Mapping {
         self.watched.is_torn()
     }
 
-    /// Looks at each page of a range, so that one that is gone is known by [`is_torn`](Self::is_torn) after.
-    /// Ranges within two pages are left to those who read their ends.
+    /// Looks at each page of a range but the first, which the caller reads, so that one that is gone is known
+    /// by [`is_torn`](Self::is_torn) after.
     #[inline]
     pub(crate) fn touch(&self, at: usize, len: usize) {
         const PAGE_BYTES: usize = 4096;
         self.check(at, len);
-        for place in (at..at + len).step_by(PAGE_BYTES).skip(1) {
+        let last = (at + len).checked_sub(1).filter(|last| *last >= at);
+        for place in (at..at + len).step_by(PAGE_BYTES).skip(1).chain(last) {
             // SAFETY: in bounds; the value does not matter.
             unsafe { self.base.as_ptr().add(place).read_volatile() };
         }

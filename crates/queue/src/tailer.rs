@@ -124,7 +124,7 @@ impl Tailer {
         match at {
             StartAt::End => {
                 let mut end = Self::at_end(Arc::clone(&self.core))?;
-                end.synced_only = self.synced_only;
+                end.set_synced_only(self.synced_only);
                 end.place = self.place.take();
                 *self = end;
                 Ok(())
@@ -235,15 +235,20 @@ impl Tailer {
     /// Waits until there may be something to read beyond the open batch.
     fn wait_readable(&mut self, strategy: &mut impl WaitStrategy, timeout: Option<Duration>) -> bool {
         let mut deadline = None;
-        for round in 0_u32.. {
+        let mut round = 0_u32;
+        loop {
             let readable = self.readable();
-            if readable > self.position {
+            // Nothing ever comes into a control file that was cut: the look that follows says so.
+            if readable > self.position || self.core.control.check_whole().is_err() {
                 break;
             }
             // A clock is read now and then only: it takes longer than a look at the position.
-            if let Some(timeout) = timeout.filter(|_| round % 64 == 0 || strategy.sleeps()) {
-                let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
-                let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(timeout) = timeout.filter(|_| round.is_multiple_of(64) || strategy.sleeps()) {
+                // None for a time that no clock reaches.
+                let deadline: Option<Instant> =
+                    *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
+                let left = deadline
+                    .map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
                 if left.is_zero() {
                     return false;
                 }
@@ -251,6 +256,7 @@ impl Tailer {
             } else {
                 strategy.idle(&Watch::new(&self.core.control, self.synced_only, readable, Duration::MAX));
             }
+            round = round.wrapping_add(1);
         }
         strategy.reset();
         true

@@ -107,9 +107,10 @@ fn replace(address: usize) -> bool {
         let page = address / page_bytes * page_bytes;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // First: another thread may read the zeros, and looks at the mark then.
+        entry.torn.store(true, Release);
         // SAFETY: the page lies in a mapping of ours that is in use right now, by the access that failed.
         let made = unsafe { libc::mmap(page as *mut libc::c_void, *page_bytes, protection, flags, -1, 0) };
-        entry.torn.store(true, Release);
         return made != libc::MAP_FAILED;
     }
     false

@@ -218,6 +218,23 @@ fn a_next_segment_is_ready_before_it_is_needed() {
 }
 
 #[test]
+fn a_tailer_of_the_synced_that_goes_to_the_end_and_back_sees_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    appender.append(b"synced").unwrap();
+    appender.sync().unwrap();
+    appender.append(b"not synced").unwrap();
+    let mut tailer = queue.tailer(StartAt::Start).unwrap();
+    tailer.set_synced_only(true);
+    tailer.seek(StartAt::End).unwrap();
+    assert!(tailer.next().unwrap().is_none());
+    tailer.seek(StartAt::Start).unwrap();
+    assert_eq!(tailer.next().unwrap().unwrap().value, Some(b"synced".as_slice()));
+    assert!(tailer.next().unwrap().is_none());
+}
+
+#[test]
 fn a_sync_that_could_not_begin_may_be_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();

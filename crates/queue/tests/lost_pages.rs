@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use riverrun_queue::{AppendOptions, CreateOptions, Damage, Queue, QueueError, StartAt};
+use riverrun_queue::{AppendOptions, BusySpin, CreateOptions, Damage, Park, Queue, QueueError, StartAt};
 
 const SEGMENT: &str = "00000000000000000000.log";
 
@@ -22,7 +22,8 @@ fn is_unreadable(error: &QueueError, name: &str) -> bool {
 
 #[test]
 fn a_tailer_reports_what_was_cut_away_under_it() {
-    for value_bytes in [100, 3000, 20_000] {
+    // With one page left, the second record of 3000 bytes begins in it and ends beyond.
+    for (value_bytes, left_bytes) in [(100, 0), (3000, 0), (20_000, 0), (3000, 4096), (20_000, 24_576)] {
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
         let mut appender = queue.appender(options()).unwrap();
@@ -31,7 +32,7 @@ fn a_tailer_reports_what_was_cut_away_under_it() {
             appender.append(&vec![7; value_bytes]).unwrap();
         }
         assert!(tailer.next().unwrap().is_some());
-        cut(dir.path(), SEGMENT, 0);
+        cut(dir.path(), SEGMENT, left_bytes);
         let error = loop {
             match tailer.next() {
                 Ok(record) => {
@@ -67,4 +68,25 @@ fn a_control_file_that_was_cut_is_reported() {
     assert!(appender.append(&[7; 100]).is_err());
     let error = tailer.next().map(|_| ()).unwrap_err();
     assert!(is_unreadable(&error, "queue.control"), "{error}");
+}
+
+#[test]
+fn a_tailer_does_not_wait_for_what_cannot_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
+    queue.appender(options()).unwrap().append(&[7; 100]).unwrap();
+    let (mut spinning, mut parked) =
+        (queue.tailer(StartAt::End).unwrap(), queue.tailer(StartAt::End).unwrap());
+    std::thread::scope(|scope| {
+        let waits = [
+            scope.spawn(move || spinning.wait(&mut BusySpin, None).map(|_| ()).unwrap_err()),
+            scope.spawn(move || parked.wait(&mut Park::default(), None).map(|_| ()).unwrap_err()),
+        ];
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        cut(dir.path(), "queue.control", 0);
+        for wait in waits {
+            let error = wait.join().unwrap();
+            assert!(is_unreadable(&error, "queue.control"), "{error}");
+        }
+    });
 }

@@ -283,7 +283,7 @@ fn every_way_to_wait_ends_in_time_and_sees_what_comes() {
             let mut offsets = Vec::new();
             for round in 0..300 {
                 let record = match round % 3 {
-                    0 => tailer.wait(&mut BusySpin, None),
+                    0 => tailer.wait(&mut BusySpin, Some(Duration::MAX)),
                     1 => tailer.wait(&mut SpinThenYield::new(10), None),
                     _ => tailer.wait(&mut Park::new(10), None),
                 };
