@@ -32,6 +32,16 @@ struct Duties {
     retention: Retention,
 }
 
+impl Duties {
+    /// Bytes from one call of the keeper to the next, when there is something for it to do.
+    fn step_bytes(&self, segment_bytes: u64) -> u64 {
+        // Each segment has to be prepared, so one call at least for each.
+        let ahead = Some((self.ahead_bytes / 2).min(segment_bytes / 2)).filter(|step| *step > 0);
+        let sync = self.sync_interval.map(|_| self.sync_bytes.max(1));
+        [ahead, sync].into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Orders {
     duties: Mutex<Duties>,
@@ -102,11 +112,7 @@ impl Keeper {
     #[cold]
     pub(crate) fn call(&self, position: u64) -> u64 {
         self.wake();
-        let duties = self.orders.duties();
-        // Each segment has to be prepared, so one call at least for each.
-        let step = (duties.ahead_bytes / 2).min(self.segment_bytes / 2);
-        let step = if duties.sync_interval.is_some() { step.min(duties.sync_bytes) } else { step };
-        if step == 0 { u64::MAX } else { position.saturating_add(step) }
+        position.saturating_add(self.orders.duties().step_bytes(self.segment_bytes))
     }
 }
 
@@ -214,16 +220,41 @@ impl Rounds {
         let Some(interval) = duties.sync_interval else { return Ok(ROUND) };
         let (published, synced) = (self.core.control.published(), self.core.control.synced());
         let waited = self.synced_at.elapsed();
-        if published == synced {
+        // Another process may have appended and synced between the two looks.
+        let unsynced = published.saturating_sub(synced);
+        if unsynced == 0 {
             // The interval begins with the first byte that is not synced, about.
             self.synced_at = Instant::now();
             return Ok(interval);
         }
-        if waited < interval && published - synced < duties.sync_bytes {
+        if waited < interval && unsynced < duties.sync_bytes {
             return Ok(interval.saturating_sub(waited));
         }
         sync_to(&self.core, &self.owner, published)?;
         self.synced_at = Instant::now();
         Ok(interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keeper_is_called_for_whatever_it_has_to_do() {
+        const SEGMENT: u64 = 1 << 20;
+        let hour = Some(Duration::from_hours(1));
+        for (ahead_bytes, sync_interval, sync_bytes, step) in [
+            (0, None, 0, u64::MAX),
+            (1 << 16, None, 0, 1 << 15),
+            (1 << 30, None, 0, SEGMENT / 2),
+            (1 << 16, hour, 4000, 4000),
+            (1 << 16, hour, u64::MAX, 1 << 15),
+            (0, hour, 4000, 4000),
+            (1 << 16, hour, 0, 1),
+        ] {
+            let duties = Duties { ahead_bytes, sync_interval, sync_bytes, retention: Retention::default() };
+            assert_eq!(duties.step_bytes(SEGMENT), step, "{duties:?}");
+        }
     }
 }

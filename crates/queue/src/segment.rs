@@ -219,18 +219,23 @@ impl Segments {
         Ok(())
     }
 
-    /// Removes the file of the segment that begins with `base`; false if somebody has it open and
-    /// `ignore_readers` is not set.
+    /// Removes the file of the segment that begins with `base`, unless another process was quicker; false if
+    /// somebody has it open and `ignore_readers` is not set.
     pub(crate) fn remove(&self, base: Offset, ignore_readers: bool) -> Result<bool, QueueError> {
         let path = self.path(base);
-        let file = File::open(&path).at("open", &path)?;
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(true),
+            opened => opened.at("open", &path)?,
+        };
         match file.try_lock() {
             Err(TryLockError::WouldBlock) if !ignore_readers => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(error).at("lock", &path),
             _ => {}
         }
-        std::fs::remove_file(&path).at("remove", &path)?;
-        Ok(true)
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).at("remove", &path),
+            _ => Ok(true),
+        }
     }
 
     /// As [`get`](Self::get), for a segment that must be there.
@@ -269,6 +274,15 @@ mod tests {
             ["42.log", "00000000000000000042.index", "-0000000000000000042.log", "99999999999999999999.log"]
         {
             assert_eq!(base_of(other), None, "{other}");
+        }
+    }
+    #[test]
+    fn a_segment_that_another_process_has_removed_is_gone_as_well() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), 4096);
+        make_file(&segments.path(Offset(7)), 4096).expect("room for a page");
+        for _ in 0..2 {
+            assert!(segments.remove(Offset(7), false).is_ok_and(|gone| gone));
         }
     }
 }
