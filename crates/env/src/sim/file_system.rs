@@ -83,6 +83,11 @@ impl SimFileSystem {
         disk.fail_write_at = Some(disk.writes + count);
     }
 
+    /// Makes the next cut of a file fail with an input/output error.
+    pub fn fail_next_cut(&self) {
+        self.disk.lock().is_cut_refused = true;
+    }
+
     /// Makes every opening of a file or directory fail for want of descriptors, or no longer.
     pub fn exhaust_descriptors(&self, are_exhausted: bool) {
         self.disk.lock().are_descriptors_exhausted = are_exhausted;

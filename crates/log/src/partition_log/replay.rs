@@ -164,9 +164,9 @@ impl PartitionLog {
         let log = log.clone();
         let mut writer = log.writer.lock();
         if let Err(error) = writer.cut_stale() {
-            drop(writer);
-            self.go_offline(state, error);
-            return;
+            // No checkpoint covers the log before it is cut, and if its dir fails it is put aside as it is read here.
+            let error = self.dir.judge(error);
+            tracing::warn!(partition = %self.id, %error, "what lies beyond the journal's part is cut later");
         }
         log.producers().clone_from(&writer.producers);
         if writer.end < log.log_start() {

@@ -199,9 +199,10 @@ impl OpenLog {
 }
 
 impl SegmentWriter {
-    /// Whether a checkpoint that is durable says all there is.
-    pub(super) fn is_covered(&self) -> bool {
-        !self.is_dirty && (self.active.is_none() || self.recovery_point == self.end)
+    /// Whether a checkpoint that is durable says all there is. What one has captured that is under way, or has failed, is
+    /// not covered.
+    pub(super) fn is_covered(&self, has_segments: bool) -> bool {
+        !self.is_dirty && (!has_segments || self.recovery_point == self.end)
     }
 
     /// Completes the active segment, so that the next write begins another. Its index is whole when it returns.

@@ -12,7 +12,7 @@ use riverrun_log::{
     AppendError, AppendOptions, LogError, LogStore, PartitionLog, RecoveryReport, StoreOptions,
 };
 use riverrun_records::{BatchOptions, ProducerStamp};
-use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TopicId};
+use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
 use crate::machine::{Machine, batch_at, numbers, put};
 
@@ -476,5 +476,56 @@ fn what_comes_while_a_dir_cannot_be_read_is_put_aside_as_well() {
     pair.sim.fs.make_unreadable(None).unwrap();
     let pair = pair.kill();
     let expected: Vec<_> = (0..9).map(|number| format!("record {number}")).collect();
+    assert_eq!(pair.values(0), expected);
+}
+
+#[test]
+fn a_log_that_a_failed_checkpoint_has_looked_at_is_not_closed_before_it_is_put_aside() {
+    let pair = Pair::new(StoreOptions { open_logs_max: 1, ..Machine::with_journal() });
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    pair.store.settle().unwrap();
+    // Its last segment ends by time, and another partition needs its place.
+    assert!(pair.log(0).roll_if_due(TimestampMs(i64::MAX / 2)).unwrap());
+    pair.sim.fs.fail_sync_after(0);
+    pair.append(1, "other").unwrap();
+    assert!(pair.store.dir_failure(0).is_some(), "there was no checkpoint");
+    pair.go_round(1);
+    pair.sim.fs.crash();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+    assert_eq!(pair.values(0), expected);
+}
+
+#[test]
+fn a_segment_that_cannot_be_cut_after_recovery_costs_nothing_that_the_journal_has() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    pair.store.settle().unwrap();
+    // More lies in the segment than the journal's part.
+    let dir = pair.log(0).path();
+    let names = pair.sim.fs.read_dir(&dir).unwrap().into_iter().map(|entry| dir.join(entry.name));
+    let path = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "log")).unwrap();
+    let file = pair.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
+    file.write_all_at(&[7; 500], file.len().unwrap()).unwrap();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.fail_next_cut();
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    assert!(pair.store.dir_failure(0).is_some(), "nothing was cut");
+    pair.go_round(1);
+    assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
+    pair.sim.fs.crash();
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
     assert_eq!(pair.values(0), expected);
 }
