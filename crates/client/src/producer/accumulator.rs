@@ -20,7 +20,7 @@ use super::batch::{Batch, BatchShape, Callback, QueueKey};
 use super::delivery::{BatchPlace, Delivery};
 use super::options::ProducerOptions;
 use super::partitioner::Choice;
-use super::queue::{PartitionQueue, Readiness, SendRules};
+use super::queue::{IN_FLIGHT_MAX, PartitionQueue, Readiness, SendRules};
 use super::record::RecordRef;
 use super::topics::Topic;
 use crate::cluster::TopicInfo;
@@ -232,6 +232,7 @@ impl Accumulator {
             linger: self.options.linger,
             hurry_below: if pressed { u64::MAX } else { state.hurry_below },
             fresh_allowed: plan.fresh_allowed,
+            in_flight_max: self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX),
         };
         let mut drained = Drained::default();
         self.expire(&mut state, plan.now, &mut drained);

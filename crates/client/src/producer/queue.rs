@@ -24,6 +24,8 @@ pub(super) struct SendRules {
     pub(super) hurry_below: u64,
     /// Whether batches that have not been tried may be sent.
     pub(super) fresh_allowed: bool,
+    /// Batches of the partition that may be under way at once, whichever server leads it: with 1, none overtakes another.
+    pub(super) in_flight_max: usize,
 }
 
 /// Whether a partition's next batch may be sent.
@@ -78,7 +80,7 @@ impl PartitionQueue {
         }
         // A server that does not know the producer takes any sequence number for its first, so the first batch
         // goes alone: if it were refused and the second taken, it could never follow.
-        let in_flight_max = if self.confirmed { IN_FLIGHT_MAX } else { 1 };
+        let in_flight_max = if self.confirmed { rules.in_flight_max } else { 1 };
         if !rules.fresh_allowed || self.in_flight.len() >= in_flight_max {
             return Readiness::Blocked;
         }

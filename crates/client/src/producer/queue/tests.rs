@@ -30,7 +30,7 @@ fn queue(batches: u64) -> PartitionQueue {
 }
 
 fn rules(now: Instant) -> SendRules {
-    SendRules { now, linger: LINGER, hurry_below: 0, fresh_allowed: true }
+    SendRules { now, linger: LINGER, hurry_below: 0, fresh_allowed: true, in_flight_max: IN_FLIGHT_MAX }
 }
 
 /// A queue whose first batch has been taken by the server.
@@ -78,6 +78,16 @@ fn the_first_batch_goes_alone_and_then_five_at_once() {
         queue.take(PRODUCER).unwrap();
     }
     assert_eq!(queue.readiness(&rules), Readiness::Blocked);
+}
+
+#[test]
+fn where_one_request_is_under_way_at_most_a_new_leader_gets_nothing_before_the_old_has_answered() {
+    let mut queue = confirmed(3);
+    let rules = SendRules { in_flight_max: 1, ..rules(Instant::now() + LINGER) };
+    let second = queue.take(None).unwrap();
+    assert_eq!(queue.readiness(&rules), Readiness::Blocked);
+    queue.came_back(second.id);
+    assert_eq!(queue.readiness(&rules), Readiness::Now);
 }
 
 #[test]
