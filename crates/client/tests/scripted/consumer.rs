@@ -370,13 +370,13 @@ async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
 #[tokio::test]
 async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_name() {
     let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
-    let (heard, lose) = (Arc::clone(&told), Arc::clone(&lost));
+    let (heard, gives_up) = (Arc::clone(&told), Arc::clone(&lost));
     let server = server(move |call| {
-        if call.key == ApiKey::Heartbeat && std::mem::take(&mut *lose.lock().unwrap()) {
+        if call.key == ApiKey::Heartbeat && std::mem::take(&mut *gives_up.lock().unwrap()) {
             let error_code = ErrorCode::UNKNOWN_MEMBER_ID.0;
             return Some(call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }));
         }
-        classic_group(call, &heard, &lose)
+        classic_group(call, &heard, &gives_up)
     })
     .await;
     let mut consumer = Consumer::new(ConsumerOptions {
