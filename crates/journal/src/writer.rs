@@ -239,6 +239,8 @@ impl Writer {
         }
         let frame = self.encode(bytes);
         let wants_sync = self.group.entries.iter().any(|queued| queued.submission.wants == Wants::Sync);
+        // Under steady load the thread is never idle.
+        let wants_sync = wants_sync || self.sync_in(started) == Some(Duration::ZERO);
         self.write(&frame, wants_sync, started)?;
         self.shared.note_first_use(self.files.id, &self.files.dir)?;
         self.tell(frame, wants_sync);
@@ -459,14 +461,17 @@ impl Writer {
             self.finish()?;
             return Ok(Turn::Done);
         }
-        let now = self.now();
-        let sync_in =
-            self.unsynced_since.map(|since| (since + self.files.options.sync_interval).saturating_sub(now));
+        let sync_in = self.sync_in(self.now());
         if sync_in == Some(Duration::ZERO) {
             self.sync()?;
             return Ok(Turn::Again);
         }
         Ok(Turn::Sleep(sync_in))
+    }
+
+    /// How long what was written without a sync may still wait for one, if there is such.
+    fn sync_in(&self, now: Duration) -> Option<Duration> {
+        self.unsynced_since.map(|since| (since + self.files.options.sync_interval).saturating_sub(now))
     }
 
     /// Syncs what is not synced, and notes it, so that the next start has no tail to doubt and reads nothing settled.

@@ -330,3 +330,31 @@ fn a_journal_that_was_let_go_of_is_closed_for_those_who_still_hold_it() {
     assert!(matches!(played.journal.submit(submission), Err(JournalError::Closed)));
     Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
 }
+
+/// Whoever does not wait for a sync.
+struct Unsynced;
+
+impl EntryOwner for Unsynced {
+    fn stored(&self, _entry: StoredEntry<'_>) {}
+
+    fn failed(&self, _header: &EntryHeader, _error: &JournalError) {}
+}
+
+#[test]
+fn what_waits_for_no_sync_is_synced_in_time_although_the_queue_never_runs_empty() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let options = options(method, 3);
+        let mut played = Played::open(&sim, options).unwrap();
+        for number in 0..3 {
+            let queued = played.queued();
+            let owner = Arc::new(Unsynced);
+            let submission = Submission { wants: Wants::Write, owner, ..queued.submission };
+            played.journal.shared.queue.lock().entries.push_back(Queued { submission, ..queued });
+            assert_eq!(played.writer.turn(), Turn::Again);
+            let is_synced = played.journal.synced() == played.journal.delivered();
+            assert_eq!(is_synced, number == 2, "{method:?}, group {number}");
+            sim.clock.advance(options.sync_interval / 2);
+        }
+    }
+}
