@@ -47,7 +47,7 @@ impl CompressionLevels {
 pub struct LogConfig {
     /// `segment.bytes`: a segment is rolled before it grows past this.
     pub segment_bytes: u32,
-    /// `segment.ms`: a segment is rolled when its records span this time.
+    /// `segment.ms`: a segment is rolled when its records span this time; see [`Self::segment_span_ms_max`].
     pub segment_ms: u64,
     /// `segment.jitter.ms`: up to so much is taken off `segment.ms` at random, so that not all logs roll at once.
     pub segment_jitter_ms: u64,
@@ -91,6 +91,14 @@ pub struct LogConfig {
 
 /// Kafka's largest `long`: what it takes for "no limit" where -1 is not allowed.
 const KAFKA_LONG_MAX: u64 = i64::MAX.unsigned_abs();
+
+impl LogConfig {
+    /// How long the records of a segment may span: compaction leaves the active segment alone, so that of a compacted
+    /// log ends when its first record is `max.compaction.lag.ms` old, as in Kafka.
+    pub fn segment_span_ms_max(&self) -> u64 {
+        if self.cleanup.compact { self.segment_ms.min(self.max_compaction_lag_ms) } else { self.segment_ms }
+    }
+}
 
 impl Default for LogConfig {
     fn default() -> Self {

@@ -265,7 +265,7 @@ impl ActiveSegment {
             || self.spans_too_much(first_timestamp, piece.max_timestamp, config, piece.now)
     }
 
-    /// Whether a record of `timestamp` would make the segment span more than `segment.ms`.
+    /// Whether a record of `timestamp` would make the segment span more than it may.
     pub(super) fn is_too_old(&self, timestamp: TimestampMs, config: &LogConfig, now: TimestampMs) -> bool {
         self.spans_too_much(self.first_timestamp, timestamp, config, now)
     }
@@ -278,7 +278,8 @@ impl ActiveSegment {
         config: &LogConfig,
         now: TimestampMs,
     ) -> bool {
-        let limit_ms = i64::try_from(config.segment_ms.saturating_sub(self.jitter_ms)).unwrap_or(i64::MAX);
+        let limit_ms = config.segment_span_ms_max().saturating_sub(self.jitter_ms);
+        let limit_ms = i64::try_from(limit_ms).unwrap_or(i64::MAX);
         let span_ms = match first_timestamp {
             Some(first) if first.0 >= 0 => timestamp.0.saturating_sub(first.0),
             _ => now.0.saturating_sub(self.opened_at.0),
