@@ -394,8 +394,11 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
                     machine.store().settle().unwrap();
                 }
             }
+            let dir = machine.partition_dir();
             machine.sim.fs.crash();
             machine.store = None;
+            // What the cut has left of its segments would be written over, which needs no room.
+            let _is_left = machine.sim.fs.remove_dir_all(&dir);
             let (env, dirs) = (machine.sim.env(), [crate::machine::DIR.into()]);
             let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
             // The first partition has no room. What is put aside afterwards has.
@@ -404,7 +407,7 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
                 Some((0, machine.config.clone()))
             };
             let report = store.recover(LeaderEpoch(2), place).unwrap();
-            assert_eq!(report.offline.len(), 1);
+            assert_eq!(report.offline.len(), 1, "space {space}, {settled} settled");
             assert_eq!(report.offline[0].1.kind(), ErrorKind::Retry);
             machine.store = Some(store);
             machine.sim.fs.set_space(Some(0));
