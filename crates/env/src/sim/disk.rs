@@ -93,8 +93,8 @@ pub(super) struct Disk {
     pub(super) writes: u64,
     /// The count of writes at which one write fails.
     pub(super) fail_write_at: Option<u64>,
-    /// The next file that is cut is not.
-    pub(super) is_cut_refused: bool,
+    /// So many of the next cuts of files fail.
+    pub(super) cuts_to_fail: u64,
     /// What the code under test does wrong.
     pub(super) planted: Option<PlantedBug>,
     /// Nothing can be opened.
@@ -130,7 +130,7 @@ impl Disk {
             fail_sync_at: None,
             writes: 0,
             fail_write_at: None,
-            is_cut_refused: false,
+            cuts_to_fail: 0,
             planted: None,
             are_descriptors_exhausted: false,
             tears_blocks: false,
@@ -382,7 +382,8 @@ impl Disk {
         self.pass()?;
         let len = usize::try_from(len).map_err(io::Error::other)?;
         let old = self.file_mut(inode)?.len();
-        if len < old && std::mem::take(&mut self.is_cut_refused) {
+        if len < old && self.cuts_to_fail > 0 {
+            self.cuts_to_fail -= 1;
             return Err(Errno::IO.into());
         }
         self.space = self.space.map(|space| space + old.saturating_sub(len) as u64);
@@ -495,7 +496,7 @@ impl Disk {
         self.stop_at = None;
         self.fail_sync_at = None;
         self.fail_write_at = None;
-        self.is_cut_refused = false;
+        self.cuts_to_fail = 0;
         self.planted = None;
         self.are_descriptors_exhausted = false;
     }

@@ -85,7 +85,7 @@ impl SimFileSystem {
 
     /// Makes the next cut of a file fail with an input/output error.
     pub fn fail_next_cut(&self) {
-        self.disk.lock().is_cut_refused = true;
+        self.disk.lock().cuts_to_fail = 1;
     }
 
     /// Makes every opening of a file or directory fail for want of descriptors, or no longer.
