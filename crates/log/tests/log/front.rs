@@ -97,7 +97,7 @@ fn the_active_segment_of_a_compacted_log_ends_in_time_for_the_longest_compaction
         let config = LogConfig { cleanup, max_compaction_lag_ms: 1000, ..LogConfig::default() };
         let machine = Machine::new(1, config);
         machine.append_numbers(0, 2);
-        machine.sim.clock.advance(Duration::from_millis(1000));
+        machine.sim.clock.advance(Duration::from_secs(1));
         assert!(!machine.log().roll_if_due(machine.now()).unwrap(), "{cleanup:?}");
         machine.sim.clock.advance(Duration::from_millis(1));
         assert_eq!(machine.log().roll_if_due(machine.now()).unwrap(), is_rolled, "{cleanup:?}");
