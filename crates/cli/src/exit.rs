@@ -41,7 +41,10 @@ pub(crate) const EXIT_CODES: [(Exit, &str); 9] = [
     (Exit::Usage, "command line, configuration or input wrong"),
     (Exit::NotFound, "topic, group, option or file not found"),
     (Exit::Unreachable, "server not reached, or no answer in time"),
-    (Exit::CheckFailed, "a check found something wrong (demo, log verify, log repair, queue verify, config check)"),
+    (
+        Exit::CheckFailed,
+        "a check found something wrong (demo, log verify, log repair, queue verify, config check)",
+    ),
     (Exit::Conflict, "exists already, or is in use"),
     (Exit::StorageFailed, "the server stopped by itself: every log dir, or the metadata, failed"),
     (Exit::Interrupted, "stopped by Ctrl-C before it was done"),

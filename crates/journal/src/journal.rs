@@ -79,6 +79,8 @@ impl Journal {
             env: env.clone(),
             queue: Mutex::default(),
             delivered: AtomicU64::new(recovered.synced),
+            queued_count: AtomicU64::new(0),
+            delivered_count: AtomicU64::new(0),
             synced: AtomicU64::new(recovered.synced),
             settled: AtomicU64::new(recovered.settled),
             oldest: AtomicU64::new(recovered.oldest),
@@ -127,6 +129,7 @@ impl Journal {
                 return Err(JournalError::Closed);
             }
             queue.entries.push_back(queued);
+            self.shared.queued_count.fetch_add(1, Ordering::Relaxed);
         }
         thread.unpark();
         Ok(())
@@ -153,6 +156,13 @@ impl Journal {
     /// Every entry below was stored, synced if it wanted that, and its owner was told.
     pub fn delivered(&self) -> Position {
         Position(self.shared.delivered.load(Ordering::Acquire))
+    }
+
+    /// Whether [`Self::delivered`] has passed every entry that was submitted. An owner is told before that, so that who
+    /// only knows of the owners may be early. Never again once an entry was refused.
+    pub fn has_delivered_all(&self) -> bool {
+        let delivered = self.shared.delivered_count.load(Ordering::Acquire);
+        delivered == self.shared.queued_count.load(Ordering::Relaxed)
     }
 
     /// Every entry below is synced.

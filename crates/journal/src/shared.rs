@@ -43,6 +43,9 @@ pub(crate) struct Shared {
     /// Position below which every owner was told. Stored by the thread (Release), read by anyone (Acquire), so that
     /// who sees it sees what the owners did.
     pub(crate) delivered: AtomicU64,
+    /// Entries that were ever queued, and those of them that `delivered` has passed.
+    pub(crate) queued_count: AtomicU64,
+    pub(crate) delivered_count: AtomicU64,
     /// Position below which everything is synced. Stored by the thread (Release), read by anyone (Acquire).
     pub(crate) synced: AtomicU64,
     /// Position below which everything is durable elsewhere. Raised by the users, read by the thread.

@@ -430,6 +430,7 @@ impl Writer {
         group.crcs.clear();
         group.payload_bytes = 0;
         self.shared.delivered.store(self.files.end, Ordering::Release);
+        self.shared.delivered_count.fetch_add(count as u64, Ordering::Release);
     }
 
     /// The payloads of a frame, for as long as anybody reads them. Where padding or room to spare would pin more than

@@ -20,7 +20,7 @@ use riverrun_protocol::ApiKey;
 use thiserror::Error;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
 use super::budget::{Charge, MemoryBudget};
 use super::frame::{FrameBuffer, FrameLengthError};
@@ -111,6 +111,7 @@ pub(crate) struct Connection<'a, D> {
     traffic: &'a TrafficMetrics,
     frames: FrameBuffer,
     gather: Gather,
+    read_at: Instant,
     large_frame: Option<Charge>,
     /// Memory of reads beyond the ordinary ones.
     read_ahead: Vec<Charge>,
@@ -192,6 +193,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         Self {
             frames: FrameBuffer::new(limits.frame_bytes_max),
             gather: Gather::new(),
+            read_at: Instant::now(),
             stream,
             info,
             limits,
@@ -229,7 +231,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
                 ready = self.stream.readable(), if may_read => { ready?; Event::Readable }
                 () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::GateOpened,
-                () = sleep(GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
+                () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 _ = tick.tick() => Event::Tick,
             };
             match event {
@@ -239,7 +241,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Event::GateOpened => {}
                 Event::TooLittle => {
                     let mark = self.gather.timed_out(Instant::now());
-                    self.set_mark(mark)?;
+                    self.set_mark(mark);
                 }
                 Event::Tick => self.check_deadlines(may_read)?,
             }
@@ -414,8 +416,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 if read == room {
                     self.read_more(room);
                 }
-                let mark = self.gather.read(self.active_at, read);
-                self.set_mark(mark)?;
+                self.read_at = self.active_at;
+                let mark = self.gather.read(self.read_at, read);
+                self.set_mark(mark);
                 Ok(true)
             }
             Poll::Ready(Err(error)) => Err(error.into()),
@@ -423,8 +426,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         }
     }
 
-    fn set_mark(&self, mark: Option<usize>) -> io::Result<()> {
-        mark.map_or(Ok(()), |bytes| receive_mark::set(&self.stream, bytes))
+    fn set_mark(&mut self, mark: Option<usize>) {
+        if let Some(Err(error)) = mark.map(|bytes| receive_mark::set(&self.stream, bytes)) {
+            tracing::debug!(%error, "the connection goes on without gathering");
+            self.gather = Gather::none();
+        }
     }
 
     /// More came at once than a read takes: the next ones take more, as far as there is memory to spare.

@@ -25,7 +25,7 @@ const READ_BYTES: std::ops::Range<usize> = 8 * 1024..64 * 1024;
 /// Reads after which a mark that was too high once is raised again.
 const CALM_READS: u32 = 1024;
 /// Reads that pay for one time-out.
-const TIME_OUT_READS: u32 = 16;
+const TIME_OUT_READS: u32 = 32;
 /// Unpaid reads at which gathering does not suit this client.
 const DEBT_MAX: u32 = 4 * TIME_OUT_READS;
 /// Reads after which gathering is known to suit this client.
@@ -48,6 +48,8 @@ pub(super) struct Gather {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
+    /// The socket takes no mark.
+    None,
     /// Reads are counted.
     Watching {
         since: Option<Instant>,
@@ -81,6 +83,11 @@ impl Gather {
         Self { state: WATCHING, rests_until: None, rest: *REST.start() }
     }
 
+    /// For a socket that takes no mark.
+    pub(super) fn none() -> Self {
+        Self { state: State::None, ..Self::new() }
+    }
+
     /// Whether the socket has a mark, so that what has arrived may have to be asked for.
     pub(super) fn is_marked(&self) -> bool {
         matches!(self.state, State::Marked(_))
@@ -89,6 +96,7 @@ impl Gather {
     /// Bytes have been read; answers the socket's new mark if it changes.
     pub(super) fn read(&mut self, now: Instant, bytes: usize) -> Option<usize> {
         match self.state {
+            State::None => None,
             State::Watching { since, reads, bytes: before } => {
                 self.watch(now, since.unwrap_or(now), reads + 1, before + bytes)
             }
@@ -283,7 +291,7 @@ mod tests {
     fn a_time_out_now_and_then_does_not_end_the_gathering() {
         let mut flow = Flow::new(5, FRAME_BYTES);
         for round in 0..100_000 {
-            flow.frames_max = if round % 50 == 7 { 1 } else { 5 };
+            flow.frames_max = if round % 100 == 7 { 1 } else { 5 };
             flow.step();
             assert!(flow.gather.rests_until.is_none());
         }

@@ -167,10 +167,11 @@ impl LogStore {
         result
     }
 
-    /// Waits until everything that was submitted has come back.
+    /// Waits until everything that was submitted has come back, and the journal counts it as delivered.
     fn drain(&self, journal: &Journal) -> Result<(), LogError> {
         let mut waited = Duration::ZERO;
-        while !self.dirs.iter().all(|dir| dir.is_drained()) && waited < DRAIN_WAIT_MAX {
+        let is_drained = || self.dirs.iter().all(|dir| dir.is_drained()) && journal.has_delivered_all();
+        while !is_drained() && waited < DRAIN_WAIT_MAX {
             if let Some(error) = journal.failure() {
                 return Err(LogError::JournalFailed(error));
             }
