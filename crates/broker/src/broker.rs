@@ -27,6 +27,7 @@ use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
+use crate::topics::Discarded;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +73,7 @@ pub(crate) struct Broker {
     pub(crate) produce_gate: Arc<ProduceGate>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
+    pub(crate) discarded: Discarded,
     pub(crate) scrub: ScrubProgress,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.
     pub(crate) applying_configs: Mutex<()>,

@@ -3,8 +3,8 @@
 //! Owns the memory of partitions that could not be opened: they are in no table of what is in use, and without it a
 //! server with damaged data would call itself well.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -96,11 +96,31 @@ impl Broker {
         troubles.extend(self.logs.journals().filter_map(waits));
         troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
         troubles.extend(self.offline_partitions());
+        troubles.extend(self.unknown_partitions());
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
         let image = self.metadata.image();
         let cordoned = image.log_dirs().iter().filter(|dir| self.config.is_cordoned(&dir.path));
         let note = |path: &Path| format!("log dir {} is cordoned: it gets no new partitions", path.display());
-        Health { troubles, notes: cordoned.map(|dir| note(&dir.path)).collect() }
+        let mut notes: Vec<String> = cordoned.map(|dir| note(&dir.path)).collect();
+        notes.extend(topics_set_aside(self.metadata.set_aside()));
+        Health { troubles, notes }
+    }
+
+    /// What the journals keep of partitions that the metadata does not know, if they do.
+    pub(crate) fn unknown_partitions(&self) -> Option<String> {
+        let unknown = self.logs.unknown_partitions();
+        let first = unknown.first()?;
+        let topics: BTreeSet<_> = unknown.iter().map(|id| id.topic).collect();
+        let files: Vec<_> = self.logs.unknown_files().iter().map(|path| path.display().to_string()).collect();
+        Some(format!(
+            "the journal has records of {} partitions of {} topics that the metadata does not know, as {first}; they \
+             are kept in {}: restore {} from a copy, or, to give these records up, stop the server in order and move \
+             the files away",
+            unknown.len(),
+            topics.len(),
+            files.join(", "),
+            self.config.server.data_dir.join("meta").display(),
+        ))
     }
 
     /// A line for each partition that is offline by itself and not with its log dir; the first of them, if they are many.
@@ -144,6 +164,16 @@ pub(crate) async fn nothing_to_write_to(broker: &Broker) -> String {
 
 fn metadata_failed(reason: &str) -> String {
     format!("metadata cannot change: {reason}")
+}
+
+/// What an owner gave up who lost the metadata, until it is cleared away.
+fn topics_set_aside(paths: &[PathBuf]) -> Option<String> {
+    let first = paths.first()?.display();
+    Some(format!(
+        "{} topics that the metadata has lost are set aside as {first} and so on: while they are there, no offsets of \
+         groups are dropped because their topic is missing",
+        paths.len()
+    ))
 }
 
 fn groups_failed(shard: usize) -> String {

@@ -3,14 +3,15 @@
 //! Refuses data of another cluster or node, data in use, and damage, each with what to do about it. Its time does not
 //! depend on the number of partitions.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_journal::JournalId;
-use riverrun_log::{LogError, LogStore};
+use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
 use riverrun_types::PartitionId;
 use thiserror::Error;
 use tokio::sync::Notify;
@@ -28,6 +29,7 @@ use crate::net::gate::ProduceGate;
 use crate::partitions::Partitions;
 use crate::scrub::ScrubProgress;
 use crate::settle::used_journals;
+use crate::topics::Discarded;
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -120,6 +122,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             shortage: Notify::new(),
             produce_gate: produce_gate(&logs),
             open_failures: OpenFailures::default(),
+            discarded: Discarded::default(),
             scrub: ScrubProgress::default(),
             applying_configs: Mutex::default(),
             advertised: OnceLock::new(),
@@ -132,6 +135,34 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     });
     recover(&broker)?;
     Ok(broker)
+}
+
+/// One line for each partition that recovery has taken offline; those of a log dir that has failed share one.
+fn tell_offline(broker: &Broker, report: &RecoveryReport) {
+    let mut with_dir: BTreeMap<&Path, usize> = BTreeMap::new();
+    for (id, error) in &report.offline {
+        broker.open_failures.remember(*id, error.to_string());
+        match error {
+            LogError::DirFailed { path, .. } => *with_dir.entry(path).or_default() += 1,
+            _ => {
+                tracing::error!(partition = %id, %error, "a partition cannot take what the journal has for it")
+            }
+        }
+    }
+    for (path, partitions) in with_dir {
+        tracing::error!(
+            path = %path.display(), partitions,
+            "a log dir that has failed cannot take what the journal has for it: that is kept aside until it is back"
+        );
+    }
+}
+
+/// Says once what the journals have of partitions that the metadata does not know.
+fn tell_unknown(broker: &Broker, report: &RecoveryReport) {
+    if let Some(trouble) = broker.unknown_partitions() {
+        let entries: u64 = report.unknown.values().sum();
+        tracing::error!(entries, "{trouble}");
+    }
 }
 
 /// Open while the write cache has room.
@@ -153,15 +184,17 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
         journal.on_first_use(Box::new(note));
     }
     let image = broker.metadata.image();
-    let place = |id: PartitionId| {
+    let known = |id: PartitionId| {
         let topic = image.topic_by_id(id.topic)?;
-        Some((topic.log_dir(id.index)?, broker.log_config(topic)))
+        Some(Place::In(topic.log_dir(id.index)?, broker.log_config(topic)))
     };
-    let report = broker.logs.recover(broker.epoch(), place)?;
-    for (id, error) in &report.offline {
-        tracing::error!(partition = %id, %error, "a partition cannot take what the journal has for it");
-        broker.open_failures.remember(*id, error.to_string());
-    }
+    let lost = |id: PartitionId| match image.doomed().contains_key(&id.topic) {
+        true => Place::Deleted,
+        false => Place::Unknown,
+    };
+    let report = broker.logs.recover(broker.epoch(), |id| known(id).unwrap_or_else(|| lost(id)))?;
+    tell_offline(broker, &report);
+    tell_unknown(broker, &report);
     if report.entries + report.dropped_entries + report.held_entries > 0 {
         let (entries, bytes, partitions) = (report.entries, report.bytes, report.partitions);
         let (dropped, held) = (report.dropped_entries, report.held_entries);
@@ -169,3 +202,6 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

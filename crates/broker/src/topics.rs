@@ -3,15 +3,24 @@
 //!
 //! Everything here waits for the disk on a thread that may block, never on one that serves connections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use riverrun_log::JournalMark;
 use riverrun_types::{PartitionId, TopicId};
 
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, TopicOverrides};
 use crate::metadata::{Draft, MetadataError, NewTopic, OFFSETS_TOPIC, Topic, TopicError};
 use crate::shutdown::StopSignal;
+
+/// Deleted topics whose files are gone, while the journals may still have records of them. The metadata remembers them
+/// that long: what a start finds of a topic that nobody knows is kept.
+#[derive(Debug, Default)]
+pub(crate) struct Discarded {
+    waiting: Mutex<BTreeMap<TopicId, JournalMark>>,
+}
 
 impl Broker {
     /// Makes a change to the metadata; it is durable and visible when this returns.
@@ -84,9 +93,25 @@ impl Broker {
         let image = self.metadata.image();
         let is_gone =
             |id: &&TopicId| image.doomed().get(*id).is_some_and(|dirs| self.discard_partitions(**id, dirs));
-        let gone: Vec<TopicId> = deleted.iter().filter(is_gone).copied().collect();
-        if let Err(error) = self.metadata.change(|draft| draft.forget_topics(&gone)) {
+        let mut gone: Vec<TopicId> = deleted.iter().filter(is_gone).copied().collect();
+        if !self.is_removal_durable(&gone, image.doomed()) {
+            gone.clear();
+        }
+        let mark = self.logs.mark_journals();
+        self.discarded.waiting.lock().extend(gone.into_iter().map(|id| (id, mark.clone())));
+        self.forget_discarded();
+    }
+
+    /// Has the metadata forget deleted topics of which nothing is left anywhere. Blocks for the disk.
+    pub(crate) fn forget_discarded(&self) {
+        let mut waiting = self.discarded.waiting.lock();
+        let is_gone = |_: &TopicId, mark: &mut JournalMark| self.logs.have_journals_passed(mark);
+        let gone: BTreeMap<TopicId, JournalMark> = waiting.extract_if(.., is_gone).collect();
+        drop(waiting);
+        let ids: Vec<TopicId> = gone.keys().copied().collect();
+        if let Err(error) = self.metadata.change(|draft| draft.forget_topics(&ids)) {
             tracing::warn!(%error, "that files of deleted topics are gone cannot be written down");
+            self.discarded.waiting.lock().extend(gone);
         }
     }
 
@@ -103,6 +128,21 @@ impl Broker {
             }
         }
         is_gone
+    }
+
+    /// Makes sure that the directories of topics stay away. One that came back after a power cut, when the metadata has
+    /// forgotten the topic, would look like a topic that the metadata has lost.
+    fn is_removal_durable(&self, gone: &[TopicId], dirs: &BTreeMap<TopicId, Arc<[u16]>>) -> bool {
+        let dirs: BTreeSet<u16> =
+            gone.iter().filter_map(|id| dirs.get(id)).flat_map(|of| of.iter().copied()).collect();
+        dirs.into_iter().all(|dir| {
+            let path = self.logs.dir_path(usize::from(dir));
+            let synced = self.env.fs.sync_dir(path);
+            if let Err(error) = &synced {
+                tracing::warn!(path = %path.display(), %error, "the removal of topics may not be durable");
+            }
+            synced.is_ok()
+        })
     }
 
     /// Tells the open logs of topics their options as they are now. Logs that are not open read them when they are.

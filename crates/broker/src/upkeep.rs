@@ -227,6 +227,7 @@ fn checkpoint(broker: &Broker) {
     if let Err(error) = broker.logs.checkpoint() {
         tracing::error!(%error, "a checkpoint failed; a restart has more to look at");
     }
+    broker.forget_discarded();
 }
 
 fn expire_producers(broker: &Broker) {

@@ -83,6 +83,7 @@ impl Journal {
             delivered_count: AtomicU64::new(0),
             synced: AtomicU64::new(recovered.synced),
             settled: AtomicU64::new(recovered.settled),
+            settled_on_disk: AtomicU64::new(recovered.settled_on_disk),
             oldest: AtomicU64::new(recovered.oldest),
             counters: Counters::default(),
             first_use: Mutex::default(),
@@ -162,7 +163,17 @@ impl Journal {
     /// only knows of the owners may be early. Never again once an entry was refused.
     pub fn has_delivered_all(&self) -> bool {
         let delivered = self.shared.delivered_count.load(Ordering::Acquire);
-        delivered == self.shared.queued_count.load(Ordering::Relaxed)
+        delivered == self.submitted_count()
+    }
+
+    /// How many entries were submitted in this life.
+    pub fn submitted_count(&self) -> u64 {
+        self.shared.queued_count.load(Ordering::Relaxed)
+    }
+
+    /// Whether [`Self::delivered`] has passed the first `count` entries of this life.
+    pub fn has_delivered(&self, count: u64) -> bool {
+        self.shared.delivered_count.load(Ordering::Acquire) >= count
     }
 
     /// Every entry below is synced.
@@ -184,6 +195,12 @@ impl Journal {
     /// Everything below is settled.
     pub fn settled(&self) -> Position {
         Position(self.shared.settled.load(Ordering::Acquire))
+    }
+
+    /// No later life finds anything below: the journal itself says so, synced. It lags behind [`Self::settled`], which
+    /// only a later frame writes down.
+    pub fn settled_on_disk(&self) -> Position {
+        Position(self.shared.settled_on_disk.load(Ordering::Acquire))
     }
 
     /// Bytes from what is not settled to where the next entry goes: what a restart would have to read.

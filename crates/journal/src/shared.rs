@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) synced: AtomicU64,
     /// Position below which everything is durable elsewhere. Raised by the users, read by the thread.
     pub(crate) settled: AtomicU64,
+    /// As far as a synced header or frame says so. Stored by the thread (Release), read by anyone (Acquire).
+    pub(crate) settled_on_disk: AtomicU64,
     /// Start of the oldest file in which something was not settled when the current file was begun.
     pub(crate) oldest: AtomicU64,
     pub(crate) counters: Counters,

@@ -297,7 +297,7 @@ impl Writer {
         let settled = self.shared.settled.load(Ordering::Acquire);
         let claims = Claims { synced: self.synced, settled, settled_on_disk: self.settled_on_disk };
         self.files.begin(claims, frame_bytes)?;
-        self.settled_on_disk = settled;
+        self.say_settled(settled);
         self.publish_oldest();
         Ok(())
     }
@@ -318,7 +318,7 @@ impl Writer {
         self.write(&frame, true, started)?;
         // The note itself holds nothing that could be missed.
         if header.settled == header.position {
-            self.settled_on_disk = self.files.end;
+            self.say_settled(self.files.end);
             self.shared.settled.fetch_max(self.files.end, Ordering::AcqRel);
         }
         self.shared.delivered.store(self.files.end, Ordering::Release);
@@ -401,9 +401,15 @@ impl Writer {
         }
         self.synced = self.files.end;
         self.unsynced_since = None;
-        self.settled_on_disk = self.settled_on_disk.max(self.settled_written);
+        self.say_settled(self.settled_on_disk.max(self.settled_written));
         self.shared.synced.store(self.synced, Ordering::Release);
         Ok(())
+    }
+
+    /// The disk says that everything below is settled.
+    fn say_settled(&mut self, settled: u64) {
+        self.settled_on_disk = settled;
+        self.shared.settled_on_disk.store(settled, Ordering::Release);
     }
 
     /// Tells the group's owners, and what is counted.

@@ -72,6 +72,6 @@ pub use partition_log::{
     AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ReadSlice,
 };
 pub use repair::{Cut, CutOptions, Repair, RepairError};
-pub use store::{KnownPartition, LogStore, RecoveryReport, StoreOptions};
+pub use store::{JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};
 pub use verify::{Finding, LogDirFiles, VerifyReport, Weight, verify_partition, verify_partition_of};
 pub use write_cache::WriteCache;

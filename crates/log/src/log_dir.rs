@@ -24,8 +24,8 @@ use crate::open_logs::OpenLogs;
 use crate::partition_log::PartitionLog;
 use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
-use crate::space::Space;
-use crate::store::KnownPartition;
+use crate::space::{Measured, Space};
+use crate::store::{DIR_PREFIX, KnownPartition};
 
 /// Name of the lock file in a log dir.
 pub(crate) const LOCK_FILE: &str = "lock";
@@ -74,6 +74,8 @@ pub(crate) struct LogDir {
     settling: Mutex<()>,
     /// Up to where each journal is not needed for this dir.
     pub(crate) covered: Mutex<Vec<Position>>,
+    /// A checkpoint has taken in all that recovery has brought.
+    has_covered_recovery: AtomicBool,
 }
 
 impl LogDir {
@@ -115,6 +117,7 @@ impl LogDir {
             tails: Mutex::default(),
             settling: Mutex::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
+            has_covered_recovery: AtomicBool::new(false),
             shared: shared.clone(),
             env: env.clone(),
         };
@@ -147,6 +150,7 @@ impl LogDir {
             tails: Mutex::default(),
             settling: Mutex::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
+            has_covered_recovery: AtomicBool::new(false),
             shared: shared.clone(),
             env: env.clone(),
         }
@@ -154,7 +158,17 @@ impl LogDir {
 
     /// Under which name the journals keep what this dir cannot take.
     pub(crate) fn held_name(&self) -> String {
-        format!("logdir-{:08x}", crc32c::crc32c(self.path.as_os_str().as_encoded_bytes()))
+        format!("{DIR_PREFIX}{:08x}", crc32c::crc32c(self.path.as_os_str().as_encoded_bytes()))
+    }
+
+    /// A checkpoint has taken in everything, and recovery is over.
+    pub(crate) fn note_recovery_covered(&self) {
+        self.has_covered_recovery.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a checkpoint has taken in all that recovery has brought.
+    pub(crate) fn has_covered_recovery(&self) -> bool {
+        self.has_covered_recovery.load(Ordering::Relaxed)
     }
 
     /// Whether nothing of its partitions is on its way through a journal.
@@ -301,7 +315,12 @@ impl LogDir {
     pub(crate) fn measure_space(&self) {
         let unsettled_bytes = self.space.unsettled_bytes();
         let Ok(available_bytes) = self.env.fs.available_bytes(&self.path) else { return };
-        if self.space.measured(available_bytes, unsettled_bytes) {
+        let measured = self.space.measured(available_bytes, unsettled_bytes);
+        if measured != Measured::Same {
+            // What could not be settled, or brought back, can be perhaps.
+            self.shared.cache.alarm().raise();
+        }
+        if measured == Measured::Other {
             let (path, reserve_bytes) = (self.path.display(), self.shared.reserve_bytes());
             let message = match self.space.check(AppendOrigin::Client, &self.path) {
                 Ok(()) => "the log dir has space for clients again",

@@ -27,6 +27,19 @@ pub(crate) struct Space {
     /// What was free when it was measured, without what was unsettled then and what was appended since.
     left_bytes: AtomicI64,
     unsettled_bytes: AtomicU64,
+    /// What was free when it was measured last since settling found no room: more than that is worth another try.
+    free_when_full: AtomicU64,
+}
+
+/// What a measurement has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measured {
+    /// As before.
+    Same,
+    /// Clients are refused now, or no longer.
+    Other,
+    /// The dir is full, and there is more room than when settling found none: it should be tried again.
+    WorthATry,
 }
 
 impl Space {
@@ -36,6 +49,7 @@ impl Space {
             state: AtomicU8::new(AMPLE),
             left_bytes: AtomicI64::new(i64::MAX),
             unsettled_bytes: AtomicU64::new(0),
+            free_when_full: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -78,18 +92,25 @@ impl Space {
         self.unsettled_bytes.load(Ordering::Relaxed)
     }
 
-    /// So much is available now, and so much of it is promised already. Returns whether that changes anything.
-    pub(crate) fn measured(&self, available_bytes: u64, unsettled_bytes: u64) -> bool {
+    /// So much is available now, and so much of it is promised already.
+    pub(crate) fn measured(&self, available_bytes: u64, unsettled_bytes: u64) -> Measured {
         let left_bytes = to_signed(available_bytes).saturating_sub(to_signed(unsettled_bytes));
         self.left_bytes.store(left_bytes, Ordering::Relaxed);
         let measured = if self.is_in_reserve() { RESERVE } else { AMPLE };
         let other = if measured == AMPLE { RESERVE } else { AMPLE };
         // A full dir stays full until something could be written.
-        self.state.compare_exchange(other, measured, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        if self.is_full() {
+            let before = self.free_when_full.swap(available_bytes, Ordering::Relaxed);
+            return if available_bytes > before { Measured::WorthATry } else { Measured::Same };
+        }
+        let is_other =
+            self.state.compare_exchange(other, measured, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_other { Measured::Other } else { Measured::Same }
     }
 
-    /// Settling found no room.
+    /// Settling found no room. The measurement that follows says how much there was.
     pub(crate) fn found_full(&self) {
+        self.free_when_full.store(u64::MAX, Ordering::Relaxed);
         self.state.store(FULL, Ordering::Relaxed);
     }
 
@@ -110,6 +131,7 @@ fn to_signed(bytes: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use AppendOrigin::{Client, Coordinator};
+    use Measured::{Same, WorthATry};
 
     use super::*;
 
@@ -117,16 +139,35 @@ mod tests {
     fn clients_keep_off_the_reserve_and_everybody_off_a_full_dir() {
         let space = Space::new(1000);
         let is_refused = |origin| space.check(origin, Path::new("/logs")).is_err();
-        assert!(!space.measured(1000, 0) && !is_refused(Client));
-        assert!(space.measured(999, 0));
+        assert_eq!(space.measured(1000, 0), Measured::Same);
+        assert!(!is_refused(Client));
+        assert_eq!(space.measured(999, 0), Measured::Other);
         assert!(is_refused(Client) && !is_refused(Coordinator));
         space.found_full();
-        assert!(!space.measured(5000, 0), "room that was measured is not room that was used");
+        assert_eq!(
+            space.measured(5000, 0),
+            Measured::Same,
+            "room that was measured is not room that was used"
+        );
         assert!(is_refused(Client) && is_refused(Coordinator));
         assert!(space.found_room());
         assert!(!is_refused(Client));
-        assert!(space.measured(10, 0) && space.measured(5000, 0) && !is_refused(Client));
+        assert_eq!(space.measured(10, 0), Measured::Other);
+        assert_eq!(space.measured(5000, 0), Measured::Other);
+        assert!(!is_refused(Client));
     }
+
+    #[test]
+    fn a_full_dir_is_tried_again_when_there_is_more_room_than_before_and_not_otherwise() {
+        let space = Space::new(1000);
+        space.found_full();
+        let measured = [7, 7, 5, 6, 6, 5000, 5000].map(|available_bytes| space.measured(available_bytes, 0));
+        assert_eq!(measured, [Same, Same, Same, WorthATry, Same, WorthATry, Same]);
+        space.found_full();
+        assert_eq!(space.measured(6000, 0), Same, "so much was there when it was tried");
+        assert_eq!(space.measured(6001, 0), WorthATry);
+    }
+
     #[test]
     fn what_was_appended_since_and_what_is_unsettled_leaves_less() {
         let space = Space::new(1000);

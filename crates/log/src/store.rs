@@ -12,6 +12,11 @@ mod recovery;
 mod settling;
 mod unreadable;
 
+pub(crate) use aside::DIR_PREFIX;
+pub use recovery::Place;
+pub use settling::JournalMark;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -114,10 +119,12 @@ pub struct RecoveryReport {
     pub partitions: usize,
     /// Entries that a checkpoint had covered.
     pub known_entries: u64,
-    /// Entries of partitions that are no more.
+    /// Entries of partitions that were deleted.
     pub dropped_entries: u64,
     /// Entries whose log dir cannot take them now; the journal keeps them aside.
     pub held_entries: u64,
+    /// Partitions that nobody knows, and how many entries of each the journals keep aside.
+    pub unknown: BTreeMap<PartitionId, u64>,
     /// Partitions that went offline, and why.
     pub offline: Vec<(PartitionId, LogError)>,
 }
@@ -133,6 +140,10 @@ pub struct LogStore {
     replays: Mutex<Vec<Replay>>,
     /// Partitions that had no room for what the journals have of them.
     waiting: Mutex<Vec<Arc<PartitionLog>>>,
+    /// Partitions that nobody knows and of which the journals keep something aside.
+    unknown: Mutex<Vec<PartitionId>>,
+    /// Recovery could not put aside anew what was aside under a name that nobody comes for.
+    keeps_foreign: AtomicBool,
     /// Held while tails are settled and journals get files back: one at a time.
     settling: Mutex<()>,
     /// The last attempt to settle has failed.
@@ -159,6 +170,8 @@ impl LogStore {
             dirs,
             replays: Mutex::new(replays),
             waiting: Mutex::default(),
+            unknown: Mutex::default(),
+            keeps_foreign: AtomicBool::new(false),
             settling: Mutex::default(),
             is_troubled: AtomicBool::new(false),
         })
@@ -177,6 +190,20 @@ impl LogStore {
     /// Whether the journals keep something aside that is in no segment, maybe: they must not be taken away.
     pub fn has_aside(&self) -> bool {
         self.shared.journals.iter().any(|journal| !journal.held().is_empty())
+    }
+
+    /// Partitions that nobody knew at the start and of which the journals keep something aside. Nothing of it goes until
+    /// a start at which they are known, or somebody takes the files away.
+    pub fn unknown_partitions(&self) -> Vec<PartitionId> {
+        self.unknown.lock().clone()
+    }
+
+    /// The files in which the journals keep what they have of partitions that nobody knows.
+    pub fn unknown_files(&self) -> Vec<PathBuf> {
+        let journals = self.shared.journals.iter();
+        let holding =
+            journals.filter(|journal| journal.held().iter().any(|name| name == aside::UNKNOWN_NAME));
+        holding.map(|journal| journal.dir().join(format!("held-{}-*", aside::UNKNOWN_NAME))).collect()
     }
 
     /// How many logs are open.

@@ -184,7 +184,12 @@ impl PartitionLog {
 
     fn go_offline(&self, state: &mut State, error: LogError) -> LogError {
         let error = self.dir.judge(error);
-        tracing::error!(partition = %self.id, %error, "partition goes offline");
+        if matches!(error, LogError::DirFailed { .. }) {
+            // The dir has said so, for all its partitions.
+            tracing::debug!(partition = %self.id, %error, "partition goes offline");
+        } else {
+            tracing::error!(partition = %self.id, %error, "partition goes offline");
+        }
         if let State::Open(log) = &*state {
             log.abandon();
         }

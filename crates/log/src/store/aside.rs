@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use riverrun_journal::{EntryHeader, EntryKind, Journal, Position, RecoveredEntry};
 use riverrun_types::{Offset, PartitionId};
@@ -22,6 +23,10 @@ const BATCH_BYTES: usize = 64 * 1024 * 1024;
 
 /// How names begin of what is put aside for one partition.
 const PARTITION_PREFIX: &str = "partition-";
+/// How names begin of what is put aside for a log dir.
+pub(crate) const DIR_PREFIX: &str = "logdir-";
+/// The name of what is put aside of partitions that nobody knows.
+pub(super) const UNKNOWN_NAME: &str = "unknown";
 
 /// Entries on their way into one file of a journal.
 struct Batch<'a> {
@@ -141,6 +146,28 @@ impl LogDir {
 }
 
 impl LogStore {
+    /// Forgets what was put aside under names that nobody comes for: of a log dir that lay elsewhere then, and of
+    /// partitions that were unknown then. Recovery has written it or put it aside anew, so it goes once every dir has
+    /// all of it under a checkpoint.
+    pub(super) fn release_foreign(&self) -> Result<(), LogError> {
+        let mut open = self.dirs.iter().filter(|dir| dir.is_open());
+        if self.keeps_foreign.load(Ordering::Relaxed) || !open.all(|dir| dir.has_covered_recovery()) {
+            return Ok(());
+        }
+        let current: HashSet<_> = self.dirs.iter().map(|dir| dir.held_name()).collect();
+        let has_unknown = !self.unknown.lock().is_empty();
+        let is_foreign = |name: &String| match name.as_str() {
+            UNKNOWN_NAME => !has_unknown,
+            name => is_of_dir(name) && !current.contains(name),
+        };
+        for journal in &self.shared.journals {
+            for name in journal.held().into_iter().filter(is_foreign) {
+                journal.release_held(&name).map_err(LogError::Journal)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets what was put aside for partitions that are no more. After the recovery all others have handles.
     pub(super) fn release_deleted(&self) -> Result<(), LogError> {
         for journal in &self.shared.journals {
@@ -166,6 +193,11 @@ pub(super) fn held_name_of(id: PartitionId) -> String {
 /// Whether a name is such a one.
 pub(super) fn is_of_partition(name: &str) -> bool {
     name.starts_with(PARTITION_PREFIX)
+}
+
+/// Whether a name is a log dir's.
+pub(super) fn is_of_dir(name: &str) -> bool {
+    name.starts_with(DIR_PREFIX)
 }
 
 /// What the journal keeps of a piece.

@@ -6,29 +6,38 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use riverrun_journal::{EntryHeader, Journal, RecoveredEntry, Replay};
+use riverrun_journal::{EntryHeader, Journal, Position, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, PartitionId};
 
-use super::aside::{entry_of, held_name_of, is_of_partition};
+use super::aside::{UNKNOWN_NAME, entry_of, held_name_of, is_of_dir, is_of_partition};
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::partition_log::{PartitionLog, Piece, Replayed};
 use crate::shared::partition_of;
 
-/// Where a partition lies and what holds for it; none if it is no more.
-type Place<'a> = dyn Fn(PartitionId) -> Option<(usize, Arc<LogConfig>)> + 'a;
+/// Where a partition lies that the journals have something of.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In the log dir with this index, with these options.
+    In(usize, Arc<LogConfig>),
+    /// It was deleted: what the journals have of it is dropped.
+    Deleted,
+    /// Nobody knows of it, nor that it was deleted: what the journals have of it is kept aside until somebody does.
+    Unknown,
+}
 
 impl LogStore {
     /// Brings what the journals hold into the segments, and opens the partitions that it belongs to; `place` says
     /// where each lies. A partition that is damaged, or whose log does not reach up to what the journal has, goes
-    /// offline; what belongs to a log dir that has failed is put aside. Nothing is synced by it: the journals have all
-    /// of it until the next checkpoint. Comes before any use of the partitions.
+    /// offline; what belongs to a log dir that has failed, or to a partition that nobody knows, is put aside. Nothing is
+    /// synced by it: the journals have all of it until the next checkpoint. Comes before any use of the partitions.
     pub fn recover(
         &self,
         epoch: LeaderEpoch,
-        place: impl Fn(PartitionId) -> Option<(usize, Arc<LogConfig>)>,
+        place: impl Fn(PartitionId) -> Place,
     ) -> Result<RecoveryReport, LogError> {
         let replays = std::mem::take(&mut *self.replays.lock());
         let mut recovery = Recovery {
@@ -37,11 +46,13 @@ impl LogStore {
             place: &place,
             report: RecoveryReport::default(),
             seen: HashSet::new(),
+            unread: BTreeMap::new(),
         };
         for (replay, journal) in replays.into_iter().zip(&self.shared.journals) {
             recovery.run(replay, journal)?;
         }
         let report = recovery.finish();
+        *self.unknown.lock() = report.unknown.keys().copied().collect();
         self.shared.set_recovered();
         // Where the journal goes on is known now, and the next start must not have to find it out from it again.
         if self.dirs.iter().any(|dir| dir.has_lost_partitions())
@@ -56,9 +67,12 @@ impl LogStore {
 struct Recovery<'a> {
     store: &'a LogStore,
     epoch: LeaderEpoch,
-    place: &'a Place<'a>,
+    place: &'a dyn Fn(PartitionId) -> Place,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
+    /// Partitions of the journal that is being read which took something that cannot be read back, and the name under
+    /// which all that the journal has of them is to be held.
+    unread: BTreeMap<PartitionId, String>,
 }
 
 impl Recovery<'_> {
@@ -66,7 +80,7 @@ impl Recovery<'_> {
         let mut damaged_count = 0;
         loop {
             let held = replay.held_next().map(str::to_owned);
-            let Some(mut entries) = replay.next().map_err(LogError::Journal)? else { return Ok(()) };
+            let Some(mut entries) = replay.next().map_err(LogError::Journal)? else { break };
             for damaged in &replay.damaged()[damaged_count..] {
                 tracing::error!(
                     path = %damaged.path.display(), position = damaged.position.0, what = damaged.what,
@@ -77,43 +91,97 @@ impl Recovery<'_> {
             damaged_count = replay.damaged().len();
             let mut source = Source { journal, held, aside: BTreeMap::new() };
             for (id, entries) in by_partition(entries) {
-                self.replay(id, entries, &mut source)?;
+                self.replay(id, entries, &mut source);
             }
             // What cannot be written now must not be lost when the journal uses its files again.
             for (name, entries) in source.aside {
                 journal.hold(&name, &entries).map_err(LogError::Journal)?;
             }
         }
+        self.put_aside_unread(journal)
     }
 
     /// Writes entries of one partition, or puts them aside: for its log dir if that cannot take them now, and for the
     /// partition alone if its log does not go on with them, now or at any later start.
-    fn replay(
-        &mut self,
-        id: PartitionId,
-        entries: Vec<RecoveredEntry>,
-        source: &mut Source<'_>,
-    ) -> Result<(), LogError> {
-        let Some((dir, config)) = (self.place)(id) else {
-            self.report.dropped_entries += entries.len() as u64;
-            return Ok(());
+    fn replay(&mut self, id: PartitionId, entries: Vec<RecoveredEntry>, source: &mut Source<'_>) {
+        let (dir, config) = match (self.place)(id) {
+            Place::In(dir, config) => (dir, config),
+            Place::Deleted => {
+                self.report.dropped_entries += entries.len() as u64;
+                return;
+            }
+            Place::Unknown => {
+                *self.report.unknown.entry(id).or_default() += entries.len() as u64;
+                return source.put_aside(UNKNOWN_NAME.to_owned(), entries);
+            }
         };
         let log = self.store.dirs[dir].partition(id, config, self.epoch);
+        if self.unread.contains_key(&id) {
+            self.report.held_entries += entries.len() as u64;
+            return;
+        }
         let was_offline = log.is_offline();
         match log.dir().check_usable().and_then(|()| write(&log, &entries)) {
             Ok(replayed) => self.count(id, &entries, &replayed),
             Err(error) => {
-                self.report.held_entries += entries.len() as u64;
-                let name = if error.is_lasting() { held_name_of(id) } else { log.dir().held_name() };
-                let error = source.explain(error, &name);
-                source.put_aside(name, with_written(&log, entries)?);
+                let error = self.set_aside(&log, entries, error, source);
                 if !was_offline {
-                    let waits = !error.is_lasting();
-                    self.note_offline(id, log.take_offline(error));
-                    if waits && log.dir().check_usable().is_ok() {
-                        self.store.waiting.lock().push(log);
-                    }
+                    self.take_offline(log, error);
                 }
+            }
+        }
+    }
+
+    /// Puts aside what a log could not take, with what it has taken before. Answers the error with the way out.
+    fn set_aside(
+        &mut self,
+        log: &PartitionLog,
+        entries: Vec<RecoveredEntry>,
+        error: LogError,
+        source: &mut Source<'_>,
+    ) -> LogError {
+        self.report.held_entries += entries.len() as u64;
+        let name = if error.is_lasting() { held_name_of(log.id()) } else { log.dir().held_name() };
+        let error = source.explain(error, &name);
+        match with_written(log, entries) {
+            Ok(entries) => source.put_aside(name, entries),
+            Err(failed) => {
+                tracing::debug!(partition = %log.id(), error = %failed, "read back from the journal instead");
+                self.unread.insert(log.id(), name);
+            }
+        }
+        error
+    }
+
+    fn take_offline(&mut self, log: Arc<PartitionLog>, error: LogError) {
+        let waits = !error.is_lasting();
+        self.note_offline(log.id(), log.take_offline(error));
+        if waits && log.dir().check_usable().is_ok() {
+            self.store.waiting.lock().push(log);
+        }
+    }
+
+    /// Puts aside what a journal has of partitions that took something which cannot be read back. What they took of
+    /// held entries stays held.
+    fn put_aside_unread(&mut self, journal: &Journal) -> Result<(), LogError> {
+        let unread = std::mem::take(&mut self.unread);
+        if unread.is_empty() {
+            return Ok(());
+        }
+        self.store.keeps_foreign.store(true, Ordering::Relaxed);
+        let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
+        let mut damaged_count = 0;
+        while let Some(mut entries) = replay.next().map_err(LogError::Journal)? {
+            entries.extend(replay.damaged()[damaged_count..].iter().map(RecoveredEntry::damaged));
+            damaged_count = replay.damaged().len();
+            let mut aside: BTreeMap<&str, Vec<RecoveredEntry>> = BTreeMap::new();
+            for (id, entries) in by_partition(entries) {
+                if let Some(name) = unread.get(&id) {
+                    aside.entry(name).or_default().extend(entries);
+                }
+            }
+            for (name, entries) in aside {
+                journal.hold(name, &entries).map_err(LogError::Journal)?;
             }
         }
         Ok(())
@@ -158,11 +226,11 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Has entries held under `name`. What is held stays where it is, unless it is for good that its partition cannot
-    /// take it: then it must not keep what others have there.
+    /// Has entries held under `name`. What is held already stays where it is, if whoever comes for it under `name` looks
+    /// there, too.
     fn put_aside(&mut self, name: String, entries: Vec<RecoveredEntry>) {
-        let stays = self.held.as_ref().is_some_and(|held| *held == name || !is_of_partition(&name));
-        if !stays {
+        let is_found = |held: &str| held == name || (is_of_dir(&name) && is_of_partition(held));
+        if !self.held.as_deref().is_some_and(is_found) {
             self.aside.entry(name).or_default().extend(entries);
         }
     }
@@ -172,8 +240,9 @@ impl Source<'_> {
         let LogError::Corrupt { path, position, what } = error else { return error };
         let files = self.journal.dir().join(format!("held-{name}-*"));
         let what = format!(
-            "{what}; what the journal has of this partition is kept in {}: restore the log from a copy, or, to go on \
-             without it, stop the server in order and move these files away; deleting the topic removes them",
+            "{what}; what the journal has of this partition is kept in {}: stop the server in order and look with \
+             `riverrun log verify`; then restore the log from a copy, or cut it with `riverrun log repair` and move \
+             these files away, which gives up what is behind; deleting the topic removes them",
             files.display()
         );
         LogError::Corrupt { path, position, what }
@@ -193,8 +262,7 @@ fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<Recov
 }
 
 /// What has to be put aside of a partition that cannot take `entries`: what it took before is in no checkpoint either,
-/// and is not found in the journal any more once something that comes later is aside. If it cannot be read back, there
-/// is no start, and nothing changes: the journal still has it all.
+/// and is not found in the journal any more once something that comes later is aside.
 fn with_written(log: &PartitionLog, entries: Vec<RecoveredEntry>) -> Result<Vec<RecoveredEntry>, LogError> {
     let position = entries.first().map_or_else(Default::default, |entry| entry.position);
     let written = log.take_unheld(position)?;

@@ -12,6 +12,7 @@ use riverrun_journal::{Journal, Position};
 use riverrun_types::{DurabilityLevel, TopicId};
 
 use super::LogStore;
+use super::aside::is_of_partition;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
 use crate::partition_log::{Switch, Switched};
@@ -23,7 +24,45 @@ const REST: Duration = Duration::from_millis(200);
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(30);
 const DRAIN_POLL: Duration = Duration::from_millis(1);
 
+/// How far the journals were at one moment.
+#[derive(Clone, Debug)]
+pub struct JournalMark {
+    marks: Vec<Mark>,
+}
+
+/// The same of one journal.
+#[derive(Clone, Copy, Debug)]
+enum Mark {
+    /// So many entries were on their way into it or stored.
+    Count(u64),
+    /// All of them lie below.
+    Below(Position),
+}
+
 impl LogStore {
+    /// Marks how far the journals are, with everything that was appended before this call.
+    pub fn mark_journals(&self) -> JournalMark {
+        let journals = self.shared.journals.iter();
+        JournalMark { marks: journals.map(|journal| Mark::Count(journal.submitted_count())).collect() }
+    }
+
+    /// Whether no start will find anything in the journals any more that was appended before `mark` was made, or that
+    /// they keep aside for a log dir or for nobody.
+    pub fn have_journals_passed(&self, mark: &mut JournalMark) -> bool {
+        let keeps_aside = |journal: &Journal| journal.held().iter().any(|name| !is_of_partition(name));
+        let mut passed = true;
+        for (journal, mark) in self.shared.journals.iter().zip(&mut mark.marks) {
+            if let Mark::Count(count) = *mark
+                && journal.has_delivered(count)
+            {
+                *mark = Mark::Below(journal.delivered());
+            }
+            let is_passed = matches!(mark, Mark::Below(end) if journal.settled_on_disk() >= *end);
+            passed &= is_passed && !keeps_aside(journal);
+        }
+        passed
+    }
+
     /// Waits until settling is worth while: the write cache or a journal is half full, or the level of a partition is
     /// to change; but not longer than `timeout`. Returns whether it is, or [`Self::wake_settling`] was called.
     pub fn wait_for_settling(&self, timeout: Duration) -> bool {
@@ -108,7 +147,7 @@ impl LogStore {
         if self.shared.check_recovered().is_err() {
             return result;
         }
-        let result = result.and(self.release_deleted());
+        let result = result.and(self.release_deleted()).and(self.release_foreign());
         for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_uncovered(delivered);
         }
@@ -189,6 +228,7 @@ impl LogDir {
         // Before the recovery the journals have what no checkpoint can cover yet.
         if self.checkpoint(false)? == Coverage::Complete && self.shared().check_recovered().is_ok() {
             self.covered.lock().copy_from_slice(delivered);
+            self.note_recovery_covered();
             self.release_held()?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use riverrun_env::FileSystem;
 use riverrun_journal::{Journal, verify};
 use riverrun_log::config::LogConfig;
-use riverrun_log::{LogError, LogStore};
+use riverrun_log::{LogError, LogStore, Place};
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{LeaderEpoch, PartitionId};
 
@@ -140,7 +140,7 @@ fn what_is_aside_for_a_partition_goes_with_its_topic() {
     let mut machine = damaged(2);
     stop(&mut machine);
     let store = LogStore::open(&machine.sim.env(), &["/logs".into()], machine.options.clone()).unwrap();
-    let place = |id| (id != ID).then(|| (0, machine.config.clone()));
+    let place = |id| if id == ID { Place::Deleted } else { Place::In(0, machine.config.clone()) };
     let report = store.recover(LeaderEpoch(3), place).unwrap();
     assert!(report.offline.is_empty(), "{:?}", report.offline);
     store.checkpoint().unwrap();
@@ -206,7 +206,7 @@ fn what_is_aside_twice_for_a_partition_that_waits_for_room_is_kept_twice() {
     let calls = std::cell::Cell::new(0);
     let place = |_| {
         machine.sim.fs.set_space((calls.replace(calls.get() + 1) == 0).then_some(0));
-        Some((0, machine.config.clone()))
+        Place::In(0, machine.config.clone())
     };
     let report = store.recover(LeaderEpoch(9), place).unwrap();
     assert_eq!(report.offline.len(), 1, "it waits for room");

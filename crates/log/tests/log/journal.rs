@@ -406,7 +406,7 @@ fn a_journal_goes_round_while_records_keep_coming() {
 }
 
 #[test]
-fn entries_of_a_topic_that_is_no_more_are_dropped() {
+fn entries_of_a_topic_that_was_deleted_are_dropped() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 3);
     machine.sim.fs.crash();
@@ -416,7 +416,7 @@ fn entries_of_a_topic_that_is_no_more_are_dropped() {
     assert!(
         store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap().log_end_offset().is_err()
     );
-    let report = store.recover(LeaderEpoch(2), |_| None).unwrap();
+    let report = store.recover(LeaderEpoch(2), |_| riverrun_log::Place::Deleted).unwrap();
     assert_eq!((report.dropped_entries, report.entries), (3, 0));
     let log = store.partition(ID, 0, machine.config.clone(), LeaderEpoch(2)).unwrap();
     assert_eq!(log.log_end_offset().unwrap(), Offset(0));

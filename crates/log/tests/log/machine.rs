@@ -12,7 +12,8 @@ use riverrun_journal::JournalOptions;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{
-    AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, RecoveryReport, StoreOptions,
+    AppendError, AppendOptions, Appended, LogError, LogStore, PartitionLog, Place, RecoveryReport,
+    StoreOptions,
 };
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, ProducerStamp};
 use riverrun_types::{
@@ -110,7 +111,7 @@ impl Machine {
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.epoch += 1;
         let store = LogStore::open(&self.sim.env(), &[PathBuf::from(DIR)], self.options.clone())?;
-        self.recovered = store.recover(LeaderEpoch(self.epoch), |_| Some((0, self.config.clone())))?;
+        self.recovered = store.recover(LeaderEpoch(self.epoch), |_| Place::In(0, self.config.clone()))?;
         self.store = Some(store);
         Ok(())
     }

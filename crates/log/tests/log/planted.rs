@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_env::{DirEntry, Directory, Env, File, FileSystem, LockGuard, OpenMode, Volume};
-use riverrun_log::LogStore;
+use riverrun_log::{LogStore, Place};
 use riverrun_types::LeaderEpoch;
 
 use crate::machine::{DIR, Machine, numbers};
@@ -147,7 +147,7 @@ fn start(machine: &mut Machine, left: Left, is_believing: bool) {
     let env = Env { fs: Arc::new(LeftOut { inner: machine.sim.env().fs, left }), ..machine.sim.env() };
     machine.epoch += 1;
     let store = LogStore::open(&env, &[PathBuf::from(DIR)], machine.options.clone()).unwrap();
-    let place = |_| (!is_believing).then(|| (0, machine.config.clone()));
+    let place = |_| if is_believing { Place::Deleted } else { Place::In(0, machine.config.clone()) };
     store.recover(LeaderEpoch(machine.epoch), place).unwrap();
     machine.store = Some(store);
 }

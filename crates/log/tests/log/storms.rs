@@ -16,7 +16,7 @@ use riverrun_env::{FileSystem, OpenMode, Random};
 use riverrun_journal::JournalOptions;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendOptions, LogError, LogStore, PartitionLog, ReadError, StoreOptions};
+use riverrun_log::{AppendOptions, LogError, LogStore, PartitionLog, Place, ReadError, StoreOptions};
 use riverrun_records::{BatchOptions, Batches};
 use riverrun_types::{Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset};
 
@@ -120,7 +120,8 @@ impl Storm {
         self.epoch += 1;
         let store = LogStore::open(&self.sim.env(), &DIRS.map(PathBuf::from), self.options.clone())?;
         let place = |id: PartitionId| {
-            self.parts.iter().find(|part| part.id == id).map(|part| (part.dir, part.config.clone()))
+            let part = self.parts.iter().find(|part| part.id == id);
+            part.map_or(Place::Deleted, |part| Place::In(part.dir, part.config.clone()))
         };
         let report = store.recover(LeaderEpoch(self.epoch), place)?;
         for (id, error) in &report.offline {

@@ -11,7 +11,7 @@ use riverrun_env::Env;
 use riverrun_journal::JournalOptions;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendOptions, LogStore, PartitionLog, StoreOptions};
+use riverrun_log::{AppendOptions, LogStore, PartitionLog, Place, StoreOptions};
 use riverrun_records::{BatchOptions, Batches};
 use riverrun_types::{
     DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId, visible_offset,
@@ -40,7 +40,8 @@ fn open(dir: &Path, epoch: i32) -> LogStore {
         ..StoreOptions::default()
     };
     let store = LogStore::open(&Env::real(), &[dir.join("logs")], options).unwrap();
-    let report = store.recover(LeaderEpoch(epoch), |_| Some((0, config(DurabilityLevel::SyncSync)))).unwrap();
+    let report =
+        store.recover(LeaderEpoch(epoch), |_| Place::In(0, config(DurabilityLevel::SyncSync))).unwrap();
     assert!(report.offline.is_empty(), "{report:?}");
     store
 }

@@ -9,7 +9,7 @@ use riverrun_journal::Journal;
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{
-    AppendError, AppendOptions, LogError, LogStore, PartitionLog, RecoveryReport, StoreOptions,
+    AppendError, AppendOptions, LogError, LogStore, PartitionLog, Place, RecoveryReport, StoreOptions,
 };
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
@@ -43,7 +43,7 @@ impl Pair {
 
     fn start(sim: SimEnv, options: StoreOptions, epoch: i32) -> Result<Self, LogError> {
         let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone())?;
-        let place = |id: PartitionId| Some((usize::try_from(id.index).unwrap(), synced()));
+        let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap(), synced());
         let report = store.recover(LeaderEpoch(epoch), place)?;
         Ok(Self { sim, options, epoch, store, report })
     }
@@ -201,6 +201,23 @@ fn a_full_dir_refuses_appends_keeps_what_was_acked_and_goes_on_when_space_is_bac
 }
 
 #[test]
+fn a_measurement_that_finds_more_room_wakes_who_settles_and_one_that_does_not_lets_him_sleep() {
+    let machine = Machine::synced(1, &Machine::small_segments());
+    let is_woken = || {
+        machine.store().measure_space();
+        machine.store().wait_for_settling(std::time::Duration::ZERO)
+    };
+    machine.append_numbers(0, 10);
+    machine.sim.fs.set_space(Some(100));
+    assert!(machine.store().settle().is_err());
+    assert!(!is_woken() && !is_woken());
+    machine.sim.fs.set_space(None);
+    assert!(is_woken() && !is_woken());
+    machine.store().settle().unwrap();
+    machine.append_numbers(10, 12);
+}
+
+#[test]
 fn clients_leave_the_reserve_to_the_coordinator_and_get_space_back_by_themselves() {
     for durability in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
         let config = LogConfig { durability, ..Machine::small_segments() };
@@ -308,12 +325,54 @@ fn a_dir_that_fails_in_the_middle_of_recovery_has_everything_after_the_next_star
         drop(store);
         let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
         sim.fs.fail_write_after(writes);
-        let place = |id: PartitionId| Some((usize::try_from(id.index).unwrap(), synced()));
+        let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap(), synced());
         if let Ok(report) = store.recover(LeaderEpoch(2), place) {
             has_held |= report.held_entries > 0 && report.held_entries < 9;
             drop(store);
         }
         sim.fs.crash();
+        let pair = Pair::start(sim, options, 3).unwrap();
+        assert!(pair.report.offline.is_empty(), "write {writes}: {:?}", pair.report);
+        assert!(pair.values(0) == expected, "write {writes}: {} records", pair.values(0).len());
+    }
+    assert!(has_held, "no write failed after another had got through");
+}
+
+#[test]
+fn a_dir_that_dies_in_a_recovery_and_cannot_be_read_back_keeps_nothing_but_its_partitions_from_the_start() {
+    let mut has_held = false;
+    for writes in 0..12 {
+        let pair = Pair::new(Machine::with_journal());
+        for number in 0..20 {
+            pair.append(0, &format!("{number}{}", "x".repeat(100_000))).unwrap();
+        }
+        pair.append(1, "other").unwrap();
+        let expected = pair.values(0);
+        let Pair { sim, options, store, .. } = pair;
+        sim.fs.kill();
+        drop(store);
+        let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
+        let calls = std::cell::Cell::new(0);
+        let place = |id: PartitionId| {
+            // What the first file has was written, and the second file's is next.
+            if id.index == 0 && calls.replace(calls.get() + 1) == 1 {
+                sim.fs.fail_write_after(writes);
+                sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+            }
+            Place::In(usize::try_from(id.index).unwrap(), synced())
+        };
+        let report = store.recover(LeaderEpoch(2), place).unwrap();
+        has_held |= report.held_entries > 0 && report.held_entries < 20;
+        let pair = Pair { sim, options, epoch: 2, store, report };
+        if pair.store.dir_failure(0).is_some() {
+            assert!(pair.append(0, "no").is_err());
+            assert_eq!(pair.append(1, "goes on").unwrap(), Offset(1), "write {writes}");
+            pair.go_round(1);
+        }
+        let Pair { sim, options, store, .. } = pair;
+        sim.fs.make_unreadable(None).unwrap();
+        sim.fs.crash();
+        drop(store);
         let pair = Pair::start(sim, options, 3).unwrap();
         assert!(pair.report.offline.is_empty(), "write {writes}: {:?}", pair.report);
         assert!(pair.values(0) == expected, "write {writes}: {} records", pair.values(0).len());
@@ -404,7 +463,7 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
             // The first partition has no room. What is put aside afterwards has.
             let place = |id| {
                 machine.sim.fs.set_space((id == crate::machine::ID).then_some(space));
-                Some((0, machine.config.clone()))
+                Place::In(0, machine.config.clone())
             };
             let report = store.recover(LeaderEpoch(2), place).unwrap();
             assert_eq!(report.offline.len(), 1, "space {space}, {settled} settled");

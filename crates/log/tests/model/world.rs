@@ -15,7 +15,7 @@ use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::{AppendOrigin, SequenceError, next_sequence};
 use riverrun_log::{
-    AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog, StoreOptions,
+    AppendError, AppendOptions, Appended, CompactOptions, LogStore, PartitionLog, Place, StoreOptions,
 };
 use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, Header, ProducerStamp};
 use riverrun_types::{
@@ -129,7 +129,7 @@ impl World {
         self.starts += 1;
         let dirs = [PathBuf::from("/data/logs")];
         let store = LogStore::open(&self.sim.env(), &dirs, self.options.clone()).unwrap();
-        let place = |_| Some((0, self.config.clone()));
+        let place = |_| Place::In(0, self.config.clone());
         let report = store.recover(LeaderEpoch(self.starts), place).unwrap();
         assert!(report.offline.is_empty(), "{report:?}");
         self.note(format!("  start {}: {report:?}", self.starts));

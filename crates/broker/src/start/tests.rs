@@ -1,0 +1,99 @@
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use riverrun_env::sim::SimEnv;
+use riverrun_log::AppendOptions;
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_records::{BatchBuilder, BatchOptions};
+use riverrun_types::{TimestampMs, TopicId};
+
+use super::*;
+use crate::config::TopicOverrides;
+use crate::metadata::{NewTopic, Topic};
+
+fn start(sim: &SimEnv) -> Arc<Broker> {
+    let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+    open_broker(sim.env(), config).expect("starts")
+}
+
+fn restart(sim: &SimEnv, broker: Arc<Broker>) -> Arc<Broker> {
+    sim.fs.crash();
+    drop(broker);
+    start(sim)
+}
+
+fn create(broker: &Broker, name: &str) -> Arc<Topic> {
+    let new = NewTopic { name: name.to_owned(), partition_count: 2, configs: TopicOverrides::new() };
+    broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made")
+}
+
+/// Appends a record to each partition; it is in the journal when this returns, and in no segment.
+fn append(broker: &Broker, topic: &Arc<Topic>) {
+    for index in 0..2 {
+        let log = Arc::clone(&broker.partition(topic, index).expect("there").log);
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
+        let batch = BytesMut::from(&batch.build().expect("built")[..]);
+        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+        let appended = log.append(batch, options).expect("taken");
+        let begun = Instant::now();
+        while log.watermarks().synced <= appended.last_offset {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the journal says nothing");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn unknown(broker: &Broker) -> Vec<String> {
+    broker.health().troubles.into_iter().filter(|trouble| trouble.contains("does not know")).collect()
+}
+
+#[test]
+fn records_of_topics_that_the_metadata_does_not_know_are_kept_and_health_tells_the_way_out() {
+    let sim = SimEnv::new(1);
+    let mut broker = start(&sim);
+    let (kept, lost) = (create(&broker, "kept"), create(&broker, "lost"));
+    append(&broker, &kept);
+    append(&broker, &lost);
+    let forget = |id: TopicId| {
+        let forgotten = broker.metadata.change(|draft| {
+            draft.delete_topic(id).expect("there");
+            draft.forget_topics(&[id]);
+        });
+        forgotten.expect("changed");
+    };
+    forget(lost.id);
+    for round in 0..2 {
+        broker = restart(&sim, broker);
+        let [trouble] = &unknown(&broker)[..] else { panic!("{:?}", broker.health()) };
+        let told =
+            ["2 partitions of 1 topics", "/data/journal/held-unknown-*", "restore /data/meta from a copy"];
+        assert!(told.iter().all(|part| trouble.contains(part)), "{trouble}");
+        broker.logs.checkpoint().expect("made");
+        assert!(broker.logs.has_aside(), "round {round}");
+    }
+    assert!(broker.partition(&kept, 0).is_ok());
+}
+
+#[test]
+fn what_the_journal_has_of_a_deleted_topic_is_no_trouble_and_is_forgotten_once_the_journal_has_got_on() {
+    let sim = SimEnv::new(1);
+    let mut broker = start(&sim);
+    let (kept, gone) = (create(&broker, "kept"), create(&broker, "gone"));
+    append(&broker, &gone);
+    broker.metadata.change(|draft| draft.delete_topic(gone.id).is_ok()).expect("deleted");
+    broker.discard_topics(&[gone.id]);
+    for _ in 0..2 {
+        broker = restart(&sim, broker);
+        assert_eq!(unknown(&broker), [""; 0]);
+        assert!(broker.metadata.image().doomed().contains_key(&gone.id), "the journal has it still");
+        broker.discard_topics(&[gone.id]);
+        broker.logs.checkpoint().expect("made");
+    }
+    append(&broker, &kept);
+    broker.forget_discarded();
+    assert!(broker.metadata.image().doomed().is_empty(), "the journal says that it needs none of it");
+    broker = restart(&sim, broker);
+    assert_eq!(unknown(&broker), [""; 0]);
+    assert!(!broker.logs.has_aside());
+}
