@@ -33,8 +33,9 @@ options! {
     connections_max_idle_ms: u64 = "connections.max.idle.ms", Long(1, i64::MAX), Some("600000");
     /// Requests of one connection that may be unanswered at once. Kafka counts them over all connections.
     queued_max_requests: usize = "queued.max.requests", Int(1, 65536), Some("500");
-    /// Bytes of requests that all connections together may hold; further ones wait unread. Kafka has no such bound
-    /// unless it is set.
+    /// Bytes of requests that all connections together may hold; further ones wait unread. Large requests that are not
+    /// whole yet hold three quarters of it at most, so that others always pass. Not counted are 64 KiB of each
+    /// connection, in which it reads. Kafka has no such bound unless it is set.
     queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of unsent responses that all connections together may hold before further requests wait.
     queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");

@@ -38,6 +38,8 @@ const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a client may take nothing of its responses while those of all clients have spent the memory that there
 /// is for them, which stops everyone.
 const SPENT_PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes a second that a frame must have arrived with to keep its memory while others wait for it.
+const ARRIVAL_BYTES_PER_S: u64 = 64 * 1024;
 /// Bytes that one read takes at most while a client sends much at once.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 /// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
@@ -76,6 +78,10 @@ pub(crate) enum Closed {
     FrameTimeout(Duration),
     #[error("it takes no responses, and all memory for responses is spent")]
     InTheWay,
+    #[error("its request arrives too slowly, and others wait for the memory")]
+    HoldsUpOthers,
+    #[error("no memory came free for its request in {0:?}")]
+    NoMemory(Duration),
     #[error("nothing was sent or received for {0:?}")]
     Idle(Duration),
     #[error(transparent)]
@@ -225,7 +231,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             if let Some(why) = self.refused.take() {
                 return Err(Closed::BadRequest(why));
             }
-            let may_read = stall.is_none() && self.admit_large().await;
+            let may_read = stall.is_none() && self.admit_large().await?;
             let event = tokio::select! {
                 biased;
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
@@ -325,7 +331,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     /// itself, and only this task can move it on.
     async fn admit(&mut self, bytes: usize) -> Option<Charge> {
         let limits = &self.limits;
-        if self.waiting.is_empty() && self.outbox.is_empty() {
+        if self.may_wait() {
             // Others' unsent responses first: a request that is admitted adds to them.
             drop(limits.responses.charge(0).await);
             return Some(limits.requests.charge(bytes).await);
@@ -334,23 +340,33 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         limits.requests.try_charge(bytes)
     }
 
+    fn may_wait(&self) -> bool {
+        self.waiting.is_empty() && self.outbox.is_empty()
+    }
+
     /// Charges the large frame that arrives, if there is one, for the next part of it. False if it has to wait.
-    async fn admit_large(&mut self) -> bool {
-        let Some(wanted) = self.frames.large_wanted_bytes() else { return true };
-        let Some(mut charge) = self.large_frame.take() else {
-            self.large_frame = self.admit(wanted).await;
-            return self.large_frame.is_some();
-        };
+    async fn admit_large(&mut self) -> Result<bool, Closed> {
+        let Some(wanted) = self.frames.large_wanted_bytes() else { return Ok(true) };
+        let limits = &self.limits;
+        let charge = self.large_frame.get_or_insert_with(|| limits.requests.arriving());
         let more = wanted.saturating_sub(charge.bytes());
-        let admitted = more == 0 || charge.try_grow(more) || {
-            let may_wait = self.waiting.is_empty() && self.outbox.is_empty();
-            if may_wait {
-                charge.grow(more).await;
-            }
-            may_wait
-        };
-        self.large_frame = Some(charge);
-        admitted
+        if more == 0 || charge.try_grow(more) {
+            return Ok(true);
+        }
+        if !self.may_wait() {
+            return Ok(false);
+        }
+        self.wait_to_grow(more).await?;
+        // The client is not late: nobody took what it sent.
+        self.frame_since = self.frame_since.map(|_| Instant::now());
+        Ok(true)
+    }
+
+    /// Bounded: whoever waits holds what it has, which others wait for.
+    async fn wait_to_grow(&mut self, more: usize) -> Result<(), Closed> {
+        let time_max = self.limits.frame_time_max;
+        let Some(charge) = &mut self.large_frame else { return Ok(()) };
+        timeout(time_max, charge.grow(more)).await.map_err(|_| Closed::NoMemory(time_max))
     }
 
     fn note_progress(&mut self) {
@@ -456,6 +472,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         if self.frame_since.is_some_and(|since| now.duration_since(since) > frame_max) {
             return Err(Closed::FrameTimeout(frame_max));
         }
+        if may_read && self.holds_up_others(now) {
+            return Err(Closed::HoldsUpOthers);
+        }
         let idle = now.duration_since(self.active_at);
         if idle > self.limits.idle_time_max && self.waiting.is_empty() {
             return Err(Closed::Idle(self.limits.idle_time_max));
@@ -464,5 +483,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             self.read_ahead.clear();
         }
         Ok(())
+    }
+    /// Whether others wait for memory that a large frame holds here without coming on.
+    fn holds_up_others(&self, now: Instant) -> bool {
+        let Some(since) = self.frame_since.filter(|_| self.large_frame.is_some()) else { return false };
+        let time = now.duration_since(since);
+        time > SPENT_PATIENCE
+            && (self.frames.arrived_bytes() as u64) < time.as_secs() * ARRIVAL_BYTES_PER_S
+            && self.limits.requests.holds_up_arrivals()
     }
 }

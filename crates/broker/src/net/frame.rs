@@ -1,7 +1,8 @@
 //! Cutting a connection's bytes into frames: four bytes of length, then that many bytes.
 //!
-//! Pure: bytes in, frames out. A length is believed only after it was checked against the limit, and memory for a
-//! large frame is filled only as far as the caller says that it was charged.
+//! Pure: bytes in, frames out. A length is believed only after it was checked against the limit. What one read takes
+//! is a connection's own; memory beyond it, for a large frame, is filled only as far as the caller says that it was
+//! charged.
 
 use bytes::buf::Limit;
 use bytes::{Buf as _, BufMut as _, BytesMut};
@@ -74,11 +75,17 @@ impl FrameBuffer {
         }
     }
 
-    /// Bytes that a frame larger than an ordinary read, which has begun to arrive, should have been charged by now:
-    /// a read's worth at first, then twice what has come, so that who sends little takes little.
+    /// Bytes that a frame larger than an ordinary read should have been charged by now: twice what has come, so that
+    /// who sends little takes little; none while what has come and comes next is an ordinary read's worth.
     pub(crate) fn large_wanted_bytes(&self) -> Option<usize> {
         let length = self.pending.filter(|&length| length > self.read_bytes)?;
-        Some(length.min((2 * self.buffer.len()).max(self.read_bytes)))
+        let twice = 2 * self.buffer.len();
+        (twice >= self.read_bytes).then(|| length.min(twice))
+    }
+
+    /// Bytes that have arrived and were not taken.
+    pub(crate) fn arrived_bytes(&self) -> usize {
+        self.buffer.len()
     }
 
     /// Whether part of a frame has arrived.
@@ -90,13 +97,15 @@ impl FrameBuffer {
     pub(crate) fn space(&mut self, charged_bytes: usize) -> Limit<&mut BytesMut> {
         let arrived = self.buffer.len();
         let room = match self.pending {
-            Some(length) if length > self.read_bytes => {
+            Some(length) if length > self.read_bytes && charged_bytes > 0 => {
                 let whole = length.min(RESERVE_BYTES_MAX.max(2 * charged_bytes));
                 self.buffer.reserve(whole.saturating_sub(arrived).max(1));
                 charged_bytes.min(length).saturating_sub(arrived).max(1)
             }
             _ => {
-                let rest = self.pending.map_or(0, |length| length.saturating_sub(arrived));
+                // A large one will be moved when it is charged.
+                let ordinary = self.pending.filter(|&length| length <= self.read_bytes);
+                let rest = ordinary.map_or(0, |length| length.saturating_sub(arrived));
                 if self.buffer.capacity() - arrived < rest.max(self.read_bytes / 4) {
                     self.buffer.reserve(self.read_bytes);
                 }
@@ -117,13 +126,14 @@ impl FrameBuffer {
         self.read_bytes = bytes;
     }
 
-    /// Gives the memory back and reads as at first, unless something has arrived: then it is kept, and false.
+    /// Gives back memory that nothing lies in, and reads as at first; false if too much has arrived for that.
     pub(crate) fn release(&mut self) -> bool {
-        if self.buffer.is_empty() {
-            self.buffer = BytesMut::new();
+        let is_little = self.buffer.len() < READ_BYTES / 2;
+        if is_little {
+            self.buffer = BytesMut::from(&self.buffer[..]);
             self.read_bytes = READ_BYTES;
         }
-        self.buffer.is_empty()
+        is_little
     }
 }
 
@@ -173,10 +183,11 @@ mod tests {
         let mut frames = FrameBuffer::new(100 << 20);
         feed(&mut frames, &(50_i32 << 20).to_be_bytes());
         assert_eq!(frames.whole_frame_bytes(), Ok(None));
-        assert_eq!(frames.large_wanted_bytes(), Some(READ_BYTES));
+        assert_eq!(frames.large_wanted_bytes(), None, "a length alone");
         let mut wanted = Vec::new();
         while frames.whole_frame_bytes() == Ok(None) {
-            let charged = frames.large_wanted_bytes().unwrap();
+            let charged = frames.large_wanted_bytes().unwrap_or(0);
+            assert!(charged <= (2 * frames.arrived_bytes()));
             wanted.push(charged);
             let mut space = frames.space(charged);
             let room = space.remaining_mut();
@@ -185,5 +196,21 @@ mod tests {
         assert!(wanted.is_sorted() && wanted.len() < 15, "{wanted:?}");
         assert_eq!(wanted.last(), Some(&(50 << 20)));
         assert_eq!(frames.take_frame().unwrap().len(), 50 << 20);
+    }
+
+    #[test]
+    fn what_has_arrived_of_a_frame_whose_rest_never_comes_takes_no_more_than_its_size() {
+        let mut frames = FrameBuffer::new(100 << 20);
+        let bytes = framed(&vec![7; 60_000]);
+        feed(&mut frames, &bytes[..100]);
+        assert_eq!(frames.whole_frame_bytes(), Ok(None));
+        assert!(frames.buffer.capacity() > 50_000);
+        assert!(frames.release());
+        assert_eq!((frames.arrived_bytes(), frames.buffer.capacity()), (96, 96));
+        feed(&mut frames, &bytes[100..]);
+        assert_eq!(frames.whole_frame_bytes(), Ok(Some(60_000)));
+        assert_eq!(frames.take_frame().unwrap(), bytes[4..]);
+        frames.release();
+        assert_eq!(frames.buffer.capacity(), 0);
     }
 }

@@ -12,6 +12,7 @@ use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic};
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::{ApiVersionsRequest, ErrorCode, FetchRequest, JoinGroupRequest, MetadataRequest};
 use riverrun_records::{BatchOptions, Compression, compress, layout};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use support::{
     Client, assert_serves, batch, batch_with, create_topic, fetch_request, find_coordinator, produce,
@@ -43,28 +44,94 @@ fn assert_grown_less_than(bound: usize, before: usize) {
     assert!(grown < bound, "{} KiB more, {} KiB allowed", grown / 1024, bound / 1024);
 }
 
-#[test]
-fn lengths_whose_bytes_never_come_take_nothing_from_anybody() {
-    let _alone = alone();
-    let server = server();
+/// Lets this process open as many files as it may.
+fn raise_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, ..limit };
+    // Above what the kernel takes nothing changes.
+    let _ = setrlimit(Resource::Nofile, most);
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| usize::try_from(files).expect("fits"))
+}
+
+/// Fails unless small requests of others are served without delay, and large ones soon.
+fn assert_others_are_served(honest: &mut Client, large: &[u8]) {
+    for _ in 0..10 {
+        let since = Instant::now();
+        assert_eq!(honest.call(&ApiVersionsRequest::default(), 0).error_code, 0);
+        assert!(since.elapsed() < Duration::from_secs(1), "small: {:?}", since.elapsed());
+    }
+    let since = Instant::now();
+    produce(honest, "t", 0, large);
+    assert!(since.elapsed() < Duration::from_secs(5), "large: {:?}", since.elapsed());
+}
+
+/// So many clients announce much, send a little, and then a byte now and then.
+fn assert_announcements_take_nothing(options: &[(&str, &str)], count: usize) {
+    let server = server_with(options);
     let mut honest = Client::new(&server);
     create_topic(&mut honest, "t", 1, &[]);
-    let large = "x".repeat(900_000);
-    produce(&mut honest, "t", 0, &batch(&[&large]));
+    let large = batch(&["x".repeat(900_000).as_str()]);
+    produce(&mut honest, "t", 0, &large);
     let before = resident_bytes();
-    let mut rude: Vec<Client> = (0..200).map(|_| Client::new(&server)).collect();
-    for (client, length) in rude.iter_mut().zip([900_000_i32, 104_857_600].into_iter().cycle()) {
+    let mut rude: Vec<Client> = (0..count).map(|_| Client::new(&server)).collect();
+    for (client, length) in rude.iter_mut().zip([1_000_000_i32, 104_857_600].into_iter().cycle()) {
         client.write(&length.to_be_bytes());
         client.write(&[0; 100]);
     }
-    // Ten gigabytes are announced; small and large requests of others are served all the same.
-    let since = Instant::now();
-    for _ in 0..5 {
-        produce(&mut honest, "t", 0, &batch(&[&large]));
-        assert_eq!(honest.call(&ApiVersionsRequest::default(), 0).error_code, 0);
+    for _ in 0..3 {
+        assert_others_are_served(&mut honest, &large);
+        std::thread::sleep(Duration::from_millis(200));
+        for client in &mut rude {
+            client.write(&[0]);
+        }
     }
-    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
-    assert_grown_less_than(8 * MIB + rude.len() * 64 * 1024, before);
+    assert_grown_less_than(8 * MIB + count * 24 * 1024, before);
+    assert_serves(&server);
+}
+
+#[test]
+fn lengths_whose_bytes_never_come_take_nothing_from_anybody() {
+    let _alone = alone();
+    // Enough to hold the memory for requests many times over if a length held any.
+    assert_announcements_take_nothing(&[("queued.max.request.bytes", "1048576")], 100);
+}
+
+#[test]
+fn thousands_of_lengths_whose_bytes_never_come_take_nothing_from_anybody() {
+    let _alone = alone();
+    // Both ends of each connection are files of this process.
+    let count = ((raise_open_files() - 500) / 2).min(2_100);
+    assert_announcements_take_nothing(&[], count);
+}
+
+#[test]
+fn half_frames_hold_up_nothing_that_is_whole_and_nobody_for_long() {
+    let _alone = alone();
+    // A frame has a minute by default.
+    let server = server_with(&[("queued.max.request.bytes", "1048576")]);
+    let mut honest = Client::new(&server);
+    create_topic(&mut honest, "t", 1, &[]);
+    let mut rude: Vec<Client> = (0..12).map(|_| Client::new(&server)).collect();
+    let part = vec![0; 60_000];
+    for client in &mut rude {
+        client.write(&1_000_000_i32.to_be_bytes());
+        client.write(&part);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let large = batch(&["x".repeat(900_000).as_str()]);
+    let mut patient = Client::new(&server);
+    std::thread::scope(|scope| {
+        let since = Instant::now();
+        let producer = scope.spawn(|| produce(&mut patient, "t", 0, &large));
+        while !producer.is_finished() {
+            let asked = Instant::now();
+            assert_eq!(honest.call(&ApiVersionsRequest::default(), 0).error_code, 0);
+            assert!(asked.elapsed() < Duration::from_secs(1), "small: {:?}", asked.elapsed());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(since.elapsed() < Duration::from_secs(15), "large: {:?}", since.elapsed());
+    });
+    rude[0].expect_closed("a frame that held up others");
     assert_serves(&server);
 }
 
