@@ -14,6 +14,8 @@ mod crate_graph;
 mod formats;
 mod fuzz;
 mod gen_protocol;
+#[cfg(feature = "bench")]
+mod report_page;
 
 use std::process::ExitCode;
 
@@ -46,6 +48,9 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Writes the wire protocol's generated code from its schema
     GenProtocol,
+    /// Clicks through the page of `riverrun bench report` in a browser
+    #[cfg(feature = "bench")]
+    ReportPage,
     /// Checks that the crates depend on each other only as the design's table allows
     CrateGraph,
 }
@@ -62,6 +67,8 @@ fn main() -> ExitCode {
         Task::Formats => formats::run(),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::GenProtocol => gen_protocol::run(),
+        #[cfg(feature = "bench")]
+        Task::ReportPage => report_page::run(),
         Task::CrateGraph => crate_graph::run(),
     };
     if let Err(error) = result {

@@ -22,6 +22,9 @@ const INSTALL_LIMIT: Duration = Duration::from_mins(8);
 /// A clean release build of the server on two slow cores.
 const BUILD_LIMIT: Duration = Duration::from_mins(15);
 
+/// Debian's browser.
+pub(crate) const BROWSER: &str = "chromium";
+
 /// One thing to install. The order is the order of starting: the slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kit {
@@ -37,6 +40,8 @@ pub(crate) enum Kit {
     Node,
     /// `kcat` on the path.
     Kcat,
+    /// A browser, and a directory with what drives it and our program for that.
+    Browser,
 }
 
 /// Where things are: the checkout, and what was installed.
@@ -96,6 +101,11 @@ impl Toolbox {
         self.cache.join("node/main.js")
     }
 
+    /// The program that clicks through a page, beside its modules.
+    pub(crate) fn browser_program(&self) -> PathBuf {
+        self.cache.join("browser/main.js")
+    }
+
     /// A file or directory of `xtask/clients`.
     pub(crate) fn sources(&self, name: &str) -> PathBuf {
         self.checkout.join("xtask/clients").join(name)
@@ -127,7 +137,8 @@ impl Toolbox {
             Kit::Go => self.install_go()?,
             Kit::Python => self.install_python()?,
             Kit::Node => self.install_node()?,
-            Kit::Kcat => install_kcat()?,
+            Kit::Kcat => install_from_debian("kcat", "kcat", "-V")?,
+            Kit::Browser => self.install_browser()?,
         }
         println!("ready {:<44} {:>7.2} s", format!("{kit:?}").to_lowercase(), begun.elapsed().as_secs_f64());
         Ok(())
@@ -193,8 +204,18 @@ impl Toolbox {
     }
 
     fn install_node(&self) -> anyhow::Result<()> {
-        let dir = self.cache.join("node");
-        let locks = [self.sources("node/package.json"), self.sources("node/package-lock.json")];
+        self.install_modules("node", "kafkajs")
+    }
+
+    fn install_browser(&self) -> anyhow::Result<()> {
+        install_from_debian("chromium", BROWSER, "--version")?;
+        self.install_modules("browser", "playwright-core")
+    }
+
+    /// A Node program of `xtask/clients` with the modules that its lock file names.
+    fn install_modules(&self, name: &str, what: &str) -> anyhow::Result<()> {
+        let (dir, source) = (self.cache.join(name), self.sources(name));
+        let locks = [source.join("package.json"), source.join("package-lock.json")];
         once(&dir, &contents_of(&locks)?, |dir| {
             copy_into(dir, &locks)?;
             let mut install = Command::new("npm");
@@ -205,20 +226,23 @@ impl Toolbox {
                 "--no-fund",
                 "--ignore-scripts",
             ]);
-            from_registry("the npm registry", "kafkajs", &mut install)
+            from_registry("the npm registry", what, &mut install)
         })?;
-        copy_into(&dir, &files_of(&self.sources("node"), "js")?)
+        copy_into(&dir, &files_of(&source, "js")?)
     }
 }
 
-fn install_kcat() -> anyhow::Result<()> {
-    if Command::new("kcat").arg("-V").output().is_ok_and(|output| output.status.success()) {
+/// Installs a package of Debian's unless its program is there, whoever installed it.
+fn install_from_debian(package: &str, program: &str, version_flag: &str) -> anyhow::Result<()> {
+    if Command::new(program).arg(version_flag).output().is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
-    for arguments in [["update", "--quiet"].as_slice(), &["install", "--yes", "--quiet", "kcat"]] {
+    let update = ["update", "--quiet"].as_slice();
+    let install = ["install", "--yes", "--quiet", "--no-install-recommends", package];
+    for arguments in [update, &install] {
         let mut apt = Command::new("apt-get");
         apt.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-        from_registry("the Debian mirror", "kcat", &mut apt)?;
+        from_registry("the Debian mirror", package, &mut apt)?;
     }
     Ok(())
 }

@@ -7,6 +7,8 @@
 pub(crate) mod exec;
 pub(crate) mod install;
 mod kcat;
+#[cfg(feature = "bench")]
+mod native;
 mod program;
 mod report;
 mod rust_cases;
@@ -42,6 +44,9 @@ pub(crate) struct Options {
     /// The server that the clients talk to
     #[arg(long, value_enum, default_value_t = ServerKind::Riverrun)]
     against: ServerKind,
+    /// Our server's binary, instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
     /// Keep the server's data and log after the run and say where they are
     #[arg(long)]
     keep: bool,
@@ -58,17 +63,20 @@ enum Runner {
 
 struct Suite {
     name: &'static str,
-    kit: Kit,
+    /// What it needs beside xtask itself.
+    kit: Option<Kit>,
     runner: Runner,
 }
 
 const SUITES: &[Suite] = &[
-    Suite { name: "java", kit: Kit::Java, runner: Runner::Program(java_program) },
-    Suite { name: "tools", kit: Kit::Java, runner: Runner::Cases(tools::CASES) },
-    Suite { name: "kcat", kit: Kit::Kcat, runner: Runner::Cases(kcat::CASES) },
-    Suite { name: "python", kit: Kit::Python, runner: Runner::Program(python_program) },
-    Suite { name: "go", kit: Kit::Go, runner: Runner::Program(go_program) },
-    Suite { name: "node", kit: Kit::Node, runner: Runner::Program(node_program) },
+    #[cfg(feature = "bench")]
+    Suite { name: "native", kit: None, runner: Runner::Cases(native::CASES) },
+    Suite { name: "java", kit: Some(Kit::Java), runner: Runner::Program(java_program) },
+    Suite { name: "tools", kit: Some(Kit::Java), runner: Runner::Cases(tools::CASES) },
+    Suite { name: "kcat", kit: Some(Kit::Kcat), runner: Runner::Cases(kcat::CASES) },
+    Suite { name: "python", kit: Some(Kit::Python), runner: Runner::Program(python_program) },
+    Suite { name: "go", kit: Some(Kit::Go), runner: Runner::Program(go_program) },
+    Suite { name: "node", kit: Some(Kit::Node), runner: Runner::Program(node_program) },
 ];
 
 /// A suite that will run, and which of its cases: none named means all.
@@ -82,9 +90,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let selected = select(&options.only)?;
     let toolbox = Toolbox::new(checkout()?);
     let begun = Instant::now();
-    toolbox.install(&kits_of(&selected, options.against))?;
+    toolbox.install(&kits_of(&selected, options))?;
     println!("installed and built {:>36.2} s", begun.elapsed().as_secs_f64());
-    let mut server = Server::start(options.against, &toolbox)?;
+    let mut server = Server::start(options.against, &toolbox, options.binary.clone())?;
     let report = Report::default();
     run_in_lanes(&selected, &toolbox, &server, &report);
     report.add(stop_case(&mut server));
@@ -175,12 +183,13 @@ fn known(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn kits_of(selected: &[Selected], against: ServerKind) -> BTreeSet<Kit> {
-    let mut kits: BTreeSet<_> = selected.iter().map(|selected| selected.suite.kit).collect();
-    kits.insert(match against {
-        ServerKind::Riverrun => Kit::Server,
-        ServerKind::Kafka => Kit::Java,
-    });
+fn kits_of(selected: &[Selected], options: &Options) -> BTreeSet<Kit> {
+    let mut kits: BTreeSet<_> = selected.iter().filter_map(|selected| selected.suite.kit).collect();
+    match options.against {
+        ServerKind::Riverrun if options.binary.is_some() => {}
+        ServerKind::Riverrun => drop(kits.insert(Kit::Server)),
+        ServerKind::Kafka => drop(kits.insert(Kit::Java)),
+    }
     kits
 }
 

@@ -126,6 +126,9 @@ fn escape_data(json: &str) -> String {
 }
 
 #[cfg(test)]
+mod fixture;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -25,7 +25,8 @@ function number(value, digits) {
 
 function brief(value) {
   for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
-    if (Math.abs(value) >= size) return `${+(value / size).toPrecision(3)}${unit}`;
+    // As it is written: 999.6 is a thousand.
+    if (Math.abs(value) >= 0.9995 * size) return `${+(value / size).toPrecision(3)}${unit}`;
   }
   return `${+value.toPrecision(3)}`;
 }
@@ -48,10 +49,10 @@ const ROWS = [
   ["Durability of acked records", durability, String],
   ["Published, records/s", (run) => run.totals.publishRate, number, true],
   ["Published, MB/s", (run) => run.totals.publishBytesRate / 1e6, number, true],
-  ["Published by loopback TCP", (run) => run.totals.publishToLoopback, (value) => number(value, 3)],
+  ["Published, share of loopback TCP", (run) => run.totals.publishToLoopback, (value) => number(value, 3)],
   ["Read, records/s", (run) => run.totals.consumeRate, number, true],
   ["Read, MB/s", (run) => run.totals.consumeBytesRate / 1e6, number, true],
-  ["Read by loopback TCP", (run) => run.totals.consumeToLoopback, (value) => number(value, 3)],
+  ["Read, share of loopback TCP", (run) => run.totals.consumeToLoopback, (value) => number(value, 3)],
   ["Backlog: time to read it, s", (run) => run.backlog && run.backlog.drainS, number, false],
   ["Backlog: read, MB/s", (run) => run.backlog && run.backlog.drainedBytes / 1e6 / run.backlog.drainS, number, true],
   ["Publish p99 meanwhile", (run) => run.backlog && run.backlog.publishMeanwhile && run.backlog.publishMeanwhile.p99_us, time, false],
@@ -60,7 +61,7 @@ const ROWS = [
       .map(([label, field]) => [`${name} ${label}`, (run) => run[key] && run[key][field], time, false])),
   ["Not delivered, records", (run) => run.totals.failed, number],
   ["Due and not sent, records", (run) => run.totals.overdue, number],
-  ["Server CPU, s", (run) => run.serverUsage && run.serverUsage.cpu_s, number, false],
+  ["Server CPU, s", (run) => run.serverUsage && run.serverUsage.cpu_s, number],
   ["Server CPU by record, µs", (run) => run.totals.serverCpuUsPerRecord, number, false],
   ["Server memory, MB", (run) => run.serverUsage && run.serverUsage.resident_bytes_max / 1e6, number, false],
   ["Client CPU, s", (run) => run.clientUsage && run.clientUsage.cpu_s, number],
@@ -70,30 +71,40 @@ function known(value) {
   return value !== null && value !== undefined && (typeof value !== "number" || Number.isFinite(value));
 }
 
-// The first server is what the others are put against: how many times better it is.
-function table(runs) {
+// How many times better the first of two figures is: by more where that is better, else by less.
+function ratio(first, other, more) {
+  const times = more ? first / other : other / first;
+  return more !== undefined && known(first) && known(other) && Number.isFinite(times) && times > 0 ? `${+times.toPrecision(3)}×` : "";
+}
+
+// Tables that do not fit are moved sideways, by the keyboard too.
+function framed(label, ...parts) {
+  return element("div", { class: "table", tabindex: "0", role: "region", "aria-label": label }, element("table", {}, ...parts));
+}
+
+// The first run is what the others are put against.
+function table(title, runs) {
   const head = element("tr", {}, element("th", {}, ""));
   runs.forEach((run, at) => {
-    head.append(element("th", {}, run.label));
-    if (at > 0) head.append(element("th", { title: `how many times better ${runs[0].label} is` }, "ratio"));
+    head.append(element("th", { scope: "col" }, run.label));
+    if (at > 0) head.append(element("th", { scope: "col", class: "ratio" }, "ratio"));
   });
   const body = element("tbody", {});
   for (const [name, figure, write, more] of ROWS) {
     const values = runs.map(figure);
     if (!values.some((value) => known(value) && value !== 0)) continue;
-    const row = element("tr", {}, element("td", {}, name));
+    const row = element("tr", {}, element("th", { scope: "row" }, name));
     values.forEach((value, at) => {
       row.append(element("td", {}, known(value) ? write(value) : "–"));
-      if (at === 0) return;
-      const ratio = more ? values[0] / value : value / values[0];
-      row.append(element("td", {}, more !== undefined && Number.isFinite(ratio) && ratio > 0 ? `${+ratio.toPrecision(3)}×` : ""));
+      if (at > 0) row.append(element("td", { class: "ratio" }, ratio(values[0], value, more)));
     });
     body.append(row);
   }
-  return element("div", { class: "table" }, element("table", {}, element("thead", {}, head), body));
+  const meaning = runs.length > 1 ? element("p", { class: "meaning" }, `ratio: how many times better ${runs[0].label} is`) : null;
+  return element("div", { class: "figures" }, framed(`Figures of ${title}`, element("thead", {}, head), body), meaning);
 }
 
-const WIDTH = 480, HEIGHT = 260, LEFT = 56, RIGHT = 12, TOP = 10, BOTTOM = 34;
+const WIDTH = 400, HEIGHT = 240, LEFT = 54, RIGHT = 8, TOP = 10, BOTTOM = 36;
 
 // A chart of curves: points [x, y]. `across` and `up` turn a figure into a place between 0 and 1.
 function chart(title, curves, across, up, labels) {
@@ -105,8 +116,10 @@ function chart(title, curves, across, up, labels) {
     svg.append(drawn("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, up.write(value)));
   }
   for (const value of across.ticks) {
+    // The last one would reach out of the picture.
+    const anchor = across.place(value) > 0.99 ? "end" : "middle";
     svg.append(drawn("line", { class: "grid", x1: x(value), x2: x(value), y1: TOP, y2: HEIGHT - BOTTOM }));
-    svg.append(drawn("text", { x: x(value), y: HEIGHT - BOTTOM + 14, "text-anchor": "middle" }, across.write(value)));
+    svg.append(drawn("text", { x: anchor === "end" ? WIDTH - 2 : x(value), y: HEIGHT - BOTTOM + 15, "text-anchor": anchor }, across.write(value)));
   }
   svg.append(drawn("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, labels));
   const legend = element("div", { class: "legend" });
@@ -115,7 +128,7 @@ function chart(title, curves, across, up, labels) {
     const line = drawn("polyline", { class: "curve", points, style: `stroke: var(--c${curve.colour % 6})`, "stroke-dasharray": curve.dashed ? "5 3" : "none" });
     line.append(drawn("title", {}, curve.name));
     svg.append(line);
-    const button = element("button", { type: "button", "aria-pressed": "true" }, element("i", { style: `background: var(--c${curve.colour % 6})` }), curve.name);
+    const button = element("button", { type: "button", "aria-pressed": "true" }, element("i", { style: `border-top: .2em ${curve.dashed ? "dashed" : "solid"} var(--c${curve.colour % 6})` }), curve.name);
     button.addEventListener("click", () => {
       const shown = button.getAttribute("aria-pressed") === "true";
       button.setAttribute("aria-pressed", String(!shown));
@@ -167,7 +180,7 @@ function throughput(runs) {
   });
   const all = curves.flatMap((curve) => curve.points);
   if (all.length === 0) return null;
-  return chart("Throughput over time", curves, linear(all.map(([at]) => at), (at) => `${+at.toPrecision(3)}`), linear(all.map(([, rate]) => rate), brief), "seconds; records/s");
+  return chart("Throughput over time", curves, linear(all.map(([at]) => at), (at) => `${+at.toPrecision(3)}`), linear(all.map(([, rate]) => rate), brief), "seconds; records a second");
 }
 
 function latencies(runs, key, title) {
@@ -189,8 +202,8 @@ function latencyOverTime(runs, key, title) {
 
 function facts(pairs) {
   const rows = pairs.filter(([, value]) => known(value) && value !== "")
-    .map(([name, value]) => element("tr", {}, element("td", {}, name), element("td", { class: "text" }, String(value))));
-  return element("div", { class: "table" }, element("table", {}, element("tbody", {}, ...rows)));
+    .map(([name, value]) => element("tr", {}, element("th", { scope: "row" }, name), element("td", { class: "text" }, String(value))));
+  return framed("Facts", element("tbody", {}, ...rows));
 }
 
 function setup(run) {
@@ -215,8 +228,7 @@ function setup(run) {
 }
 
 function group(title, runs) {
-  const section = element("section", { class: "group" }, element("h2", {}, title));
-  section.append(table(runs));
+  const section = element("section", { class: "group" }, element("h2", { id: anchor(title) }, title));
   const charts = [
     throughput(runs),
     latencies(runs, "publish", "Publish latency by percentile"),
@@ -224,7 +236,8 @@ function group(title, runs) {
     latencyOverTime(runs, "publish", "Publish latency over time"),
     latencyOverTime(runs, "endToEnd", "End-to-end latency over time"),
   ];
-  section.append(element("div", { class: "charts" }, ...charts));
+  // More columns than these leave no room for charts beside them.
+  section.append(element("div", { class: runs.length > 3 ? "drawn" : "drawn beside" }, table(title, runs), element("div", { class: "charts" }, ...charts)));
   const notes = runs.flatMap((run) => run.notes.map((note) => `${run.label}: ${note}`));
   if (notes.length > 0) section.append(element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, note))));
   const drivers = new Map(runs.map((run) => [driver(run), run]));
@@ -262,33 +275,83 @@ function driver(run) {
   return (run.case && run.case.driver) || "";
 }
 
-// Runs of the same work stand side by side; repetitions are numbered.
+// Runs of the same work stand side by side, those of the server that was measured first before the others, so that
+// every ratio on the page is against the same one; repetitions are numbered.
+results.sort((one, other) => (one.started < other.started ? -1 : 1));
+for (const run of results) run.series = driver(run) === "" ? run.server : `${run.server}, ${driver(run)}`;
+const series = [...new Set(results.map((run) => run.series))];
 const groups = new Map();
 for (const run of results) {
   if (!groups.has(run.title)) groups.set(run.title, []);
   groups.get(run.title).push(run);
 }
 for (const runs of groups.values()) {
-  runs.sort((one, other) => (one.started < other.started ? -1 : 1));
-  for (const run of runs) run.label = driver(run) === "" ? run.server : `${run.server}, ${driver(run)}`;
-  const names = runs.map((run) => run.label);
-  const repeated = new Set(names).size < names.length;
+  runs.sort((one, other) => series.indexOf(one.series) - series.indexOf(other.series));
+  const repeated = new Set(runs.map((run) => run.series)).size < runs.length;
   const seen = {};
-  for (const run of repeated ? runs : []) {
-    seen[run.label] = (seen[run.label] || 0) + 1;
-    run.label = `${run.label} #${seen[run.label]}`;
+  for (const run of runs) {
+    seen[run.series] = (seen[run.series] || 0) + 1;
+    run.label = repeated ? `${run.series} #${seen[run.series]}` : run.series;
   }
 }
 
+function anchor(title) {
+  return `workload-${[...groups.keys()].indexOf(title)}`;
+}
+
+// The median of a figure over the repetitions of a run; of an even number the lower one.
+function middle(runs, figure) {
+  const values = runs.map(figure).filter((value) => known(value) && value > 0).sort((one, other) => one - other);
+  return values[Math.floor((values.length - 1) / 2)];
+}
+
+// Figures that say most about a run, where any run has them.
+const OVERVIEW = [
+  ["Published, records/s", (run) => run.totals.publishRate, brief, true],
+  ["Read, records/s", (run) => run.totals.consumeRate, brief, true],
+  ["Publish p99", (run) => run.publish && run.publish.p99_us, time, false],
+  ["End to end p99", (run) => run.endToEnd && run.endToEnd.p99_us, time, false],
+].filter(([, figure]) => results.some((run) => figure(run) > 0));
+
+function overview(wanted) {
+  const named = element("tr", {}, element("th", { rowspan: "2" }, "Workload"));
+  const head = element("tr", {});
+  for (const [name] of OVERVIEW) {
+    named.append(element("th", { scope: "colgroup", class: "first", colspan: String(2 * series.length - 1) }, name));
+    series.forEach((one, at) => {
+      head.append(element("th", { scope: "col", class: at === 0 ? "first" : "" }, one));
+      if (at > 0) head.append(element("th", { scope: "col", class: "ratio" }, "ratio"));
+    });
+  }
+  const rows = wanted.map(([title, runs]) => {
+    const row = element("tr", {}, element("th", { scope: "row" }, element("a", { href: `#${anchor(title)}` }, title)));
+    for (const [, figure, write, more] of OVERVIEW) {
+      const values = series.map((one) => middle(runs.filter((run) => run.series === one), figure));
+      values.forEach((value, at) => {
+        row.append(element("td", { class: at === 0 ? "first" : "" }, known(value) ? write(value) : "–"));
+        if (at > 0) row.append(element("td", { class: "ratio" }, ratio(values[0], value, more)));
+      });
+    }
+    return row;
+  });
+  const meaning = series.length > 1 ? `ratio: how many times better ${series[0]} is; ` : "";
+  return element("section", { class: "overview" },
+    framed("All workloads", element("thead", {}, named, head), element("tbody", {}, ...rows)),
+    element("p", { class: "meaning" }, `${meaning}of repetitions the median`));
+}
+
 const servers = [...new Set(results.map((run) => run.server))];
+const day = (run) => run.started.slice(0, 16).replace("T", " ");
 document.getElementById("summary").textContent =
-  `${results.length} runs of ${groups.size} workloads on ${servers.join(", ")}; ${results.map((run) => run.started).sort()[0]}`;
+  `${results.length} runs of ${groups.size} workloads on ${servers.join(", ")}; ${day(results[0])} to ${day(results[results.length - 1])} UTC`;
 const filter = document.getElementById("filter");
 filter.append(element("option", { value: "" }, "all workloads"), ...[...groups.keys()].map((title) => element("option", { value: title }, title)));
 
 function show() {
   const wanted = [...groups].filter(([title]) => filter.value === "" || title === filter.value);
-  document.getElementById("runs").replaceChildren(...wanted.map(([title, runs]) => group(title, runs)));
+  const parts = wanted.map(([title, runs]) => group(title, runs));
+  if (wanted.length > 1) parts.unshift(overview(wanted));
+  document.getElementById("runs").replaceChildren(...parts);
 }
 filter.addEventListener("change", show);
 show();

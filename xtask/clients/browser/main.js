@@ -1,0 +1,187 @@
+// Clicks through a page of `bench report` in a browser: light and dark, wide and narrow.
+//
+// Usage: node main.js BROWSER PAGE PICTURES. Prints a line for each way of looking at the page, puts a picture of each
+// into the directory PICTURES, and ends with 1 if anything was wrong.
+"use strict";
+
+const path = require("node:path");
+const { pathToFileURL } = require("node:url");
+const { chromium } = require("playwright-core");
+
+const SCHEMES = ["light", "dark"];
+const WIDTHS = [1280, 390];
+const HEIGHT = 900;
+// What WCAG 2 asks of text at level AA, and of lines that mean something.
+const TEXT_CONTRAST = 4.5;
+const LINE_CONTRAST = 3;
+// A browser that looks for updates or names of hosts would be counted as a page that does.
+const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync"];
+
+const problems = [];
+
+function check(holds, problem) {
+  if (!holds) problems.push(problem);
+}
+
+// Runs within the page: what of the text or the charts' lines is too faint, given what it stands on.
+function faint([textContrast, lineContrast]) {
+  const parts = (colour) => colour.match(/[\d.]+/g).map(Number);
+  const mixed = (over, under) => {
+    const [r, g, b, alpha = 1] = parts(over);
+    return [r, g, b].map((value, at) => value * alpha + under[at] * (1 - alpha));
+  };
+  const light = (colour) => colour.map((value) => value / 255)
+    .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+  const contrast = (one, other) => {
+    const [high, low] = [light(one), light(other)].sort((first, second) => second - first);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const behind = (node) => (node ? mixed(getComputedStyle(node).backgroundColor, behind(node.parentElement)) : [255, 255, 255]);
+  const found = [];
+  const look = (node, colour, least) => {
+    const measured = contrast(mixed(colour, behind(node)), behind(node));
+    if (measured < least) found.push(`${node.tagName} "${node.textContent.slice(0, 30)}": contrast ${measured.toFixed(2)}`);
+  };
+  for (const node of document.body.querySelectorAll("*")) {
+    if (!node.checkVisibility()) continue;
+    const style = getComputedStyle(node);
+    const hasText = [...node.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim() !== "");
+    if (node.matches("polyline")) look(node, style.stroke, lineContrast);
+    else if (hasText) look(node, node instanceof SVGElement ? style.fill : style.color, textContrast);
+  }
+  return found;
+}
+
+// Runs within the page: what reaches out of the window, or out of a box that cannot be moved sideways.
+function overflowing() {
+  const found = [];
+  if (document.documentElement.scrollWidth > innerWidth) found.push(`the page is ${document.documentElement.scrollWidth} wide`);
+  const moved = (node) => node.closest(".table, pre") !== null;
+  for (const node of document.body.querySelectorAll("*")) {
+    if (!node.checkVisibility() || moved(node)) continue;
+    const box = node.getBoundingClientRect();
+    if (box.right > innerWidth + 1 || box.left < -1) found.push(`${node.tagName} "${node.textContent.slice(0, 30)}" reaches out of the window`);
+  }
+  for (const text of document.querySelectorAll("svg text")) {
+    const [box, frame] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
+    if (box.left < frame.left - 1 || box.right > frame.right + 1) found.push(`"${text.textContent}" is cut off by its chart`);
+  }
+  // Numbers on an axis must not run into each other.
+  for (const svg of document.querySelectorAll("svg")) {
+    const boxes = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+    boxes.forEach(([text, box], at) => {
+      for (const [other, next] of boxes.slice(at + 1)) {
+        const apart = box.right <= next.left || next.right <= box.left || box.bottom <= next.top + 1 || next.bottom <= box.top + 1;
+        if (!apart) found.push(`"${text}" and "${other}" of a chart lie over each other`);
+      }
+    });
+  }
+  return found;
+}
+
+async function lookAround(page, where) {
+  for (const problem of await page.evaluate(overflowing)) problems.push(`${where}: ${problem}`);
+  for (const problem of await page.evaluate(faint, [TEXT_CONTRAST, LINE_CONTRAST])) problems.push(`${where}: ${problem}`);
+}
+
+async function charts(page, where) {
+  const all = page.locator("svg");
+  const count = await all.count();
+  check(count > 0, `${where}: no chart`);
+  for (let at = 0; at < count; at += 1) {
+    const chart = all.nth(at);
+    const name = await chart.getAttribute("aria-label");
+    const [points, ticks] = await chart.evaluate((svg) => [
+      [...svg.querySelectorAll("polyline")].map((line) => line.points.length), svg.querySelectorAll("text").length]);
+    check(points.length > 0 && points.every((length) => length > 0), `${where}: ${name} has a curve without a point`);
+    check(ticks > 4, `${where}: ${name} has ${ticks} labels`);
+    const numbers = await chart.evaluate((svg) => [...svg.querySelectorAll("polyline")].map((line) => line.getAttribute("points")).join(" "));
+    check(!/NaN|Infinity/.test(numbers), `${where}: ${name} has points that are no numbers`);
+  }
+}
+
+// Each name in a legend hides its curve and shows it again; a page of many has them all clicked, too.
+async function legends(page, where) {
+  for (const figure of await page.locator("figure").all()) {
+    const buttons = await figure.locator(".legend button").all();
+    for (const [at, button] of buttons.entries()) {
+      const curve = figure.locator("polyline").nth(at);
+      const hidden = () => curve.evaluate((line) => getComputedStyle(line).display === "none");
+      await button.click();
+      check(await hidden() && (await button.getAttribute("aria-pressed")) === "false", `${where}: a click on "${await button.textContent()}" hides nothing`);
+      await button.click();
+      check(!(await hidden()) && (await button.getAttribute("aria-pressed")) === "true", `${where}: another click does not show it again`);
+    }
+  }
+}
+
+async function details(page, where) {
+  for (const one of await page.locator("details").all()) {
+    const within = one.locator("table, pre").first();
+    check(!(await within.isVisible()), `${where}: details are open before anybody asks`);
+    await one.locator("summary").click();
+    check(await within.isVisible(), `${where}: "${await one.locator("summary").textContent()}" shows nothing`);
+  }
+}
+
+// Every title alone, then all of them again.
+async function filters(page, where) {
+  const filter = page.locator("#filter");
+  const titles = await filter.locator("option").evaluateAll((options) => options.map((option) => option.value));
+  check(titles.length > 2, `${where}: there is nothing to choose`);
+  for (const title of titles.filter((one) => one !== "")) {
+    await filter.selectOption(title);
+    const shown = await page.locator("section.group h2").allTextContents();
+    check(shown.length === 1 && shown[0] === title, `${where}: chose "${title}" and found "${shown}"`);
+  }
+  await filter.selectOption("");
+  check((await page.locator("section.group").count()) === titles.length - 1, `${where}: not all are there again`);
+}
+
+async function overview(page, where) {
+  const links = await page.locator(".overview a").all();
+  check(links.length > 0 && links.length === (await page.locator("section.group").count()), `${where}: the overview does not name every workload`);
+  for (const link of links) {
+    const title = await link.textContent();
+    await link.click();
+    const top = await page.locator("h2", { hasText: title }).first().evaluate((node) => node.getBoundingClientRect().top);
+    check(top >= 0 && top < HEIGHT, `${where}: "${title}" leads elsewhere`);
+  }
+}
+
+async function look(browser, url, scheme, width, pictures) {
+  const where = `${scheme}, ${width} wide`;
+  const before = problems.length;
+  const context = await browser.newContext({ viewport: { width, height: HEIGHT }, colorScheme: scheme });
+  const page = await context.newPage();
+  page.on("console", (message) => problems.push(`${where}: the console says "${message.text()}"`));
+  page.on("pageerror", (error) => problems.push(`${where}: ${error.message}`));
+  page.on("request", (request) => check(request.url().split("#")[0] === url, `${where}: asks for ${request.url()}`));
+  await page.goto(url);
+  await page.screenshot({ path: path.join(pictures, `${scheme}-${width}.png`) });
+  await charts(page, where);
+  await lookAround(page, where);
+  await legends(page, where);
+  await overview(page, where);
+  await filters(page, where);
+  await details(page, where);
+  await lookAround(page, `${where}, all open`);
+  await page.screenshot({ path: path.join(pictures, `${scheme}-${width}-open.png`), fullPage: true });
+  await context.close();
+  console.log(`${where}: ${problems.length === before ? "right" : "wrong"}`);
+}
+
+async function main([program, file, pictures]) {
+  const browser = await chromium.launch({ executablePath: program, args: QUIET });
+  const url = pathToFileURL(file).href;
+  for (const scheme of SCHEMES) {
+    for (const width of WIDTHS) await look(browser, url, scheme, width, pictures);
+  }
+  await browser.close();
+  for (const problem of problems) console.error(problem);
+  process.exitCode = problems.length === 0 ? 0 : 1;
+}
+
+main(process.argv.slice(2));

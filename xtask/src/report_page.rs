@@ -1,0 +1,49 @@
+//! `cargo xtask report-page`: the page of `riverrun bench report`, in a real browser.
+//!
+//! Owns what a person would do with the page, as a program of `xtask/clients/browser` does it: light and dark, wide and
+//! narrow, every control clicked. The page's results are made up (`crates/bench/testdata/report.json`), so that no server
+//! is needed and every run looks at the same page. What it looked like stays in `target/clients/report-page`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use riverrun_bench::report::Report;
+
+use crate::clients::exec;
+use crate::clients::install::{BROWSER, Kit, Toolbox};
+
+/// Results that the page is made of.
+const RESULTS: &str = "crates/bench/testdata/report.json";
+/// Looking at it takes some twenty seconds of two busy cores.
+const LIMIT: Duration = Duration::from_mins(4);
+
+/// Makes the page, looks at it, and fails with everything that is wrong.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let checkout = crate::clients::checkout()?;
+    let toolbox = Toolbox::new(checkout.clone());
+    toolbox.install(&BTreeSet::from([Kit::Browser]))?;
+    let pictures = checkout.join("target/clients/report-page");
+    fs::create_dir_all(&pictures).with_context(|| format!("could not make {}", pictures.display()))?;
+    let mut report = Report::new("Riverrun benchmark results");
+    let results = fs::read_to_string(checkout.join(RESULTS)).context(RESULTS)?;
+    report.add(RESULTS, &results)?;
+    let page = pictures.join("page.html");
+    fs::write(&page, report.page()?).with_context(|| format!("could not write {}", page.display()))?;
+    let mut look = Command::new("node");
+    look.arg(toolbox.browser_program()).arg(browser()?).arg(&page).arg(&pictures);
+    let finished = exec::run(&mut look, b"", LIMIT)?;
+    print!("{}", finished.stdout);
+    anyhow::ensure!(finished.status.success(), "the page is not as it should be:\n{}", finished.stderr);
+    println!("pictures are in {}", pictures.display());
+    Ok(())
+}
+
+/// Where the browser is.
+fn browser() -> anyhow::Result<String> {
+    let found =
+        exec::run_ok(Command::new("which").arg(BROWSER), b"", LIMIT).context("no browser on the path")?;
+    Ok(found.stdout.trim().to_owned())
+}
