@@ -18,6 +18,9 @@ pub(crate) static UNKNOWN_TOPICS: LogLimit = LogLimit::new(Duration::from_hours(
 /// Journals that cannot be settled: every cycle meets the trouble again.
 pub(crate) static SETTLING_TROUBLE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(5), Duration::from_mins(1));
+/// Requests that are refused because groups have taken all the memory that they may: clients try again and again.
+pub(crate) static GROUP_MEMORY_SHORTAGE: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 
 /// At most one line each `interval`, which doubles up to `interval_max` while the trouble goes on; says how many were
 /// left out since the last.

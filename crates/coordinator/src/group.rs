@@ -6,8 +6,10 @@ use riverrun_protocol::ErrorCode;
 use riverrun_types::{TimestampMs, TopicId};
 
 use crate::GroupConfig;
+use crate::GroupMemory;
 use crate::classic::ClassicGroup;
 use crate::consumer::ConsumerGroup;
+use crate::memory::Room;
 use crate::offsets::GroupOffsets;
 use crate::records;
 use crate::step::OffsetsRecord;
@@ -26,7 +28,8 @@ pub(crate) enum Group {
 /// A group with everything that the shard keeps of it.
 ///
 /// Invariants: a `Simple` group holds at least one offset once a step is over; `scheduled` is at or before the
-/// group's next deadline, and stands in the shard's timers if it is set.
+/// group's next deadline, and stands in the shard's timers if it is set; once a step is over, `charged_bytes` is what it
+/// takes.
 #[derive(Debug)]
 pub(crate) struct GroupEntry {
     /// The group.
@@ -35,12 +38,32 @@ pub(crate) struct GroupEntry {
     pub(crate) offsets: GroupOffsets,
     /// When the shard looks at its deadlines next.
     pub(crate) scheduled: Option<TimestampMs>,
+    /// What of the memory of all groups is counted as its own.
+    pub(crate) charged_bytes: usize,
 }
+
+/// Memory of a group beside its members and offsets: its places in the shard's maps, and the state of either protocol.
+const GROUP_BYTES: usize = 1_024;
 
 impl GroupEntry {
     /// A group of this kind without offsets or timers.
     pub(crate) fn new(group: Group) -> Self {
-        Self { group, offsets: GroupOffsets::default(), scheduled: None }
+        Self { group, offsets: GroupOffsets::default(), scheduled: None, charged_bytes: 0 }
+    }
+
+    /// Memory of a group of this id in which there is nothing.
+    pub(crate) fn empty_bytes(group_id: &str) -> usize {
+        GROUP_BYTES + 2 * group_id.len()
+    }
+
+    /// Memory of the group of this id.
+    pub(crate) fn memory_bytes(&self, group_id: &str) -> usize {
+        Self::empty_bytes(group_id) + self.group.memory_bytes() + self.offsets.memory_bytes()
+    }
+
+    /// Room for the group's members to take more.
+    pub(crate) fn room<'m>(&self, memory: &'m GroupMemory) -> Room<'m> {
+        Room::new(memory, self.charged_bytes, self.group.memory_bytes())
     }
 }
 
@@ -169,6 +192,15 @@ impl Group {
             Self::Simple => {}
             Self::Classic(group) => group.restart_sessions(now),
             Self::Consumer(group) => group.restart_sessions(now, config),
+        }
+    }
+
+    /// Memory of its members and what they know, in constant time.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Simple => 0,
+            Self::Classic(group) => group.memory_bytes(),
+            Self::Consumer(group) => group.memory_bytes(),
         }
     }
 

@@ -5,7 +5,8 @@
 //! answer older requests that were parked. Replaying a partition's records into a fresh shard gives the same groups.
 //!
 //! Guarantees: the same inputs give the same outputs; every input is answered, nothing panics; what is kept per
-//! group, member and offset is bounded by [`GroupConfig`]. Refuses: files, sockets, clocks and randomness, which the
+//! group, member and offset is bounded by [`GroupConfig`], and what all groups keep by [`GroupMemory`], which is all
+//! that the shards of a server share. Refuses: files, sockets, clocks and randomness, which the
 //! shell brings along in [`RequestContext`].
 //!
 //! The two kinds of group never share members: a client of one protocol that meets a live group of the other is
@@ -13,11 +14,11 @@
 //! records of its old kind are deleted in the same step. Offsets survive the change.
 //!
 //! ```
-//! use riverrun_coordinator::{GroupConfig, ReplyToken, RequestContext, Shard};
+//! use riverrun_coordinator::{GroupConfig, GroupMemory, ReplyToken, RequestContext, Shard};
 //! use riverrun_protocol::HeartbeatRequest;
 //! use riverrun_types::TimestampMs;
 //!
-//! let mut shard = Shard::new(GroupConfig::default());
+//! let mut shard = Shard::new(GroupConfig::default(), GroupMemory::new(256 << 20));
 //! let context = RequestContext {
 //!     now: TimestampMs(1_000),
 //!     token: ReplyToken(7),
@@ -38,6 +39,7 @@ mod config;
 mod consumer;
 mod error;
 mod group;
+mod memory;
 mod offsets;
 mod records;
 mod refusal;
@@ -48,6 +50,7 @@ mod topics;
 
 pub use config::GroupConfig;
 pub use error::ReplayError;
+pub use memory::GroupMemory;
 pub use offsets::{CommittedOffset, offset_fetch_groups, offset_fetch_response};
 pub use refusal::{refuse_join_group, refuse_offset_commit, refuse_offset_fetch};
 pub use shard::Shard;

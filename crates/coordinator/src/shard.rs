@@ -1,6 +1,6 @@
 //! The groups of one partition of `__consumer_offsets`.
 //!
-//! Owns the map of groups, the bound on their number, and the timers; and it routes each request to the group it
+//! Owns the map of groups, the bounds on their number and memory, and the timers; and it routes each request to the group it
 //! names. What a request means is decided by `classic`, `consumer`, `offsets` and `admin`.
 //!
 //! A shard begins empty; the shell replays the partition's records into it, calls [`Shard::on_loaded`] and only then
@@ -16,8 +16,10 @@ use riverrun_protocol::{
 use riverrun_types::{TimestampMs, limits};
 
 use crate::GroupConfig;
+use crate::GroupMemory;
 use crate::classic::{ClassicGroup, Parked, Turn, join_error, leave_response, sync_error};
 use crate::group::{Group, GroupEntry};
+use crate::memory::{Room, Share};
 use crate::offsets::CommittedOffset;
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
 
@@ -29,7 +31,7 @@ const INSTANCE_ID_BYTES_MAX: usize = limits::TOPIC_NAME_BYTES_MAX;
 /// The groups of one partition.
 ///
 /// Invariants: `timers` holds exactly the `scheduled` of every group; there are at most `groups_max` groups, unless
-/// the log held more; after each call no group is left that has neither members, offsets, a record nor anybody on
+/// the log held more; `share` is what all groups are charged for; after each call no group is left that has neither members, offsets, a record nor anybody on
 /// the way in.
 #[derive(Debug)]
 pub struct Shard {
@@ -38,12 +40,15 @@ pub struct Shard {
     timers: BTreeSet<(TimestampMs, Arc<str>)>,
     /// When expired offsets were looked for last, or the load was over; unset until then.
     swept_at: Option<TimestampMs>,
+    /// What its groups take of the memory of all.
+    pub(crate) share: Share,
 }
 
 impl Shard {
-    /// A shard without groups.
-    pub fn new(config: GroupConfig) -> Self {
-        Self { config, groups: BTreeMap::new(), timers: BTreeSet::new(), swept_at: None }
+    /// A shard without groups, whose groups share this memory with those of the server's other shards.
+    pub fn new(config: GroupConfig, memory: Arc<GroupMemory>) -> Self {
+        let share = Share::new(memory);
+        Self { config, groups: BTreeMap::new(), timers: BTreeSet::new(), swept_at: None, share }
     }
 
     /// Replaces the options: what is decided from now on goes by these.
@@ -121,9 +126,10 @@ impl Shard {
                 return Step::reply(context.token, reply);
             }
         };
-        let mut turn = Turn::new(context.now, &self.config);
+        let Some(entry) = self.groups.get_mut(group_id) else { return Step::default() };
+        let mut turn = Turn::new(context.now, &self.config).within(entry.room(self.share.memory()));
         turn.step.records = tombstones;
-        if let Some(GroupEntry { group: Group::Classic(group), .. }) = self.groups.get_mut(group_id) {
+        if let Group::Classic(group) = &mut entry.group {
             group.join(&mut turn, context, request);
         }
         let step = turn.step;
@@ -188,14 +194,15 @@ impl Shard {
     /// Handles a SyncGroup. The reply comes with a later step while the leader's assignment is awaited.
     pub fn sync_group(&mut self, context: &RequestContext<'_>, request: &SyncGroupRequest<'_>) -> Step {
         let group_id = &*request.group_id;
-        let mut turn = Turn::new(context.now, &self.config);
-        match self.groups.get_mut(group_id) {
-            _ if group_id.is_empty() => {
-                turn.step.push_reply(context.token, sync_error(ErrorCode::INVALID_GROUP_ID));
-            }
-            Some(GroupEntry { group: Group::Classic(group), .. }) => group.sync(&mut turn, context, request),
-            _ => turn.step.push_reply(context.token, sync_error(ErrorCode::UNKNOWN_MEMBER_ID)),
+        let refused = |error| Step::reply(context.token, sync_error(error));
+        if group_id.is_empty() {
+            return refused(ErrorCode::INVALID_GROUP_ID);
         }
+        let Some(entry) = self.groups.get_mut(group_id) else { return refused(ErrorCode::UNKNOWN_MEMBER_ID) };
+        let room = entry.room(self.share.memory());
+        let Group::Classic(group) = &mut entry.group else { return refused(ErrorCode::UNKNOWN_MEMBER_ID) };
+        let mut turn = Turn::new(context.now, &self.config).within(room);
+        group.sync(&mut turn, context, request);
         let step = turn.step;
         self.finish(group_id);
         step
@@ -265,6 +272,9 @@ impl Shard {
         if group_id.len() > GROUP_ID_BYTES_MAX {
             return Err(ErrorCode::INVALID_GROUP_ID);
         }
+        let size_bytes = GroupEntry::empty_bytes(group_id);
+        let room = Room::new(self.share.memory(), 0, 0);
+        room.check(size_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))?;
         if self.groups.len() >= self.config.groups_max {
             let unjoined =
                 self.timers.iter().map(|(_, group_id)| group_id).find(|id| self.is_unjoined(id)).cloned();
@@ -288,8 +298,8 @@ impl Shard {
         self.groups.keys().cloned().collect()
     }
 
-    /// To be called when a step may have moved a group's deadlines closer or emptied it: drops what is left of a
-    /// group that is nothing any more, and sees to it that the shard wakes up in time.
+    /// To be called when a step may have moved a group's deadlines closer, emptied it or changed what it takes: drops
+    /// what is left of a group that is nothing any more, and sees to it that the shard wakes up in time.
     pub(crate) fn finish(&mut self, group_id: &str) {
         let Some(entry) = self.groups.get_mut(group_id) else { return };
         if matches!(&entry.group, Group::Classic(group) if group.is_vanishing()) {
@@ -299,14 +309,24 @@ impl Shard {
             return self.forget(group_id);
         }
         let deadline = entry.group.next_deadline();
+        self.charge(group_id);
         self.wake_by(group_id, deadline);
+    }
+
+    /// Counts what the group takes now instead of what it took before.
+    pub(crate) fn charge(&mut self, group_id: &str) {
+        if let Some(entry) = self.groups.get_mut(group_id) {
+            let bytes = entry.memory_bytes(group_id);
+            let before = std::mem::replace(&mut entry.charged_bytes, bytes);
+            self.share.change(before, bytes);
+        }
     }
 
     /// Removes a group and its timer.
     pub(crate) fn forget(&mut self, group_id: &str) {
-        if let Some((group_id, entry)) = self.groups.remove_entry(group_id)
-            && let Some(at) = entry.scheduled
-        {
+        let Some((group_id, entry)) = self.groups.remove_entry(group_id) else { return };
+        self.share.change(entry.charged_bytes, 0);
+        if let Some(at) = entry.scheduled {
             self.timers.remove(&(at, group_id));
         }
     }

@@ -28,6 +28,10 @@ options! {
     group_consumer_assignment_interval_ms: i32 = "group.consumer.assignment.interval.ms", Int(0, i32::MAX), Some("1000");
     /// Assignors that groups of the newer protocol may use; the first is the one that is used when none is asked for.
     group_consumer_assignors: Vec<String> = "group.consumer.assignors", Choices(&["uniform", "range"]), Some("uniform,range");
+    /// Bytes of memory that all groups together may take: what members say about themselves, assignments and committed
+    /// offsets. It is an estimate, rather too high than too low. A group may grow as long as it is no larger than what is
+    /// left, so no group has more than half. Whoever would need more is told to try again later; what is there goes on.
+    groups_memory_max_bytes: usize = "groups.memory.max.bytes", Long(1_048_576, i64::MAX), Some("268435456");
     /// Bytes of the metadata that may go with one committed offset.
     offset_metadata_max_bytes: usize = "offset.metadata.max.bytes", Int(0, i32::MAX), Some("4096");
     /// Partitions of the topic of group offsets when it is made. It cannot be changed afterwards.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use riverrun_coordinator::{GroupConfig, Shard, Step};
+use riverrun_coordinator::{GroupConfig, GroupMemory, Shard, Step};
 use riverrun_log::{LogError, ReadError};
 use riverrun_protocol::ErrorCode;
 use riverrun_records::{BatchError, Batches};
@@ -18,13 +18,18 @@ use crate::partitions::Partition;
 const READ_BYTES: usize = 1024 * 1024;
 
 /// Opens partition `index` of `__consumer_offsets` and replays it. Blocks for the disk.
-pub(super) fn load(broker: &Arc<Broker>, index: usize, config: GroupConfig) -> Result<Loaded, LoadError> {
+pub(super) fn load(
+    broker: &Arc<Broker>,
+    index: usize,
+    config: GroupConfig,
+    memory: Arc<GroupMemory>,
+) -> Result<Loaded, LoadError> {
     let image = broker.metadata.image();
     let gone = || LoadError::NotOpened(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
     let topic = image.topic(OFFSETS_TOPIC).ok_or_else(gone)?;
     let number = i32::try_from(index).map_err(|_| gone())?;
     let partition = broker.partition(topic, number).map_err(LoadError::NotOpened)?;
-    let mut shard = Shard::new(config);
+    let mut shard = Shard::new(config, memory);
     replay(&partition, &mut shard)?;
     Ok(Loaded { shard, partition, last: None })
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use riverrun_coordinator::{
-    GroupConfig, GroupResponse, Reply, ReplyToken, RequestContext as GroupContext, Shard, Step,
+    GroupConfig, GroupMemory, GroupResponse, Reply, ReplyToken, RequestContext as GroupContext, Shard, Step,
 };
 use riverrun_env::{Clock, Env};
 use riverrun_log::Appended;
@@ -34,6 +34,7 @@ use tokio::sync::oneshot;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::context::RequestContext;
+use crate::log_limit::GROUP_MEMORY_SHORTAGE;
 use crate::metadata::{Image, OFFSETS_TOPIC};
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
@@ -225,6 +226,10 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Groups {
     config: GroupConfig,
+    /// What the groups of all shards take, and may take.
+    memory: Arc<GroupMemory>,
+    /// Refusals for want of memory that the log was told of, or left out.
+    refusals_seen: AtomicU64,
     slots: OnceLock<Vec<Slot>>,
     parked: Parked,
     next_token: AtomicU64,
@@ -236,6 +241,8 @@ impl Groups {
     pub(crate) fn new(config: &BrokerConfig, env: &Env) -> Self {
         Self {
             config: group_config(config),
+            memory: GroupMemory::new(config.groups.groups_memory_max_bytes),
+            refusals_seen: AtomicU64::new(0),
             slots: OnceLock::new(),
             parked: Parked::default(),
             next_token: AtomicU64::new(0),
@@ -420,8 +427,8 @@ impl Groups {
             return Ok(());
         }
         slot.until_decided().await;
-        let (for_load, config) = (Arc::clone(broker), self.config.clone());
-        let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config))
+        let (for_load, config, memory) = (Arc::clone(broker), self.config.clone(), Arc::clone(&self.memory));
+        let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config, memory))
             .await
             .unwrap_or_else(|ended| Err(LoadError::Ended(ended)));
         // Under one lock, so that no request meets a shard whose sessions have not begun.
@@ -434,7 +441,11 @@ impl Groups {
             }
         }
         self.step_on(broker, index, &mut state, None, Shard::on_loaded)?;
-        // A crash may have come between a topic's deletion and that of its offsets.
+        // A crash may have come between a topic's deletion and that of its offsets. What may be a topic that the
+        // metadata has lost keeps them.
+        if broker.metadata.may_lack_topics() {
+            return Ok(());
+        }
         let image = broker.metadata.image();
         self.step_on(broker, index, &mut state, None, |shard, _| load::forget_missing_topics(shard, &image))
     }
@@ -482,6 +493,7 @@ impl Groups {
     ) -> Result<(), ErrorCode> {
         let loaded = state.loaded_mut().ok_or(ErrorCode::NOT_COORDINATOR)?;
         let step = run(&mut loaded.shard, self.clock.now());
+        self.tell_of_shortage();
         let slot = &self.slots()?[index];
         if let Err(error) = batches::append(broker, &loaded.partition, &step.records, &mut loaded.last) {
             slot.fail(state, &*broker.env.clock, &error);
@@ -497,6 +509,23 @@ impl Groups {
         let replies = self.addressed(step.replies);
         slot.release(loaded, Release { replies, notice });
         Ok(())
+    }
+
+    /// Logs that somebody was refused for want of memory, once in a while.
+    fn tell_of_shortage(&self) {
+        let refusals = self.memory.refusals();
+        if self.refusals_seen.swap(refusals, Ordering::Relaxed) == refusals {
+            return;
+        }
+        let (held_bytes, max_bytes) = (self.memory.held_bytes(), self.memory.max_bytes());
+        GROUP_MEMORY_SHORTAGE.warn(|suppressed| {
+            tracing::warn!(
+                held_bytes,
+                max_bytes,
+                suppressed,
+                "groups may take no more memory (groups.memory.max.bytes): members or commits were refused"
+            );
+        });
     }
 
     /// Replies with those who wait for them. Nobody waits any more for one whose client has given up.

@@ -7,10 +7,10 @@ use riverrun_protocol::join_group_response::JoinGroupResponseMember;
 use riverrun_protocol::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Str};
 
 use super::member::{
-    Member, MemberId, Parked, Protocol, Terms, kept_client_id, new_member_id, protocols_bytes,
-    requested_bytes,
+    Member, MemberId, PENDING_BYTES, Parked, Protocol, Terms, kept_client_id, member_bytes, new_member_id,
+    protocols_bytes, requested_bytes,
 };
-use super::{ClassicGroup, State, Turn};
+use super::{ClassicGroup, PROTOCOL_COPIES, State, Turn};
 use crate::step::{GroupResponse, RequestContext};
 
 /// From this version on a dynamic member joins with an id that it was given (KIP-394).
@@ -78,9 +78,7 @@ impl ClassicGroup {
             self.maybe_complete_join(turn);
             return Err((String::new(), ErrorCode::GROUP_MAX_SIZE_REACHED));
         }
-        if !self.has_memory_for(request, turn) {
-            return Err((member_id.to_owned(), ErrorCode::GROUP_MAX_SIZE_REACHED));
-        }
+        self.check_memory(context, request, turn).map_err(|error| (member_id.to_owned(), error))?;
         if !self.supports(&request.protocol_type, request.protocols.iter().map(|p| &*p.name)) {
             return Err((member_id.to_owned(), ErrorCode::INCONSISTENT_GROUP_PROTOCOL));
         }
@@ -113,12 +111,30 @@ impl ClassicGroup {
         }
     }
 
-    /// Whether the group may keep what this member says about itself.
-    fn has_memory_for(&self, request: &JoinGroupRequest<'_>, turn: &Turn<'_>) -> bool {
+    /// Whether the group may keep what this member says about itself: by its own bound, and by that of all groups.
+    fn check_memory(
+        &self,
+        context: &RequestContext<'_>,
+        request: &JoinGroupRequest<'_>,
+        turn: &Turn<'_>,
+    ) -> Result<(), ErrorCode> {
+        let known = self.place_of(request);
+        let replaced_bytes = known.map_or(0, |member| protocols_bytes(&member.terms.protocols));
+        let added_bytes = requested_bytes(&request.protocols);
         let limit = turn.config.group_metadata_max_bytes.saturating_mul(PROTOCOLS_PER_MEMBER);
-        let replaced =
-            self.members.get(&*request.member_id).map_or(0, |m| protocols_bytes(&m.terms.protocols));
-        self.protocols_bytes - replaced + requested_bytes(&request.protocols) <= limit
+        if self.protocols_bytes - replaced_bytes + added_bytes > limit {
+            return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
+        }
+        let newcomer_bytes = if known.is_some() { 0 } else { newcomer_bytes(context, request) };
+        let after_bytes = self.memory_bytes() + newcomer_bytes + PROTOCOL_COPIES * added_bytes
+            - PROTOCOL_COPIES * replaced_bytes;
+        turn.check_room(after_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))
+    }
+
+    /// The member that sends this, or whose place it asks for.
+    fn place_of(&self, request: &JoinGroupRequest<'_>) -> Option<&Member> {
+        let by_instance = || self.static_members.get(request.group_instance_id.as_deref()?);
+        self.members.get(&*request.member_id).or_else(|| self.members.get(by_instance()?))
     }
 
     /// A client without a member id: a static one gets its place, a dynamic one an id.
@@ -150,13 +166,22 @@ impl ClassicGroup {
         new_id: MemberId,
     ) {
         if self.pending.len() >= turn.config.max_size {
-            let oldest =
-                self.pending.iter().min_by_key(|(_, expires_at)| **expires_at).map(|(id, _)| id.clone());
-            oldest.and_then(|id| self.pending.remove(&id));
+            let oldest = self.pending.iter().min_by_key(|(_, expires_at)| **expires_at);
+            if let Some(id) = oldest.map(|(id, _)| id.clone()) {
+                self.forget_pending(&id);
+            }
         }
         let reply = join_error(Parked::of(context), &new_id, ErrorCode::MEMBER_ID_REQUIRED);
         turn.step.push_reply(context.token, reply);
+        self.pending_bytes += PENDING_BYTES + new_id.len();
         self.pending.insert(new_id, turn.after(request.session_timeout_ms.into()));
+    }
+
+    /// An id that was given out has come back, or is not waited for any more.
+    pub(super) fn forget_pending(&mut self, member_id: &str) {
+        if self.pending.remove(member_id).is_some() {
+            self.pending_bytes -= PENDING_BYTES + member_id.len();
+        }
     }
 
     /// Takes a new member in.
@@ -170,7 +195,7 @@ impl ClassicGroup {
         if self.state == State::PreparingRebalance && self.previous == State::Empty {
             self.new_member_added = true;
         }
-        self.pending.remove(member_id);
+        self.forget_pending(member_id);
         if self.members.is_empty() {
             self.protocol_type = Some(request.protocol_type.to_string());
         }
@@ -292,6 +317,8 @@ impl ClassicGroup {
             self.static_members.insert(instance_id.clone(), member_id.clone());
         }
         self.count_protocols(&member.terms.protocols);
+        self.members_bytes += member.size_bytes(&member_id);
+        self.assignments_bytes += member.assignment.len();
         if self.leader.is_none() {
             self.leader = Some(member_id.clone());
         }
@@ -301,10 +328,12 @@ impl ClassicGroup {
     /// Removes a member, or an id that was given out. Its parked requests are answered with `error`; if it led,
     /// another member leads.
     pub(super) fn remove(&mut self, turn: &mut Turn<'_>, member_id: &str, error: ErrorCode) {
-        self.pending.remove(member_id);
+        self.forget_pending(member_id);
         self.pending_sync.remove(member_id);
         let Some(member) = self.members.remove(member_id) else { return };
         self.discount_protocols(&member.terms.protocols);
+        self.members_bytes -= member.size_bytes(member_id);
+        self.assignments_bytes -= member.assignment.len();
         if let Some(instance_id) = &member.instance_id {
             self.static_members.remove(instance_id);
         }
@@ -340,6 +369,7 @@ impl ClassicGroup {
             self.static_members.insert(instance_id.clone(), new_id.clone());
         }
         member.is_new = false;
+        self.members_bytes = self.members_bytes - member.size_bytes(old_id) + member.size_bytes(new_id);
         self.members.insert(new_id.clone(), member);
     }
 
@@ -384,6 +414,16 @@ impl ClassicGroup {
             }
         }
     }
+}
+
+/// Size in memory of a member that is not there yet, beside its protocols. The id that it is given may be this long.
+fn newcomer_bytes(context: &RequestContext<'_>, request: &JoinGroupRequest<'_>) -> usize {
+    const UUID_BYTES: usize = 37;
+    let instance_id = request.group_instance_id.as_deref();
+    let client_id = kept_client_id(context);
+    let prefix_bytes = instance_id.map_or(client_id.len(), str::len);
+    let id_bytes = request.member_id.len().max(prefix_bytes + UUID_BYTES);
+    member_bytes("", instance_id, client_id, context.client_host) + id_bytes + request.protocol_type.len()
 }
 
 /// Each name once, so that a member that lists a protocol twice is one supporter of it.

@@ -39,7 +39,13 @@ pub(crate) struct Protocol {
 }
 
 /// Memory of a protocol beside its name and metadata, so that a million empty ones count too.
-const PROTOCOL_OVERHEAD_BYTES: usize = 48;
+const PROTOCOL_OVERHEAD_BYTES: usize = 64;
+
+/// Memory of a member beside its texts, protocols and assignment: its places in the group's maps.
+pub(super) const MEMBER_BYTES: usize = 512;
+
+/// Memory of an id that was given out, beside its text.
+pub(super) const PENDING_BYTES: usize = 128;
 
 /// A client id in bytes at most, in member ids and in what is shown of a member; longer ones are cut.
 const CLIENT_ID_BYTES_MAX: usize = 255;
@@ -82,6 +88,16 @@ pub(crate) fn requested_bytes(protocols: &[JoinGroupRequestProtocol<'_>]) -> usi
     protocols.iter().map(|p| p.name.len() + p.metadata.len() + PROTOCOL_OVERHEAD_BYTES).sum()
 }
 
+/// Size in memory of a member beside its protocols and its assignment, with each text as often as it is kept.
+pub(crate) fn member_bytes(
+    member_id: &str,
+    instance_id: Option<&str>,
+    client_id: &str,
+    client_host: &str,
+) -> usize {
+    MEMBER_BYTES + member_id.len() + 2 * instance_id.map_or(0, str::len) + client_id.len() + client_host.len()
+}
+
 /// A member.
 ///
 /// Invariants: `awaiting_join` is only set while the group prepares a rebalance; `awaiting_sync` only while it
@@ -113,6 +129,11 @@ impl Member {
     /// gone away while parked, so it does not count.
     pub(crate) fn is_excused(&self) -> bool {
         !self.is_new && (self.awaiting_join.is_some() || self.awaiting_sync.is_some())
+    }
+
+    /// Size in memory under this id, beside its protocols and its assignment.
+    pub(crate) fn size_bytes(&self, member_id: &str) -> usize {
+        member_bytes(member_id, self.instance_id.as_deref(), &self.client_id, &self.client_host)
     }
 
     /// Its metadata in this protocol; empty if it does not support it.

@@ -20,11 +20,11 @@ mod rebalance;
 mod session;
 mod sync;
 mod timers;
+mod topic_names;
 
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -33,6 +33,7 @@ use riverrun_types::TimestampMs;
 
 use crate::GroupConfig;
 use crate::group::Committer;
+use crate::memory::{Room, Shortage};
 use crate::step::Step;
 
 pub(crate) use join::{join_error, join_refusal};
@@ -41,6 +42,11 @@ pub(crate) use session::leave_response;
 pub(crate) use sync::sync_error;
 #[cfg(test)]
 pub(crate) use tests::check_invariants;
+use topic_names::TopicNames;
+
+/// Members' protocols are kept as they came, and once more as the set of topics that is read out of them, in which a name
+/// takes at most twice what it takes in there.
+const PROTOCOL_COPIES: usize = 3;
 
 /// Where a classic group is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +109,24 @@ pub(crate) struct Turn<'a> {
     pub(crate) config: &'a GroupConfig,
     /// What comes out.
     pub(crate) step: Step,
+    /// What the group may grow by; unset for inputs by which it does not.
+    room: Option<Room<'a>>,
 }
 
 impl<'a> Turn<'a> {
     /// A turn that has led to nothing yet.
     pub(crate) fn new(now: TimestampMs, config: &'a GroupConfig) -> Self {
-        Self { now, config, step: Step::default() }
+        Self { now, config, step: Step::default(), room: None }
+    }
+
+    /// The same for an input by which the group may grow.
+    pub(crate) fn within(self, room: Room<'a>) -> Self {
+        Self { room: Some(room), ..self }
+    }
+
+    /// Whether the group may take so much memory.
+    fn check_room(&self, group_bytes: usize) -> Result<(), Shortage> {
+        self.room.map_or(Ok(()), |room| room.check(group_bytes))
     }
 
     /// The moment `ms` from now. Never now itself: a time-out of zero would be due again while it is acted on.
@@ -123,7 +141,7 @@ impl<'a> Turn<'a> {
 /// none for a moment); the leader is a member, and there is one if there are members; `awaiting_join` counts the
 /// members with a parked join; `votes` counts the members that support each protocol; `static_members` maps each
 /// instance id to the one member that has it; `pending` and `members` share no id; every member has a protocol that
-/// all support. `check` in the tests names each.
+/// all support; the `_bytes` count what members and ids take. `check` in the tests names each.
 #[derive(Debug)]
 pub(crate) struct ClassicGroup {
     group_id: Arc<str>,
@@ -146,8 +164,14 @@ pub(crate) struct ClassicGroup {
     votes: BTreeMap<String, usize>,
     /// Memory of all members' protocols.
     protocols_bytes: usize,
+    /// Memory of all members beside their protocols and assignments.
+    members_bytes: usize,
+    /// Memory of all members' assignments.
+    assignments_bytes: usize,
+    /// Memory of the ids that were given out.
+    pending_bytes: usize,
     /// What consumers read; `None` if that is not known.
-    subscribed: Option<BTreeSet<String>>,
+    subscribed: Option<TopicNames>,
     /// A member came during the initial delay, so it may be prolonged.
     new_member_added: bool,
     join_timer: Option<JoinTimer>,
@@ -175,6 +199,9 @@ impl ClassicGroup {
             awaiting_join: 0,
             votes: BTreeMap::new(),
             protocols_bytes: 0,
+            members_bytes: 0,
+            assignments_bytes: 0,
+            pending_bytes: 0,
             subscribed: None,
             new_member_added: false,
             join_timer: None,
@@ -306,20 +333,44 @@ impl ClassicGroup {
             && protocols.any(|name| self.votes.get(name) == Some(&self.members.len()))
     }
 
+    /// Memory of the ids that were given out.
+    #[cfg(test)]
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    /// Memory of the group, at most.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let names = [&self.protocol_type, &self.protocol].into_iter().flatten();
+        self.members_bytes
+            + PROTOCOL_COPIES * self.protocols_bytes
+            + self.assignments_bytes
+            + self.pending_bytes
+            + names.map(String::len).sum::<usize>()
+    }
+
     /// What the members read, if they are consumers and all say so in Kafka's format.
-    fn compute_subscribed(&self) -> Option<BTreeSet<String>> {
+    fn compute_subscribed(&self) -> Option<TopicNames> {
         if !self.is_of_consumers() {
             return None;
         }
         if self.members.is_empty() {
-            return Some(BTreeSet::new());
+            return Some(TopicNames::default());
         }
         let protocol = self.protocol.as_deref()?;
-        let mut topics = BTreeSet::new();
+        let (mut topics, mut distinct) = (Vec::new(), 0);
         for member in self.members.values() {
             let subscription = consumer_protocol::decode_subscription(member.metadata(protocol)).ok()?;
-            topics.extend(subscription.topics.into_iter().map(Cow::into_owned));
+            topics.extend(subscription.topics);
+            // Members mostly read the same topics: their names do not pile up.
+            if topics.len() > 2 * distinct + 1_024 {
+                topics.sort_unstable();
+                topics.dedup();
+                distinct = topics.len();
+            }
         }
-        Some(topics)
+        topics.sort_unstable();
+        topics.dedup();
+        Some(TopicNames::new(&topics))
     }
 }

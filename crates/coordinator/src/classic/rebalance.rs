@@ -42,7 +42,7 @@ impl ClassicGroup {
     /// Calls everyone to join again. Whoever waits for the leader's assignment waits in vain.
     pub(super) fn prepare_rebalance(&mut self, turn: &mut Turn<'_>) {
         if self.state == State::CompletingRebalance {
-            self.members.values_mut().for_each(|member| member.assignment.clear());
+            self.clear_assignments();
             self.answer_syncs(turn, ErrorCode::REBALANCE_IN_PROGRESS);
         }
         self.pending_sync.clear();
@@ -58,6 +58,12 @@ impl ClassicGroup {
         } else {
             self.join_timer = Some(JoinTimer::Rebalance { at: turn.after(self.rebalance_timeout_ms()) });
         }
+    }
+
+    /// Forgets what members were assigned.
+    pub(super) fn clear_assignments(&mut self) {
+        self.members.values_mut().for_each(|member| member.assignment = Vec::new());
+        self.assignments_bytes = 0;
     }
 
     /// The initial delay is over: wait once more if members came meanwhile and time is left, else go on.

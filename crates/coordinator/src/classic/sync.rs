@@ -9,6 +9,7 @@ use riverrun_protocol::{ErrorCode, SyncGroupRequest, SyncGroupResponse};
 
 use super::member::{Member, MemberId, Parked};
 use super::{ClassicGroup, State, Turn};
+use crate::memory::Shortage;
 use crate::step::{GroupResponse, RequestContext};
 
 /// A SyncGroup response that only says no.
@@ -85,19 +86,37 @@ impl ClassicGroup {
     fn take_assignment(&mut self, turn: &mut Turn<'_>, request: &SyncGroupRequest<'_>) {
         let mut assigned: BTreeMap<&str, &[u8]> =
             request.assignments.iter().map(|a| (&*a.member_id, &*a.assignment)).collect();
+        assigned.retain(|id, _| self.members.contains_key(*id));
+        let assigned_bytes = assigned.values().map(|assignment| assignment.len()).sum();
+        let after_bytes = self.memory_bytes() - self.assignments_bytes + assigned_bytes;
+        if let Err(shortage) = turn.check_room(after_bytes) {
+            return self.refuse_assignment(turn, shortage);
+        }
         for (id, member) in &mut self.members {
             member.assignment = assigned.remove(&**id).unwrap_or_default().to_vec();
         }
+        self.assignments_bytes = assigned_bytes;
         self.enter(turn, State::Stable);
         let record = self.to_record();
         if record.value.as_ref().is_some_and(|value| value.len() > turn.config.group_metadata_max_bytes) {
-            self.members.values_mut().for_each(|member| member.assignment.clear());
+            self.clear_assignments();
             self.answer_syncs(turn, ErrorCode::UNKNOWN_SERVER_ERROR);
             return self.prepare_rebalance(turn);
         }
         self.mark_persisted();
         turn.step.records.push(record);
         self.answer_syncs(turn, ErrorCode::NONE);
+    }
+
+    /// There is no memory for the assignment: the group starts over, after the pause that members make before they look
+    /// for a coordinator that is not available.
+    fn refuse_assignment(&mut self, turn: &mut Turn<'_>, shortage: Shortage) {
+        let error = match shortage {
+            Shortage::ForNow => ErrorCode::COORDINATOR_NOT_AVAILABLE,
+            Shortage::Forever => ErrorCode::UNKNOWN_SERVER_ERROR,
+        };
+        self.answer_syncs(turn, error);
+        self.prepare_rebalance(turn);
     }
 
     /// Answers every parked sync, with the assignment or with an error, and starts those members' sessions: while

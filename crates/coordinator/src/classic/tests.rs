@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::member::protocols_bytes;
+use super::member::{PENDING_BYTES, protocols_bytes};
 use super::{ClassicGroup, State};
 
 /// Checks everything that must hold between steps.
@@ -12,6 +12,7 @@ pub(crate) fn check_invariants(group: &ClassicGroup) {
     parked_requests_fit_the_state(group);
     members_have_a_protocol_in_common(group);
     protocols_are_counted(group);
+    memory_is_counted(group);
     instance_ids_name_their_members(group);
     ids_given_out_are_nobodys(group);
     timers_fit_the_state(group);
@@ -71,6 +72,15 @@ fn protocols_are_counted(group: &ClassicGroup) {
         group.votes.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     assert_eq!(counted, votes, "votes are counted wrongly");
     assert_eq!(group.protocols_bytes, bytes, "the protocols' size is counted wrongly");
+}
+
+fn memory_is_counted(group: &ClassicGroup) {
+    let members: usize = group.members.iter().map(|(id, member)| member.size_bytes(id)).sum();
+    let assignments: usize = group.members.values().map(|member| member.assignment.len()).sum();
+    let pending: usize = group.pending.keys().map(|id| PENDING_BYTES + id.len()).sum();
+    assert_eq!(group.members_bytes, members, "the members' size is counted wrongly");
+    assert_eq!(group.assignments_bytes, assignments, "the assignments' size is counted wrongly");
+    assert_eq!(group.pending_bytes, pending, "the size of ids that were given out is counted wrongly");
 }
 
 fn instance_ids_name_their_members(group: &ClassicGroup) {

@@ -31,7 +31,7 @@ impl ClassicGroup {
             match due {
                 Due::Session(id) => self.end_session(turn, &id),
                 Due::Pending(id) => {
-                    self.pending.remove(&id);
+                    self.forget_pending(&id);
                     self.complete_join_if_nobody_is_missing(turn);
                 }
                 Due::Join(JoinTimer::Initial { delay_ms, remaining_ms, .. }) => {

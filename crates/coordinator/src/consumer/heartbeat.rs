@@ -12,6 +12,7 @@ use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRes
 use riverrun_types::{TimestampMs, TopicId};
 
 use crate::assignors::Assignment;
+use crate::memory::Room;
 use crate::step::{OffsetsRecord, RequestContext};
 use crate::{GroupConfig, TopicMetadata};
 
@@ -45,12 +46,13 @@ impl ConsumerGroup {
         request: &ConsumerGroupHeartbeatRequest<'_>,
         topics: &dyn TopicMetadata,
         config: &GroupConfig,
+        room: Room<'_>,
     ) -> Result<(ConsumerGroupHeartbeatResponse<'static>, Vec<OffsetsRecord>), Refusal> {
         let mut recorder = Recorder::new(&request.group_id);
         let response = if request.member_epoch < JOIN_EPOCH {
             self.leave(request, &mut recorder)?
         } else {
-            self.stay(context, request, topics, config, &mut recorder)?
+            self.stay(context, request, topics, config, room, &mut recorder)?
         };
         Ok((response, recorder.into_records()))
     }
@@ -89,6 +91,7 @@ impl ConsumerGroup {
         request: &ConsumerGroupHeartbeatRequest<'_>,
         topics: &dyn TopicMetadata,
         config: &GroupConfig,
+        room: Room<'_>,
         recorder: &mut Recorder<'_>,
     ) -> Result<ConsumerGroupHeartbeatResponse<'static>, Refusal> {
         let id: MemberId = if request.member_id.is_empty() {
@@ -109,14 +112,16 @@ impl ConsumerGroup {
         };
         let subscription = updated(&before.subscription, context, request);
         self.check_subscription(&before.subscription, &subscription, config)?;
+        let known = (!matches!(sender, Sender::New)).then_some(&before.subscription);
+        self.check_memory(&id, known, &subscription, topics, room).map_err(Refusal::no_memory)?;
 
         if let Sender::Successor(predecessor) = &sender {
             self.succeed(predecessor, &id, before.clone(), recorder);
         }
         let has_changed = self.update_subscription(&id, &sender, &before, subscription, recorder);
-        let patterns_changed = self.refresh_patterns(topics, context.now, recorder);
+        let patterns_changed = self.refresh_patterns(topics, context.now, room, recorder);
         self.refresh_epoch(has_changed || patterns_changed, topics, recorder);
-        self.refresh_target(topics, context.now, config, recorder);
+        self.refresh_target(topics, context.now, config, room, recorder);
         self.reconcile(&id, has_changed, reported.as_ref(), topics, recorder);
         self.timers.set_session(&id, after(context.now, config.consumer_session_timeout_ms));
         self.restart_revocation(&id, &before.progress, context.now);

@@ -20,11 +20,12 @@ mod pattern;
 mod reconcile;
 mod request;
 mod shard;
+mod size;
 mod subscription;
 mod timers;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -58,7 +59,7 @@ struct ResolvedPattern {
 ///
 /// Invariants: `static_members` maps each instance id to the member that has it; `holders` maps exactly the
 /// partitions in the members' progress to their members; `subscription_bytes`, `topic_sets` and `pattern_users` count
-/// what the members' subscriptions hold; `timers` knows members only; `assignment_epoch <= group_epoch`.
+/// what the members' subscriptions hold; `memory_bytes` is the sum of what `size` says of everything here; `timers` knows members only; `assignment_epoch <= group_epoch`.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerGroup {
     group_epoch: i32,
@@ -76,11 +77,14 @@ pub(crate) struct ConsumerGroup {
     /// Each pattern that members subscribe with, and how many do.
     pattern_users: BTreeMap<String, usize>,
     subscription_bytes: usize,
+    memory_bytes: usize,
     timers: Timers,
     /// Generation of the topics that `metadata_hash` was computed from.
     hashed_generation: Option<u64>,
     /// Generation of the topics that all patterns were resolved against, and when.
     patterns_resolved: Option<(u64, TimestampMs)>,
+    /// When there was no memory for a new target last.
+    target_put_off_at: Option<TimestampMs>,
 }
 
 impl ConsumerGroup {
@@ -108,13 +112,29 @@ impl ConsumerGroup {
             Change::Member(id, Some(subscription)) => self.set_subscription(id, subscription),
             Change::Member(id, None) => self.remove_member(&id),
             Change::Progress(id, progress) => self.set_progress(&id, progress),
-            Change::Target(id, Some(target)) => drop(self.targets.insert(id, target)),
-            Change::Target(id, None) => drop(self.targets.remove(&id)),
-            Change::Pattern(pattern, Some(resolved)) => drop(self.patterns.insert(pattern, resolved)),
-            Change::Pattern(pattern, None) => drop(self.patterns.remove(&pattern)),
+            Change::Target(id, target) => self.set_target(id, target),
+            Change::Pattern(pattern, resolved) => self.set_pattern(pattern, resolved),
             Change::Deleted => *self = Self::default(),
             Change::Obsolete => {}
         }
+    }
+
+    fn set_target(&mut self, id: MemberId, target: Option<Assignment>) {
+        self.memory_bytes += target.as_ref().map_or(0, size::target_bytes);
+        let previous = match target {
+            Some(target) => self.targets.insert(id, target),
+            None => self.targets.remove(&id),
+        };
+        self.memory_bytes -= previous.as_ref().map_or(0, size::target_bytes);
+    }
+
+    fn set_pattern(&mut self, pattern: String, resolved: Option<ResolvedPattern>) {
+        self.memory_bytes += resolved.as_ref().map_or(0, size::resolved_bytes);
+        let previous = match resolved {
+            Some(resolved) => self.patterns.insert(pattern, resolved),
+            None => self.patterns.remove(&pattern),
+        };
+        self.memory_bytes -= previous.as_ref().map_or(0, size::resolved_bytes);
     }
 
     fn set_subscription(&mut self, id: MemberId, mut subscription: Subscription) {
@@ -129,29 +149,37 @@ impl ConsumerGroup {
     /// Adds a subscription to what is counted over all members, and lets it share its topics with theirs.
     fn count(&mut self, id: &MemberId, subscription: &mut Subscription) {
         self.subscription_bytes += subscription.size_bytes();
+        self.memory_bytes += size::member_bytes(id, subscription);
         if let Some(instance_id) = &subscription.instance_id {
             self.static_members.insert(instance_id.clone(), Arc::clone(id));
         }
         if let Some(pattern) = &subscription.pattern {
-            *self.pattern_users.entry(pattern.clone()).or_default() += 1;
+            let users = self.pattern_users.entry(pattern.clone()).or_default();
+            *users += 1;
+            self.memory_bytes += if *users == 1 { size::pattern_bytes(pattern) } else { 0 };
         }
         if let Some((shared, _)) = self.topic_sets.get_key_value(&subscription.topics) {
             subscription.topics = Arc::clone(shared);
         }
-        *self.topic_sets.entry(Arc::clone(&subscription.topics)).or_default() += 1;
+        let users = self.topic_sets.entry(Arc::clone(&subscription.topics)).or_default();
+        *users += 1;
+        self.memory_bytes += if *users == 1 { size::set_bytes(&subscription.topics) } else { 0 };
     }
 
     fn uncount(&mut self, id: &MemberId, subscription: Subscription) {
         self.subscription_bytes = self.subscription_bytes.saturating_sub(subscription.size_bytes());
+        self.memory_bytes -= size::member_bytes(id, &subscription);
         if let Some(instance_id) = subscription.instance_id
             && self.static_members.get(&instance_id) == Some(id)
         {
             self.static_members.remove(&instance_id);
         }
         if let Some(pattern) = subscription.pattern {
-            uncount_one(&mut self.pattern_users, &pattern);
+            let is_last = uncount_one(&mut self.pattern_users, &pattern);
+            self.memory_bytes -= if is_last { size::pattern_bytes(&pattern) } else { 0 };
         }
-        uncount_one(&mut self.topic_sets, &subscription.topics);
+        let is_last = uncount_one(&mut self.topic_sets, &subscription.topics);
+        self.memory_bytes -= if is_last { size::set_bytes(&subscription.topics) } else { 0 };
     }
 
     fn remove_member(&mut self, id: &MemberId) {
@@ -173,6 +201,8 @@ impl ConsumerGroup {
         }
         let member = self.members.entry(Arc::clone(id)).or_default();
         let previous = std::mem::replace(&mut member.progress, progress.unwrap_or_default());
+        self.memory_bytes += size::progress_bytes(&member.progress);
+        self.memory_bytes -= size::progress_bytes(&previous);
         for partition in previous.held() {
             if self.holders.get(&partition) == Some(id) {
                 self.holders.remove(&partition);
@@ -180,6 +210,10 @@ impl ConsumerGroup {
         }
         for partition in member.progress.held() {
             self.holders.insert(partition, Arc::clone(id));
+        }
+        // A map keeps the room that it had once, which is not counted.
+        if self.holders.capacity() > 64.max(8 * self.holders.len()) {
+            self.holders.shrink_to(2 * self.holders.len());
         }
     }
 
@@ -205,8 +239,8 @@ impl ConsumerGroup {
     }
 }
 
-/// Counts one user less, and forgets what has none.
-fn uncount_one<K: Borrow<Q> + Ord, Q: Ord + ?Sized>(counts: &mut BTreeMap<K, usize>, key: &Q) {
+/// Counts one user less, and forgets what has none; whether it was the last.
+fn uncount_one<K: Borrow<Q> + Ord, Q: Ord + ?Sized>(counts: &mut BTreeMap<K, usize>, key: &Q) -> bool {
     let is_last = match counts.get_mut(key) {
         Some(count) => {
             *count -= 1;
@@ -217,4 +251,5 @@ fn uncount_one<K: Borrow<Q> + Ord, Q: Ord + ?Sized>(counts: &mut BTreeMap<K, usi
     if is_last {
         counts.remove(key);
     }
+    is_last
 }

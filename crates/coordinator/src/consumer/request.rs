@@ -4,6 +4,7 @@ use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRes
 use riverrun_types::limits::NAME_BYTES_MAX;
 
 use crate::GroupConfig;
+use crate::memory::Shortage;
 
 use super::member::STATIC_LEAVE_EPOCH;
 
@@ -38,6 +39,16 @@ impl Refusal {
             code,
             format!("the group {group_id:?} cannot be joined with the consumer protocol: {}", code.message()),
         )
+    }
+
+    /// A member or a group that there is no memory for.
+    pub(super) fn no_memory(shortage: Shortage) -> Self {
+        let when = match shortage {
+            Shortage::ForNow => "at the moment: other groups have taken it",
+            Shortage::Forever => "at all: the group would take more than half of what all groups may",
+        };
+        let message = format!("there is no memory for what this member asks for {when}");
+        Self::new(shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED), message)
     }
 
     /// The response that says so.

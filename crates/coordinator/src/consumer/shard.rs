@@ -47,8 +47,9 @@ impl Shard {
             *records = opened.map_err(|error| Refusal::of_group(error, group_id))?;
         }
         let Some(entry) = self.groups.get_mut(group_id) else { return Err(Refusal::no_such_group(group_id)) };
+        let room = entry.room(self.share.memory());
         let Group::Consumer(group) = &mut entry.group else { return Err(Refusal::no_such_group(group_id)) };
-        let served = group.heartbeat(context, request, topics, &self.config);
+        let served = group.heartbeat(context, request, topics, &self.config, room);
         if group.is_blank() {
             entry.group = Group::Simple;
         }

@@ -9,11 +9,12 @@ use riverrun_types::{TimestampMs, TopicId};
 use crate::GroupConfig;
 use crate::TopicMetadata;
 use crate::assignors::{self, Assignment, Assignor, PartitionCounts};
+use crate::memory::Room;
 
 use super::changes::{Change, Recorder};
 use super::member::{MemberId, Subscription};
 use super::pattern::TopicPattern;
-use super::{ConsumerGroup, HASH_UNKNOWN, ResolvedPattern, TopicNames};
+use super::{ConsumerGroup, HASH_UNKNOWN, ResolvedPattern, TopicNames, size};
 
 /// Patterns are resolved again this long after the last time at the earliest, as Kafka does: each time, every topic
 /// is held against every pattern.
@@ -38,11 +39,12 @@ impl ConsumerGroup {
     }
 
     /// Resolves the patterns that are new, or all if topics have changed since; whether that changed what any of
-    /// them names.
+    /// them names. For what there is no memory for it is tried again later.
     pub(super) fn refresh_patterns(
         &mut self,
         topics: &dyn TopicMetadata,
         now: TimestampMs,
+        room: Room<'_>,
         recorder: &mut Recorder<'_>,
     ) -> bool {
         let all = self.patterns_resolved.is_none_or(|(generation, at)| {
@@ -53,18 +55,26 @@ impl ConsumerGroup {
         if due.is_empty() {
             return false;
         }
-        if all {
-            self.patterns_resolved = Some((topics.generation(), now));
-        }
-        let mut has_changed = false;
+        let (mut has_changed, mut is_complete) = (false, true);
         for (pattern, names) in due.iter().zip(matching_topics(&due, topics)) {
             if self.patterns.get(pattern).is_some_and(|resolved| resolved.topics == names) {
                 continue;
             }
             let version = topics.generation().cast_signed();
             let resolved = ResolvedPattern { topics: names, version, resolved_at_ms: now.0 };
+            let before_bytes = self.patterns.get(pattern).map_or(0, size::resolved_bytes);
+            let after_bytes = self.memory_bytes() + size::resolved_bytes(&resolved) - before_bytes;
+            if room.check(after_bytes).is_err() {
+                is_complete = false;
+                continue;
+            }
             self.commit(Change::Pattern(pattern.clone(), Some(resolved)), recorder);
             has_changed = true;
+        }
+        if all {
+            let unfinished = || topics.generation().wrapping_sub(1);
+            let generation = if is_complete { topics.generation() } else { unfinished() };
+            self.patterns_resolved = Some((generation, now));
         }
         has_changed
     }
@@ -112,26 +122,42 @@ impl ConsumerGroup {
     }
 
     /// Makes a new target if the group has moved on, unless the last is too young: members that come together are
-    /// then served together (KIP-1263).
+    /// then served together (KIP-1263). One that there is no memory for is put off for as long.
     pub(super) fn refresh_target(
         &mut self,
         topics: &dyn TopicMetadata,
         now: TimestampMs,
         config: &GroupConfig,
+        room: Room<'_>,
         recorder: &mut Recorder<'_>,
     ) {
-        let age_ms = now.0 - self.assigned_at_ms;
-        let is_too_young = (0..i64::from(config.consumer_assignment_interval_ms)).contains(&age_ms);
-        if self.assignment_epoch >= self.group_epoch || (self.assigned_at_ms != 0 && is_too_young) {
+        let is_too_young = |at_ms: i64| {
+            at_ms != 0 && (0..i64::from(config.consumer_assignment_interval_ms)).contains(&(now.0 - at_ms))
+        };
+        let put_off_at_ms = self.target_put_off_at.map_or(0, |at| at.0);
+        let is_up_to_date = self.assignment_epoch >= self.group_epoch;
+        if is_up_to_date || is_too_young(self.assigned_at_ms) || is_too_young(put_off_at_ms) {
             return;
         }
-        for (id, target) in self.make_target(topics, config) {
-            if self.targets.get(&id) != Some(&target) {
-                self.commit(Change::Target(id, Some(target)), recorder);
-            }
+        let mut changed = self.make_target(topics, config);
+        changed.retain(|(id, target)| self.targets.get(id) != Some(target));
+        if room.check(self.bytes_with_targets(&changed)).is_err() {
+            self.target_put_off_at = Some(now);
+            return;
+        }
+        self.target_put_off_at = None;
+        for (id, target) in changed {
+            self.commit(Change::Target(id, Some(target)), recorder);
         }
         let change = Change::TargetEpoch { epoch: self.group_epoch, assigned_at_ms: now.0 };
         self.commit(change, recorder);
+    }
+
+    /// Memory of the group once these members' targets are others.
+    fn bytes_with_targets(&self, changed: &[(MemberId, Assignment)]) -> usize {
+        let before = changed.iter().filter_map(|(id, _)| self.targets.get(id)).map(size::target_bytes);
+        let after = changed.iter().map(|(_, target)| size::target_bytes(target));
+        self.memory_bytes() + after.sum::<usize>() - before.sum::<usize>()
     }
 
     fn make_target(&self, topics: &dyn TopicMetadata, config: &GroupConfig) -> Vec<(MemberId, Assignment)> {
@@ -175,7 +201,7 @@ impl ConsumerGroup {
 }
 
 /// What each pattern names, from one walk over all topics.
-fn matching_topics(patterns: &[String], topics: &dyn TopicMetadata) -> Vec<TopicNames> {
+pub(super) fn matching_topics(patterns: &[String], topics: &dyn TopicMetadata) -> Vec<TopicNames> {
     // Whatever has become a subscription did compile; if an upgrade made it invalid, it names nothing.
     let compiled: Vec<Option<TopicPattern>> =
         patterns.iter().map(|pattern| TopicPattern::compile(pattern).ok()).collect();

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod commits;
+pub(crate) mod memory;
 mod replay;
 mod simulation;
 mod world;

@@ -13,6 +13,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs, TopicId};
 use super::CommittedOffset;
 use crate::classic::Turn;
 use crate::group::{Committer, Group, GroupEntry};
+use crate::memory::Room;
 use crate::records;
 use crate::shard::Shard;
 use crate::step::{GroupResponse, OffsetsRecord, RequestContext, Step};
@@ -70,7 +71,10 @@ impl Shard {
         };
         let admitted = self.admit_commit(context.now, &request.group_id, &committer);
         let records = CommitRecords::default();
-        let mut commit = Commit { shard: self, context, request, committer, admitted, records };
+        let offsets_bytes =
+            self.groups.get(&*request.group_id).map_or(0, |entry| entry.offsets.memory_bytes());
+        let mut commit =
+            Commit { shard: self, context, request, committer, admitted, offsets_bytes, records };
         let mut response = OffsetCommitResponse::default();
         for topic in &request.topics {
             response.topics.push(commit.topic(topic, topics));
@@ -107,10 +111,11 @@ impl Shard {
 
     /// A commit was a sign of life; and a group that was made for nothing goes again.
     fn finish_commit(&mut self, group_id: &str, member_id: &str) {
-        match self.groups.get(group_id).map(|entry| &entry.group) {
-            Some(Group::Simple) => self.finish(group_id),
-            _ => self.wake_for(group_id, member_id),
+        if matches!(self.groups.get(group_id).map(|entry| &entry.group), Some(Group::Simple)) {
+            return self.finish(group_id);
         }
+        self.charge(group_id);
+        self.wake_for(group_id, member_id);
     }
 }
 
@@ -156,6 +161,8 @@ struct Commit<'a> {
     request: &'a OffsetCommitRequest<'a>,
     committer: Committer<'a>,
     admitted: Result<(), ErrorCode>,
+    /// What the group's offsets took when it began.
+    offsets_bytes: usize,
     records: CommitRecords,
 }
 
@@ -207,6 +214,9 @@ impl Commit<'_> {
         if entry.offsets.len() >= config.group_offsets_max && !entry.offsets.contains(topic.name, index) {
             return Err(ErrorCode::INVALID_COMMIT_OFFSET_SIZE);
         }
+        let memory_bytes = entry.offsets.memory_bytes_with(topic.name, index, metadata.len());
+        let room = Room::new(self.shard.share.memory(), entry.charged_bytes, self.offsets_bytes);
+        room.check(memory_bytes).map_err(|shortage| shortage.code(ErrorCode::INVALID_COMMIT_OFFSET_SIZE))?;
         let now = self.context.now;
         let retention_ms = self.request.retention_time_ms;
         let committed = CommittedOffset {

@@ -31,13 +31,31 @@ pub struct CommittedOffset {
     pub topic_id: TopicId,
 }
 
+impl CommittedOffset {
+    /// Memory of the offset in its group.
+    fn memory_bytes(&self) -> usize {
+        OFFSET_BYTES + self.metadata.len()
+    }
+}
+
+/// Memory of a topic with its name, beside its offsets.
+fn topic_bytes(topic: &str) -> usize {
+    TOPIC_BYTES + topic.len()
+}
+
+/// Memory of a topic of a group beside its name: its place in the map, and the first piece of the map of its partitions.
+const TOPIC_BYTES: usize = 800;
+/// Memory of an offset beside its metadata.
+const OFFSET_BYTES: usize = 160;
+
 /// The offsets of one group.
 ///
-/// Invariants: `count` is the number of offsets; no topic is kept without one.
+/// Invariants: `count` is the number of offsets, `memory_bytes` what they take; no topic is kept without one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupOffsets {
     by_topic: BTreeMap<Box<str>, BTreeMap<i32, CommittedOffset>>,
     count: usize,
+    memory_bytes: usize,
 }
 
 impl GroupOffsets {
@@ -49,6 +67,20 @@ impl GroupOffsets {
     /// How many offsets there are.
     pub(crate) fn len(&self) -> usize {
         self.count
+    }
+
+    /// Memory of the offsets.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Memory of the offsets once there is one of the partition with so much metadata.
+    pub(crate) fn memory_bytes_with(&self, topic: &str, partition: i32, metadata_bytes: usize) -> usize {
+        let partitions = self.by_topic.get(topic);
+        let topic_bytes = if partitions.is_some() { 0 } else { topic_bytes(topic) };
+        let replaced = partitions.and_then(|partitions| partitions.get(&partition));
+        let replaced_bytes = replaced.map_or(0, CommittedOffset::memory_bytes);
+        self.memory_bytes + topic_bytes + OFFSET_BYTES + metadata_bytes - replaced_bytes
     }
 
     /// The offset of one partition.
@@ -63,6 +95,7 @@ impl GroupOffsets {
 
     /// Sets the offset of one partition.
     pub(crate) fn insert(&mut self, topic: &str, partition: i32, offset: CommittedOffset) {
+        self.memory_bytes = self.memory_bytes_with(topic, partition, offset.metadata.len());
         let partitions = match self.by_topic.get_mut(topic) {
             Some(partitions) => partitions,
             None => self.by_topic.entry(topic.into()).or_default(),
@@ -75,20 +108,22 @@ impl GroupOffsets {
     /// Forgets the offset of one partition; tells whether there was one.
     pub(crate) fn remove(&mut self, topic: &str, partition: i32) -> bool {
         let Some(partitions) = self.by_topic.get_mut(topic) else { return false };
-        if partitions.remove(&partition).is_none() {
-            return false;
-        }
+        let Some(removed) = partitions.remove(&partition) else { return false };
         self.count -= 1;
+        self.memory_bytes -= removed.memory_bytes();
         if partitions.is_empty() {
             self.by_topic.remove(topic);
+            self.memory_bytes -= topic_bytes(topic);
         }
         true
     }
 
     /// Forgets the offsets of a topic; returns the partitions that had one.
     pub(crate) fn remove_topic(&mut self, topic: &str) -> Vec<i32> {
-        let partitions = self.by_topic.remove(topic).unwrap_or_default();
+        let Some(partitions) = self.by_topic.remove(topic) else { return Vec::new() };
         self.count -= partitions.len();
+        self.memory_bytes -= topic_bytes(topic);
+        self.memory_bytes -= partitions.values().map(CommittedOffset::memory_bytes).sum::<usize>();
         partitions.into_keys().collect()
     }
 

@@ -17,6 +17,8 @@ use riverrun_types::TopicId;
 
 use super::*;
 use crate::classic::check_invariants;
+use crate::consumer::tests::memory::check_memory;
+use crate::offsets::GroupOffsets;
 use crate::step::ReplyToken;
 use crate::topics::TopicMetadata;
 
@@ -173,6 +175,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// A shard, its log, and its clients' side.
 struct World {
+    memory: Arc<GroupMemory>,
     shard: Shard,
     log: Vec<OffsetsRecord>,
     now: i64,
@@ -211,11 +214,13 @@ fn protocol(at: u8) -> JoinGroupRequestProtocol<'static> {
 }
 
 impl World {
-    fn new() -> Self {
-        let mut shard = Shard::new(config());
+    fn new(memory_max_bytes: usize) -> Self {
+        let memory = GroupMemory::new(memory_max_bytes);
+        let mut shard = Shard::new(config(), Arc::clone(&memory));
         let step = shard.on_loaded(TimestampMs(0));
         assert_eq!(step, Step::default());
         Self {
+            memory,
             shard,
             log: Vec::new(),
             now: 0,
@@ -288,9 +293,16 @@ impl World {
                     check_invariants(group);
                     assert!(!group.is_vanishing(), "{group_id} is nothing");
                 }
-                Group::Consumer(_) => {}
+                Group::Consumer(group) => check_memory(group),
             }
             assert_eq!(entry.offsets.iter().count(), entry.offsets.len());
+            let offsets =
+                entry.offsets.iter().fold(GroupOffsets::default(), |mut again, (topic, index, offset)| {
+                    again.insert(topic, index, offset.clone());
+                    again
+                });
+            assert_eq!(offsets.memory_bytes(), entry.offsets.memory_bytes(), "offsets are counted wrongly");
+            assert_eq!(entry.charged_bytes, entry.memory_bytes(group_id), "{group_id} is charged wrongly");
             let deadline = entry.group.next_deadline();
             assert!(
                 deadline.is_none() || entry.scheduled.is_some_and(|at| Some(at) <= deadline),
@@ -299,6 +311,8 @@ impl World {
         }
         let scheduled =
             self.shard.groups.iter().filter_map(|(id, entry)| Some((entry.scheduled?, id.clone())));
+        let charged: usize = self.shard.groups.values().map(|entry| entry.charged_bytes).sum();
+        assert_eq!((self.shard.share.held_bytes(), self.memory.held_bytes()), (charged, charged));
         assert_eq!(self.shard.timers, scheduled.collect::<BTreeSet<_>>());
         assert!(self.shard.groups.len() <= config().groups_max);
     }
@@ -483,14 +497,15 @@ impl World {
     /// Restarts the server: who waits is told by the shell.
     fn reload(&mut self) {
         self.waiting.clear();
-        self.shard = replayed(self.log.iter());
+        self.shard = replayed(self.log.iter(), &self.memory);
+        assert!(self.memory.held_bytes() == 0, "what the last shard held is given back");
         let step = self.shard.on_loaded(TimestampMs(self.now));
         self.took(step);
     }
 }
 
-fn replayed<'a>(records: impl IntoIterator<Item = &'a OffsetsRecord>) -> Shard {
-    let mut shard = Shard::new(config());
+fn replayed<'a>(records: impl IntoIterator<Item = &'a OffsetsRecord>, memory: &Arc<GroupMemory>) -> Shard {
+    let mut shard = Shard::new(config(), Arc::clone(memory));
     for record in records {
         shard.replay(&record.key, record.value.as_deref()).unwrap();
     }
@@ -513,6 +528,7 @@ fn assert_same(lived: &Shard, replayed: &Shard) {
     };
     assert_eq!(offsets(lived), offsets(replayed));
     for (group_id, entry) in &lived.groups {
+        assert_same_size(group_id, entry, replayed);
         let Group::Classic(group) = &entry.group else { continue };
         if !(group.is_stable() || group.is_empty() && group.is_persisted()) {
             continue;
@@ -530,30 +546,52 @@ fn assert_same(lived: &Shard, replayed: &Shard) {
     assert!(replayed.groups.keys().all(|group_id| lived.groups.contains_key(group_id)), "a group came back");
 }
 
+/// What is replayed takes what it took when it lived. Of a classic group's protocols the record has only the one that was
+/// chosen, and nothing of what has come since the group was settled.
+fn assert_same_size(group_id: &str, entry: &GroupEntry, replayed: &Shard) {
+    let other = replayed.groups.get(group_id);
+    match (&entry.group, other.map(|other| &other.group)) {
+        (Group::Classic(group), Some(Group::Classic(other)))
+            if group.is_stable() && group.members().all(|(_, member)| member.terms.protocols.len() == 1) =>
+        {
+            let pending_bytes = group.pending_bytes();
+            assert_eq!(other.memory_bytes(), group.memory_bytes() - pending_bytes, "{group_id}");
+        }
+        (Group::Consumer(group), Some(Group::Consumer(other))) => {
+            assert_eq!(other.memory_bytes(), group.memory_bytes(), "{group_id}");
+        }
+        _ => {}
+    }
+    let offsets_bytes = other.map_or(0, |other| other.offsets.memory_bytes());
+    assert_eq!(offsets_bytes, entry.offsets.memory_bytes(), "{group_id}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 4, ..ProptestConfig::default() })]
 
     #[test]
     fn any_requests_keep_the_invariants_and_replay_to_the_same_groups(
         ops in proptest::collection::vec(op(), 1..120),
+        memory_max_bytes in prop_oneof![3 => Just(usize::MAX), 1 => 2_000_usize..20_000],
     ) {
-        let mut world = World::new();
+        let mut world = World::new(memory_max_bytes);
         for op in ops {
             world.run(op);
         }
-        assert_same(&world.shard, &replayed(world.log.iter()));
-        assert_same(&world.shard, &replayed(compacted(&world.log)));
+        let unbounded = GroupMemory::unbounded();
+        assert_same(&world.shard, &replayed(world.log.iter(), &unbounded));
+        assert_same(&world.shard, &replayed(compacted(&world.log), &unbounded));
         world.advance(24 * 60 * 60 * 1_000);
         assert!(world.waiting.is_empty(), "never answered: {:?}", world.waiting);
         // With everybody gone for a day, nothing is left: neither in memory nor in the compacted log.
-        assert_eq!(world.shard.group_count(), 0);
+        assert_eq!((world.shard.group_count(), world.memory.held_bytes()), (0, 0));
         assert!(compacted(&world.log).is_empty(), "{:?}", compacted(&world.log));
     }
 }
 
 #[test]
 fn garbage_in_the_log_is_refused_and_changes_nothing() {
-    let mut shard = Shard::new(config());
+    let mut shard = Shard::new(config(), GroupMemory::unbounded());
     let good = crate::records::group_metadata_tombstone("g").key;
     for key in [&b""[..], b"\x00", b"\x00\x01", b"\x00\x02\x00\x09g", b"\xff"] {
         assert!(shard.replay(key, Some(b"")).is_err(), "{key:?}");

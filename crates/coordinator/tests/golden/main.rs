@@ -113,6 +113,7 @@ scripts! {
     silence_and_slowness_cost_membership: "classic_timeouts.txt";
     protocols_have_to_agree: "classic_protocols.txt";
     groups_have_bounds: "classic_bounds.txt";
+    all_groups_together_have_one: "memory.txt";
     offsets_are_committed_fetched_and_deleted: "offsets.txt";
     offsets_expire_as_in_kafka: "offsets_expiry.txt";
     groups_are_described_listed_and_deleted: "admin.txt";

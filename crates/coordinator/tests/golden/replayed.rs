@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use riverrun_coordinator::{OffsetsRecord, Shard};
+use riverrun_coordinator::{GroupMemory, OffsetsRecord, Shard};
 use riverrun_protocol::ListGroupsRequest;
 use riverrun_types::TimestampMs;
 
@@ -22,7 +22,7 @@ fn compacted(log: &[OffsetsRecord]) -> Vec<&OffsetsRecord> {
 
 /// A shard with just what these records say.
 fn replay<'a>(world: &World, records: impl IntoIterator<Item = &'a OffsetsRecord>) -> Shard {
-    let mut shard = Shard::new(world.config.clone());
+    let mut shard = Shard::new(world.config.clone(), GroupMemory::unbounded());
     for record in records {
         shard.replay(&record.key, record.value.as_deref()).unwrap();
     }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use riverrun_coordinator::{GroupConfig, OffsetsRecord, ReplyToken, RequestContext, Shard, Step};
+use riverrun_coordinator::{
+    GroupConfig, GroupMemory, OffsetsRecord, ReplyToken, RequestContext, Shard, Step,
+};
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::leave_group_request::MemberIdentity;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
@@ -29,6 +32,7 @@ pub(crate) struct World {
     pub(crate) config: GroupConfig,
     pub(crate) topics: Topics,
     pub(crate) log: Vec<OffsetsRecord>,
+    memory: Arc<GroupMemory>,
     pub(crate) now: i64,
     requests: u64,
 }
@@ -95,11 +99,25 @@ fn place(text: &str) -> (String, i32, &str) {
     (topic.to_owned(), rest[..end].parse().unwrap(), rest[end..].trim_start_matches('='))
 }
 
+/// Long texts as scripts write them: in a word that ends with `x*9`, the `x` is there nine times.
+fn repeated(command: &str) -> String {
+    let word = |word: &str| -> Option<String> {
+        let (text, times) = word.rsplit_once('*')?;
+        let times = times.parse().ok()?;
+        let (at, _) = text.char_indices().last()?;
+        Some(text[..at].to_owned() + &text[at..].repeat(times))
+    };
+    let words = command.split_whitespace().map(|text| word(text).unwrap_or_else(|| text.to_owned()));
+    words.collect::<Vec<_>>().join(" ")
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         let config = GroupConfig { initial_rebalance_delay_ms: 0, ..GroupConfig::default() };
+        let memory = GroupMemory::unbounded();
         let mut world = Self {
-            shard: Shard::new(config.clone()),
+            shard: Shard::new(config.clone(), Arc::clone(&memory)),
+            memory,
             config,
             topics: Topics::default(),
             log: Vec::new(),
@@ -110,7 +128,7 @@ impl World {
         world
     }
 
-    /// Runs one command and returns what it prints. Requests are numbered; a reply bears the number of its request.
+    /// Runs one command and returns what it prints; `x*9` at the end of a word is nine `x`. Requests are numbered; a reply bears the number of its request.
     ///
     /// - `config option=value...`, `topic NAME PARTITIONS`, `drop-topic NAME`
     /// - `advance MS`: lets time pass, acting on each deadline as it comes; `deadline`: when the next one is
@@ -122,8 +140,10 @@ impl World {
     /// - `describe GROUP v=`, `list states= types=`, `delete GROUP`
     /// - `consumer GROUP as=CLIENT member= epoch= topics= regex= owned=topic:partition+... assignor= instance= rack=
     ///   timeout= full= v=`: a KIP-848 heartbeat; `describe-consumer GROUP`
-    /// - `reload`: a new shard that has only what the log holds
+    /// - `reload`: a new shard that has only what the log holds; `memory BYTES`: the same with so much memory for all
+    ///   groups; `used`: how many tenths of it are taken
     pub(crate) fn run(&mut self, command: &str) -> String {
+        let command = repeated(command);
         let mut words = command.split_whitespace();
         let name = words.next().unwrap();
         let args = Args::parse(words);
@@ -134,6 +154,11 @@ impl World {
             "advance" => self.advance(args.plain[0].parse().unwrap()),
             "deadline" => format!("{:?}\n", self.shard.next_deadline().map(|at| at.0)),
             "reload" => self.reload(),
+            "memory" => {
+                self.memory = GroupMemory::new(args.plain[0].parse().unwrap());
+                self.reload()
+            }
+            "used" => format!("{} of 10\n", 10 * self.memory.held_bytes() / self.memory.max_bytes()),
             "describe" => show::described(&self.shard.describe_group(args.plain[0], args.number("v", 5))),
             "describe-consumer" => {
                 consumer::described(&self.shard.consumer_group_describe(args.plain[0], &self.topics))
@@ -197,7 +222,7 @@ impl World {
     }
 
     fn reload(&mut self) -> String {
-        self.shard = Shard::new(self.config.clone());
+        self.shard = Shard::new(self.config.clone(), Arc::clone(&self.memory));
         for record in &self.log {
             self.shard.replay(&record.key, record.value.as_deref()).unwrap();
         }

@@ -6,15 +6,16 @@ use riverrun_types::TimestampMs;
 
 use crate::consumer::ConsumerGroup;
 use crate::group::Group;
-use crate::{GroupConfig, OffsetsRecord, Shard};
+use crate::{GroupConfig, GroupMemory, OffsetsRecord, Shard};
 
+use super::memory::check_memory;
 use super::world::{Client, GROUP, World};
 
 /// What is in the log of a group, without what is soft.
 fn hard_state(group: &ConsumerGroup) -> String {
     let holders: BTreeMap<_, _> = group.holders.iter().collect();
     format!(
-        "{} {} {} {} {:#?} {:?} {:?} {:?} {:?} {:?} {:?} {}",
+        "{} {} {} {} {:#?} {:?} {:?} {:?} {:?} {:?} {:?} {} {}",
         group.group_epoch,
         group.metadata_hash,
         group.assignment_epoch,
@@ -27,11 +28,12 @@ fn hard_state(group: &ConsumerGroup) -> String {
         group.topic_sets,
         group.pattern_users,
         group.subscription_bytes,
+        group.memory_bytes,
     )
 }
 
 fn load<'a>(records: impl IntoIterator<Item = &'a OffsetsRecord>, now_ms: i64) -> Shard {
-    let mut shard = Shard::new(GroupConfig::default());
+    let mut shard = Shard::new(GroupConfig::default(), GroupMemory::unbounded());
     for record in records {
         shard.replay(&record.key, record.value.as_deref()).unwrap();
     }
@@ -56,6 +58,7 @@ fn compacted(log: &[OffsetsRecord]) -> Vec<&OffsetsRecord> {
 /// Loads the world's log, as it was written and compacted, and compares.
 pub(super) fn assert_replays(world: &World) {
     let lived = world.group().map(hard_state);
+    world.group().into_iter().for_each(check_memory);
     assert_eq!(state_of(&load(&world.log, world.now_ms)), lived);
     assert_eq!(state_of(&load(compacted(&world.log), world.now_ms)), lived);
 }
@@ -110,7 +113,7 @@ fn a_record_that_is_cut_is_an_error_and_changes_nothing() {
     for record in &world.log {
         let value = record.value.as_deref().unwrap();
         for len in 0..value.len() {
-            let mut shard = Shard::new(GroupConfig::default());
+            let mut shard = Shard::new(GroupConfig::default(), GroupMemory::unbounded());
             assert!(shard.replay(&record.key, Some(&value[..len])).is_err());
             assert_eq!(shard.group_count(), 0);
         }

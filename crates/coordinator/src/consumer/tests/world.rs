@@ -1,6 +1,7 @@
 //! A shard with topics, a clock and a log, and clients that talk to it as the Java consumer does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use riverrun_protocol::consumer_group_heartbeat_request::TopicPartitions;
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
@@ -10,7 +11,8 @@ use crate::assignors::Assignment;
 use crate::consumer::ConsumerGroup;
 use crate::group::Group;
 use crate::{
-    GroupConfig, GroupResponse, OffsetsRecord, ReplyToken, RequestContext, Shard, Step, TopicMetadata,
+    GroupConfig, GroupMemory, GroupResponse, OffsetsRecord, ReplyToken, RequestContext, Shard, Step,
+    TopicMetadata,
 };
 
 pub(super) const GROUP: &str = "g";
@@ -80,9 +82,20 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(config: GroupConfig) -> Self {
-        let mut shard = Shard::new(config);
+        let mut shard = Shard::new(config, GroupMemory::unbounded());
         assert_eq!(shard.on_loaded(TimestampMs(0)), Step::default());
         Self { shard, topics: Topics::default(), log: Vec::new(), now_ms: 0 }
+    }
+
+    /// Loads what there is into a shard with so much memory, and returns that.
+    pub(super) fn limit_memory(&mut self, max_bytes: usize) -> Arc<GroupMemory> {
+        let memory = GroupMemory::new(max_bytes);
+        self.shard = Shard::new(self.shard.config.clone(), Arc::clone(&memory));
+        for record in &self.log {
+            self.shard.replay(&record.key, record.value.as_deref()).unwrap();
+        }
+        assert_eq!(self.shard.on_loaded(TimestampMs(self.now_ms)), Step::default());
+        memory
     }
 
     pub(super) fn send(

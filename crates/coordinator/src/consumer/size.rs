@@ -1,0 +1,130 @@
+//! What a group takes of the memory of all groups, and whether there is enough for a heartbeat.
+//!
+//! Owns the estimates: text as long as it is, and for each thing what the maps that hold it need at worst. A partition of
+//! the target is counted with the progress that it will become, so that what a member reaches later has its room already.
+
+use std::collections::BTreeSet;
+
+use riverrun_types::TopicId;
+
+use crate::TopicMetadata;
+use crate::assignors::Assignment;
+use crate::memory::{Room, Shortage};
+
+use super::member::{Progress, Subscription};
+use super::subscription::matching_topics;
+use super::{ConsumerGroup, ResolvedPattern, TopicNames};
+
+/// A member beside its texts: itself, its timers, its places in the group's maps.
+const MEMBER_BYTES: usize = 1_024;
+/// A set of topics beside their names.
+const SET_BYTES: usize = 128;
+/// A name in a set, beside its text.
+const NAME_BYTES: usize = 64;
+/// A pattern beside its texts.
+const PATTERN_BYTES: usize = 256;
+/// A topic of one member, in a target or in its progress.
+const TOPIC_BYTES: usize = 192;
+/// A partition of a target.
+const TARGET_PARTITION_BYTES: usize = 24;
+/// A partition that a member holds.
+const HELD_PARTITION_BYTES: usize = 104;
+/// A partition that nobody shares a topic with, in a target and in what becomes of it.
+const PARTITION_BYTES_MAX: usize = 2 * TOPIC_BYTES + TARGET_PARTITION_BYTES + HELD_PARTITION_BYTES;
+
+/// A member beside its topics and its partitions.
+pub(super) fn member_bytes(id: &str, subscription: &Subscription) -> usize {
+    let Subscription { instance_id, rack_id, client_id, client_host, server_assignor, pattern, .. } =
+        subscription;
+    let texts = [instance_id, instance_id, rack_id, server_assignor, pattern].into_iter().flatten();
+    let text_bytes: usize = texts.map(String::len).sum();
+    MEMBER_BYTES + id.len() + client_id.len() + client_host.len() + text_bytes
+}
+
+/// A set of topics that members subscribe to, however many do.
+pub(super) fn set_bytes(topics: &TopicNames) -> usize {
+    SET_BYTES + names_bytes(topics)
+}
+
+/// A pattern that members subscribe with, however many do.
+pub(super) fn pattern_bytes(pattern: &str) -> usize {
+    PATTERN_BYTES + 2 * pattern.len()
+}
+
+/// What a pattern names.
+pub(super) fn resolved_bytes(resolved: &ResolvedPattern) -> usize {
+    names_bytes(&resolved.topics)
+}
+
+/// What one member shall have, and what will come of that.
+pub(super) fn target_bytes(target: &Assignment) -> usize {
+    let partitions: usize = target.values().map(BTreeSet::len).sum();
+    2 * TOPIC_BYTES * target.len() + (TARGET_PARTITION_BYTES + HELD_PARTITION_BYTES) * partitions
+}
+
+/// What one member holds.
+pub(super) fn progress_bytes(progress: &Progress) -> usize {
+    let topics = progress.assigned.len() + progress.revoking.len();
+    TOPIC_BYTES * topics + HELD_PARTITION_BYTES * progress.held().count()
+}
+
+fn names_bytes(names: &TopicNames) -> usize {
+    names.iter().map(|name| NAME_BYTES + name.len()).sum()
+}
+
+impl ConsumerGroup {
+    /// Memory of the group.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Whether there is memory for a member to subscribe so, and for what will be assigned because of it. `before` is
+    /// what it had subscribed to, if it is not new.
+    pub(super) fn check_memory(
+        &self,
+        id: &str,
+        before: Option<&Subscription>,
+        after: &Subscription,
+        topics: &dyn TopicMetadata,
+        room: Room<'_>,
+    ) -> Result<(), Shortage> {
+        if before == Some(after) {
+            return Ok(());
+        }
+        let given_back = before.map_or(0, |before| self.given_back_bytes(id, before, after));
+        let taken = member_bytes(id, after) + self.new_topics_bytes(after, topics);
+        room.check((self.memory_bytes + taken).saturating_sub(given_back))
+    }
+
+    /// What a member that subscribes anew leaves behind.
+    fn given_back_bytes(&self, id: &str, before: &Subscription, after: &Subscription) -> usize {
+        let is_last = self.topic_sets.get(&before.topics) == Some(&1) && before.topics != after.topics;
+        member_bytes(id, before) + if is_last { set_bytes(&before.topics) } else { 0 }
+    }
+
+    /// What topics bring that nobody in the group has subscribed to so: their names, and their partitions.
+    fn new_topics_bytes(&self, subscription: &Subscription, topics: &dyn TopicMetadata) -> usize {
+        let mut bytes = 0;
+        let mut ids = BTreeSet::new();
+        if !self.topic_sets.contains_key(&subscription.topics) {
+            bytes += set_bytes(&subscription.topics);
+            self.add_unread(&subscription.topics, topics, &mut ids);
+        }
+        if let Some(pattern) = &subscription.pattern
+            && !self.pattern_users.contains_key(pattern)
+        {
+            let names = matching_topics(std::slice::from_ref(pattern), topics).pop().unwrap_or_default();
+            bytes += pattern_bytes(pattern) + names_bytes(&names);
+            self.add_unread(&names, topics, &mut ids);
+        }
+        let partitions = ids.into_iter().filter_map(|id| topics.partition_count(id));
+        let partitions: usize = partitions.map(|count| usize::try_from(count).unwrap_or_default()).sum();
+        bytes + PARTITION_BYTES_MAX * partitions
+    }
+
+    /// Adds the topics that exist and that no member reads yet.
+    fn add_unread(&self, names: &TopicNames, topics: &dyn TopicMetadata, ids: &mut BTreeSet<TopicId>) {
+        let known = names.iter().filter_map(|name| Some((name, topics.topic_id(name)?)));
+        ids.extend(known.filter(|(name, _)| !self.is_subscribed_to(name)).map(|(_, id)| id));
+    }
+}

@@ -1,0 +1,108 @@
+//! What a group takes is known at any time, and it is refused what it may not have.
+
+use std::sync::Arc;
+
+use riverrun_protocol::ErrorCode;
+
+use crate::consumer::{ConsumerGroup, size};
+use crate::memory::Share;
+use crate::{GroupConfig, GroupMemory};
+
+use super::replay::assert_replays;
+use super::world::{Client, World};
+
+/// Checks what the group counts against what is in it.
+pub(crate) fn check_memory(group: &ConsumerGroup) {
+    let members = group.members.iter().map(|(id, member)| {
+        size::member_bytes(id, &member.subscription) + size::progress_bytes(&member.progress)
+    });
+    let sets = group.topic_sets.keys().map(|topics| size::set_bytes(topics));
+    let users = group.pattern_users.keys().map(|pattern| size::pattern_bytes(pattern));
+    let patterns = group.patterns.values().map(size::resolved_bytes);
+    let targets = group.targets.values().map(size::target_bytes);
+    let counted: usize = members.chain(sets).chain(users).chain(patterns).chain(targets).sum();
+    assert_eq!(group.memory_bytes(), counted, "the group's size is counted wrongly");
+}
+
+fn config() -> GroupConfig {
+    GroupConfig { consumer_assignment_interval_ms: 0, ..GroupConfig::default() }
+}
+
+/// A world whose groups have so much memory.
+fn world(max_bytes: usize) -> (World, Arc<GroupMemory>) {
+    let mut world = World::new(config());
+    let memory = world.limit_memory(max_bytes);
+    (world, memory)
+}
+
+#[test]
+fn a_member_is_refused_what_would_be_assigned_to_it() {
+    let (mut world, memory) = world(1_000_000);
+    world.topics.put("small", 10);
+    world.topics.put("large", 10_000);
+    let (mut a, mut b) = (Client::new("a", &["small"]), Client::new("b", &["large"]));
+    assert_eq!(a.heartbeat(&mut world, false), ErrorCode::NONE);
+    assert_eq!(b.heartbeat(&mut world, false), ErrorCode::GROUP_MAX_SIZE_REACHED, "half of it will never do");
+    a.reconcile();
+    assert_eq!(a.heartbeat(&mut world, false), ErrorCode::NONE);
+    assert_eq!(a.owned.values().map(std::collections::BTreeSet::len).sum::<usize>(), 10);
+    assert_eq!((world.group().unwrap().members.len(), memory.refusals()), (1, 1));
+}
+
+#[test]
+fn a_group_keeps_its_assignment_when_there_is_no_memory_for_a_larger_one() {
+    let (mut world, memory) = world(1_000_000);
+    world.topics.put("t", 10);
+    let mut client = Client::new("a", &["t"]);
+    client.heartbeat(&mut world, false);
+    client.reconcile();
+    world.topics.put("t", 100_000);
+    for _ in 0..3 {
+        world.now_ms += 1_000;
+        assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
+    }
+    assert_eq!(client.owned.values().map(std::collections::BTreeSet::len).sum::<usize>(), 10);
+    assert_eq!(world.group().unwrap().state_name(), "Assigning");
+    assert_eq!(memory.refusals(), 3);
+    assert_replays(&world);
+}
+
+#[test]
+fn a_pattern_goes_on_naming_what_it_did_when_there_is_no_memory_for_more() {
+    let (mut world, memory) = world(1_000_000);
+    let mut others = Share::new(memory);
+    others.change(0, 900_000);
+    world.topics.put("t-0", 1);
+    let mut client = Client::new("a", &[]);
+    client.pattern = Some("t-.*".to_owned());
+    assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
+    for index in 1..2_000 {
+        world.topics.put(&format!("t-{index}"), 1);
+    }
+    world.now_ms += 20_000;
+    assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
+    let named = |world: &World| world.group().unwrap().patterns["t-.*"].topics.len();
+    assert_eq!(named(&world), 1);
+    drop(others);
+    world.now_ms += 20_000;
+    assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
+    assert_eq!(named(&world), 2_000, "it is tried again");
+}
+
+#[test]
+fn what_a_group_held_is_given_back_when_its_last_member_leaves() {
+    let (mut world, memory) = world(100_000_000);
+    world.topics.put("t", 1_000);
+    let mut client = Client::new("a", &["t"]);
+    client.pattern = Some("t.*".to_owned());
+    client.heartbeat(&mut world, false);
+    let group = world.group().unwrap();
+    check_memory(group);
+    assert!(group.memory_bytes() > 1_000 * 100);
+    assert!(group.holders.capacity() >= 1_000 && group.targets.len() == 1);
+    client.leave(&mut world);
+    assert!(memory.held_bytes() < 2_000, "{}", memory.held_bytes());
+    let group = world.group().unwrap();
+    assert_eq!(group.memory_bytes(), 0);
+    assert!(group.holders.capacity() <= 64, "a map does not keep what it does not need");
+}
