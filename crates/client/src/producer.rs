@@ -14,6 +14,7 @@ mod queue;
 mod record;
 mod sender;
 mod topics;
+mod verdict;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

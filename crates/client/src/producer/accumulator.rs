@@ -265,17 +265,17 @@ impl Accumulator {
         let due = *state.expire_at.get_or_insert(now + pause) <= now;
         if due {
             state.expire_at = Some(now + pause);
+            let mut broken = Vec::new();
             for queue in state.topics.iter_mut().flat_map(|topic| &mut topic.queues) {
-                let mut broke = false;
                 while let Some(expired) = queue.take_expired(now, timeout) {
-                    broke |= expired.stamp.is_some();
+                    if expired.stamp.is_some() {
+                        queue.break_chain();
+                        broken.push(expired.key);
+                    }
                     drained.expired.push(expired);
                 }
-                if broke {
-                    queue.break_chain();
-                    state.chain_broken = true;
-                }
             }
+            broken.into_iter().for_each(|key| state.list_unless_empty(key));
         }
         drained.check_at(state.expire_at);
     }
@@ -291,6 +291,9 @@ impl Accumulator {
     ) -> Turn {
         let Some(queue) = state.queue(key) else { return Turn::Over };
         queue.listed = false;
+        let spent = plan.producer.is_some_and(|(_, epoch)| !queue.mend(epoch));
+        state.id_spent |= spent;
+        let Some(queue) = state.queue(key) else { return Turn::Over };
         match queue.readiness(rules) {
             // What is under way lists the queue again when it comes back.
             Readiness::Empty | Readiness::Blocked => Turn::Over,
@@ -347,7 +350,6 @@ impl Accumulator {
                 queue.break_chain();
             }
         }
-        state.chain_broken |= broken;
         state.unresolved.remove(&batch.id);
         state.list_unless_empty(batch.key);
         drop(state);
@@ -387,11 +389,10 @@ impl Accumulator {
         state.list(key);
     }
 
-    /// Puts a batch that came back in line again. `broken`: it needs another producer id first.
+    /// Puts a batch that came back in line again. `broken`: its sequence has to begin again first.
     pub(super) fn retry(&self, batch: Batch, retry_at: Instant, broken: bool) {
         let mut state = self.lock();
         let key = batch.key;
-        state.chain_broken |= broken;
         let Some(queue) = state.queue(key) else { return };
         queue.came_back(batch.id);
         queue.put_back(batch, retry_at);
@@ -407,8 +408,8 @@ impl Accumulator {
     }
 
     /// Whether the producer needs a new id.
-    pub(super) fn is_chain_broken(&self) -> bool {
-        self.lock().chain_broken
+    pub(super) fn is_id_spent(&self) -> bool {
+        self.lock().id_spent
     }
 
     /// Whether a new producer id could be taken now without doubling a record.
@@ -419,7 +420,7 @@ impl Accumulator {
     /// Begins every sequence again, under a new producer id.
     pub(super) fn restart_sequences(&self) {
         let mut state = self.lock();
-        state.chain_broken = false;
+        state.id_spent = false;
         state.topics.iter_mut().flat_map(|topic| &mut topic.queues).for_each(PartitionQueue::restart);
         state.list_all();
     }

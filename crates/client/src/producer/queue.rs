@@ -45,7 +45,9 @@ pub(super) enum Readiness {
 ///
 /// Invariants: `waiting` is sorted by id; only its last batch is open for records. `in_flight` holds the ids that
 /// are under way. Sequence numbers before `next_sequence` are given away. While `broken`, only batches are sent that the
-/// server may have, to find that out: under another producer id they would be there twice.
+/// server may have, to find that out: in another epoch they would be there twice. `epochs` counts how often the sequence
+/// has begun again under the present producer id, each time in the next epoch: a server knows the epoch of a producer for
+/// each partition by itself, and takes nothing of an older one any more.
 #[derive(Debug, Default)]
 pub(super) struct PartitionQueue {
     waiting: VecDeque<Batch>,
@@ -53,6 +55,7 @@ pub(super) struct PartitionQueue {
     next_sequence: i32,
     retry_at: Option<Instant>,
     broken: bool,
+    epochs: i16,
     /// Bytes of the batch that was taken last.
     taken_bytes: usize,
     /// Whether the server has taken a batch under the present producer id.
@@ -134,6 +137,7 @@ impl PartitionQueue {
     pub(super) fn take(&mut self, producer: Option<(ProducerId, ProducerEpoch)>) -> Option<Batch> {
         let mut batch = self.waiting.pop_front()?;
         if let (None, Some((id, epoch))) = (batch.stamp, producer) {
+            let epoch = ProducerEpoch(epoch.0.saturating_add(self.epochs));
             batch.stamp = Some(ProducerStamp { id, epoch, base_sequence: self.next_sequence });
             self.next_sequence = increment_sequence(self.next_sequence, batch.record_count());
         }
@@ -168,7 +172,7 @@ impl PartitionQueue {
             && self.waiting.front().is_none_or(|b| b.id >= id)
     }
 
-    /// The server's sequence is not ours any more: nothing new goes on until the producer has a new id.
+    /// The server's sequence is not ours any more: nothing new goes on until it begins again.
     pub(super) fn break_chain(&mut self) {
         self.broken = true;
     }
@@ -180,9 +184,23 @@ impl PartitionQueue {
         self.in_flight.is_empty() && !self.waiting.front().is_some_and(unclear)
     }
 
+    /// Where the chain is broken and the fate of nothing is unclear any more: begins again in the next epoch (KIP-360).
+    /// Answers whether that goes on under this producer id, which began with `first`.
+    pub(super) fn mend(&mut self, first: ProducerEpoch) -> bool {
+        if !self.broken || !self.is_settled() {
+            return true;
+        }
+        let epochs = self.epochs.checked_add(1).filter(|epochs| first.0.checked_add(*epochs).is_some());
+        let Some(epochs) = epochs else { return false };
+        self.restart();
+        self.epochs = epochs;
+        true
+    }
+
     /// Begins again at sequence 0, under a new producer id.
     pub(super) fn restart(&mut self) {
         (self.broken, self.confirmed) = (false, false);
+        self.epochs = 0;
         self.next_sequence = 0;
         self.waiting.iter_mut().for_each(|batch| batch.stamp = None);
     }

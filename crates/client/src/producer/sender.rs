@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use riverrun_protocol::{ErrorCode, InitProducerIdRequest};
+use riverrun_protocol::InitProducerIdRequest;
 use riverrun_types::{ErrorKind, NodeId, ProducerEpoch, ProducerId};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -21,6 +21,7 @@ use super::exchange::{self, Answered};
 use super::options::ProducerOptions;
 use super::queue::IN_FLIGHT_MAX;
 use super::random_seed;
+use super::verdict::{self, Verdict};
 use crate::cluster::{Cluster, KnownTopic, Lane};
 use crate::error::ClientError;
 
@@ -143,7 +144,7 @@ impl Sender {
             _ => None,
         };
         let identified = matches!(self.identity, Identity::Known(..) | Identity::Anonymous);
-        let fresh_allowed = identified && !self.accumulator.is_chain_broken();
+        let fresh_allowed = identified && !self.accumulator.is_id_spent();
         let cluster = Arc::clone(&self.cluster);
         // The partitions of a topic mostly come together.
         let mut last: Option<KnownTopic> = None;
@@ -202,10 +203,10 @@ impl Sender {
     /// Asks for a producer id where one is wanted, or where the old one has become useless and nothing of it is
     /// under way any more.
     fn identify(&mut self, now: Instant) {
-        let broken = self.accumulator.is_chain_broken();
+        let spent = self.accumulator.is_id_spent();
         let wanted = match self.identity {
             Identity::Wanted(at) => at.is_none_or(|at| at <= now),
-            Identity::Known(..) => broken && self.accumulator.is_settled(),
+            Identity::Known(..) => spent && self.accumulator.is_settled(),
             Identity::Anonymous | Identity::Asked => false,
         };
         if wanted {
@@ -283,45 +284,26 @@ impl Sender {
 
     fn settle_error(&mut self, mut batch: Batch, error: ClientError) {
         let next = self.accumulator.is_next(&batch);
-        let (again, broken) = match error.code() {
-            // The server has the batch already, and no longer remembers where.
-            Some(ErrorCode::DUPLICATE_SEQUENCE_NUMBER) => {
+        let verdict = verdict::of_error(&batch, &error, next, self.options.retries);
+        tracing::debug!(%error, ?verdict, attempts = batch.attempts, "a batch came back");
+        match verdict {
+            Verdict::Delivered => {
                 let place = BatchPlace { base_offset: None, append_time: None };
                 self.accumulator.settle(batch, Ok(place), false);
-                return;
             }
-            // A smaller one may fit; a record that is too large alone is refused when it is alone.
-            Some(ErrorCode::MESSAGE_TOO_LARGE) if batch.record_count() > 1 => {
-                tracing::debug!(%error, records = batch.record_count(), "a batch is split");
+            Verdict::Split => {
                 batch.last_error = Some(error);
                 self.accumulator.split(batch);
-                return;
             }
-            // Behind a batch that failed, all others must come out of order; they are sent again after it.
-            Some(
-                ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
-                | ErrorCode::UNKNOWN_PRODUCER_ID
-                | ErrorCode::INVALID_PRODUCER_EPOCH,
-            ) if !next => (true, false),
-            // The server has forgotten the producer, and so has not got the batch: it goes out under another id.
-            Some(ErrorCode::UNKNOWN_PRODUCER_ID | ErrorCode::INVALID_PRODUCER_EPOCH)
-                if batch.stamp.is_some() =>
-            {
-                (true, true)
+            Verdict::Again { broken } => {
+                if error.kind() == ErrorKind::Retry {
+                    self.stale.insert(self.accumulator.topic_name(batch.key));
+                }
+                batch.last_error = Some(error);
+                let retry_at = Instant::now() + self.options.cluster.retry_backoff;
+                self.accumulator.retry(batch, retry_at, broken);
             }
-            _ => (error.kind() == ErrorKind::Retry, false),
-        };
-        if again && batch.attempts <= self.options.retries {
-            tracing::debug!(%error, attempts = batch.attempts, "a batch is sent again");
-            if error.kind() == ErrorKind::Retry {
-                self.stale.insert(self.accumulator.topic_name(batch.key));
-            }
-            batch.last_error = Some(error);
-            self.accumulator.retry(batch, Instant::now() + self.options.cluster.retry_backoff, broken);
-        } else {
-            // Its sequence numbers stay unused, or used by nobody knows what: later ones would not fit.
-            let broken = batch.stamp.is_some();
-            self.accumulator.settle(batch, Err(error), broken);
+            Verdict::Failed { broken } => self.accumulator.settle(batch, Err(error), broken),
         }
     }
 

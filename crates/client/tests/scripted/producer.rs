@@ -18,7 +18,7 @@ use crate::server::{Call, PARTITIONS, Reply, ScriptedServer, TOPIC_ID};
 /// A batch as the server has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    producer: i64,
+    producer: (i64, i16),
     sequence: i32,
     records: i32,
 }
@@ -27,7 +27,7 @@ struct Seen {
 #[derive(Debug, Default)]
 struct Log {
     taken: Vec<Seen>,
-    next: HashMap<i64, i32>,
+    next: HashMap<(i64, i16), i32>,
     end: i64,
 }
 
@@ -51,7 +51,8 @@ fn seen(request: &ProduceRequest<'_>) -> Seen {
     let partition = &request.topic_data[0].partition_data[0];
     let bytes = partition.records.as_ref().and_then(Records::as_bytes).expect("records");
     let batch = UnverifiedBatch::only(bytes).unwrap().verify().unwrap();
-    Seen { producer: batch.producer_id().0, sequence: batch.base_sequence(), records: batch.record_count() }
+    let producer = (batch.producer_id().0, batch.producer_epoch().0);
+    Seen { producer, sequence: batch.base_sequence(), records: batch.record_count() }
 }
 
 fn answer(call: &Call<'_>, code: ErrorCode, base_offset: i64) -> Reply {
@@ -105,8 +106,11 @@ async fn offset(delivery: Delivery) -> i64 {
     delivery.await.expect("delivered").offset.0
 }
 
-fn sequences(log: &Mutex<Log>) -> Vec<(i64, i32)> {
-    log.lock().unwrap().taken.iter().map(|seen| (seen.producer, seen.sequence)).collect()
+/// Epoch and sequence number of each batch that was taken, all of one producer.
+fn sequences(log: &Mutex<Log>) -> Vec<(i16, i32)> {
+    let log = log.lock().unwrap();
+    assert!(log.taken.iter().all(|seen| seen.producer.0 == 100));
+    log.taken.iter().map(|seen| (seen.producer.1, seen.sequence)).collect()
 }
 
 #[tokio::test]
@@ -145,7 +149,7 @@ async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
     for (delivery, expected) in deliveries.into_iter().zip(0..) {
         assert_eq!(offset(delivery).await, expected);
     }
-    assert_eq!(sequences(&log), (0..20).map(|sequence| (100, sequence)).collect::<Vec<_>>());
+    assert_eq!(sequences(&log), (0..20).map(|sequence| (0, sequence)).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -162,18 +166,18 @@ async fn a_batch_whose_answer_was_lost_is_not_written_twice() {
     let producer = producer(&server, |_| {}).await;
     assert_eq!(send(&producer).await.await.unwrap().offset, Offset(-1));
     assert_eq!(offset(send(&producer).await).await, 1);
-    assert_eq!(sequences(&log), [(100, 0), (100, 1)]);
+    assert_eq!(sequences(&log), [(0, 0), (0, 1)]);
 }
 
 #[tokio::test]
-async fn a_producer_that_the_server_has_forgotten_goes_on_under_another_id() {
+async fn a_producer_that_the_server_has_forgotten_goes_on_in_another_epoch() {
     let (server, log) =
         server(|call, _, _| (call.nth == 1).then(|| answer(call, ErrorCode::UNKNOWN_PRODUCER_ID, -1))).await;
     let producer = producer(&server, |_| {}).await;
     for expected in 0..3 {
         assert_eq!(offset(send(&producer).await).await, expected);
     }
-    assert_eq!(sequences(&log), [(100, 0), (101, 0), (101, 1)]);
+    assert_eq!(sequences(&log), [(0, 0), (1, 0), (1, 1)]);
 }
 
 #[tokio::test]
@@ -188,7 +192,31 @@ async fn a_gap_in_the_sequence_fails_one_batch_and_not_those_behind_it() {
     let error = lost.await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
     assert_eq!(offset(kept).await, 1);
-    assert_eq!(sequences(&log), [(100, 0), (101, 0)]);
+    assert_eq!(sequences(&log), [(0, 0), (1, 0)]);
+}
+
+/// The server's word on one partition is still to come while another begins its sequence again.
+#[tokio::test]
+async fn a_gap_in_one_partition_holds_up_no_other() {
+    let (server, log) = server(|call, seen, _| {
+        let index = call.decode::<ProduceRequest<'_>>().topic_data[0].partition_data[0].index;
+        if index == 1 {
+            return Some(answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1));
+        }
+        (seen.sequence == 0 && seen.producer.1 == 0).then(|| answer(call, ErrorCode::INVALID_RECORD, -1))
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    let other = ProducerRecord { partition: Some(1), ..ProducerRecord::new("t", "value") };
+    let waits = producer.send(other).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(send(&producer).await.await.is_err());
+    for _ in 0..3 {
+        let delivered = tokio::time::timeout(Duration::from_secs(2), send(&producer).await);
+        assert!(delivered.await.expect("without waiting for the other partition").is_ok());
+    }
+    drop(waits);
+    assert_eq!(sequences(&log), [(1, 0), (1, 1), (1, 2)]);
 }
 
 #[tokio::test]
@@ -199,7 +227,7 @@ async fn a_refused_record_fails_alone_and_the_next_begins_a_new_sequence() {
     let error = send(&producer).await.await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::MESSAGE_TOO_LARGE));
     assert_eq!(offset(send(&producer).await).await, 0);
-    assert_eq!(sequences(&log), [(101, 0)]);
+    assert_eq!(sequences(&log), [(1, 0)]);
 }
 
 #[tokio::test]
@@ -225,8 +253,8 @@ async fn an_answer_that_cannot_be_read_fails_the_batch_and_is_not_asked_for_agai
     assert_eq!(offset(send(&producer).await).await, 0);
     assert_eq!(
         sequences(&log),
-        [(101, 0)],
-        "the first may have been taken: another id, so that nothing clashes"
+        [(1, 0)],
+        "the first may have been taken: another epoch, so that nothing clashes"
     );
 }
 
@@ -251,7 +279,7 @@ async fn an_answer_to_another_request_ends_the_connection_and_the_batch_is_sent_
             server(move |call, _, _| (call.nth == 0).then(|| Reply::Bytes(bad.clone()))).await;
         let producer = producer(&server, |_| {}).await;
         assert_eq!(offset(send(&producer).await).await, 0);
-        assert_eq!(sequences(&log), [(100, 0)]);
+        assert_eq!(sequences(&log), [(0, 0)]);
     }
 }
 
@@ -381,7 +409,7 @@ async fn a_batch_that_is_too_large_is_split_until_its_parts_fit() {
         assert_eq!(offset(delivery).await, expected);
     }
     // Five and five, and each of these two and three.
-    assert_eq!(sequences(&log), [(100, 0), (100, 2), (100, 5), (100, 7)]);
+    assert_eq!(sequences(&log), [(0, 0), (0, 2), (0, 5), (0, 7)]);
 }
 
 #[tokio::test]

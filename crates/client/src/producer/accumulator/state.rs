@@ -32,7 +32,8 @@ pub(super) struct State {
     pub(super) hurried: bool,
     pub(super) leaders: Leaders,
     pub(super) spare: Vec<Vec<u8>>,
-    pub(super) chain_broken: bool,
+    /// Whether some partition has no epoch left, so that the producer needs another id.
+    pub(super) id_spent: bool,
     pub(super) closed: bool,
 }
 

@@ -165,6 +165,29 @@ fn what_the_server_may_have_is_asked_for_under_its_old_numbers_before_there_is_a
 }
 
 #[test]
+fn a_broken_chain_begins_again_at_zero_in_the_next_epoch_while_there_is_one() {
+    let epoch = ProducerEpoch(i16::MAX - 1);
+    let producer = Some((ProducerId(7), epoch));
+    let mut queue = confirmed(3);
+    let mut batch = queue.take(producer).unwrap();
+    queue.break_chain();
+    assert!(queue.mend(epoch) && queue.broken, "a batch is under way");
+    for goes_on in [true, false] {
+        queue.came_back(batch.id);
+        queue.put_back(out_of_order(batch), Instant::now());
+        queue.break_chain();
+        assert_eq!(queue.mend(epoch), goes_on);
+        batch = queue.take(producer).unwrap();
+        assert_eq!((sequence(&batch), batch.stamp.unwrap().epoch), (0, ProducerEpoch(i16::MAX)));
+    }
+    queue.came_back(batch.id);
+    queue.put_back(batch, Instant::now());
+    queue.restart();
+    let again = queue.take(PRODUCER).unwrap();
+    assert_eq!(again.stamp.unwrap().epoch, ProducerEpoch(0), "a new id has its own epochs");
+}
+
+#[test]
 fn while_there_is_no_producer_id_only_old_batches_go() {
     let mut queue = confirmed(3);
     let rules = SendRules { fresh_allowed: false, ..rules(Instant::now() + LINGER) };
