@@ -2,7 +2,7 @@
 //!
 //! Pure. After anything unclear the session is given up and everything is said again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use riverrun_types::{LeaderEpoch, NodeId, Offset, TopicId};
 
@@ -76,6 +76,11 @@ impl FetchSession {
         if plan.is_full() {
             plan.said = (0..wanted.len()).collect();
             plan.forgotten.clear();
+        }
+        if !plan.forgotten.is_empty() {
+            // What has only changed its place here is said; a node that forgets last would lose it by that.
+            let wanted: HashSet<_> = wanted.iter().map(|one| (&one.partition, one.topic_id)).collect();
+            plan.forgotten.retain(|(partition, topic_id)| !wanted.contains(&(partition, *topic_id)));
         }
         plan
     }
@@ -174,6 +179,21 @@ mod tests {
         assert_eq!(plan.forgotten.len(), 2);
         session.answered(77);
         assert_eq!(session.plan(&[wanted(0, 5)]).said, [0]);
+    }
+
+    /// As after a rebalance that gives everything back in another order.
+    #[test]
+    fn partitions_that_change_places_are_not_forgotten() {
+        let mut session = FetchSession::default();
+        session.plan(&[wanted(0, 5), wanted(1, 5), wanted(2, 5)]);
+        session.answered(77);
+        let at = |partition: i32, slot: usize| Wanted {
+            incarnation: Incarnation { slot, number: 2 },
+            ..wanted(partition, 5)
+        };
+        let plan = session.plan(&[at(1, 0), at(0, 1)]);
+        assert_eq!(plan.said, [0, 1]);
+        assert_eq!(plan.forgotten, [(TopicPartition::new("t", 2), TopicId([1; 16]))]);
     }
 
     #[test]
