@@ -207,8 +207,14 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts on an empty directory and waits until the port accepts.
-    pub(crate) fn start(kind: ServerKind, toolbox: &Toolbox) -> anyhow::Result<Self> {
-        let mut server = Launch::prepare(kind, toolbox, toolbox.run_dir())?.spawn()?;
+    /// `binary` is ours, where another than the one that was built is meant.
+    pub(crate) fn start(
+        kind: ServerKind,
+        toolbox: &Toolbox,
+        binary: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
+        let launch = Launch::prepare(kind, toolbox, toolbox.run_dir())?;
+        let mut server = Launch { binary: binary.or(launch.binary), ..launch }.spawn()?;
         server.wait_until_ready()?;
         Ok(server)
     }

@@ -1,0 +1,176 @@
+//! Groups: members that come and go, under both protocols and each way to assign.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use riverrun_client::{Consumer, ErrorCode, TopicPartition};
+
+use super::super::rust_cases::{Bench, same};
+use super::{
+    PATIENCE, Properties, SHORT, admin_of, consumer_of, fails_with, numbered, produce_to, sorted, text,
+    topic_of,
+};
+
+pub(super) const RANGE: [(&str, &str); 1] = [("partition.assignment.strategy", "range")];
+pub(super) const ROUND_ROBIN: [(&str, &str); 1] = [("partition.assignment.strategy", "roundrobin")];
+pub(super) const COOPERATIVE: [(&str, &str); 1] = [("partition.assignment.strategy", "cooperative-sticky")];
+pub(super) const UNIFORM: [(&str, &str); 2] =
+    [("group.protocol", "consumer"), ("group.remote.assignor", "uniform")];
+pub(super) const SERVER_RANGE: [(&str, &str); 2] =
+    [("group.protocol", "consumer"), ("group.remote.assignor", "range")];
+
+/// Partitions of the topics here.
+const PARTITIONS: i32 = 4;
+
+/// A member of a group, which reads one topic.
+async fn member(
+    bench: &Bench<'_>,
+    topic: &str,
+    group: &str,
+    more: &Properties<'_>,
+) -> anyhow::Result<Consumer> {
+    let quick = [("group.id", group), ("heartbeat.interval.ms", "200"), ("metadata.max.age.ms", "500")];
+    let mut consumer = consumer_of(bench, &[&quick, more].concat()).await?;
+    consumer.subscribe(&[topic.to_owned()]).await?;
+    Ok(consumer)
+}
+
+/// Polls all members in turn and hands their records' values over.
+async fn poll_all(members: &mut [Consumer], values: &mut Vec<String>) -> anyhow::Result<()> {
+    for member in members {
+        let records = member.poll(SHORT).await?;
+        values.extend(records.iter().map(|record| text(record.value.as_deref())));
+    }
+    Ok(())
+}
+
+/// Polls until so many partitions are shared out among all members, each partition to one and to each member some.
+async fn settle(members: &mut [Consumer], partitions: usize) -> anyhow::Result<()> {
+    let (begun, mut values) = (Instant::now(), Vec::new());
+    loop {
+        poll_all(members, &mut values).await?;
+        let shares: Vec<_> = members.iter().map(Consumer::assignment).collect();
+        let all: Vec<_> = shares.iter().flatten().collect();
+        let different: BTreeSet<_> = all.iter().collect();
+        if all.len() == partitions
+            && different.len() == partitions
+            && shares.iter().all(|share| !share.is_empty())
+        {
+            break;
+        }
+        if begun.elapsed() > PATIENCE {
+            bail!("the group does not settle: {shares:?}");
+        }
+    }
+    same("records while it settles", &values, &Vec::new())
+}
+
+async fn gather_all(members: &mut [Consumer], count: usize) -> anyhow::Result<Vec<String>> {
+    let (begun, mut values) = (Instant::now(), Vec::new());
+    while values.len() < count {
+        poll_all(members, &mut values).await?;
+        if begun.elapsed() > PATIENCE {
+            let at = |member: &Consumer| {
+                let places: Vec<_> =
+                    member.assignment().into_iter().map(|one| (member.position(&one), one)).collect();
+                (places, member.trouble())
+            };
+            let members: Vec<_> = members.iter().map(at).collect();
+            bail!("only {} of {count} records came; the members are at {members:?}", values.len());
+        }
+    }
+    Ok(sorted(values))
+}
+
+/// One, two, three and two members again: each record once, and a later member goes on from the commits.
+pub(super) async fn life(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
+    let (topic, group) = (topic_of(bench, "group", PARTITIONS).await?, bench.name("native-group"));
+    let mut members = Vec::new();
+    for (round, size) in [1, 2, 3, 2].into_iter().enumerate() {
+        while members.len() < size {
+            members.push(member(bench, &topic, &group, more).await?);
+        }
+        while members.len() > size {
+            members.remove(0).close().await?;
+        }
+        settle(&mut members, 4).await?;
+        let prefix = format!("{round}-");
+        produce_to(bench, &topic, &prefix, 200, &[]).await?;
+        let values = gather_all(&mut members, 200).await?;
+        same(&format!("records of {size} members"), &values, &sorted(numbered(&prefix, 200)))?;
+    }
+    for member in members {
+        member.close().await?;
+    }
+    produce_to(bench, &topic, "late-", 50, &[]).await?;
+    let mut last = vec![member(bench, &topic, &group, more).await?];
+    same("from the commits", &gather_all(&mut last, 50).await?, &sorted(numbered("late-", 50)))
+}
+
+fn shares(members: &[Consumer]) -> Vec<Vec<TopicPartition>> {
+    members.iter().map(Consumer::assignment).collect()
+}
+
+/// A static member that comes back finds its partitions, and the other one keeps its own.
+pub(super) async fn static_member(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
+    let (topic, group) = (topic_of(bench, "static", PARTITIONS).await?, bench.name("native-static"));
+    let named = |name| [more, &[("group.instance.id", name)]].concat();
+    let mut members = Vec::new();
+    for name in ["one", "two"] {
+        members.push(member(bench, &topic, &group, &named(name)).await?);
+    }
+    settle(&mut members, 4).await?;
+    let before = shares(&members);
+    members.remove(1).close().await?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        members[0].poll(SHORT).await?;
+    }
+    same("what the other has meanwhile", &members[0].assignment(), &before[0])?;
+    members.push(member(bench, &topic, &group, &named("two")).await?);
+    settle(&mut members, 4).await?;
+    same("the shares", &shares(&members), &before)
+}
+
+/// Classic protocol: who comes second under a name takes it, and the first one hears of it.
+pub(super) async fn fenced(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let (topic, group) = (topic_of(bench, "fenced", PARTITIONS).await?, bench.name("native-fenced"));
+    let named = [("group.instance.id", "one")];
+    let mut first = vec![member(bench, &topic, &group, &named).await?];
+    settle(&mut first, 4).await?;
+    let mut second = vec![member(bench, &topic, &group, &named).await?];
+    settle(&mut second, 4).await?;
+    let begun = Instant::now();
+    let error = loop {
+        if let Err(error) = first[0].poll(SHORT).await {
+            break error;
+        }
+        second[0].poll(SHORT).await?;
+        if begun.elapsed() > PATIENCE {
+            bail!("the first of two members with one name goes on");
+        }
+    };
+    fails_with("the first", Err::<(), _>(error), ErrorCode::FENCED_INSTANCE_ID)
+}
+
+/// KIP-848: who comes second under a name is refused while the first is there.
+pub(super) async fn refused(bench: &Bench<'_>) -> anyhow::Result<()> {
+    let (topic, group) = (topic_of(bench, "refused", PARTITIONS).await?, bench.name("native-refused"));
+    let named = [&UNIFORM[..], &[("group.instance.id", "one")]].concat();
+    let mut first = vec![member(bench, &topic, &group, &named).await?];
+    settle(&mut first, 4).await?;
+    let mut second = member(bench, &topic, &group, &named).await?;
+    fails_with("the second", second.poll(PATIENCE).await, ErrorCode::UNRELEASED_INSTANCE_ID)?;
+    settle(&mut first, 4).await
+}
+
+/// Partitions that are added are handed out.
+pub(super) async fn new_partitions(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
+    let (topic, group) = (topic_of(bench, "grows", 2).await?, bench.name("native-grows"));
+    let mut members = vec![member(bench, &topic, &group, more).await?];
+    settle(&mut members, 2).await?;
+    let totals = BTreeMap::from([(topic.clone(), 5)]);
+    super::only(admin_of(bench).await?.create_partitions(&totals, false).await)?;
+    settle(&mut members, 5).await
+}
