@@ -21,12 +21,18 @@ const PAGES: &[Page] = &[
         "Journal (`.journal`), and entries held aside",
         &["crates/journal/src/frames.rs", "crates/journal/src/held.rs"],
     ),
+    (
+        "queue",
+        "Embedded queue: control file, what recovery set aside, places of tailers",
+        &["crates/queue/src/layout.rs", "crates/queue/src/aside.rs", "crates/queue/src/named.rs"],
+    ),
     ("metadata", "Metadata: snapshot, log, identity of log dirs", &["crates/broker/src/metadata/frames.rs"]),
 ];
 
 const RULE: &str = "Every file begins with a magic and a format version; a `.log` begins with its first batch, and its \
                     version stands in the `.index` beside it. A version newer than the program's is refused by name. \
-                    An older one is read or upgraded: version 1 is the first of each, so there is none yet.";
+                    An older one is read, and the newest is written when its turn comes: so far only the checkpoint of a \
+                    log dir has more than one version.";
 
 /// Writes all pages.
 pub(crate) fn run() -> Result<()> {

@@ -74,9 +74,7 @@ impl Appender {
         options: AppendOptions,
     ) -> Result<Self, QueueError> {
         let owner = Owner::attach(&core.control)?;
-        let head = core.head()?;
-        let number = head.position / core.segments.segment_bytes();
-        let segment = core.segments.expect(head.segment_base, number)?;
+        let (head, segment) = core.at_head(Segments::get)?;
         let epoch = core.control.epoch();
         let appender = Self { core, owner, options, segment, head, epoch, held: false, keeper, call_at: 0 };
         appender.keeper.serve(&options);
@@ -389,7 +387,7 @@ pub(crate) fn mend(control: &Control, segments: &Segments) -> Result<(), QueueEr
     let within = (head.position % segment_bytes) as usize;
     // SAFETY: the caller holds the writer lock or is alone, and the range lies beyond what is published.
     unsafe { segment.map.slice_mut(within, (dirty_end - head.position) as usize) }.fill(0);
-    segment.file.sync_data().at("sync", &segment.path)?;
+    segment.map.sync(within, (dirty_end - head.position) as usize).at("sync", &segment.path)?;
     control.set_dirty_end(head.position);
     Ok(())
 }

@@ -5,15 +5,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::error::{At as _, Damage, QueueError};
 use crate::layout as at;
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Mapping};
 use crate::sys::{self, Life};
 
 /// The file's name.
@@ -41,13 +42,16 @@ pub(crate) struct Mark {
 
 /// The control file of one queue.
 ///
-/// Invariants: the mapping has [`at::CONTROL_BYTES`]; the identity was checked when it was opened.
+/// Invariants: the mapping has [`at::CONTROL_BYTES`]; the identity was checked when it was opened. What stores
+/// is called only if it was opened for [`Access::Write`].
 #[derive(Debug)]
 pub(crate) struct Control {
     path: PathBuf,
     file: File,
     map: Mapping,
+    access: Access,
     segment_bytes: u64,
+    queue_id: u128,
 }
 
 impl Control {
@@ -60,6 +64,7 @@ impl Control {
         put(at::VERSION_AT, &at::VERSION.to_le_bytes());
         put(at::SEGMENT_BYTES_AT, &segment_bytes.to_le_bytes());
         put(at::CREATED_AT, &created_ms.to_le_bytes());
+        put(at::QUEUE_ID_AT, &sys::random_id().at("draw a number for", dir)?.to_le_bytes());
         let checksum = crc32c::crc32c(&bytes[..at::IDENTITY_CRC_AT]);
         bytes[at::IDENTITY_CRC_AT..at::IDENTITY_CRC_AT + 4].copy_from_slice(&checksum.to_le_bytes());
         let (new, path) = (dir.join(NEW_CONTROL_NAME), dir.join(CONTROL_NAME));
@@ -71,7 +76,7 @@ impl Control {
             .open(&new)
             .at("create", &new)?;
         file.write_all(&bytes).at("write", &new)?;
-        let control = Self::map(new.clone(), file)?;
+        let control = Self::map(new.clone(), file, Access::Write)?;
         control.reset(&Mark {
             head: Head { position: 0, next_offset: Offset::ZERO, segment_base: Offset::ZERO },
             epoch: LeaderEpoch(0),
@@ -84,45 +89,25 @@ impl Control {
     }
 
     /// Opens and maps the file, and checks its identity; none if it is not there.
-    pub(crate) fn open(dir: &Path) -> Result<Option<Self>, QueueError> {
+    pub(crate) fn open(dir: &Path, access: Access) -> Result<Option<Self>, QueueError> {
         let path = dir.join(CONTROL_NAME);
-        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+        let file = match access.open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.at("open", &path)?,
         };
-        Self::map(path, file).map(Some)
+        Self::map(path, file, access).map(Some)
     }
 
-    fn map(path: PathBuf, file: File) -> Result<Self, QueueError> {
+    fn map(path: PathBuf, file: File, access: Access) -> Result<Self, QueueError> {
+        // First who made it: a later version's file may have another size.
+        let (segment_bytes, queue_id) = read_identity(&path, &file)?;
         let found_bytes = file.metadata().at("look at", &path)?.len();
         if found_bytes != at::CONTROL_BYTES as u64 {
             let damage = Damage::Size { found_bytes, expected_bytes: at::CONTROL_BYTES as u64 };
-            return Err(QueueError::damaged(&path, found_bytes, damage));
+            return Err(QueueError::damaged(&path, found_bytes.min(at::CONTROL_BYTES as u64), damage));
         }
-        let map = Mapping::new(&file, at::CONTROL_BYTES).at("map", &path)?;
-        let mut control = Self { path, file, map, segment_bytes: 0 };
-        control.check_identity()?;
-        Ok(control)
-    }
-
-    fn check_identity(&mut self) -> Result<(), QueueError> {
-        let mut identity = [0; at::IDENTITY_CRC_AT + 4];
-        for place in (0..identity.len()).step_by(4) {
-            identity[place..place + 4].copy_from_slice(&self.u32(place).load(Relaxed).to_le_bytes());
-        }
-        if identity[..8] != at::MAGIC.to_le_bytes() {
-            return Err(QueueError::damaged(&self.path, 0, Damage::Magic));
-        }
-        let version = self.u32(at::VERSION_AT).load(Relaxed);
-        if version > at::VERSION {
-            return Err(QueueError::Version { path: self.path.clone(), found: version, known: at::VERSION });
-        }
-        let stored = self.u32(at::IDENTITY_CRC_AT).load(Relaxed);
-        if crc32c::crc32c(&identity[..at::IDENTITY_CRC_AT]) != stored {
-            return Err(QueueError::damaged(&self.path, at::IDENTITY_CRC_AT as u64, Damage::Checksum));
-        }
-        self.segment_bytes = self.u64(at::SEGMENT_BYTES_AT).load(Relaxed);
-        Ok(())
+        let map = Mapping::new(&file, at::CONTROL_BYTES, access).at("map", &path)?;
+        Ok(Self { path, file, map, access, segment_bytes, queue_id })
     }
 
     fn u64(&self, place: usize) -> &AtomicU64 {
@@ -145,6 +130,15 @@ impl Control {
         self.segment_bytes
     }
 
+    /// What tells this queue from one that was made later in the same place.
+    pub(crate) fn queue_id(&self) -> u128 {
+        self.queue_id
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.access == Access::Read
+    }
+
     pub(crate) fn damaged(&self, place: usize, what: &'static str) -> QueueError {
         QueueError::damaged(&self.path, place as u64, Damage::Field(what))
     }
@@ -160,7 +154,8 @@ impl Control {
     }
 
     pub(crate) fn life(&self) -> Life {
-        let (low, high) = (self.u64(at::BOOT_AT).load(Relaxed), self.u64(at::BOOT_AT + 8).load(Relaxed));
+        // SYNC: life. Who sees it sees what the recovery before it has stored.
+        let (low, high) = (self.u64(at::BOOT_AT).load(Acquire), self.u64(at::BOOT_AT + 8).load(Acquire));
         Life {
             boot: u128::from(low) | u128::from(high) << 64,
             mount: self.u64(at::MOUNT_AT).load(Relaxed),
@@ -174,6 +169,7 @@ impl Control {
         self.u64(at::MOUNT_AT).store(life.mount, Relaxed);
         self.u64(at::DEVICE_AT).store(life.device, Relaxed);
         self.u64(at::INODE_AT).store(life.inode, Relaxed);
+        // SYNC: life.
         self.u64(at::BOOT_AT).store(life.boot as u64, Release);
         self.u64(at::BOOT_AT + 8).store((life.boot >> 64) as u64, Release);
     }
@@ -188,6 +184,8 @@ impl Control {
             at::APPENDERS_ASLEEP_AT,
             at::SYNCERS_ASLEEP_AT,
             at::SYNCED_TAILERS_ASLEEP_AT,
+            at::MARK_LOCK_AT,
+            at::MARKERS_ASLEEP_AT,
         ] {
             self.u32(place).store(0, Relaxed);
         }
@@ -202,6 +200,7 @@ impl Control {
         self.u64(at::HEADS_AT + at::HEAD_BYTES).store(u64::MAX, Relaxed);
         self.u64(at::PUBLISHED_AT).store(mark.head.position, Release);
         self.store_mark(mark);
+        self.u64(at::SYNCED_AT).store(mark.head.position, Release);
     }
 
     /// The lock that an appender holds while it appends, and the flag of those who sleep until it is free.
@@ -212,6 +211,11 @@ impl Control {
     /// The lock that whoever syncs holds meanwhile, and the flag of those who sleep until it is free.
     pub(crate) fn sync_lock(&self) -> (&AtomicU32, &AtomicU32) {
         (self.u32(at::SYNC_LOCK_AT), self.u32(at::SYNCERS_ASLEEP_AT))
+    }
+
+    /// The lock that whoever stores a synced mark holds meanwhile, and the flag of those who sleep for it.
+    pub(crate) fn mark_lock(&self) -> (&AtomicU32, &AtomicU32) {
+        (self.u32(at::MARK_LOCK_AT), self.u32(at::MARKERS_ASLEEP_AT))
     }
 
     /// The flag of tailers that sleep until something is published, or synced.
@@ -249,7 +253,7 @@ impl Control {
         self.u64(at::PUBLISHED_AT).load(Acquire)
     }
 
-    /// What the disk has. SYNC: synced, with [`store_mark`](Self::store_mark).
+    /// What the disk has. SYNC: synced, with [`raise_synced`](Self::raise_synced).
     #[inline]
     pub(crate) fn synced(&self) -> u64 {
         self.u64(at::SYNCED_AT).load(Acquire)
@@ -354,7 +358,8 @@ impl Control {
         (0..2).filter_map(|slot| self.load_mark(slot)).max_by_key(|mark| mark.sequence)
     }
 
-    /// Notes that the disk has everything up to `mark`. For the holder of the sync lock.
+    /// Notes where a recovery may begin: the disk has everything up to `mark`. For the holder of the mark
+    /// lock, or who is alone.
     pub(crate) fn store_mark(&self, mark: &Mark) {
         let place = at::MARKS_AT + (mark.sequence % 2) as usize * at::MARK_STRIDE;
         let head = &mark.head;
@@ -369,14 +374,50 @@ impl Control {
             self.u64(place + index * 8).store(*word, Relaxed);
         }
         self.u32(place + at::MARK_COVERED_BYTES).store(mark_checksum(&words), Relaxed);
-        // SYNC: synced.
-        self.u64(at::SYNCED_AT).store(head.position, Release);
     }
 
-    /// Writes the control file itself to disk, so that a recovery reads no more than it must.
-    pub(crate) fn sync(&self) -> Result<(), QueueError> {
-        self.file.sync_data().at("sync", &self.path)
+    /// Tells tailers that the disk has everything up to `position`. Several may do so at once.
+    pub(crate) fn raise_synced(&self, position: u64) {
+        // SYNC: synced.
+        self.u64(at::SYNCED_AT).fetch_max(position, AcqRel);
     }
+
+    /// Writes the synced marks to disk, and nothing else: who appends stores into the other pages.
+    pub(crate) fn sync_marks(&self) -> Result<(), QueueError> {
+        self.map.sync(at::MARKS_AT, at::CONTROL_BYTES - at::MARKS_AT).at("sync", &self.path)
+    }
+
+    /// Writes the whole control file to disk.
+    pub(crate) fn sync_all(&self) -> Result<(), QueueError> {
+        self.map.sync(0, at::CONTROL_BYTES).at("sync", &self.path)
+    }
+}
+
+/// Bytes of a segment, and the queue's id, from a file that is a control file of a version that is known.
+fn read_identity(path: &Path, file: &File) -> Result<(u64, u128), QueueError> {
+    let mut identity = [0; at::IDENTITY_BYTES];
+    match file.read_exact_at(&mut identity, 0) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            let found_bytes = file.metadata().at("look at", path)?.len();
+            let damage = Damage::Size { found_bytes, expected_bytes: at::CONTROL_BYTES as u64 };
+            return Err(QueueError::damaged(path, found_bytes, damage));
+        }
+        read => read.at("read", path)?,
+    }
+    let u32_at = |place: usize| identity[place..].first_chunk().map_or(0, |field| u32::from_le_bytes(*field));
+    let u64_at = |place: usize| u64::from(u32_at(place)) | u64::from(u32_at(place + 4)) << 32;
+    if u64_at(at::MAGIC_AT) != at::MAGIC {
+        return Err(QueueError::damaged(path, 0, Damage::Magic));
+    }
+    let found = u32_at(at::VERSION_AT);
+    if found > at::VERSION {
+        return Err(QueueError::Version { path: path.to_owned(), found, known: at::VERSION });
+    }
+    if crc32c::crc32c(&identity[..at::IDENTITY_CRC_AT]) != u32_at(at::IDENTITY_CRC_AT) {
+        return Err(QueueError::damaged(path, at::IDENTITY_CRC_AT as u64, Damage::Checksum));
+    }
+    let queue_id = u128::from(u64_at(at::QUEUE_ID_AT)) | u128::from(u64_at(at::QUEUE_ID_AT + 8)) << 64;
+    Ok((u64_at(at::SEGMENT_BYTES_AT), queue_id))
 }
 
 fn mark_checksum(words: &[u64; 5]) -> u32 {
@@ -399,7 +440,7 @@ mod tests {
     fn a_tailer_that_falls_asleep_over_a_new_position_is_woken_by_the_next() {
         let dir = tempfile::tempdir().expect("a directory");
         Control::create(dir.path(), 4096, 0).expect("a control file");
-        let control = Control::open(dir.path()).expect("whole").expect("there");
+        let control = Control::open(dir.path(), Access::Write).expect("whole").expect("there");
         for synced in [false, true] {
             let asleep = control.tailers_asleep(synced);
             asleep.store(1, Relaxed);

@@ -81,6 +81,21 @@ pub enum QueueError {
         /// The file that keeps its place.
         path: PathBuf,
     },
+    /// The place of a named tailer is not of this queue as it is: the queue was made anew, or records before
+    /// the place were lost with the power. [`Queue::remove_tailer`](crate::Queue::remove_tailer) forgets it.
+    #[error(
+        "{}: this tailer's place, offset {offset}, is not in this queue any more, which ends at {end}: \
+         the queue was made anew, or has lost records",
+        path.display()
+    )]
+    PlaceLost {
+        /// The file that keeps the place.
+        path: PathBuf,
+        /// The next offset that the tailer would have read.
+        offset: Offset,
+        /// The offset that the next record gets.
+        end: Offset,
+    },
     /// As many appenders are attached as there can be.
     #[error("{limit} appenders are attached to the queue, and there can be no more")]
     TooManyAppenders {
@@ -157,6 +172,7 @@ impl QueueError {
             | Self::Exists { .. }
             | Self::TooLarge { .. }
             | Self::OffsetOutOfRange { .. }
+            | Self::PlaceLost { .. }
             | Self::Options(_) => ErrorKind::FixRequest,
         }
     }

@@ -36,6 +36,7 @@
 )]
 
 mod appender;
+mod aside;
 mod batch;
 mod control;
 mod error;
@@ -51,6 +52,7 @@ mod reservation;
 mod retention;
 mod segment;
 mod sync;
+mod syncer;
 mod sys;
 mod tailer;
 mod trap;
@@ -63,7 +65,7 @@ pub use error::{Damage, QueueError};
 pub use options::{
     AppendOptions, CreateOptions, Durability, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
 };
-pub use queue::{Queue, Status};
+pub use queue::{Queue, QueueView, Status};
 pub use recovery::Recovery;
 pub use reservation::Reservation;
 pub use riverrun_records::{Header, Headers, Record};

@@ -58,7 +58,7 @@ impl Owner {
             if !sys::try_lock_byte(&file, byte, LockKind::Exclusive).at("lock", path)? {
                 continue;
             }
-            let words = [control.writer_lock().0, control.sync_lock().0];
+            let words = [control.writer_lock().0, control.sync_lock().0, control.mark_lock().0];
             if words.iter().all(|word| word.load(Relaxed) != number) {
                 return Ok(Self { file, number, barriers: !sys::reached_by_barriers() });
             }

@@ -6,20 +6,39 @@
 
 #![expect(unsafe_code, reason = "memory that is shared with other processes")]
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::layout::PAGE_BYTES;
 use crate::trap::Watched;
 
 /// `MADV_POPULATE_WRITE`, Linux 5.14.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
 
+/// What a file is opened and mapped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing is stored: that would be a signal.
+    Read,
+    /// Everything.
+    Write,
+}
+
+impl Access {
+    /// Opens a file that is there.
+    pub(crate) fn open(self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).write(self == Self::Write).open(path)
+    }
+}
+
 /// A shared mapping of the beginning of a file.
 ///
-/// Invariants: `base..base + len` is mapped readable and writable until the drop; `base` is page-aligned.
+/// Invariants: `base..base + len` is mapped readable until the drop, and writable if it was made so; `base` is
+/// page-aligned.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -34,9 +53,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of `file`, which must have them.
-    pub(crate) fn new(file: &File, len: usize) -> io::Result<Self> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+    /// Maps the first `len` bytes of `file`, which must have them and be open for `access`.
+    pub(crate) fn new(file: &File, len: usize, access: Access) -> io::Result<Self> {
+        let protection = match access {
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
+        };
         // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
@@ -66,7 +88,6 @@ impl Mapping {
     /// by [`is_torn`](Self::is_torn) after.
     #[inline]
     pub(crate) fn touch(&self, at: usize, len: usize) {
-        const PAGE_BYTES: usize = 4096;
         self.check(at, len);
         let last = (at + len).checked_sub(1).filter(|last| *last >= at);
         for place in (at..at + len).step_by(PAGE_BYTES).skip(1).chain(last) {
@@ -125,6 +146,21 @@ impl Mapping {
         self.check(at, len);
         // SAFETY: in bounds; the caller vouches that nobody else reads or writes there.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
+    }
+
+    /// Returns when the file's bytes of a range are on disk, by whatever process they were stored, and its
+    /// size with them. Other pages are left alone: they stay as quick to store into as they were. For a mapping
+    /// that is writable: of others the kernel syncs nothing.
+    pub(crate) fn sync(&self, at: usize, len: usize) -> io::Result<()> {
+        self.check(at, len);
+        let begin = at / PAGE_BYTES * PAGE_BYTES;
+        // SAFETY: the range lies in the mapping, and syncing changes no byte of it.
+        let result =
+            unsafe { libc::msync(self.base.as_ptr().add(begin).cast(), at + len - begin, libc::MS_SYNC) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if self.is_torn() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
     /// Makes the pages of a range present and writable, so that the first store into each is as quick as the

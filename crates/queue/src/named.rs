@@ -1,10 +1,12 @@
 //! Places that tailers keep in the queue's directory, by name.
 //!
 //! ```text
-//!  two slots of 64 bytes, used in turn     offset i64 | sequence u64 | CRC-32C of the magic and these 16 bytes u32
+//!  two slots of 64 bytes, used in turn     offset i64 | sequence u64 | queue id u128 | epoch u32
+//!                                          | CRC-32C of the magic and these 36 bytes u32
 //! ```
 //!
-//! Integers are little-endian. A slot is written with one call and never over the newest one, so that a place
+//! Integers are little-endian. Queue id and epoch are those of the control file when the place was kept: so a
+//! place in a queue that was made anew, or that has lost records since, is known for what it is. A slot is written with one call and never over the newest one, so that a place
 //! is old or new whatever ends the process. It is as durable as the page cache: after a cut of power an older
 //! place, or none, may be there.
 
@@ -12,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use riverrun_types::Offset;
+use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::error::{At as _, QueueError};
 use crate::sys::{self, LockKind};
@@ -20,9 +22,19 @@ use crate::sys::{self, LockKind};
 const MAGIC: &[u8; 8] = b"RRTAILR1";
 const DIR_NAME: &str = "tailers";
 const SLOT_BYTES: u64 = 64;
-const COVERED_BYTES: usize = 16;
+const COVERED_BYTES: usize = 36;
 /// Longest name of a tailer.
 const NAME_BYTES_MAX: usize = 100;
+
+/// What a place says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The next offset to read.
+    pub(crate) offset: Offset,
+    pub(crate) queue_id: u128,
+    /// The queue's epoch then.
+    pub(crate) epoch: LeaderEpoch,
+}
 
 /// The kept place of one named tailer, which nobody else uses meanwhile.
 ///
@@ -36,7 +48,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Opens the place that bears `name`, and what it says; none if it is new.
-    pub(crate) fn open(queue_dir: &Path, name: &str) -> Result<(Self, Option<Offset>), QueueError> {
+    pub(crate) fn open(queue_dir: &Path, name: &str) -> Result<(Self, Option<Kept>), QueueError> {
         check_name(name)?;
         let dir = queue_dir.join(DIR_NAME);
         std::fs::create_dir_all(&dir).at("create", &dir)?;
@@ -53,15 +65,27 @@ impl Place {
         }
         let newest = (0..2).filter_map(|slot| read_slot(&file, slot)).max_by_key(|(_, sequence)| *sequence);
         let sequence = newest.map_or(0, |(_, sequence)| sequence);
-        Ok((Self { path, file, sequence }, newest.map(|(offset, _)| offset)))
+        Ok((Self { path, file, sequence }, newest.map(|(kept, _)| kept)))
     }
 
-    /// Keeps `offset`. It survives the process, and not a cut of power.
-    pub(crate) fn keep(&mut self, offset: Offset) -> Result<(), QueueError> {
+    /// Removes the place that bears `name`, unless there is none. Refuses one that is in use.
+    pub(crate) fn remove(queue_dir: &Path, name: &str) -> Result<(), QueueError> {
+        let (place, _) = Self::open(queue_dir, name)?;
+        std::fs::remove_file(&place.path).at("remove", &place.path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps a place. It survives the process, and not a cut of power.
+    pub(crate) fn keep(&mut self, kept: &Kept) -> Result<(), QueueError> {
         let sequence = self.sequence + 1;
         let mut slot = [0; COVERED_BYTES + 4];
-        slot[..8].copy_from_slice(&offset.0.to_le_bytes());
-        slot[8..COVERED_BYTES].copy_from_slice(&sequence.to_le_bytes());
+        slot[..8].copy_from_slice(&kept.offset.0.to_le_bytes());
+        slot[8..16].copy_from_slice(&sequence.to_le_bytes());
+        slot[16..32].copy_from_slice(&kept.queue_id.to_le_bytes());
+        slot[32..COVERED_BYTES].copy_from_slice(&kept.epoch.0.to_le_bytes());
         let sum = checksum(&slot[..COVERED_BYTES]);
         slot[COVERED_BYTES..].copy_from_slice(&sum.to_le_bytes());
         self.file.write_all_at(&slot, sequence % 2 * SLOT_BYTES).at("write", &self.path)?;
@@ -74,17 +98,20 @@ fn checksum(covered: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(MAGIC), covered)
 }
 
-/// Offset and sequence of a slot; none if it was never written whole.
-fn read_slot(file: &File, slot: u64) -> Option<(Offset, u64)> {
+/// Place and sequence of a slot; none if it was never written whole.
+fn read_slot(file: &File, slot: u64) -> Option<(Kept, u64)> {
     let mut bytes = [0; COVERED_BYTES + 4];
     file.read_exact_at(&mut bytes, slot * SLOT_BYTES).ok()?;
     let (covered, stored) = bytes.split_at(COVERED_BYTES);
     if checksum(covered).to_le_bytes() != *stored {
         return None;
     }
-    let offset = i64::from_le_bytes(*covered.first_chunk()?);
-    let sequence = u64::from_le_bytes(*covered.last_chunk()?);
-    Some((Offset(offset), sequence))
+    let kept = Kept {
+        offset: Offset(i64::from_le_bytes(*covered.first_chunk()?)),
+        queue_id: u128::from_le_bytes(*covered[16..].first_chunk()?),
+        epoch: LeaderEpoch(i32::from_le_bytes(*covered.last_chunk()?)),
+    };
+    Some((kept, u64::from_le_bytes(*covered[8..].first_chunk()?)))
 }
 
 /// A name becomes a file name, and must not lead elsewhere.

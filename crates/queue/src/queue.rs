@@ -1,11 +1,14 @@
 //! A queue that is open in this process, and what its appenders and tailers share.
 //!
 //! Owns making and opening. Guarantees that of all processes that open a queue exactly one, the first,
-//! decides what a dead process or a cut of power has left of it.
+//! decides what a dead process or a cut of power has left of it. Who opens a queue for reading only decides
+//! nothing and changes nothing.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use riverrun_records::layout;
@@ -17,12 +20,14 @@ use crate::error::{At as _, QueueError};
 use crate::keeper::Keeper;
 use crate::layout::LIVE_BYTE;
 use crate::lock::Owner;
+use crate::mapping::Access;
+use crate::named::Place;
 use crate::options::{AppendOptions, CreateOptions, Retention};
 use crate::recovery::{self, Recovery};
 use crate::retention;
 use crate::segment::{Segments, list, make_file, segment_name};
-use crate::sync::sync_to;
-use crate::sys::{self, LockKind};
+use crate::sync::{Stuck, sync_to};
+use crate::sys::{self, Life, LockKind};
 use crate::tailer::{StartAt, Tailer};
 
 /// What every appender and tailer of a queue in this process shares.
@@ -32,6 +37,21 @@ pub(crate) struct Core {
     pub(crate) segments: Segments,
     /// Where the queue ended when it was opened: what lies below may be old, and is checked when it is read.
     pub(crate) trusted_from: u64,
+    pub(crate) stuck: Stuck,
+    /// What was found at opening, for reading only, if a recovery was due.
+    snapshot: Option<Snapshot>,
+}
+
+/// How far a queue goes that nobody has recovered yet.
+///
+/// Invariants: counts until somebody declares the control file's fields true in `life`.
+#[derive(Debug)]
+struct Snapshot {
+    life: Life,
+    /// The head as recovery would find it, and how far the disk has it for certain.
+    head: Head,
+    synced: u64,
+    over: AtomicBool,
 }
 
 /// How a queue stands at one moment.
@@ -93,20 +113,15 @@ impl Queue {
     }
 
     fn open_locked(dir: &Path) -> Result<Self, QueueError> {
-        let Some(control) = Control::open(dir)? else {
-            return Err(QueueError::NoQueue { path: dir.to_owned() });
-        };
-        if (CreateOptions { segment_bytes: control.segment_bytes() }).check().is_err() {
-            return Err(control.damaged(crate::layout::SEGMENT_BYTES_AT, "size of segments"));
-        }
-        let segments = Segments::new(dir, control.segment_bytes());
+        let (control, segments) = open_files(dir, Access::Write)?;
         let path = control.path();
         let alone = sys::try_lock_byte(control.file(), LIVE_BYTE, LockKind::Exclusive).at("lock", path)?;
         let recovery = if alone { recovery::recover(&control, &segments)? } else { Recovery::default() };
         // From exclusive to shared, or shared with the others.
         sys::try_lock_byte(control.file(), LIVE_BYTE, LockKind::Shared).at("lock", path)?;
         let trusted_from = control.head()?.position;
-        let core = Arc::new(Core { control, segments, trusted_from });
+        let core =
+            Arc::new(Core { control, segments, trusted_from, stuck: Stuck::default(), snapshot: None });
         Ok(Self { core, keeper: Arc::default(), recovery })
     }
 
@@ -156,30 +171,20 @@ impl Queue {
         Tailer::open_named(Arc::clone(&self.core), name, otherwise)
     }
 
+    /// Forgets the place that is kept under this name, so that a tailer of it begins anew.
+    pub fn remove_tailer(&self, name: &str) -> Result<(), QueueError> {
+        Place::remove(self.core.segments.dir(), name)
+    }
+
     /// How the queue stands.
     pub fn status(&self) -> Result<Status, QueueError> {
-        let (bases, _) = self.core.published_segments()?;
-        let (head, synced) = (self.core.head()?, self.core.control.synced());
-        Ok(Status {
-            start_offset: bases[0],
-            end_offset: head.next_offset,
-            segments: bases.len(),
-            segment_bytes: self.segment_bytes(),
-            unsynced_bytes: head.position.saturating_sub(synced),
-            poisoned: self.core.control.is_poisoned(),
-        })
+        self.core.status()
     }
 
     /// Reads every record that was published before the call, and checks every batch's checksum that is older
     /// than this opening of the queue. Returns how many records there are; the first damage is the error.
     pub fn verify(&self) -> Result<u64, QueueError> {
-        let end = self.end_offset()?;
-        let mut tailer = self.tailer(StartAt::Start)?;
-        let mut records = 0;
-        while tailer.offset() < end && tailer.next()?.is_some() {
-            records += 1;
-        }
-        Ok(records)
+        verify(&self.core)
     }
 
     /// The first offset that is in the queue.
@@ -189,7 +194,7 @@ impl Queue {
 
     /// The offset that the next record gets.
     pub fn end_offset(&self) -> Result<Offset, QueueError> {
-        Ok(self.core.control.head()?.next_offset)
+        Ok(self.core.head()?.next_offset)
     }
 
     /// Bytes of a segment.
@@ -198,9 +203,134 @@ impl Queue {
     }
 }
 
+/// A queue that is open for reading only: nothing of it is written or locked. It may lie on a file system that
+/// is mounted for reading, appenders may be at it meanwhile, and a queue that died is looked at as it is: what a
+/// recovery would find is what there is.
+///
+/// Retention does not see its tailers, and appenders do not wake them: one that waits sleeps a millisecond at
+/// most.
+#[derive(Clone, Debug)]
+pub struct QueueView {
+    core: Arc<Core>,
+    recovery: Recovery,
+}
+
+impl QueueView {
+    /// Opens the queue in `dir` for reading only.
+    pub fn open(dir: &Path) -> Result<Self, QueueError> {
+        let (control, segments) = open_files(dir, Access::Read)?;
+        let life = Life::of(control.file()).at("look at", control.path())?;
+        let (mut recovery, mut snapshot) = (Recovery::default(), None);
+        let trusted_from = if control.life() == life {
+            control.head()?.position
+        } else {
+            let (end, found) = recovery::foresee(&control, &segments)?;
+            recovery = found;
+            let synced = control.mark().map_or(0, |mark| mark.head.position);
+            let over = AtomicBool::new(false);
+            snapshot = Some(Snapshot { life, head: end.head, synced, over });
+            end.head.position
+        };
+        let core = Arc::new(Core { control, segments, trusted_from, stuck: Stuck::default(), snapshot });
+        Ok(Self { core, recovery })
+    }
+
+    /// What an opening for writing would find to do, if nobody has done it since.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// A new tailer, independent of all others.
+    pub fn tailer(&self, at: StartAt) -> Result<Tailer, QueueError> {
+        Tailer::open(Arc::clone(&self.core), at)
+    }
+
+    /// How the queue stands.
+    pub fn status(&self) -> Result<Status, QueueError> {
+        self.core.status()
+    }
+
+    /// As [`Queue::verify`].
+    pub fn verify(&self) -> Result<u64, QueueError> {
+        verify(&self.core)
+    }
+}
+
+fn verify(core: &Arc<Core>) -> Result<u64, QueueError> {
+    let end = core.head()?.next_offset;
+    let mut tailer = Tailer::open(Arc::clone(core), StartAt::Start)?;
+    let mut records = 0;
+    while tailer.offset() < end && tailer.next()?.is_some() {
+        records += 1;
+    }
+    Ok(records)
+}
+
 impl Core {
     pub(crate) fn head(&self) -> Result<Head, QueueError> {
-        self.control.head()
+        match self.snapshot() {
+            Some(snapshot) => Ok(snapshot.head),
+            None => self.control.head(),
+        }
+    }
+
+    /// Where readers end.
+    #[inline]
+    pub(crate) fn published(&self) -> u64 {
+        if self.snapshot.is_none() {
+            return self.control.published();
+        }
+        self.snapshot().map_or_else(|| self.control.published(), |snapshot| snapshot.head.position)
+    }
+
+    /// Where readers of the synced end.
+    #[inline]
+    pub(crate) fn synced(&self) -> u64 {
+        if self.snapshot.is_none() {
+            return self.control.synced();
+        }
+        self.snapshot().map_or_else(|| self.control.synced(), |snapshot| snapshot.synced)
+    }
+
+    /// The snapshot, as long as it counts.
+    fn snapshot(&self) -> Option<&Snapshot> {
+        let snapshot = self.snapshot.as_ref()?;
+        if !snapshot.over.load(Relaxed) && self.control.life() == snapshot.life {
+            snapshot.over.store(true, Relaxed);
+        }
+        (!snapshot.over.load(Relaxed)).then_some(snapshot)
+    }
+
+    /// The head, and the segment that it lies in, got by `get`.
+    pub(crate) fn at_head<S>(
+        &self,
+        get: impl Fn(&Segments, Offset, u64) -> Result<Option<S>, QueueError>,
+    ) -> Result<(Head, S), QueueError> {
+        let mut head = self.head()?;
+        loop {
+            let number = head.position / self.segments.segment_bytes();
+            if let Some(segment) = get(&self.segments, head.segment_base, number)? {
+                return Ok((head, segment));
+            }
+            // Retention may have removed it if it was rolled over meanwhile, and only then.
+            let before = std::mem::replace(&mut head, self.head()?);
+            if before.segment_base == head.segment_base {
+                return Err(self.segments.missing(head.segment_base));
+            }
+        }
+    }
+
+    fn status(&self) -> Result<Status, QueueError> {
+        let (bases, _) = self.published_segments()?;
+        let (head, synced) = (self.head()?, self.synced());
+        Ok(Status {
+            start_offset: bases[0],
+            end_offset: head.next_offset,
+            segments: bases.len(),
+            segment_bytes: self.segments.segment_bytes(),
+            unsynced_bytes: head.position.saturating_sub(synced),
+            poisoned: self.control.is_poisoned(),
+        })
     }
 
     /// Base offsets of the queue's segments, rising, and the number of the first. Files of segments that are
@@ -214,18 +344,26 @@ impl Core {
         let first = (number + 1).checked_sub(bases.len() as u64);
         match (bases.last(), first) {
             (Some(last), Some(first)) if *last == head.segment_base => Ok((bases, first)),
-            _ => Err(self.missing(head.segment_base)),
+            _ => Err(self.segments.missing(head.segment_base)),
         }
     }
 
     pub(crate) fn start_offset(&self) -> Result<Offset, QueueError> {
         let (bases, _) = self.published_segments()?;
-        bases.first().copied().ok_or_else(|| self.missing(Offset::ZERO))
+        bases.first().copied().ok_or_else(|| self.segments.missing(Offset::ZERO))
     }
+}
 
-    fn missing(&self, base: Offset) -> QueueError {
-        QueueError::damaged(&self.segments.path(base), 0, crate::Damage::Missing)
+/// Opens the control file, which says what a segment is.
+fn open_files(dir: &Path, access: Access) -> Result<(Control, Segments), QueueError> {
+    let Some(control) = Control::open(dir, access)? else {
+        return Err(QueueError::NoQueue { path: dir.to_owned() });
+    };
+    let segment_bytes = control.segment_bytes();
+    if (CreateOptions { segment_bytes }).check().is_err() {
+        return Err(control.damaged(crate::layout::SEGMENT_BYTES_AT, "size of segments"));
     }
+    Ok((control, Segments::new(dir, segment_bytes, access)))
 }
 
 /// Keeps others from opening or making a queue in `dir` meanwhile. The kernel lets go when the file is
@@ -253,7 +391,7 @@ fn make(dir: &Path, options: CreateOptions) -> Result<(), QueueError> {
 /// Whether there is no queue in `dir`, but at most what a making has left that did not come to its end: a
 /// first segment without a batch.
 fn is_free(dir: &Path) -> Result<bool, QueueError> {
-    if Control::open(dir)?.is_some() {
+    if Control::open(dir, Access::Read)?.is_some() {
         return Ok(false);
     }
     match list(dir)?.as_slice() {

@@ -3,10 +3,11 @@
 //! In the life in which the queue was last used (same boot, same mount), memory has kept every store: the
 //! published position is believed, and only what a dead appender left beyond it is taken away. In another
 //! life, what lies above the last synced mark may have reached the disk in any order: it is read batch by
-//! batch, kept as far as checksums and offsets fit, and the rest becomes zeros. What lies below the mark is
-//! not touched: damage there is found when it is read.
+//! batch and kept as far as checksums and offsets fit. The rest is set aside (`aside.rs`), and becomes zeros.
+//! What lies below the mark is not touched: damage there is found when it is read.
 //!
-//! Reads files by `read`, not through mappings, so that a disk that cannot read is an error here.
+//! Guarantees that whatever it keeps is on disk before it is called synced. Reads files by `read`, not through
+//! mappings, so that a disk that cannot read is an error here.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,8 +17,10 @@ use riverrun_records::{UnverifiedBatch, layout};
 use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::appender::mend;
+use crate::aside::Aside;
 use crate::control::{Control, Head, Mark, sync_dir};
 use crate::error::{At as _, QueueError};
+use crate::mapping::Access;
 use crate::segment::{Segments, open_file};
 use crate::sys::{self, Life};
 
@@ -31,6 +34,8 @@ pub struct Recovery {
     pub records_kept: i64,
     /// The file and the place in it from which on nothing was whole, if anything was there.
     pub cut_at: Option<(PathBuf, u64)>,
+    /// The directory that what was cut was moved to.
+    pub cut_to: Option<PathBuf>,
 }
 
 /// Brings the queue into a state from which it can be used. For the one who is alone.
@@ -49,8 +54,19 @@ pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery
     }
     let recovery = recover_from_disk(control, segments)?;
     control.set_life(life);
-    control.sync()?;
+    control.sync_all()?;
     Ok(recovery)
+}
+
+/// What [`recover`] would find in another life, and where the queue would end. Writes nothing.
+pub(crate) fn foresee(control: &Control, segments: &Segments) -> Result<(Mark, Recovery), QueueError> {
+    let mark = newest_mark(control)?;
+    let bases = segments.list()?;
+    let scan = Scan::run(segments, &mark, &bases, |_, _| Ok(()))?;
+    let records_kept = scan.head.next_offset.0 - scan.begin_offset.0;
+    let cut_at = scan.first_cut(segments, &bases)?;
+    let recovery = Recovery { from_disk: true, records_kept, cut_at, cut_to: None };
+    Ok((Mark { head: scan.head, ..mark }, recovery))
 }
 
 /// Refuses a head that cannot be.
@@ -64,53 +80,72 @@ fn check_head(control: &Control, segments: &Segments) -> Result<(), QueueError> 
     segments.expect(head.segment_base, head.position / segments.segment_bytes()).map(|_| ())
 }
 
+fn newest_mark(control: &Control) -> Result<Mark, QueueError> {
+    control.mark().ok_or_else(|| control.damaged(crate::layout::MARKS_AT, "synced mark"))
+}
+
 fn recover_from_disk(control: &Control, segments: &Segments) -> Result<Recovery, QueueError> {
-    let mark = control.mark().ok_or_else(|| control.damaged(crate::layout::MARKS_AT, "synced mark"))?;
+    let mark = newest_mark(control)?;
     let bases = segments.list()?;
-    let mut recovery = Recovery { from_disk: true, ..Recovery::default() };
-    let mut scan = Scan::begin(segments, &mark, &bases)?;
-    let begin_offset = scan.head.next_offset;
-    while scan.segment(segments)? {}
-    recovery.records_kept = scan.head.next_offset.0 - begin_offset.0;
-    recovery.cut_at = scan.cut(segments, &bases)?;
+    // What was read may have come from memory, as after a copy of the files.
+    let sync = |file: &File, path: &std::path::Path| file.sync_data().at("sync", path);
+    let scan = Scan::run(segments, &mark, &bases, sync)?;
     let epoch = LeaderEpoch(mark.epoch.0.wrapping_add(1).max(0));
+    let cut_at = scan.first_cut(segments, &bases)?;
+    let cut_to = match cut_at {
+        Some(_) => Some(scan.cut(segments, &bases, epoch)?),
+        None => None,
+    };
+    scan.clear_rest(segments)?;
+    sync_dir(segments.dir())?;
     control.reset(&Mark { head: scan.head, epoch, sequence: mark.sequence + 1 });
-    Ok(recovery)
+    let records_kept = scan.head.next_offset.0 - scan.begin_offset.0;
+    Ok(Recovery { from_disk: true, records_kept, cut_at, cut_to })
 }
 
 /// Reading on from the last synced mark.
 ///
 /// Invariants: everything up to `head` is whole.
 struct Scan {
+    begin_offset: Offset,
     head: Head,
 }
 
 impl Scan {
+    /// Reads as far as everything is whole. Each segment is given to `passed` when it was read.
+    fn run(
+        segments: &Segments,
+        mark: &Mark,
+        bases: &[Offset],
+        passed: impl Fn(&File, &std::path::Path) -> Result<(), QueueError>,
+    ) -> Result<Self, QueueError> {
+        let mut scan = Self::begin(segments, mark, bases)?;
+        while scan.segment(segments, &passed)? {}
+        Ok(scan)
+    }
+
     /// Begins at the mark, or at the first segment if retention has removed the mark's.
     fn begin(segments: &Segments, mark: &Mark, bases: &[Offset]) -> Result<Self, QueueError> {
         let mut head = mark.head;
-        if bases.contains(&head.segment_base) {
-            return Ok(Self { head });
+        if !bases.contains(&head.segment_base) {
+            let later = bases.first().filter(|first| **first > head.segment_base);
+            let first = *later.ok_or_else(|| segments.missing(head.segment_base))?;
+            let number = head.position / segments.segment_bytes() + 1;
+            head =
+                Head { position: number * segments.segment_bytes(), next_offset: first, segment_base: first };
         }
-        match bases.first() {
-            Some(first) if *first > head.segment_base => {
-                let number = head.position / segments.segment_bytes() + 1;
-                head = Head {
-                    position: number * segments.segment_bytes(),
-                    next_offset: *first,
-                    segment_base: *first,
-                };
-                Ok(Self { head })
-            }
-            _ => Err(QueueError::damaged(&segments.path(head.segment_base), 0, crate::Damage::Missing)),
-        }
+        Ok(Self { begin_offset: head.next_offset, head })
     }
 
     /// Reads the segment of the head to its end, and goes to the next if that is there. False at the end of
     /// all.
-    fn segment(&mut self, segments: &Segments) -> Result<bool, QueueError> {
+    fn segment(
+        &mut self,
+        segments: &Segments,
+        passed: &impl Fn(&File, &std::path::Path) -> Result<(), QueueError>,
+    ) -> Result<bool, QueueError> {
         let path = segments.path(self.head.segment_base);
-        let Some(file) = open_file(&path, segments.segment_bytes())? else { return Ok(false) };
+        let Some(file) = segments.open(self.head.segment_base, Access::Read)? else { return Ok(false) };
         let mut buffer = Vec::new();
         loop {
             let within = self.head.position % segments.segment_bytes();
@@ -122,6 +157,7 @@ impl Scan {
                 _ => break,
             }
         }
+        passed(&file, &path)?;
         let next = self.head.next_offset;
         // A cut of power may have kept a segment's name and lost its size: then nothing of it was synced.
         let size = std::fs::metadata(segments.path(next)).map_or(0, |metadata| metadata.len());
@@ -135,23 +171,46 @@ impl Scan {
         Ok(true)
     }
 
-    /// Removes everything above the head, durably. Returns where something was.
-    fn cut(&self, segments: &Segments, bases: &[Offset]) -> Result<Option<(PathBuf, u64)>, QueueError> {
-        let mut found = None;
-        for base in bases.iter().filter(|base| **base > self.head.segment_base) {
-            let path = segments.path(*base);
-            std::fs::remove_file(&path).at("remove", &path)?;
-            found.get_or_insert((path, 0));
-        }
+    /// Where in the head's segment the head is.
+    fn within(&self, segments: &Segments) -> u64 {
+        self.head.position % segments.segment_bytes()
+    }
+
+    /// The first file, and the place in it, that has anything above the head.
+    fn first_cut(&self, segments: &Segments, bases: &[Offset]) -> Result<Option<(PathBuf, u64)>, QueueError> {
         let path = segments.path(self.head.segment_base);
-        let Some(file) = open_file(&path, segments.segment_bytes())? else { return Ok(found) };
-        let within = self.head.position % segments.segment_bytes();
-        if zero_rest(&file, within, segments.segment_bytes()).at("clear", &path)? {
-            found = Some((path.clone(), within));
+        let within = self.within(segments);
+        if let Some(file) = segments.open(self.head.segment_base, Access::Read)?
+            && end_of_bytes(&file, within, segments.segment_bytes()).at("read", &path)? > within
+        {
+            return Ok(Some((path, within)));
         }
-        file.sync_all().at("sync", &path)?;
-        sync_dir(segments.dir())?;
-        Ok(found)
+        let later = bases.iter().find(|base| **base > self.head.segment_base);
+        Ok(later.map(|base| (segments.path(*base), 0)))
+    }
+
+    /// Sets aside everything above the head, durably. Returns where it is. The head's segment still has its
+    /// part.
+    fn cut(&self, segments: &Segments, bases: &[Offset], epoch: LeaderEpoch) -> Result<PathBuf, QueueError> {
+        let aside = Aside::open(segments.dir(), epoch)?;
+        let path = segments.path(self.head.segment_base);
+        if let Some(file) = segments.open(self.head.segment_base, Access::Read)? {
+            let within = self.within(segments);
+            let end = end_of_bytes(&file, within, segments.segment_bytes()).at("read", &path)?;
+            aside.copy(&file, &path, within..end)?;
+        }
+        for base in bases.iter().filter(|base| **base > self.head.segment_base) {
+            aside.move_file(&segments.path(*base))?;
+        }
+        aside.sync()
+    }
+
+    /// Makes everything above the head in its segment zeros, durably.
+    fn clear_rest(&self, segments: &Segments) -> Result<(), QueueError> {
+        let path = segments.path(self.head.segment_base);
+        let Some(file) = open_file(&path, segments.segment_bytes(), Access::Write)? else { return Ok(()) };
+        clear(&file, self.within(segments), segments.segment_bytes()).at("clear", &path)?;
+        file.sync_all().at("sync", &path)
     }
 }
 
@@ -180,22 +239,30 @@ fn read_batch(
     Ok(unverified.verify().ok().map(|batch| (batch.base_offset(), batch.next_offset())))
 }
 
-/// Makes everything from `from` on zeros. Returns whether it was not.
-fn zero_rest(file: &File, from: u64, segment_bytes: u64) -> std::io::Result<bool> {
+/// Where the last byte from `from` on lies that is not zero, plus one; `from` if there is none.
+fn end_of_bytes(file: &File, from: u64, segment_bytes: u64) -> std::io::Result<u64> {
     let mut chunk = vec![0; 64 * 1024];
-    let zeros = vec![0; chunk.len()];
-    let mut dirty = false;
-    let mut at = from;
+    let (mut at, mut end) = (from, from);
     while at < segment_bytes {
         let len = chunk.len().min((segment_bytes - at) as usize);
         file.read_exact_at(&mut chunk[..len], at)?;
-        if chunk[..len] != zeros[..len] {
-            dirty = true;
-            file.write_all_at(&zeros[..len], at)?;
+        if let Some(last) = chunk[..len].iter().rposition(|byte| *byte != 0) {
+            end = at + last as u64 + 1;
         }
         at += len as u64;
     }
-    // A cut of power may have left holes where blocks were.
-    sys::allocate(file, segment_bytes)?;
-    Ok(dirty)
+    Ok(end)
+}
+
+/// Makes everything from `from` on zeros, and gives it blocks: a cut of power may have left holes.
+fn clear(file: &File, from: u64, segment_bytes: u64) -> std::io::Result<()> {
+    let end = end_of_bytes(file, from, segment_bytes)?;
+    let zeros = vec![0; 64 * 1024];
+    let mut at = from;
+    while at < end {
+        let len = zeros.len().min((end - at) as usize);
+        file.write_all_at(&zeros[..len], at)?;
+        at += len as u64;
+    }
+    sys::allocate(file, segment_bytes)
 }

@@ -1,16 +1,17 @@
 //! Removing old segments, whole, the oldest first.
 //!
-//! Guarantees that the segment which is appended to stays, and that a segment somebody has open stays too
+//! Guarantees that the segment which is appended to stays, and that a segment a tailer has open stays too
 //! unless that is to be ignored. A tailer that is overtaken reads on to the end of its segment and is told
-//! then.
+//! then. An appender that has nothing to append keeps no file's name: only, until its next append, the blocks of
+//! the segment that it last appended to.
 
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;
 
 use crate::error::{At as _, QueueError};
+use crate::mapping::Access;
 use crate::options::Retention;
 use crate::queue::Core;
-use crate::segment::open_file;
 use crate::sys;
 
 /// Removes what `retention` lets go. Returns how many segments that were.
@@ -38,7 +39,7 @@ pub(crate) fn apply(core: &Core, retention: &Retention) -> Result<usize, QueueEr
 fn is_old(core: &Core, retention: &Retention, next: Offset) -> Result<bool, QueueError> {
     let Some(age) = retention.age else { return Ok(false) };
     let path = core.segments.path(next);
-    let Some(file) = open_file(&path, core.segments.segment_bytes())? else { return Ok(false) };
+    let Some(file) = core.segments.open(next, Access::Read)? else { return Ok(false) };
     let mut header = [0; layout::HEADER_BYTES];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut header, 0).at("read", &path)?;
     // A segment that was rolled to and has no batch yet is as young as can be.

@@ -1,10 +1,12 @@
 //! Segment files: their names, their making, and the set that is mapped in this process.
 //!
 //! Owns `<base offset, 20 digits>.log`. Guarantees that a segment has blocks for all its bytes before it is
-//! mapped, that it had all its bytes when it was mapped, and that one process maps a segment once, whoever
-//! reads and writes it. A file of another size is refused. Never makes a file shorter.
+//! mapped, that it had all its bytes when it was mapped, and that one process maps a segment for writing once,
+//! whoever uses it. Who only reads maps it for reading, unless this process writes it anyway, and keeps
+//! retention away meanwhile. A file of another size is refused. Never makes a file shorter.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use riverrun_types::Offset;
 
 use crate::error::{At as _, Damage, QueueError};
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Mapping};
 use crate::sys;
 
 /// Names of a segment that an append makes, one that the background makes, and the one that it has made for
@@ -29,8 +31,25 @@ pub(crate) struct Segment {
     /// How many segments the queue had before this one.
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
-    pub(crate) file: File,
     pub(crate) map: Mapping,
+    access: Access,
+}
+
+/// A segment that is read. Its file is not removed meanwhile, unless retention ignores readers.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadSegment {
+    segment: Arc<Segment>,
+    /// Holds the shared lock that retention looks for; none in a queue that is open for reading only.
+    _pin: Option<Arc<File>>,
+}
+
+impl Deref for ReadSegment {
+    type Target = Segment;
+
+    #[inline]
+    fn deref(&self) -> &Segment {
+        &self.segment
+    }
 }
 
 impl Segment {
@@ -73,9 +92,9 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<Offset>, QueueError> {
     Ok(bases)
 }
 
-/// Opens a segment's file for reading and writing, and checks its size; none if there is no such file.
-pub(crate) fn open_file(path: &Path, segment_bytes: u64) -> Result<Option<File>, QueueError> {
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
+/// Opens a segment's file, and checks its size; none if there is no such file.
+pub(crate) fn open_file(path: &Path, segment_bytes: u64, access: Access) -> Result<Option<File>, QueueError> {
+    let file = match access.open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         opened => opened.at("open", path)?,
     };
@@ -87,7 +106,8 @@ pub(crate) fn open_file(path: &Path, segment_bytes: u64) -> Result<Option<File>,
     Ok(Some(file))
 }
 
-/// Makes a file of zeros with blocks for all of them, under a name that is no segment's yet.
+/// Makes a file of zeros with blocks for all of them, under a name that is no segment's yet. Durable is
+/// nothing of it.
 pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueError> {
     let file = OpenOptions::new()
         .read(true)
@@ -106,12 +126,15 @@ pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueEr
 
 /// The segments of one queue that are mapped in this process.
 ///
-/// Invariants: at most one live segment for each base offset.
+/// Invariants: at most one live segment for each base offset and access, and one live pin.
 #[derive(Debug)]
 pub(crate) struct Segments {
     dir: PathBuf,
     segment_bytes: u64,
+    /// Of a queue that is open for reading only: nothing is locked either.
+    access: Access,
     mapped: Mutex<Vec<Weak<Segment>>>,
+    pins: Mutex<Vec<(Offset, Weak<File>)>>,
     prepared: Mutex<Option<Prepared>>,
 }
 
@@ -119,13 +142,19 @@ pub(crate) struct Segments {
 #[derive(Debug)]
 struct Prepared {
     inode: u64,
-    file: File,
     map: Mapping,
 }
 
 impl Segments {
-    pub(crate) fn new(dir: &Path, segment_bytes: u64) -> Self {
-        Self { dir: dir.to_owned(), segment_bytes, mapped: Mutex::default(), prepared: Mutex::default() }
+    pub(crate) fn new(dir: &Path, segment_bytes: u64, access: Access) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            segment_bytes,
+            access,
+            mapped: Mutex::default(),
+            pins: Mutex::default(),
+            prepared: Mutex::default(),
+        }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -144,35 +173,71 @@ impl Segments {
         self.dir.join(segment_name(base))
     }
 
-    fn mapped(&self) -> MutexGuard<'_, Vec<Weak<Segment>>> {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The file of the segment that begins with `base`; none if there is no such file.
+    pub(crate) fn open(&self, base: Offset, access: Access) -> Result<Option<File>, QueueError> {
+        open_file(&self.path(base), self.segment_bytes, access)
     }
 
-    /// The segment that begins with `base`, mapped; none if there is no such file.
+    /// The segment that begins with `base`, mapped for writing; none if there is no such file. Nothing keeps
+    /// retention from removing its name.
     pub(crate) fn get(&self, base: Offset, number: u64) -> Result<Option<Arc<Segment>>, QueueError> {
-        let mut mapped = self.mapped();
+        self.map(base, number, Access::Write)
+    }
+
+    /// The segment that begins with `base`, to read; none if there is no such file.
+    pub(crate) fn get_to_read(&self, base: Offset, number: u64) -> Result<Option<ReadSegment>, QueueError> {
+        let pin = match self.access {
+            Access::Read => None,
+            Access::Write => match self.pin(base)? {
+                None => return Ok(None),
+                pinned => pinned,
+            },
+        };
+        let segment = self.map(base, number, Access::Read)?;
+        Ok(segment.map(|segment| ReadSegment { segment, _pin: pin }))
+    }
+
+    fn map(&self, base: Offset, number: u64, access: Access) -> Result<Option<Arc<Segment>>, QueueError> {
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         mapped.retain(|segment| segment.strong_count() > 0);
-        if let Some(segment) = mapped.iter().filter_map(Weak::upgrade).find(|segment| segment.base == base) {
+        let serves =
+            |segment: &Segment| segment.base == base && [Access::Write, access].contains(&segment.access);
+        if let Some(segment) = mapped.iter().filter_map(Weak::upgrade).find(|segment| serves(segment)) {
             return Ok(Some(segment));
         }
         let path = self.path(base);
-        let Some(file) = open_file(&path, self.segment_bytes)? else { return Ok(None) };
-        // Retention looks for this lock; who finds none may have removed the file meanwhile.
-        file.lock_shared().at("lock", &path)?;
-        let metadata = file.metadata().at("look at", &path)?;
-        if metadata.nlink() == 0 {
-            return Ok(None);
-        }
-        let (file, map) = if let Some(prepared) = self.take_prepared(metadata.ino()) {
-            prepared.file.lock_shared().at("lock", &path)?;
-            (prepared.file, prepared.map)
-        } else {
-            let map = Mapping::new(&file, self.segment_bytes as usize).at("map", &path)?;
-            (file, map)
+        let Some(file) = self.open(base, access)? else { return Ok(None) };
+        let prepared = match access {
+            Access::Read => None,
+            Access::Write => self.take_prepared(file.metadata().at("look at", &path)?.ino()),
         };
-        let segment = Arc::new(Segment { base, number, path, file, map });
+        let map = match prepared {
+            Some(prepared) => prepared.map,
+            None => Mapping::new(&file, self.segment_bytes as usize, access).at("map", &path)?,
+        };
+        let segment = Arc::new(Segment { base, number, path, map, access });
         mapped.push(Arc::downgrade(&segment));
         Ok(Some(segment))
+    }
+
+    /// Keeps retention from removing the segment that begins with `base`; none if it has.
+    fn pin(&self, base: Offset) -> Result<Option<Arc<File>>, QueueError> {
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        pins.retain(|(_, pin)| pin.strong_count() > 0);
+        let held = pins.iter().find(|(pinned, _)| *pinned == base);
+        if let Some(pin) = held.and_then(|(_, pin)| pin.upgrade()) {
+            return Ok(Some(pin));
+        }
+        let path = self.path(base);
+        let Some(file) = self.open(base, Access::Read)? else { return Ok(None) };
+        // Retention looks for this lock; where it found none it may have removed the file meanwhile.
+        file.lock_shared().at("lock", &path)?;
+        if file.metadata().at("look at", &path)?.nlink() == 0 {
+            return Ok(None);
+        }
+        let pin = Arc::new(file);
+        pins.push((base, Arc::downgrade(&pin)));
+        Ok(Some(pin))
     }
 
     fn prepared(&self) -> MutexGuard<'_, Option<Prepared>> {
@@ -194,14 +259,14 @@ impl Segments {
             std::fs::rename(&new, &path).at("rename", &new)?;
         }
         // An append may take the file away at any time: then there is nothing to prepare until the next look.
-        let Some(file) = open_file(&path, self.segment_bytes)? else { return Ok(()) };
+        let Some(file) = open_file(&path, self.segment_bytes, Access::Write)? else { return Ok(()) };
         let inode = file.metadata().at("look at", &path)?.ino();
         if self.prepared().as_ref().is_some_and(|prepared| prepared.inode == inode) {
             return Ok(());
         }
-        let map = Mapping::new(&file, self.segment_bytes as usize).at("map", &path)?;
+        let map = Mapping::new(&file, self.segment_bytes as usize, Access::Write).at("map", &path)?;
         map.populate(0, ahead_bytes.min(self.segment_bytes) as usize);
-        *self.prepared() = Some(Prepared { inode, file, map });
+        *self.prepared() = Some(Prepared { inode, map });
         Ok(())
     }
 
@@ -240,8 +305,11 @@ impl Segments {
 
     /// As [`get`](Self::get), for a segment that must be there.
     pub(crate) fn expect(&self, base: Offset, number: u64) -> Result<Arc<Segment>, QueueError> {
-        let missing = || QueueError::damaged(&self.path(base), 0, Damage::Missing);
-        self.get(base, number)?.ok_or_else(missing)
+        self.get(base, number)?.ok_or_else(|| self.missing(base))
+    }
+
+    pub(crate) fn missing(&self, base: Offset) -> QueueError {
+        QueueError::damaged(&self.path(base), 0, Damage::Missing)
     }
 
     /// The segment that begins with `base`, made if it is not there. For the holder of the writer lock, or
@@ -279,7 +347,7 @@ mod tests {
     #[test]
     fn a_segment_that_another_process_has_removed_is_gone_as_well() {
         let dir = tempfile::tempdir().expect("a directory");
-        let segments = Segments::new(dir.path(), 4096);
+        let segments = Segments::new(dir.path(), 4096, Access::Write);
         make_file(&segments.path(Offset(7)), 4096).expect("room for a page");
         for _ in 0..2 {
             assert!(segments.remove(Offset(7), false).is_ok_and(|gone| gone));

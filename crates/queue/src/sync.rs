@@ -3,72 +3,161 @@
 //! Guarantees that the synced position moves only when files and names below it are on disk, and that after a
 //! failed sync nothing is appended or called synced any more: the failed pages look clean to the next sync
 //! and are not on disk.
+//!
+//! One syncs at a time, because one sync serves all who wait. But nobody depends on another: who has waited for
+//! [`PATIENCE`] syncs by itself, since the one at it may be stopped. Two at a time do the same work twice, and no
+//! harm.
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use crate::control::Mark;
+use riverrun_types::Offset;
+
+use crate::control::{Head, Mark};
 use crate::error::{At as _, QueueError};
 use crate::lock::Owner;
+use crate::mapping::Access;
 use crate::queue::Core;
+
+/// How long one waits for another's sync.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long one waits for another to store a mark, which takes less than a microsecond.
+const MARK_PATIENCE: Duration = Duration::from_millis(10);
+
+/// The owner whose sync this process has waited for in vain; 0 for none. It is not waited for again while it
+/// has the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Stuck(AtomicU32);
 
 /// Returns when everything below `position` is synced, by this thread or by another that was at it.
 pub(crate) fn sync_to(core: &Core, owner: &Owner, position: u64) -> Result<(), QueueError> {
+    sync(core, owner, position, Core::head)
+}
+
+/// Returns when all segments before the one that is appended to are synced: they do not change any more.
+pub(crate) fn sync_sealed(core: &Core, owner: &Owner) -> Result<(), QueueError> {
+    let boundary = |core: &Core| {
+        let head = core.head()?;
+        let segment_bytes = core.segments.segment_bytes();
+        let position = head.position / segment_bytes * segment_bytes;
+        Ok(Head { position, next_offset: head.segment_base, segment_base: head.segment_base })
+    };
+    sync(core, owner, boundary(core)?.position, boundary)
+}
+
+/// Syncs up to what `goal` says when it is this thread's turn, unless `position` was synced by then.
+fn sync(
+    core: &Core,
+    owner: &Owner,
+    position: u64,
+    goal: impl Fn(&Core) -> Result<Head, QueueError>,
+) -> Result<(), QueueError> {
     if core.control.synced() >= position {
         return Ok(());
     }
     // Waiting for the lock is waiting for the sync that is under way; the next holder's serves all who
     // waited.
-    owner.lock(&core.control, core.control.sync_lock(), None)?;
-    let synced = if core.control.synced() >= position { Ok(false) } else { sync_published(core) };
-    owner.unlock(core.control.sync_lock());
+    let locked = wait_for_turn(core, owner)?;
+    let synced = if core.control.synced() >= position {
+        Ok(false)
+    } else {
+        goal(core).and_then(|head| sync_up_to(core, owner, &head))
+    };
+    if locked {
+        owner.unlock(core.control.sync_lock());
+    }
     core.control.wake_tailers(true, synced?);
     Ok(())
 }
 
-/// Syncs everything that is published. Returns whether tailers are owed to be woken. For the holder of the
-/// sync lock.
-fn sync_published(core: &Core) -> Result<bool, QueueError> {
+/// Takes the sync lock; false if its holder has not let go in time.
+fn wait_for_turn(core: &Core, owner: &Owner) -> Result<bool, QueueError> {
+    let (word, asleep) = core.control.sync_lock();
+    let holder = word.load(Relaxed);
+    let patience =
+        if holder != 0 && holder == core.stuck.0.load(Relaxed) { Duration::ZERO } else { PATIENCE };
+    match owner.lock(&core.control, (word, asleep), Some(patience)) {
+        Ok(_) => {
+            core.stuck.0.store(0, Relaxed);
+            Ok(true)
+        }
+        Err(QueueError::Busy) => {
+            core.stuck.0.store(word.load(Relaxed), Relaxed);
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Syncs everything below `head`. Returns whether tailers are owed to be woken.
+fn sync_up_to(core: &Core, owner: &Owner, head: &Head) -> Result<bool, QueueError> {
     let control = &core.control;
     if control.is_poisoned() {
         return Err(QueueError::Poisoned { path: core.segments.dir().to_owned() });
     }
-    let old = control.mark().ok_or_else(|| control.damaged(crate::layout::MARKS_AT, "synced mark"))?;
-    let head = core.head()?;
-    sync_segments(core, old.head.segment_base, head.segment_base)?;
+    let from = control.mark().ok_or_else(|| control.damaged(crate::layout::MARKS_AT, "synced mark"))?.head;
+    // Another may have got further meanwhile.
+    if from.position < head.position {
+        if from.segment_base != head.segment_base {
+            sync_passed(core, from.segment_base, head.segment_base)?;
+        }
+        sync_active(core, &from, head)?;
+    }
     let owed = control.take_sleepers(true);
-    control.store_mark(&Mark { head, epoch: control.epoch(), sequence: old.sequence + 1 });
+    move_mark(core, owner, head)?;
+    control.raise_synced(head.position);
     Ok(owed)
 }
 
-/// Syncs one file or directory. A failure poisons the queue. What failed before, such as to find or to open
-/// it, has lost nothing, and may be tried again.
-fn sync_file(core: &Core, file: &File, path: &Path) -> Result<(), QueueError> {
-    let synced = file.sync_data().at("sync", path);
-    if synced.is_err() {
-        core.control.poison();
+/// Notes for a recovery that everything below `head` is on disk. Left out if another is at it and does not
+/// move: then a recovery reads more.
+fn move_mark(core: &Core, owner: &Owner, head: &Head) -> Result<(), QueueError> {
+    let control = &core.control;
+    match owner.lock(control, control.mark_lock(), Some(MARK_PATIENCE)) {
+        Err(QueueError::Busy) => return Ok(()),
+        locked => locked?,
+    };
+    if let Some(old) = control.mark()
+        && old.head.position < head.position
+    {
+        control.store_mark(&Mark { head: *head, epoch: control.epoch(), sequence: old.sequence + 1 });
     }
-    synced
+    owner.unlock(control.mark_lock());
+    Ok(())
 }
 
-fn sync_segments(
-    core: &Core,
-    first: riverrun_types::Offset,
-    last: riverrun_types::Offset,
-) -> Result<(), QueueError> {
-    let (bases, first_number) = core.published_segments()?;
-    for (index, base) in bases.iter().enumerate() {
+/// Poisons the queue if a sync has failed. What failed before, such as to find or to open a file, has lost
+/// nothing, and may be tried again.
+fn synced(core: &Core, path: &Path, outcome: std::io::Result<()>) -> Result<(), QueueError> {
+    if outcome.is_err() {
+        core.control.poison();
+    }
+    outcome.at("sync", path)
+}
+
+/// Syncs the part of the head's segment that is not, and the size of its file. Pages beyond the head are left
+/// as quick to store into as they are.
+fn sync_active(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> {
+    let number = head.position / core.segments.segment_bytes();
+    let segment = core.segments.expect(head.segment_base, number)?;
+    let begin = from.position.max(segment.start());
+    let within = (begin - segment.start()) as usize;
+    let bytes = (head.position - begin).max(1) as usize;
+    synced(core, &segment.path, segment.map.sync(within, bytes))
+}
+
+/// Syncs the segments from `first` on that lie before `last`, and then the names of all.
+fn sync_passed(core: &Core, first: Offset, last: Offset) -> Result<(), QueueError> {
+    for base in core.segments.list()?.into_iter().filter(|base| (first..last).contains(base)) {
         // What retention removes meanwhile needs no sync.
-        if *base >= first
-            && *base <= last
-            && let Some(segment) = core.segments.get(*base, first_number + index as u64)?
-        {
-            sync_file(core, &segment.file, &segment.path)?;
+        if let Some(file) = core.segments.open(base, Access::Read)? {
+            synced(core, &core.segments.path(base), file.sync_data())?;
         }
     }
-    if first == last {
-        return Ok(());
-    }
     let dir = core.segments.dir();
-    sync_file(core, &File::open(dir).at("open", dir)?, dir)
+    let opened = File::open(dir).at("open", dir)?;
+    synced(core, dir, opened.sync_all())
 }

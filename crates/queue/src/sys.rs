@@ -103,6 +103,15 @@ pub(crate) fn barrier_in_appenders() {
     membarrier(MEMBARRIER_GLOBAL_EXPEDITED);
 }
 
+/// A number that no other call returns.
+pub(crate) fn random_id() -> io::Result<u128> {
+    let mut bytes = [0; 16];
+    // SAFETY: the buffer is ours and has as many bytes as are asked for.
+    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    // The kernel gives up to 256 bytes at once, or says why not.
+    if filled == 16 { Ok(u128::from_le_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Milliseconds since 1970, as exact as the kernel's tick (1 to 10 ms): a fifth of the price of the exact
 /// clock.
 pub(crate) fn wall_coarse_ms() -> i64 {

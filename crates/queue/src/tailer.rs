@@ -18,9 +18,9 @@ use riverrun_records::{
 use riverrun_types::{Offset, TimestampMs};
 
 use crate::error::{Damage, QueueError};
-use crate::named::Place;
+use crate::named::{Kept, Place};
 use crate::queue::Core;
-use crate::segment::Segment;
+use crate::segment::{ReadSegment, Segments};
 use crate::wait::{WaitStrategy, Watch};
 
 /// Where a tailer begins.
@@ -44,7 +44,7 @@ pub enum StartAt {
 #[derive(Debug)]
 pub struct Tailer {
     core: Arc<Core>,
-    segment: Arc<Segment>,
+    segment: ReadSegment,
     position: u64,
     batch_offset: Offset,
     limit: u64,
@@ -66,33 +66,45 @@ impl Tailer {
     }
 
     /// Begins where the tailer of this name was kept, or at `otherwise` if it is new. What retention has
-    /// removed since is passed over, and a place beyond the end (its records were lost with the power) is the
-    /// end.
+    /// removed since is passed over. Refuses a place whose record before it is not the one that was read.
     pub(crate) fn open_named(core: Arc<Core>, name: &str, otherwise: StartAt) -> Result<Self, QueueError> {
         let (place, kept) = Place::open(core.segments.dir(), name)?;
-        let at = match kept {
-            None => otherwise,
-            Some(offset) => {
-                let (start, end) = (core.start_offset()?, core.head()?.next_offset);
-                StartAt::Offset(offset.clamp(start, end))
-            }
+        let mut tailer = match kept {
+            None => Self::open(core, otherwise)?,
+            Some(kept) => Self::open_kept(core, &place, &kept)?,
         };
-        let mut tailer = Self::open(core, at)?;
         tailer.place = Some(place);
+        Ok(tailer)
+    }
+
+    fn open_kept(core: Arc<Core>, place: &Place, kept: &Kept) -> Result<Self, QueueError> {
+        let (start, end) = (core.start_offset()?, core.head()?.next_offset);
+        let lost = || QueueError::PlaceLost { path: place.path().to_owned(), offset: kept.offset, end };
+        if kept.queue_id != core.control.queue_id() || kept.offset > end {
+            return Err(lost());
+        }
+        let tailer = Self::open(core, StartAt::Offset(kept.offset.max(start)))?;
+        if kept.offset > start && kept.epoch != tailer.core.control.epoch() {
+            // A recovery has been here since. A batch of a later epoch stands where others were lost.
+            let mut before = Self::open(Arc::clone(&tailer.core), StartAt::Offset(kept.offset.plus(-1)))?;
+            let limit = before.core.published();
+            if before.peek(limit)?.is_none_or(|header| header.leader_epoch() > kept.epoch) {
+                return Err(lost());
+            }
+        }
         Ok(tailer)
     }
 
     /// Keeps the place of a named tailer: it begins there the next time it is opened. Survives the process,
     /// and not a cut of power. A tailer without a name has nothing to keep.
     pub fn keep_place(&mut self) -> Result<(), QueueError> {
-        let offset = self.from;
-        self.place.as_mut().map_or(Ok(()), |place| place.keep(offset))
+        let control = &self.core.control;
+        let kept = Kept { offset: self.from, queue_id: control.queue_id(), epoch: control.epoch() };
+        self.place.as_mut().map_or(Ok(()), |place| place.keep(&kept))
     }
 
     fn at_end(core: Arc<Core>) -> Result<Self, QueueError> {
-        let head = core.head()?;
-        let segment =
-            core.segments.expect(head.segment_base, head.position / core.segments.segment_bytes())?;
+        let (head, segment) = core.at_head(Segments::get_to_read)?;
         Ok(Self {
             core,
             segment,
@@ -141,7 +153,7 @@ impl Tailer {
             let (bases, first) = self.core.published_segments()?;
             let index = count(&bases).saturating_sub(1);
             let base = bases[index];
-            if let Some(segment) = self.core.segments.get(base, first + index as u64)? {
+            if let Some(segment) = self.core.segments.get_to_read(base, first + index as u64)? {
                 break (segment, base);
             }
             // Retention has just removed it: what is left begins later now.
@@ -161,7 +173,7 @@ impl Tailer {
             return Err(QueueError::OffsetOutOfRange { offset, start, end });
         }
         self.seek_to_segment(|bases| bases.partition_point(|base| *base <= offset))?;
-        let limit = self.core.control.published();
+        let limit = self.core.published();
         while let Some(header) = self.peek(limit)? {
             if header.next_offset() > offset {
                 break;
@@ -174,7 +186,7 @@ impl Tailer {
 
     fn seek_to_time(&mut self, timestamp: TimestampMs) -> Result<(), QueueError> {
         self.seek_to_segment(|bases| bases.len().min(1))?;
-        let limit = self.core.control.published();
+        let limit = self.core.published();
         while let Some(header) = self.peek(limit)? {
             if header.max_timestamp() >= timestamp {
                 self.from_time = timestamp;
@@ -264,7 +276,7 @@ impl Tailer {
 
     #[inline]
     fn readable(&self) -> u64 {
-        if self.synced_only { self.core.control.synced() } else { self.core.control.published() }
+        if self.synced_only { self.core.synced() } else { self.core.published() }
     }
 
     /// Opens the next batch; false if none is readable.
@@ -353,7 +365,7 @@ impl Tailer {
     #[cold]
     fn next_segment(&mut self) -> Result<(), QueueError> {
         let number = self.segment.number + 1;
-        let Some(segment) = self.core.segments.get(self.batch_offset, number)? else {
+        let Some(segment) = self.core.segments.get_to_read(self.batch_offset, number)? else {
             let (start, end) = (self.core.start_offset()?, self.core.head()?.next_offset);
             if self.batch_offset >= start {
                 // Retention has not come as far as this: the segment ends before it should.

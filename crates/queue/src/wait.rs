@@ -15,23 +15,32 @@ use crate::sys;
 /// appended; this bounds what a wake-up costs that an appender owed and died before it gave it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
+/// How long one sleeps whom nobody wakes.
+const UNWOKEN_SLEEP_MAX: Duration = Duration::from_millis(1);
+
 /// What a waiting tailer waits for.
 #[derive(Debug)]
 pub struct Watch<'a> {
     word: &'a AtomicU32,
-    asleep: &'a AtomicU32,
+    /// Where appenders look whether they have to wake anybody; none if this process must not write it.
+    asleep: Option<&'a AtomicU32>,
     seen: u64,
     left: Duration,
 }
 
 impl<'a> Watch<'a> {
     pub(crate) fn new(control: &'a Control, synced: bool, seen: u64, left: Duration) -> Self {
-        Self { word: control.low_half(synced), asleep: control.tailers_asleep(synced), seen, left }
+        let asleep = (!control.is_read_only()).then(|| control.tailers_asleep(synced));
+        Self { word: control.low_half(synced), asleep, seen, left }
     }
 
     /// Sleeps until there may be something to read, or until the time is over.
     pub fn sleep(&self) {
-        self.asleep.store(1, SeqCst);
+        let Some(asleep) = self.asleep else {
+            std::thread::sleep(self.left.min(UNWOKEN_SLEEP_MAX));
+            return;
+        };
+        asleep.store(1, SeqCst);
         // The flag is seen by every append from here on, or what it published is seen by the kernel's
         // comparison.
         sys::barrier_in_appenders();

@@ -6,6 +6,8 @@
     reason = "a test asserts, with small numbers"
 )]
 
+mod common;
+
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -395,19 +397,16 @@ fn no_queue_and_two_queues_are_refused() {
     assert!(Queue::open_or_create(dir.path(), SMALL).is_ok());
 }
 
-/// Another boot, as far as the queue can tell.
-fn in_another_life(dir: &Path) {
-    flip(&dir.join("queue.control"), 64);
-}
-
 #[test]
 fn after_a_boot_what_is_whole_is_kept() {
     let dir = tempfile::tempdir().unwrap();
-    fill(&create(dir.path()), 0..300);
-    in_another_life(dir.path());
+    let queue = create(dir.path());
+    let control = common::control_of(dir.path());
+    fill(&queue, 0..300);
+    let dir = common::after_a_cut_of_power(dir.path(), &control);
     let queue = Queue::open(dir.path()).unwrap();
     assert_eq!((queue.recovery().from_disk, queue.recovery().records_kept), (true, 300));
-    assert_eq!(queue.recovery().cut_at, None);
+    assert_eq!((&queue.recovery().cut_at, &queue.recovery().cut_to), (&None, &None));
     fill(&queue, 300..400);
     assert_eq!(values(&mut tailer(&queue, StartAt::Start)), expected(0..400));
 }
@@ -415,8 +414,10 @@ fn after_a_boot_what_is_whole_is_kept() {
 #[test]
 fn after_a_boot_everything_above_the_first_hole_is_gone() {
     let dir = tempfile::tempdir().unwrap();
-    fill(&create(dir.path()), 0..300);
-    in_another_life(dir.path());
+    let queue = create(dir.path());
+    let control = common::control_of(dir.path());
+    fill(&queue, 0..300);
+    let dir = common::after_a_cut_of_power(dir.path(), &control);
     flip(&first_segment(dir.path()), 2000);
     let queue = Queue::open(dir.path()).unwrap();
     let recovery = queue.recovery().clone();
@@ -428,6 +429,11 @@ fn after_a_boot_everything_above_the_first_hole_is_gone() {
     drop(queue);
     let again = Queue::open(dir.path()).unwrap();
     assert!(!again.recovery().from_disk);
+}
+
+/// Another boot, as far as the queue can tell.
+fn in_another_life(dir: &Path) {
+    flip(&dir.join("queue.control"), 64);
 }
 
 /// One step of the model test.

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
+mod common;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -92,16 +94,20 @@ fn after_a_boot_recovery_begins_where_the_sync_was() {
         appender.append(&[1; 500]).unwrap();
     }
     appender.sync().unwrap();
+    let control = common::control_of(dir.path());
     for _ in 0..7 {
         appender.append(&[1; 500]).unwrap();
     }
-    drop((appender, queue));
-    flip(&dir.path().join("queue.control"), 64);
+    let dir = common::after_a_cut_of_power(dir.path(), &control);
     // Damage below the mark is no business of recovery: it is not cut, but reported when it is read.
     flip(&dir.path().join("00000000000000000000.log"), 1000);
     let queue = Queue::open(dir.path()).unwrap();
     assert_eq!(queue.recovery().records_kept, 7);
     assert_eq!(queue.end_offset().unwrap(), Offset(107));
+    assert_first_damage(&queue, "00000000000000000000.log");
+}
+
+fn assert_first_damage(queue: &Queue, name: &str) {
     let mut tailer = queue.tailer(StartAt::Start).unwrap();
     let damage = loop {
         match tailer.next() {
@@ -109,7 +115,128 @@ fn after_a_boot_recovery_begins_where_the_sync_was() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(damage, QueueError::Damaged { .. }), "{damage}");
+    assert!(matches!(&damage, QueueError::Damaged { path, .. } if path.ends_with(name)), "{damage}");
+}
+
+#[test]
+fn full_segments_are_synced_in_the_background_whatever_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let control = common::control_of(dir.path());
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    for _ in 0..100 {
+        appender.append(&[1; 500]).unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // 28 records fill a segment.
+    while count(&queue, true) < 84 || common::control_of(dir.path())[12288..] == control[12288..] {
+        assert!(Instant::now() < deadline, "{} are synced", count(&queue, true));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let dir = common::after_a_cut_of_power(dir.path(), &common::control_of(dir.path()));
+    flip(&dir.path().join("00000000000000000000.log"), 1000);
+    let queue = Queue::open(dir.path()).unwrap();
+    assert_eq!((queue.recovery().records_kept, queue.end_offset().unwrap()), (16, Offset(100)));
+    assert_first_damage(&queue, "00000000000000000000.log");
+}
+
+#[test]
+fn a_clean_close_leaves_nothing_that_a_recovery_may_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), CreateOptions::default()).unwrap();
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    for _ in 0..100 {
+        appender.append(&[1; 500]).unwrap();
+    }
+    drop(appender);
+    assert_eq!(queue.status().unwrap().unsynced_bytes, 0);
+    let dir = common::after_a_cut_of_power(dir.path(), &common::control_of(dir.path()));
+    flip(&dir.path().join("00000000000000000000.log"), 1000);
+    let queue = Queue::open(dir.path()).unwrap();
+    assert_eq!((queue.recovery().from_disk, queue.recovery().records_kept), (true, 0));
+    assert_eq!((queue.end_offset().unwrap(), &queue.recovery().cut_at), (Offset(100), &None));
+    assert_first_damage(&queue, "00000000000000000000.log");
+}
+
+#[test]
+fn what_recovery_cuts_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let control = common::control_of(dir.path());
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    for _ in 0..100 {
+        appender.append(&[1; 500]).unwrap();
+    }
+    let dir = common::after_a_cut_of_power(dir.path(), &control);
+    let (first, second, third) =
+        ("00000000000000000000.log", "00000000000000000028.log", "00000000000000000056.log");
+    flip(&dir.path().join(second), 1000);
+    let before: Vec<Vec<u8>> =
+        [first, second, third].map(|name| std::fs::read(dir.path().join(name)).unwrap()).into();
+    let queue = Queue::open(dir.path()).unwrap();
+    // The second record of the second segment is damaged.
+    let cut_at = u64::try_from(61 + 500 + 9).unwrap();
+    assert_eq!(queue.end_offset().unwrap(), Offset(29));
+    assert_eq!(queue.recovery().cut_at, Some((dir.path().join(second), cut_at)));
+    let aside = queue.recovery().cut_to.clone().unwrap();
+    let part = std::fs::read(aside.join(format!("{second}.from-{cut_at}"))).unwrap();
+    let (kept, cut) = before[1].split_at(570);
+    assert!(cut.starts_with(&part) && cut[part.len()..].iter().all(|byte| *byte == 0));
+    assert!(std::fs::read(aside.join(third)).unwrap() == before[2]);
+    assert!(!dir.path().join(third).exists());
+    let after = std::fs::read(dir.path().join(second)).unwrap();
+    assert!(after.starts_with(kept) && after[570..].iter().all(|byte| *byte == 0));
+    assert!(std::fs::read(dir.path().join(first)).unwrap() == before[0]);
+}
+
+#[test]
+fn a_cut_of_the_same_epoch_overwrites_none_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let control = common::control_of(dir.path());
+    queue.appender(AppendOptions::default()).unwrap().append(&[1; 500]).unwrap();
+    let dir = common::after_a_cut_of_power(dir.path(), &control);
+    let older = dir.path().join("cut-000001/00000000000000000000.log.from-0");
+    std::fs::create_dir(older.parent().unwrap()).unwrap();
+    std::fs::write(&older, b"of a recovery that was cut off itself").unwrap();
+    flip(&dir.path().join("00000000000000000000.log"), 100);
+    let queue = Queue::open(dir.path()).unwrap();
+    assert_eq!(queue.recovery().cut_to.as_deref(), older.parent());
+    assert_eq!(std::fs::read(&older).unwrap(), b"of a recovery that was cut off itself");
+    assert_eq!(std::fs::read(older.with_extension("from-0.1")).unwrap().len(), 569);
+}
+
+#[test]
+fn a_syncer_that_does_not_move_keeps_nobody_from_syncing() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(with(Durability::Sync)).unwrap();
+    appender.append(b"x").unwrap();
+    // The lock names an owner that lives, as that of a stopped process does: the keeper of this queue.
+    let control = std::fs::File::options().write(true).open(dir.path().join("queue.control")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&control, &2_u32.to_le_bytes(), 8200).unwrap();
+    let begin = Instant::now();
+    for index in 0..30 {
+        assert_eq!(appender.append(&[1; 1000]).unwrap(), Offset(index + 1));
+        assert_eq!(count(&queue, true), index + 2);
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2), "only the first waits: {:?}", begin.elapsed());
+}
+
+#[test]
+fn an_idle_appender_keeps_no_old_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut idle = queue.appender(AppendOptions::default()).unwrap();
+    idle.append(&[1; 1000]).unwrap();
+    let elsewhere = Queue::open(dir.path()).unwrap();
+    let mut busy = elsewhere.appender(AppendOptions::default()).unwrap();
+    for _ in 0..100 {
+        busy.append(&[1; 1000]).unwrap();
+    }
+    let two = Retention { bytes: Some(2 * SMALL.segment_bytes), ..Retention::default() };
+    assert!(elsewhere.apply_retention(&two).unwrap() >= 4);
+    assert_eq!(idle.append(&[1; 1000]).unwrap(), Offset(101));
 }
 
 #[test]
@@ -242,19 +369,20 @@ fn a_sync_that_could_not_begin_may_be_tried_again() {
     for _ in 0..20 {
         appender.append(&[1; 1000]).unwrap();
     }
+    let elsewhere = Queue::open(dir.path()).unwrap();
     let segment = dir.path().join("00000000000000000015.log");
     let hidden = dir.path().join("hidden");
     std::fs::rename(&segment, &hidden).unwrap();
-    assert!(appender.sync().is_err());
+    assert!(elsewhere.sync().is_err());
     std::fs::rename(&hidden, &segment).unwrap();
-    appender.sync().unwrap();
+    elsewhere.sync().unwrap();
     appender.append(&[1; 1000]).unwrap();
     assert!(!queue.status().unwrap().poisoned);
 }
 
 #[test]
 fn a_failed_sync_is_forgotten_with_the_boot_and_not_with_the_mount() {
-    const POISONED_AT: usize = 392;
+    const POISONED_AT: usize = 4360;
     for (life_at, poisoned) in [(64, false), (80, true)] {
         let dir = tempfile::tempdir().unwrap();
         drop(Queue::create(dir.path(), SMALL).unwrap());

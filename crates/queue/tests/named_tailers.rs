@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
+mod common;
+
 use riverrun_queue::{AppendOptions, CreateOptions, Offset, Queue, QueueError, Retention, StartAt};
 
 const SMALL: CreateOptions = CreateOptions { segment_bytes: 16 << 10 };
@@ -83,4 +85,56 @@ fn names_that_could_lead_elsewhere_are_refused() {
         let refused = queue.named_tailer(name, StartAt::Start).map(|_| ());
         assert!(matches!(refused, Err(QueueError::Options(_))), "{name:?}");
     }
+}
+
+fn open(queue: &Queue, name: &str) -> Result<Offset, QueueError> {
+    queue.named_tailer(name, StartAt::Start).map(|tailer| tailer.offset())
+}
+
+#[test]
+fn a_place_of_a_queue_that_was_made_anew_is_not_taken_for_one_of_the_new() {
+    let dir = tempfile::tempdir().unwrap();
+    read(&filled(dir.path()), "one", 10);
+    let tailers = dir.path().join("tailers");
+    let other = tempfile::tempdir().unwrap();
+    let queue = filled(other.path());
+    std::fs::create_dir(other.path().join("tailers")).unwrap();
+    std::fs::copy(tailers.join("one"), other.path().join("tailers/one")).unwrap();
+    let refused = open(&queue, "one");
+    assert!(matches!(refused, Err(QueueError::PlaceLost { offset: Offset(10), .. })), "{refused:?}");
+    queue.remove_tailer("one").unwrap();
+    assert_eq!(open(&queue, "one").unwrap(), Offset(0));
+}
+
+#[test]
+fn a_place_beyond_what_a_cut_of_power_has_left_is_refused_and_one_below_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let control = common::control_of(dir.path());
+    drop(filled(dir.path()));
+    read(&queue, "before", 40);
+    read(&queue, "there", 41);
+    read(&queue, "beyond", 42);
+    let copy = common::after_a_cut_of_power(dir.path(), &control);
+    std::fs::create_dir(copy.path().join("tailers")).unwrap();
+    for name in ["before", "there", "beyond"] {
+        std::fs::copy(dir.path().join("tailers").join(name), copy.path().join("tailers").join(name)).unwrap();
+    }
+    // 15 records fill a segment, and 11 of the third are left.
+    let third = copy.path().join("00000000000000000030.log");
+    let mut bytes = std::fs::read(&third).unwrap();
+    bytes[11 * 1072 + 500] ^= 1;
+    std::fs::write(&third, bytes).unwrap();
+    let queue = Queue::open(copy.path()).unwrap();
+    assert_eq!(queue.end_offset().unwrap(), Offset(41));
+    let lost = |found: Result<Offset, QueueError>| matches!(found, Err(QueueError::PlaceLost { .. }));
+    assert_eq!((open(&queue, "before").unwrap(), open(&queue, "there").unwrap()), (Offset(40), Offset(41)));
+    assert!(lost(open(&queue, "beyond")));
+    // Others come where the lost ones were: the place lies in the queue again, and is as lost as before.
+    let mut appender = queue.appender(AppendOptions::default()).unwrap();
+    for _ in 0..10 {
+        appender.append(&[2; 1000]).unwrap();
+    }
+    assert_eq!(open(&queue, "there").unwrap(), Offset(41));
+    assert!(lost(open(&queue, "beyond")));
 }

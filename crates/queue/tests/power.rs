@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use proptest::prelude::*;
-use riverrun_queue::{AppendOptions, CreateOptions, Offset, Queue, QueueError, Retention, StartAt};
+use riverrun_queue::{AppendOptions, Appender, CreateOptions, Offset, Queue, QueueError, Retention, StartAt};
 use riverrun_records::UnverifiedBatch;
 
 const SEGMENT_BYTES: usize = 16 << 10;
@@ -25,6 +25,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 fn files(dir: &Path) -> Files {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let entries = entries.filter(|entry| entry.file_type().unwrap().is_file());
     let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
     named.map(|(name, path)| (name, std::fs::read(path).unwrap())).collect()
 }
@@ -41,8 +42,9 @@ fn value(index: i64, len: usize) -> Vec<u8> {
     value
 }
 
-/// Appends `lens` records and drops a reservation after some, which leaves its traces on some pages.
-fn append(queue: &Queue, begin: i64, lens: &[usize]) {
+/// Appends `lens` records and drops a reservation after some, which leaves its traces on some pages. The
+/// appender is returned: with it goes everything to disk.
+fn append(queue: &Queue, begin: i64, lens: &[usize]) -> Appender {
     let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
     let mut appender = queue.appender(options).unwrap();
     for (index, len) in (begin..).zip(lens) {
@@ -51,16 +53,29 @@ fn append(queue: &Queue, begin: i64, lens: &[usize]) {
         }
         assert_eq!(appender.append(&value(index, *len)).unwrap(), Offset(index));
     }
+    appender
 }
 
-/// A state of the disk in which each page is the old or the new one. Pages of the control file are sectors:
-/// the queue relies on no more.
+/// Up to which position the synced marks of a control file say that everything is on disk.
+fn synced(control: &[u8]) -> usize {
+    let position = |at: usize| u64::from_le_bytes(control[at..at + 8].try_into().unwrap()) as usize;
+    position(12288).max(position(12800))
+}
+
+/// A state of the disk in which each page is the old or the new one, but that it has what the background has
+/// synced. Pages of the control file are sectors: the queue relies on no more.
 fn torn(old: &Files, new: &Files, mut choose: impl FnMut() -> bool) -> Files {
     let mut state = old.clone();
+    let synced = synced(&new["queue.control"]);
+    let mut start = 0;
     for (name, bytes) in new {
         let is_control = name.ends_with(".control");
         let unit = if is_control { SECTOR_BYTES } else { PAGE_BYTES };
-        if !old.contains_key(name) && choose() {
+        // A mark that lies where a segment begins says that the segment has its name.
+        let named = old.contains_key(name) || name.starts_with('0') && start <= synced;
+        let certain = if name.starts_with('0') { synced.saturating_sub(start).min(bytes.len()) } else { 0 };
+        start += if name.starts_with('0') { SEGMENT_BYTES } else { 0 };
+        if !named && choose() {
             continue;
         }
         let mixed = state.entry(name.clone()).or_insert_with(|| vec![0; bytes.len()]);
@@ -69,6 +84,7 @@ fn torn(old: &Files, new: &Files, mut choose: impl FnMut() -> bool) -> Files {
                 page.copy_from_slice(fresh);
             }
         }
+        mixed[..certain].copy_from_slice(&bytes[..certain]);
     }
     state
 }
@@ -112,11 +128,10 @@ proptest! {
         let synced = synced.min(lens.len());
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT_BYTES as u64 }).unwrap();
-        append(&queue, 0, &lens[..synced]);
+        drop(append(&queue, 0, &lens[..synced]));
         queue.sync().unwrap();
         let old = files(dir.path());
-        append(&queue, synced as i64, &lens[synced..]);
-        drop(queue);
+        let _live = append(&queue, synced as i64, &lens[synced..]);
         let mut random = seed | 1;
         let state = torn(&old, &files(dir.path()), || {
             random ^= random << 13;
@@ -134,7 +149,7 @@ proptest! {
         nothing_lies_beyond(after.path());
         let lens: Vec<usize> =
             lens.iter().enumerate().map(|(index, len)| if index < kept { *len } else { len / 2 }).collect();
-        append(&queue, kept as i64, &lens[kept..]);
+        drop(append(&queue, kept as i64, &lens[kept..]));
         prop_assert_eq!(read(&queue, &lens), lens.len());
         drop(queue);
         nothing_lies_beyond(after.path());
@@ -151,10 +166,8 @@ proptest! {
         let lens = [100_usize; 150];
         let dir = tempfile::tempdir().unwrap();
         let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT_BYTES as u64 }).unwrap();
-        append(&queue, 0, &lens[..40]);
-        queue.sync().unwrap();
-        append(&queue, 40, &lens[40..]);
-        drop(queue);
+        drop(append(&queue, 0, &lens[..40]));
+        let live = append(&queue, 40, &lens[40..]);
         let mut damaged = files(dir.path());
         let names: Vec<String> = damaged.keys().cloned().collect();
         for (file, at, bits) in flips {
@@ -165,6 +178,7 @@ proptest! {
         if let Some((file, at)) = cut {
             damaged.get_mut(&names[file % names.len()]).unwrap().truncate(at);
         }
+        drop((live, queue));
         let other = tempfile::tempdir().unwrap();
         let place = if same_life { dir.path() } else { other.path() };
         write(place, &damaged);

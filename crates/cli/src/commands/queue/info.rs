@@ -1,9 +1,9 @@
-//! `riverrun queue info` and `riverrun queue verify`.
+//! `riverrun queue info` and `riverrun queue verify`: both read only.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use riverrun_queue::Queue;
+use riverrun_queue::QueueView;
 use serde::Serialize;
 
 use super::queue_failure;
@@ -29,10 +29,10 @@ struct Info {
     segment_bytes: u64,
     unsynced_bytes: u64,
     poisoned: bool,
-    /// Whether opening had to read the files to find out what they hold, and how many records above the last
-    /// sync it kept.
-    recovered_from_disk: bool,
-    recovered_records: i64,
+    /// Whether nobody has opened the queue since a boot or a mount, so that the files have to be read to find
+    /// out what they hold: how many records above the last sync are whole, and where the first is not.
+    unrecovered: bool,
+    unrecovered_records: i64,
     cut_at: Option<String>,
 }
 
@@ -41,8 +41,8 @@ struct Verified {
     records: u64,
 }
 
-fn open(args: &InfoArgs) -> Result<Queue, Failure> {
-    Queue::open(&args.dir).map_err(|error| queue_failure(&error))
+fn open(args: &InfoArgs) -> Result<QueueView, Failure> {
+    QueueView::open(&args.dir).map_err(|error| queue_failure(&error))
 }
 
 pub(crate) fn run(args: &InfoArgs) -> Result<(), Failure> {
@@ -56,8 +56,8 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), Failure> {
         segment_bytes: status.segment_bytes,
         unsynced_bytes: status.unsynced_bytes,
         poisoned: status.poisoned,
-        recovered_from_disk: recovery.from_disk,
-        recovered_records: recovery.records_kept,
+        unrecovered: recovery.from_disk,
+        unrecovered_records: recovery.records_kept,
         cut_at: recovery.cut_at.as_ref().map(|(path, at)| format!("{} at byte {at}", path.display())),
     };
     args.output.print(&info, text)
@@ -65,7 +65,8 @@ pub(crate) fn run(args: &InfoArgs) -> Result<(), Failure> {
 
 fn text(info: &Info) -> String {
     let poisoned = "a sync has failed: nothing is appended until the machine starts anew\n";
-    let recovered = format!("recovered  {} records above the last sync\n", info.recovered_records);
+    let records = number::count(u64::try_from(info.unrecovered_records).unwrap_or(0));
+    let unrecovered = format!("recovery   is due, and will keep {records} records above the last sync\n");
     format!(
         "offsets    {} up to {}\nsegments   {} of {}\nnot synced {}\n{}{}{}",
         info.start_offset,
@@ -74,8 +75,8 @@ fn text(info: &Info) -> String {
         number::bytes(info.segment_bytes),
         number::bytes(info.unsynced_bytes),
         if info.poisoned { poisoned } else { "" },
-        if info.recovered_from_disk { &recovered } else { "" },
-        info.cut_at.as_ref().map_or_else(String::new, |place| format!("cut        {place}\n")),
+        if info.unrecovered { &unrecovered } else { "" },
+        info.cut_at.as_ref().map_or_else(String::new, |place| format!("not whole  from {place} on\n")),
     )
 }
 

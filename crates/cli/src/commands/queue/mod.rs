@@ -45,9 +45,10 @@ fn queue_failure(error: &QueueError) -> Failure {
         QueueError::NoQueue { .. } => Exit::NotFound,
         QueueError::Exists { .. } | QueueError::NameInUse { .. } | QueueError::Busy => Exit::Conflict,
         QueueError::Damaged { .. } | QueueError::Version { .. } => Exit::CheckFailed,
-        QueueError::Options(_) | QueueError::TooLarge { .. } | QueueError::OffsetOutOfRange { .. } => {
-            Exit::Usage
-        }
+        QueueError::Options(_)
+        | QueueError::TooLarge { .. }
+        | QueueError::OffsetOutOfRange { .. }
+        | QueueError::PlaceLost { .. } => Exit::Usage,
         _ => Exit::Failed,
     };
     Failure::new(exit, error.to_string())

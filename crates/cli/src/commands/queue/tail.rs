@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use riverrun_queue::{Offset, Park, Queue, Record, StartAt, Tailer};
+use riverrun_queue::{Offset, Park, Queue, QueueError, QueueView, Record, StartAt, Tailer};
 use serde_json::{Map, Value};
 
 use super::queue_failure;
@@ -24,6 +24,9 @@ pub(crate) struct TailArgs {
     /// Go on where a tailer of this name has ended, and keep the place for the next; --from is for a new name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Begin at --from also if the name has a place, which is forgotten
+    #[arg(long, requires = "name")]
+    reset: bool,
     /// End after so many records
     #[arg(long, value_name = "COUNT")]
     count: Option<u64>,
@@ -56,12 +59,7 @@ fn parse_place(text: &str) -> Result<StartAt, String> {
 }
 
 pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
-    let queue = Queue::open(&args.dir).map_err(|error| queue_failure(&error))?;
-    let opened = match &args.name {
-        Some(name) => queue.named_tailer(name, args.from),
-        None => queue.tailer(args.from),
-    };
-    let mut tailer = opened.map_err(|error| queue_failure(&error))?;
+    let mut tailer = open(args).map_err(|error| queue_failure(&error))?;
     tailer.set_synced_only(args.synced);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut line = Vec::new();
@@ -73,6 +71,16 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     }
     out.flush().map_err(|error| Failure::output(&error))?;
     tailer.keep_place().map_err(|error| queue_failure(&error))
+}
+
+/// Only a place is something to write.
+fn open(args: &TailArgs) -> Result<Tailer, QueueError> {
+    let Some(name) = &args.name else { return QueueView::open(&args.dir)?.tailer(args.from) };
+    let queue = Queue::open(&args.dir)?;
+    if args.reset {
+        queue.remove_tailer(name)?;
+    }
+    queue.named_tailer(name, args.from)
 }
 
 /// Puts the next record into `line`; false if there is none and none is waited for. Before it waits, what was

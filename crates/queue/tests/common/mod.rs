@@ -1,0 +1,31 @@
+//! What the tests of several files need: a queue's files as a cut of power may leave them.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+/// Where the control file has the synced position, and its synced marks from where to the end.
+const SYNCED: std::ops::Range<usize> = 8192..8200;
+const MARKS_AT: usize = 12288;
+
+/// The control file, to go back to its synced mark.
+pub(crate) fn control_of(dir: &Path) -> Vec<u8> {
+    std::fs::read(dir.join("queue.control")).unwrap()
+}
+
+/// A copy of the queue in `dir`, as a disk has it that got all bytes and lost every synced mark since
+/// `control_before`: the background moves the mark when it likes. It is another life, since files have other
+/// inodes.
+pub(crate) fn after_a_cut_of_power(dir: &Path, control_before: &[u8]) -> TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_file() {
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let mut control = control_of(dir);
+    control[MARKS_AT..].copy_from_slice(&control_before[MARKS_AT..]);
+    control[SYNCED].copy_from_slice(&control_before[SYNCED]);
+    std::fs::write(copy.path().join("queue.control"), control).unwrap();
+    copy
+}
