@@ -1,10 +1,9 @@
 //! Buffer, requests, flush.
 
-use std::collections::VecDeque;
+mod history;
 
 use futures_util::future::FutureExt as _;
 use proptest::prelude::*;
-use riverrun_records::UnverifiedBatch;
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 use super::*;
@@ -177,130 +176,7 @@ fn records_with_a_key_go_where_the_key_says() {
     assert_eq!(partitions(&drain(&accumulator)), [partition_of_key(b"21", 3)]);
 }
 
-/// What a random history may do next.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// A record of so many bytes, for a partition or for any.
-    Append(Option<i32>, usize),
-    /// Requests are taken out.
-    Drain,
-    /// The oldest batch under way is taken by the server.
-    Take,
-    /// It has to be sent again, and so have those behind it.
-    Refuse,
-    /// It is too large.
-    TooLarge,
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        8 => (prop::option::of(0..3_i32), 0..150_usize).prop_map(|(partition, bytes)| Step::Append(partition, bytes)),
-        3 => Just(Step::Drain),
-        3 => Just(Step::Take),
-        1 => Just(Step::Refuse),
-        1 => Just(Step::TooLarge),
-    ]
-}
-
-/// A server of an idempotent producer: what it has of each partition, and what was told of each record.
-#[derive(Default)]
-struct Model {
-    under_way: VecDeque<Batch>,
-    next_sequence: BTreeMap<i32, i32>,
-    /// Numbers of the records, in the order in which each partition got them.
-    stored: Arc<Mutex<BTreeMap<i32, Vec<usize>>>>,
-    appended: usize,
-}
-
-impl Model {
-    fn append(&mut self, accumulator: &Accumulator, partition: Option<i32>, bytes: usize) {
-        let record = RecordRef { partition, ..RecordRef::new("t", &VALUE[..bytes]) };
-        let reserved = record.size_bound_bytes();
-        if !accumulator.try_reserve(reserved).unwrap() {
-            return;
-        }
-        let (number, stored) = (self.appended, Arc::clone(&self.stored));
-        let mut callback: Option<Callback> = Some(Box::new(move |result| {
-            let partition = result.expect("delivered").partition;
-            stored.lock().unwrap().entry(partition).or_default().push(number);
-        }));
-        let appended = accumulator.append(&record, TimestampMs(1), reserved, &mut callback);
-        assert!(matches!(appended, Ok(Appended::Yes(_))) && callback.is_none());
-        self.appended += 1;
-    }
-
-    fn drain(&mut self, accumulator: &Accumulator) {
-        let mut plan = DrainPlan {
-            now: Instant::now(),
-            producer: Some((ProducerId(1), ProducerEpoch(0))),
-            fresh_allowed: true,
-            leader: &mut |_, _| Some(NODE),
-            has_room: &mut |_| true,
-        };
-        for batch in accumulator.drain(&mut plan).requests.remove(&NODE).unwrap_or_default() {
-            self.under_way.push_back(batch);
-        }
-    }
-
-    /// The server's answer to the oldest batch under way.
-    fn answer(&mut self, accumulator: &Accumulator, step: Step) {
-        let Some(mut batch) = self.under_way.pop_front() else { return };
-        let partition = batch.key.partition;
-        let expected = self.next_sequence.entry(partition).or_default();
-        let sequence = batch.stamp.expect("a stamp").base_sequence;
-        let bytes = batch.seal().expect("a batch");
-        let records = UnverifiedBatch::only(&bytes).unwrap().verify().unwrap().record_count();
-        assert_eq!(records, batch.record_count());
-        match step {
-            // Behind a batch that was not taken, none is.
-            _ if sequence != *expected => {
-                assert!(!accumulator.is_next(&batch), "it must know why");
-                accumulator.retry(batch, Instant::now(), false);
-            }
-            Step::TooLarge if records > 1 => accumulator.split(batch),
-            Step::Refuse => accumulator.retry(batch, Instant::now(), false),
-            _ => {
-                *expected += records;
-                let place = BatchPlace { base_offset: Some(Offset(i64::from(sequence))), append_time: None };
-                accumulator.settle(batch, Ok(place), false);
-            }
-        }
-    }
-}
-
 proptest! {
-    /// Whatever happens: every record is delivered once, in the order of its partition, the sequence numbers have no
-    /// gap, and all memory comes back.
-    #[test]
-    fn no_record_is_lost_doubled_or_overtaken(steps in prop::collection::vec(step(), 1..200)) {
-        let accumulator = accumulator(|options| {
-            options.buffer_bytes = 4000;
-            options.request_bytes_max = 1000;
-        });
-        let mut model = Model::default();
-        for step in steps {
-            match step {
-                Step::Append(partition, bytes) => model.append(&accumulator, partition, bytes),
-                Step::Drain => model.drain(&accumulator),
-                Step::Take | Step::Refuse | Step::TooLarge => model.answer(&accumulator, step),
-            }
-        }
-        accumulator.close();
-        let mut rounds = 0;
-        while !accumulator.is_done() {
-            model.drain(&accumulator);
-            model.answer(&accumulator, Step::Take);
-            rounds += 1;
-            prop_assert!(rounds < 10_000, "it comes to an end");
-        }
-        prop_assert_eq!(accumulator.space.available_permits(), 4000);
-        let stored = model.stored.lock().unwrap();
-        let mut all: Vec<usize> = stored.values().flatten().copied().collect();
-        prop_assert!(stored.values().all(|numbers| numbers.is_sorted()), "{stored:?}");
-        all.sort_unstable();
-        prop_assert_eq!(all, (0..model.appended).collect::<Vec<_>>());
-    }
-
     /// Records without a key: while nothing hurries them, every batch is as full as it can be, but for the last one.
     #[test]
     fn keyless_batches_stay_whole(sizes in prop::collection::vec(0_usize..100, 1..300)) {
