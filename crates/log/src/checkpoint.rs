@@ -1,8 +1,10 @@
 //! What a log dir remembers between starts, in two kinds of files, each replaced atomically as a whole.
 //!
 //! The *checkpoint* of a log dir holds what each partition needs so that it can be opened lazily: without it every
-//! log would have to be read at start. The *producer snapshot* of a partition holds the state of its idempotent
-//! producers as of one offset; the checkpoint says which one is current, recovery replays what lies after it.
+//! log would have to be read at start. The state of a partition's idempotent producers lies in it, too, as of the
+//! recovery point: recovery replays what comes after. A file for each partition would be made, synced and removed with
+//! every checkpoint. Only where the state is too large the *producer snapshot* of the partition holds it, as of one
+//! offset, and the checkpoint holds the producers that have appended since.
 //!
 //! ```text
 //! checkpoint                                    producer snapshot
@@ -20,10 +22,14 @@
 //!     snapshot at, -1: none   i64
 //!     bytes of all segments   u64
 //!     leader epochs (epochs.rs)
+//!     bytes of the next       u32
+//!     producers since the snapshot (producer_state/snapshot.rs)
 //!   CRC-32C of all before     u32
 //! ```
 //! All big-endian. Of a partition whose recovery point is lost, because the checkpoint before was damaged, only the log
 //! start counts: nobody has looked at its log since. The version rises with each change of layout; a newer one is refused by name.
+//! Version 1 of the checkpoint has no producers, which all are in the snapshot then; it is read, and version 2 is written in its
+//! place when the log dir is opened.
 //!
 //! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; a
 //! snapshot that belongs to another partition or another offset is refused. Writing and syncing is the caller's.
@@ -35,12 +41,12 @@ use riverrun_types::{Offset, PartitionId, TopicId};
 use crate::epochs::EpochCache;
 pub use crate::fields::DecodeError;
 use crate::fields::{FieldReader, put_count};
-use crate::producer_state::ProducerStates;
+use crate::producer_state::{EncodedProducers, ProducerStates};
 
 /// Name of a log dir's checkpoint file.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// Newest layout of the checkpoint that this program reads, and the one that it writes.
-pub const CHECKPOINT_VERSION: u16 = 1;
+pub const CHECKPOINT_VERSION: u16 = 2;
 /// Newest layout of the producer snapshot that this program reads, and the one that it writes.
 pub const SNAPSHOT_VERSION: u16 = 1;
 
@@ -49,6 +55,8 @@ const CHECKPOINT_MAGIC: [u8; 8] = *b"RRlogdir";
 const SNAPSHOT_NAME: &str = "a producer snapshot";
 const SNAPSHOT_MAGIC: [u8; 8] = *b"RRproduc";
 const FLAG_CLEAN: u16 = 1;
+/// The first version of the checkpoint that holds producers.
+const VERSION_WITH_PRODUCERS: u16 = 2;
 const CHECKSUM_BYTES: usize = size_of::<u32>();
 /// Topic id, index, six fields of eight bytes, and the count that opens the list of epochs.
 const PARTITION_BYTES_MIN: usize = 16 + size_of::<i32>() + 6 * size_of::<i64>() + size_of::<u32>();
@@ -67,8 +75,10 @@ pub struct PartitionCheckpoint {
     pub log_end: Offset,
     /// First offset that compaction has not covered, for a log that was compacted.
     pub first_dirty: Option<Offset>,
-    /// Offset of the current producer snapshot, if one was written.
+    /// Offset of the producer snapshot that counts, if one does.
     pub producers_at: Option<Offset>,
+    /// As of the recovery point, the producers that have appended at or above `producers_at`; all if there is no snapshot.
+    pub producers: EncodedProducers,
     /// Bytes of all segments, for answers about sizes that must not open the partition.
     pub size_bytes: u64,
     /// The partition's leader epochs.
@@ -90,7 +100,8 @@ pub struct DirCheckpoint {
 impl DirCheckpoint {
     /// The file's content.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + self.partitions.len() * (PARTITION_BYTES_MIN + 16));
+        let producers: usize = self.partitions.values().map(|known| known.producers.size_bytes()).sum();
+        let mut out = Vec::with_capacity(64 + self.partitions.len() * (PARTITION_BYTES_MIN + 16) + producers);
         out.extend_from_slice(&CHECKPOINT_MAGIC);
         out.extend_from_slice(&CHECKPOINT_VERSION.to_be_bytes());
         out.extend_from_slice(&if self.is_clean { FLAG_CLEAN } else { 0 }.to_be_bytes());
@@ -105,7 +116,7 @@ impl DirCheckpoint {
 
     /// Reads a file's content; refuses everything that [`encode`](Self::encode) does not write.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = open(bytes, CHECKPOINT_MAGIC, CHECKPOINT_VERSION, CHECKPOINT_NAME)?;
+        let (version, mut reader) = open(bytes, CHECKPOINT_MAGIC, CHECKPOINT_VERSION, CHECKPOINT_NAME)?;
         let flags = reader.u16("flags")?;
         if flags & !FLAG_CLEAN != 0 {
             return Err(DecodeError::Invalid("flags"));
@@ -118,7 +129,7 @@ impl DirCheckpoint {
             if partitions.last_key_value().is_some_and(|(last, _)| *last >= id) {
                 return Err(DecodeError::Invalid("order of partitions"));
             }
-            partitions.insert(id, PartitionCheckpoint::decode(&mut reader)?);
+            partitions.insert(id, PartitionCheckpoint::decode(version, &mut reader)?);
         }
         reader.finish("the end of the checkpoint")?;
         Ok(Self { is_clean: flags & FLAG_CLEAN != 0, generation, partitions })
@@ -135,6 +146,7 @@ impl PartitionCheckpoint {
             log_end: log_start,
             first_dirty: None,
             producers_at: None,
+            producers: EncodedProducers::default(),
             size_bytes: 0,
             epochs: EpochCache::new(),
         }
@@ -158,9 +170,10 @@ impl PartitionCheckpoint {
         }
         out.extend_from_slice(&self.size_bytes.to_be_bytes());
         self.epochs.encode(out);
+        self.producers.encode(out);
     }
 
-    fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+    fn decode(version: u16, reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let recovery_point = optional(reader, "recovery point")?;
         Ok(Self {
             recovery_point: recovery_point.unwrap_or(Offset::ZERO),
@@ -171,6 +184,10 @@ impl PartitionCheckpoint {
             producers_at: optional(reader, "offset of the producer snapshot")?,
             size_bytes: reader.u64("size")?,
             epochs: EpochCache::decode(reader)?,
+            producers: match version {
+                VERSION_WITH_PRODUCERS.. => EncodedProducers::decode(reader)?,
+                _ => EncodedProducers::default(),
+            },
         })
     }
 }
@@ -197,7 +214,7 @@ pub fn decode_snapshot(
     partition: PartitionId,
     offset: Offset,
 ) -> Result<ProducerStates, DecodeError> {
-    let mut reader = open(bytes, SNAPSHOT_MAGIC, SNAPSHOT_VERSION, SNAPSHOT_NAME)?;
+    let (_, mut reader) = open(bytes, SNAPSHOT_MAGIC, SNAPSHOT_VERSION, SNAPSHOT_NAME)?;
     if read_partition_id(&mut reader)? != partition {
         return Err(DecodeError::Invalid("the snapshot's partition"));
     }
@@ -215,13 +232,14 @@ fn seal(mut out: Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// Checks magic, version and checksum, in this order: a newer layout may keep its checksum elsewhere.
+/// Checks magic, version and checksum, in this order: a newer layout may keep its checksum elsewhere. Returns the version,
+/// and a reader of what follows it.
 fn open<'a>(
     bytes: &'a [u8],
     magic: [u8; 8],
     supported: u16,
     name: &'static str,
-) -> Result<FieldReader<'a>, DecodeError> {
+) -> Result<(u16, FieldReader<'a>), DecodeError> {
     let mut reader = FieldReader::new(bytes);
     if reader.array::<8>(name)? != magic {
         return Err(DecodeError::WrongMagic(name));
@@ -240,7 +258,7 @@ fn open<'a>(
     }
     let mut reader = FieldReader::new(content);
     reader.bytes(magic.len() + size_of::<u16>(), name)?;
-    Ok(reader)
+    Ok((found, reader))
 }
 
 fn put_partition_id(id: PartitionId, out: &mut Vec<u8>) {

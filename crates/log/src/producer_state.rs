@@ -30,6 +30,8 @@ use thiserror::Error;
 
 mod snapshot;
 
+pub use snapshot::EncodedProducers;
+
 /// Batches that are remembered of each producer: as many as a client may have in flight.
 pub const BATCHES_PER_PRODUCER: usize = 5;
 

@@ -23,7 +23,7 @@ use crate::error::LogError;
 use crate::index::{IndexCursor, IndexHeader};
 use crate::log_dir::LOCK_FILE;
 use crate::partition_log::record_producer;
-use crate::producer_state::ProducerStates;
+use crate::producer_state::{EncodedProducers, ProducerStates};
 use crate::scan::{BatchScan, ScanStop};
 use crate::segment::{FilePool, Home, INDEX_SUFFIX, Segment};
 use crate::verify::segment::{Facts, Half, IndexContent, SegmentCheck};
@@ -392,14 +392,16 @@ impl Repair {
         let known = checkpoint.partitions.get_mut(&self.id).filter(|known| !known.is_lost);
         let Some(known) = known else { return Ok(()) };
         let end = cut.log_end;
+        let is_cut = known.recovery_point > end;
         known.recovery_point = known.recovery_point.min(end);
         known.log_end = end.max(known.log_start);
         known.first_dirty = known.first_dirty.map(|first| first.min(end));
         known.epochs.truncate_end(end);
         known.size_bytes = Listing::read(&self.env, &self.dir)?.logs.iter().map(|(_, size)| size).sum();
-        if known.producers_at.is_some_and(|at| at > end) {
+        if is_cut && (known.producers_at.is_some() || !known.producers.is_empty()) {
             self.write_producers(end)?;
             known.producers_at = Some(end);
+            known.producers = EncodedProducers::default();
         }
         let path = self.log_dir.join(CHECKPOINT_FILE);
         atomic_replace(&*self.env.fs, &path, &checkpoint.encode())

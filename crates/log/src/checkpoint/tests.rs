@@ -19,7 +19,8 @@ fn sample() -> DirCheckpoint {
         log_start: Offset(5),
         log_end: Offset(100),
         first_dirty: Some(Offset(60)),
-        producers_at: Some(Offset(90)),
+        producers_at: Some(Offset(80)),
+        producers: producers().encoded_since(Offset(0), 1024).unwrap(),
         size_bytes: 4096,
         epochs,
     };
@@ -51,19 +52,47 @@ fn a_checkpoint_comes_back_as_it_was_written() {
     }
 }
 
-/// The layout is a promise to later versions: these bytes stay readable for as long as version 1 is.
-#[test]
-fn version_1_of_the_checkpoint_looks_like_this() {
-    let head = [b"RRlogdir".as_slice(), &[0, 1, 0, 1], &17_u64.to_be_bytes(), &2_u32.to_be_bytes()].concat();
-    let numbers = [90_i64, 5, 100, 60, 90, 4096].map(i64::to_be_bytes).concat();
+/// The sample in a layout: `producers` are the bytes of the first partition's producers and of the second's, with
+/// their lengths.
+fn sample_bytes(version: u8, producers: [&[u8]; 2]) -> Vec<u8> {
+    let version = [0, version, 0, 1];
+    let head = [b"RRlogdir".as_slice(), &version, &17_u64.to_be_bytes(), &2_u32.to_be_bytes()].concat();
+    let numbers = [90_i64, 5, 100, 60, 80, 4096].map(i64::to_be_bytes).concat();
     let epochs = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 40];
-    let first = [[7; 16].as_slice(), &[0, 0, 0, 0], &numbers, &epochs].concat();
+    let first = [[7; 16].as_slice(), &[0, 0, 0, 0], &numbers, &epochs, producers[0]].concat();
     let numbers = [0_i64, 0, 0, -1, -1, 0].map(i64::to_be_bytes).concat();
-    let second = [[7; 16].as_slice(), &[0, 0, 0, 12], &numbers, &[0; 4]].concat();
-    let mut expected = [head, first, second].concat();
-    let checksum = crc32c::crc32c(&expected);
-    expected.extend_from_slice(&checksum.to_be_bytes());
+    let second = [[7; 16].as_slice(), &[0, 0, 0, 12], &numbers, &[0; 4], producers[1]].concat();
+    seal([head, first, second].concat())
+}
+
+/// The layout is a promise to later versions: these bytes stay readable for as long as version 2 is.
+#[test]
+fn version_2_of_the_checkpoint_looks_like_this() {
+    let producer = [&1000_i64.to_be_bytes()[..], &[0, 2], &88_i64.to_be_bytes(), &[1]].concat();
+    let batch = [&0_i32.to_be_bytes()[..], &9_i32.to_be_bytes()].concat();
+    let place = [3_i64, 12, 77].map(i64::to_be_bytes).concat();
+    let producers = [&[0, 0, 0, 1], &producer[..], &batch, &place].concat();
+    let len = u32::try_from(producers.len()).unwrap().to_be_bytes();
+    let expected = sample_bytes(2, [&[&len[..], &producers].concat(), &[0; 4]]);
     assert_eq!(sample().encode(), expected);
+}
+
+#[test]
+fn version_1_of_the_checkpoint_is_read_and_has_all_producers_in_the_snapshot() {
+    let mut expected = sample();
+    for partition in expected.partitions.values_mut() {
+        partition.producers = EncodedProducers::default();
+    }
+    assert_eq!(DirCheckpoint::decode(&sample_bytes(1, [&[], &[]])), Ok(expected));
+}
+
+/// Nobody looks at a partition's producers before it is opened: those that make no sense are a matter of its own.
+#[test]
+fn producers_that_make_no_sense_are_refused_when_they_are_asked_for() {
+    for producers in [&[0, 0, 0, 1, 7][..], &[0, 0, 0, 3, 0, 0, 0], &[0, 0, 0, 5, 0, 0, 0, 0, 9]] {
+        let decoded = DirCheckpoint::decode(&sample_bytes(2, [producers, &[0; 4]])).unwrap();
+        assert!(decoded.partitions[&partition(0)].producers.states().is_err());
+    }
 }
 
 type Decode<'a> = &'a dyn Fn(&[u8]) -> Result<(), DecodeError>;
@@ -91,9 +120,9 @@ fn every_flipped_bit_and_every_cut_is_found() {
 #[test]
 fn a_newer_version_is_refused_by_name() {
     let mut bytes = sample().encode();
-    bytes[8..10].copy_from_slice(&2_u16.to_be_bytes());
+    bytes[8..10].copy_from_slice(&3_u16.to_be_bytes());
     let error = DirCheckpoint::decode(&bytes).unwrap_err();
-    let text = "the checkpoint of a log dir has format version 2, and this program knows versions up to 1";
+    let text = "the checkpoint of a log dir has format version 3, and this program knows versions up to 2";
     assert_eq!(error.to_string(), text);
 }
 
@@ -122,8 +151,14 @@ proptest! {
         count in 0..5_u32,
     ) {
         let count = count.to_be_bytes();
-        let bytes = [CHECKPOINT_MAGIC.as_slice(), &[0, 1, 0, 0], &[0; 8], &count, &body].concat();
-        let _ = DirCheckpoint::decode(&seal(bytes));
+        for version in [1, 2] {
+            let head = [0, version, 0, 0];
+            let bytes = [CHECKPOINT_MAGIC.as_slice(), &head, &[0; 8], &count, &body].concat();
+            let _ = DirCheckpoint::decode(&seal(bytes));
+        }
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        let producers = [length.as_slice(), &body].concat();
+        let _ = EncodedProducers::decode(&mut FieldReader::new(&producers)).unwrap().states();
         let _ = decode_snapshot(&seal(body), partition(0), Offset(0));
     }
 }

@@ -1,5 +1,6 @@
 //! A partition's part in a checkpoint: capture what will be true once the log dir is synced, and note that it is.
 
+use riverrun_env::OpenMode;
 use riverrun_types::Offset;
 
 use super::open::OpenLog;
@@ -8,11 +9,14 @@ use super::{PartitionLog, State};
 use crate::checkpoint::{PartitionCheckpoint, encode_snapshot, snapshot_file};
 use crate::error::LogError;
 use crate::partition_files;
-use riverrun_env::OpenMode;
+use crate::producer_state::EncodedProducers;
+
+/// What a checkpoint holds of one partition's producers at most: five of them, and more that are new.
+const PRODUCERS_BYTES_MAX: usize = 1024;
 
 impl PartitionLog {
-    /// What the checkpoint should say, if anything has changed since the last one. Index and producer snapshot are
-    /// written, so that a sync of the log dir makes true what is returned. Nothing is durable before that sync.
+    /// What the checkpoint should say, if anything has changed since the last one. The index, and
+    /// a producer snapshot if one is needed, are written, so that a sync of the log dir makes true what is returned. Nothing is durable before that sync.
     pub(crate) fn capture(&self) -> Result<Option<PartitionCheckpoint>, LogError> {
         let log = match &*self.state.read() {
             State::Open(log) => log.clone(),
@@ -24,7 +28,7 @@ impl PartitionLog {
         }
         writer.cut_stale()?;
         writer.complete_index()?;
-        let producers_at = log.write_snapshot(&mut writer)?;
+        let producers = log.capture_producers(&mut writer)?;
         let view = log.view();
         let mut epochs = log.epochs().clone();
         epochs.truncate_end(writer.end);
@@ -35,7 +39,8 @@ impl PartitionLog {
             log_start: view.log_start,
             log_end: writer.end.max(view.log_start),
             first_dirty: *log.first_dirty.lock(),
-            producers_at,
+            producers_at: writer.snapshot,
+            producers,
             size_bytes: view.size_bytes(),
             epochs,
         }))
@@ -75,12 +80,24 @@ impl SegmentWriter {
 }
 
 impl OpenLog {
-    /// Writes the producers as of the segments' end; none if there are no producers.
-    fn write_snapshot(&self, writer: &mut SegmentWriter) -> Result<Option<Offset>, LogError> {
-        let offset = writer.end;
-        if writer.producers.is_empty() {
-            return Ok(None);
+    /// What the checkpoint has to say of the producers as of the segments' end, beside what the snapshot says that counts
+    /// then: all, or those that have appended since. If both take too much there is a new snapshot.
+    fn capture_producers(&self, writer: &mut SegmentWriter) -> Result<EncodedProducers, LogError> {
+        if let Some(all) = writer.producers.encoded_since(Offset::ZERO, PRODUCERS_BYTES_MAX) {
+            writer.snapshot = None;
+            return Ok(all);
         }
+        let since = |at: Offset| writer.producers.encoded_since(at, PRODUCERS_BYTES_MAX);
+        if let Some(newer) = writer.snapshot.and_then(since) {
+            return Ok(newer);
+        }
+        self.write_snapshot(writer)?;
+        Ok(EncodedProducers::default())
+    }
+
+    /// Writes the producers as of the segments' end.
+    fn write_snapshot(&self, writer: &mut SegmentWriter) -> Result<(), LogError> {
+        let offset = writer.end;
         let bytes = encode_snapshot(self.home.partition, offset, &writer.producers);
         let path = self.home.dir.join(snapshot_file(offset));
         let write = || {
@@ -89,18 +106,16 @@ impl OpenLog {
             file.write_all_at(&bytes, 0)
         };
         write().map_err(|error| LogError::write(&path, error))?;
-        if writer.snapshots.last() != Some(&offset) {
+        if !writer.snapshots.contains(&offset) {
             writer.snapshots.push(offset);
         }
-        Ok(Some(offset))
+        writer.snapshot = Some(offset);
+        Ok(())
     }
 
-    /// Removes the snapshots that no checkpoint names any more. One that stays by accident costs only its space.
+    /// Removes the snapshots that the checkpoint does not name. One that stays by accident costs only its space.
     fn remove_old_snapshots(&self, writer: &mut SegmentWriter, current: Option<Offset>) {
-        let (current, old) =
-            writer.snapshots.iter().partition(|offset| Some(**offset) >= current && current.is_some());
-        writer.snapshots = current;
-        let old: Vec<Offset> = old;
+        let old: Vec<Offset> = writer.snapshots.extract_if(.., |offset| Some(*offset) != current).collect();
         for offset in old {
             if let Err(error) =
                 partition_files::remove(&self.home, &self.home.dir.join(snapshot_file(offset)))

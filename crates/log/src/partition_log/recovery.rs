@@ -49,6 +49,7 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
         recovery_point: checkpoint.recovery_point,
         epochs: checkpoint.epochs.clone(),
         producers: ProducerStates::new(),
+        snapshot: None,
         segments: Vec::new(),
         is_dirty: checkpoint.is_lost,
         is_replay: replay_from.is_some(),
@@ -109,6 +110,8 @@ struct Opening<'a> {
     recovery_point: Offset,
     epochs: EpochCache,
     producers: ProducerStates,
+    /// Offset of the producer snapshot that counts.
+    snapshot: Option<Offset>,
     segments: Vec<Found>,
     is_dirty: bool,
     /// The journal has something of it, which is written next.
@@ -374,23 +377,38 @@ impl Opening<'_> {
         partition_files::sync_dir(&self.home)
     }
 
-    /// The producers as of the recovery point: from the snapshot, or from the headers of the whole log.
+    /// The producers as of the recovery point: from the snapshot, or from the headers of the whole log, and from the
+    /// checkpoint.
     fn load_producers(&mut self) -> Result<(), LogError> {
-        let Some(offset) = self.checkpoint.producers_at else { return Ok(()) };
-        let path = self.home.dir.join(snapshot_file(offset));
-        let bytes = riverrun_env::read_whole(&*self.home.fs, &path, SNAPSHOT_BYTES_MAX);
-        let decoded = bytes.map_err(|error| error.to_string()).and_then(|bytes| {
-            decode_snapshot(&bytes, self.home.partition, offset).map_err(|error| error.to_string())
-        });
-        match decoded {
-            Ok(producers) => self.producers = producers,
+        match self.read_producers() {
+            Ok(producers) => {
+                self.producers = producers;
+                self.snapshot = self.checkpoint.producers_at;
+            }
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "producers are rebuilt from the log");
+                tracing::warn!(partition = %self.home.partition, %error, "producers are rebuilt from the log");
                 self.rebuild_producers()?;
                 self.is_dirty = true;
             }
         }
         Ok(())
+    }
+
+    fn read_producers(&self) -> Result<ProducerStates, String> {
+        let mut producers = match self.checkpoint.producers_at {
+            Some(offset) => self.read_snapshot(offset)?,
+            None => ProducerStates::new(),
+        };
+        producers.overlay(self.checkpoint.producers.states().map_err(|error| error.to_string())?);
+        Ok(producers)
+    }
+
+    fn read_snapshot(&self, offset: Offset) -> Result<ProducerStates, String> {
+        let path = self.home.dir.join(snapshot_file(offset));
+        let bytes = riverrun_env::read_whole(&*self.home.fs, &path, SNAPSHOT_BYTES_MAX);
+        let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
+        let decoded = decode_snapshot(&bytes, self.home.partition, offset);
+        decoded.map_err(|error| format!("{}: {error}", path.display()))
     }
 
     fn rebuild_producers(&mut self) -> Result<(), LogError> {
@@ -434,6 +452,7 @@ impl Opening<'_> {
             producers: self.producers,
             recovery_point: self.recovery_point.min(end),
             is_dirty: self.is_dirty,
+            snapshot: self.snapshot,
             snapshots,
         };
         if self.is_dirty {

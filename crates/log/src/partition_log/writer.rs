@@ -59,7 +59,9 @@ pub(crate) struct SegmentWriter {
     pub(crate) recovery_point: Offset,
     /// Something has changed that the checkpoint does not know.
     pub(crate) is_dirty: bool,
-    /// Offsets of the producer snapshots that exist, oldest first.
+    /// Offset of the producer snapshot that says what the producers were then, if one does.
+    pub(crate) snapshot: Option<Offset>,
+    /// Offsets of the producer snapshots that exist.
     pub(crate) snapshots: Vec<Offset>,
 }
 

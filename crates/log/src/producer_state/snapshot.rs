@@ -1,4 +1,5 @@
-//! Encoding of the producers' state, for the snapshot file that [`crate::checkpoint`] frames and checksums.
+//! Encoding of the producers' state, for the checkpoint and the snapshot file that [`crate::checkpoint`] frames and
+//! checksums.
 //!
 //! ```text
 //! count u32, then per producer, by rising id:
@@ -17,13 +18,74 @@ use super::{
 use crate::fields::{DecodeError, FieldReader, put_count};
 
 const BATCH_BYTES: usize = 2 * size_of::<i32>() + 3 * size_of::<i64>();
-const PRODUCER_BYTES_MIN: usize = 2 * size_of::<i64>() + size_of::<i16>() + size_of::<u8>() + BATCH_BYTES;
+const PRODUCER_HEAD_BYTES: usize = 2 * size_of::<i64>() + size_of::<i16>() + size_of::<u8>();
+const PRODUCER_BYTES_MIN: usize = PRODUCER_HEAD_BYTES + BATCH_BYTES;
+
+/// Producers in their encoded form, which takes less memory than [`ProducerStates`] by far.
+///
+/// Invariants: empty if there are no producers; otherwise what [`ProducerStates::encode`] has written, or what came from a
+/// file whose checksum was right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EncodedProducers(Box<[u8]>);
+
+impl EncodedProducers {
+    /// Whether there are no producers.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_count(out, self.0.len());
+        out.extend_from_slice(&self.0);
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote. Nobody looks into it before its partition is opened.
+    pub(crate) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let len = reader.count(1, "bytes of the producers")?;
+        Ok(Self(reader.bytes(len, "the producers")?.into()))
+    }
+
+    /// The producers.
+    pub(crate) fn states(&self) -> Result<ProducerStates, DecodeError> {
+        if self.is_empty() {
+            return Ok(ProducerStates::new());
+        }
+        let mut reader = FieldReader::new(&self.0);
+        let states = ProducerStates::decode(&mut reader)?;
+        reader.finish("the end of the producers")?;
+        Ok(states)
+    }
+}
 
 impl ProducerStates {
     /// Appends the encoded state to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_count(out, self.producers.len());
-        for (id, entry) in &self.producers {
+        self.encode_since(Offset::ZERO, out);
+    }
+
+    /// The producers that have appended at or above `from`, unless they take more than `bytes_max`.
+    pub(crate) fn encoded_since(&self, from: Offset, bytes_max: usize) -> Option<EncodedProducers> {
+        let batches: usize = self.since(from).map(|(_, entry)| entry.batches.len()).sum();
+        let count = self.since(from).count();
+        if count == 0 {
+            return Some(EncodedProducers::default());
+        }
+        let size = size_of::<u32>() + count * PRODUCER_HEAD_BYTES + batches * BATCH_BYTES;
+        if size > bytes_max {
+            return None;
+        }
+        let mut out = Vec::with_capacity(size);
+        self.encode_since(from, &mut out);
+        Some(EncodedProducers(out.into()))
+    }
+
+    fn encode_since(&self, from: Offset, out: &mut Vec<u8>) {
+        put_count(out, self.since(from).count());
+        for (id, entry) in self.since(from) {
             out.extend_from_slice(&id.0.to_be_bytes());
             out.extend_from_slice(&entry.epoch.0.to_be_bytes());
             out.extend_from_slice(&entry.last_active.0.to_be_bytes());
@@ -33,6 +95,10 @@ impl ProducerStates {
                 encode_batch(batch, out);
             }
         }
+    }
+
+    fn since(&self, from: Offset) -> impl Iterator<Item = (&ProducerId, &ProducerEntry)> {
+        self.producers.iter().filter(move |(_, entry)| entry.last_offset() >= from)
     }
 
     /// Reads what [`encode`](Self::encode) wrote; anything that breaks the state's invariants is refused.
@@ -52,6 +118,14 @@ impl ProducerStates {
             states.producers.insert(id, decode_entry(reader)?);
         }
         Ok(states)
+    }
+
+    /// Takes over what is known of producers that have appended since.
+    pub(crate) fn overlay(&mut self, newer: Self) {
+        self.producers.extend(newer.producers);
+        while self.producers.len() > self.producers_max {
+            self.push_out_longest_silent();
+        }
     }
 }
 
