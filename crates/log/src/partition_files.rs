@@ -18,6 +18,8 @@ pub(crate) const DELETED_SUFFIX: &str = ".deleted";
 const NEW_SUFFIX: &str = ".new";
 /// Ending of a producer snapshot.
 pub(crate) const PRODUCERS_SUFFIX: &str = ".producers";
+/// Ending of an empty file whose name says that damage was found in the segment of that name.
+pub(crate) const DAMAGED_SUFFIX: &str = ".damaged";
 /// Endings of the files of an interrupted compaction.
 const COMPACTION_SUFFIXES: [&str; 2] = [".cleaned", ".swap"];
 
@@ -28,6 +30,8 @@ pub(crate) struct PartitionFiles {
     pub(crate) segments: Vec<(Offset, u64)>,
     /// Offsets of the producer snapshots, in order.
     pub(crate) snapshots: Vec<Offset>,
+    /// Base offsets of segments in which damage was found.
+    pub(crate) damaged: Vec<Offset>,
 }
 
 /// Lists a partition's files after tidying up; empty if there is no directory.
@@ -43,6 +47,8 @@ pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
             files.segments.push((base, *len));
         } else if let Some(offset) = parse_name(name, PRODUCERS_SUFFIX) {
             files.snapshots.push(offset);
+        } else if let Some(base) = parse_name(name, DAMAGED_SUFFIX) {
+            files.damaged.push(base);
         } else if has_suffix(name, &[DELETED_SUFFIX, NEW_SUFFIX]) {
             remove(home, &home.dir.join(name))?;
         }

@@ -2,9 +2,23 @@
 //!
 //! Nobody reads or appends any more until a restart, by which someone may have restored or repaired the files. What
 //! was appended before goes its way: it is synced, settled and covered by checkpoints as if nothing had happened.
+//!
+//! That damage was found is not forgotten by a restart: an empty file `<base offset>.damaged` lies beside the segment.
+//! As long as it does, the segment is checked from its beginning to its end whenever the log is opened; once that finds
+//! nothing, the partition is back and the file goes.
+
+use std::path::{Path, PathBuf};
+
+use riverrun_env::OpenMode;
+use riverrun_types::Offset;
 
 use super::{PartitionLog, State};
+use crate::checkpoint::PartitionCheckpoint;
 use crate::error::{LogError, ReadError};
+use crate::index::IndexHeader;
+use crate::partition_files::{self, DAMAGED_SUFFIX, PartitionFiles};
+use crate::segment::{Home, LOG_SUFFIX, parse_name};
+use crate::verify::segment::{Facts, Flaw, Half, IndexContent, SegmentCheck};
 
 impl PartitionLog {
     /// What was found to be damaged, if anything was.
@@ -22,10 +36,15 @@ impl PartitionLog {
     }
 
     /// Takes the partition offline if the error says that its files are damaged. The first such error stays the
-    /// answer.
+    /// answer, and the next start knows which segment it was.
     pub(crate) fn note_damage(&self, error: &LogError) {
         if error.is_lasting() && self.damage.set(error.clone()).is_ok() {
-            tracing::error!(partition = %self.id(), %error, "damage was found: the partition goes offline");
+            tracing::error!(
+                partition = %self.id(), %error,
+                "damage was found: the partition goes offline; stop the server in order, look with `riverrun log \
+                 verify`, and restore the file from a copy or cut it with `riverrun log repair`"
+            );
+            self.mark_damaged(error);
         }
     }
 
@@ -35,4 +54,74 @@ impl PartitionLog {
             self.note_damage(error);
         }
     }
+
+    /// Marks the segment that the error is about. Durable when it returns, unless that fails: then the next start has
+    /// to find the damage itself.
+    fn mark_damaged(&self, error: &LogError) {
+        let LogError::Corrupt { path, .. } = error else { return };
+        let base = path.file_name().and_then(|name| parse_name(name.to_str()?, LOG_SUFFIX));
+        let Some(base) = base.filter(|_| path.parent() == Some(&*self.path())) else { return };
+        let (home, fs) = (self.home(), &self.dir.env().fs);
+        let marker = marker_path(&home, base);
+        let made = fs.open(&marker, OpenMode::CreateOrOpen).and_then(|_| fs.sync_dir(&home.dir));
+        if let Err(error) = made {
+            tracing::warn!(path = %marker.display(), %error, "the damage is not written down");
+        }
+    }
+
+    /// Checks the segments again in which damage was found. Fails if there is some still; above the recovery point it
+    /// is for the recovery to judge.
+    pub(super) fn look_again(
+        &self,
+        home: &Home,
+        files: &PartitionFiles,
+        checkpoint: &PartitionCheckpoint,
+    ) -> Result<(), LogError> {
+        for base in &files.damaged {
+            // Whoever took the segment away has decided.
+            if let Ok(index) = files.segments.binary_search_by_key(base, |(base, _)| *base) {
+                let (_, size_bytes) = files.segments[index];
+                let next_base = files.segments.get(index + 1).map(|(base, _)| *base);
+                let facts =
+                    Facts { base: *base, size_bytes, next_base, gapless_from: None, walks_records: false };
+                let flaws = self.flaws_of(home, facts)?;
+                let found = flaws.iter().find(|flaw| is_damage(flaw, checkpoint));
+                if let Some(flaw) = found {
+                    return Err(LogError::corrupt(&home.log_path(*base), flaw.position, with_way_out(flaw)));
+                }
+                tracing::info!(partition = %self.id(), segment = %base, "what was damaged is well again");
+            }
+            partition_files::remove(home, &marker_path(home, *base))?;
+        }
+        Ok(())
+    }
+
+    fn flaws_of(&self, home: &Home, facts: Facts) -> Result<Vec<Flaw>, LogError> {
+        let path = home.log_path(facts.base);
+        let io = |error| LogError::io(&path, error);
+        let header = IndexHeader { partition: self.id(), base_offset: facts.base };
+        let index = IndexContent::read(self.dir.env(), &home.index_path(facts.base), header)?;
+        let file = home.fs.open(&path, OpenMode::Read).map_err(io)?;
+        // What counts is what the disk has.
+        file.advise_dont_need(0, facts.size_bytes).map_err(io)?;
+        let mut check = SegmentCheck::new(facts, index);
+        check.run(&*file, u64::MAX).map_err(io)?;
+        Ok(check.flaws)
+    }
+}
+
+fn marker_path(home: &Home, base: Offset) -> PathBuf {
+    home.dir.join(Path::new(&format!("{:020}{DAMAGED_SUFFIX}", base.0)))
+}
+
+fn is_damage(flaw: &Flaw, checkpoint: &PartitionCheckpoint) -> bool {
+    let is_deleted = flaw.until.is_some_and(|until| until <= checkpoint.log_start);
+    flaw.half == Half::Log && !is_deleted && flaw.from < checkpoint.recovery_point
+}
+
+fn with_way_out(flaw: &Flaw) -> String {
+    format!(
+        "{}; it was found before this start: restore the file from a copy, or cut it with `riverrun log repair`",
+        flaw.what
+    )
 }

@@ -41,6 +41,7 @@ pub(super) fn recover(log: &PartitionLog, replay_from: Option<Offset>) -> Result
     let checkpoint =
         log.dir.checkpointed(log.id).unwrap_or_else(|| PartitionCheckpoint::starting_at(Offset::ZERO));
     remove_deleted(&home, &mut files, checkpoint.log_start.min(checkpoint.recovery_point))?;
+    log.look_again(&home, &files, &checkpoint)?;
     let mut opening = Opening {
         log,
         config: log.config(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions, Unhindered};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
-use riverrun_log::{CompactOptions, LogError, ReadError, verify_partition};
+use riverrun_log::{CompactOptions, CutOptions, LogError, ReadError, Repair, verify_partition};
 use riverrun_types::{Offset, PartitionId, TimestampMs};
 
 use crate::machine::{ID, Machine, batch_at, numbers, put};
@@ -146,6 +146,40 @@ fn a_read_that_finds_damage_takes_only_that_partition_offline_until_a_restart() 
 }
 
 #[test]
+fn what_the_scrub_has_found_is_known_at_every_start_until_the_segment_is_restored_or_cut() {
+    for (is_settled_by_cut, is_crash) in [(false, false), (false, true), (true, false)] {
+        let (mut machine, paths) = reopened(Machine::small_segments());
+        let intact = machine.content(&paths[0]);
+        flip(&machine, &paths[0], 100);
+        machine.log().scrub(&Unhindered).expect_err("damage");
+        for _ in 0..3 {
+            if is_crash {
+                machine.crash()
+            } else {
+                machine.restart()
+            }
+            let error = machine.log().ensure_open().expect_err("the damage is still there");
+            assert_offline(&machine, &error, &paths[0]);
+            assert!(error.to_string().contains("riverrun log repair"), "{error}");
+        }
+        machine.store.take().unwrap().close().unwrap();
+        if is_settled_by_cut {
+            let repair = Repair::open(&machine.sim.env(), paths[0].parent().unwrap(), ID).unwrap();
+            let cut = repair.plan().unwrap().expect("damage");
+            let discard_intact = Some(cut.intact_records).filter(|count| *count > 0);
+            repair.cut(&cut, &CutOptions { discard_intact, backup: None }).unwrap();
+        } else {
+            machine.put_content(&paths[0], &intact);
+        }
+        machine.start().unwrap();
+        let kept = if is_settled_by_cut { machine.log().log_end_offset().unwrap().0 } else { RECORDS };
+        assert_eq!(machine.records().unwrap(), numbers(0, kept));
+        assert!(!machine.files().iter().any(|name| name.ends_with(".damaged")), "{:?}", machine.files());
+        machine.append_numbers(kept, kept + 1);
+    }
+}
+
+#[test]
 fn a_lookup_by_time_that_finds_damage_takes_the_partition_offline() {
     let config = LogConfig { index_interval_bytes: 1 << 20, ..Machine::small_segments() };
     let (machine, paths) = reopened(config);
@@ -170,7 +204,8 @@ fn compaction_that_finds_damage_takes_the_partition_offline_and_writes_nothing()
             control: &Unhindered,
         };
         let error = machine.log().compact(options).expect_err("damage");
-        assert_eq!(machine.files(), before, "byte {position}");
+        let is_written = |name: &String| !name.ends_with(".damaged");
+        assert!(machine.files().into_iter().filter(is_written).eq(before), "byte {position}");
         assert_offline(&machine, &error, &paths[0]);
     }
 }
