@@ -20,6 +20,8 @@ use crate::metadata::{OFFSETS_TOPIC, Topic};
 
 /// Offline partitions that health names at most.
 const OFFLINE_SHOWN_MAX: usize = 10;
+/// A journal that is full for longer is a trouble; for shorter it is load.
+const JOURNAL_FULL_MAX: Duration = Duration::from_secs(10);
 /// Partitions that are remembered at most: whoever looks needs one of them, and roughly how many there are.
 const FAILURES_MAX: usize = 1_000;
 
@@ -94,6 +96,7 @@ impl Broker {
         troubles.extend(self.logs.journals().filter_map(|journal| Some(journal.failure()?.to_string())));
         let waits = |journal: &Journal| Some(format!("a journal waits: {}", journal.shortage()?));
         troubles.extend(self.logs.journals().filter_map(waits));
+        troubles.extend(self.logs.journals().filter_map(full_journal));
         troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
         troubles.extend(self.offline_partitions());
         troubles.extend(self.unknown_partitions());
@@ -160,6 +163,16 @@ pub(crate) async fn nothing_to_write_to(broker: &Broker) -> String {
         }
         tokio::time::sleep(STORAGE_CHECK).await;
     }
+}
+
+/// A journal that has been full for so long that settling cannot be keeping up.
+fn full_journal(journal: &Journal) -> Option<String> {
+    let full_for = journal.full_for().filter(|time| *time >= JOURNAL_FULL_MAX)?;
+    Some(format!(
+        "the journal in {} has been full for {} seconds: what it has does not get into the segments",
+        journal.dir().display(),
+        full_for.as_secs()
+    ))
 }
 
 fn metadata_failed(reason: &str) -> String {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
@@ -84,6 +85,7 @@ impl Journal {
             synced: AtomicU64::new(recovered.synced),
             settled: AtomicU64::new(recovered.settled),
             settled_on_disk: AtomicU64::new(recovered.settled_on_disk),
+            full_since_us: AtomicU64::new(0),
             oldest: AtomicU64::new(recovered.oldest),
             counters: Counters::default(),
             first_use: Mutex::default(),
@@ -228,6 +230,14 @@ impl Journal {
     /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.
     pub fn shortage(&self) -> Option<JournalError> {
         self.shared.queue.lock().shortage.clone()
+    }
+
+    /// For how long the journal has been full, if it is: what was submitted waits until [`Self::settle_to`] gives it a
+    /// file back.
+    pub fn full_for(&self) -> Option<Duration> {
+        let since = self.shared.full_since_us.load(Ordering::Relaxed);
+        let now = self.shared.env.clock.monotonic();
+        (since > 0).then(|| now.saturating_sub(Duration::from_micros(since)))
     }
 
     /// Puts entries aside under `name`, in a synced file of its own, for a user who cannot take them now and must not

@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) settled: AtomicU64,
     /// As far as a synced header or frame says so. Stored by the thread (Release), read by anyone (Acquire).
     pub(crate) settled_on_disk: AtomicU64,
+    /// Since when the thread waits for a file to use again, in microseconds of the monotonic clock; 0: it does not.
+    pub(crate) full_since_us: AtomicU64,
     /// Start of the oldest file in which something was not settled when the current file was begun.
     pub(crate) oldest: AtomicU64,
     pub(crate) counters: Counters,

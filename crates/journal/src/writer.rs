@@ -123,6 +123,8 @@ pub(crate) struct Writer {
     is_ahead_wanted: bool,
     /// The group waits for something that the system is short of.
     is_short: bool,
+    /// The group waits for a file to use again.
+    is_full: bool,
 }
 
 impl Writer {
@@ -140,6 +142,7 @@ impl Writer {
             buffers: Buffers::default(),
             is_ahead_wanted: false,
             is_short: false,
+            is_full: false,
         }
     }
 
@@ -244,6 +247,9 @@ impl Writer {
         self.write(&frame, wants_sync, started)?;
         self.shared.note_first_use(self.files.id, &self.files.dir)?;
         self.tell(frame, wants_sync);
+        if std::mem::take(&mut self.is_full) {
+            self.shared.full_since_us.store(0, Ordering::Relaxed);
+        }
         if std::mem::take(&mut self.is_short) {
             self.shared.queue.lock().shortage = None;
             tracing::info!("the journal goes on");
@@ -282,6 +288,10 @@ impl Writer {
                 self.shared.queue.lock().shortage = Some(error.clone());
             }
             return Turn::Sleep(Some(SHORTAGE_WAIT));
+        }
+        if !std::mem::replace(&mut self.is_full, true) {
+            let now_us = u64::try_from(self.now().as_micros()).unwrap_or(u64::MAX);
+            self.shared.full_since_us.store(now_us.max(1), Ordering::Relaxed);
         }
         Turn::Sleep(None)
     }

@@ -76,6 +76,17 @@ fn many_submitters_share_groups_and_each_stream_keeps_its_order() {
     assert_eq!(history.check(&found).unwrap().len(), 2000);
 }
 
+/// Waits for what the journal's thread does soon.
+fn wait_until(is_done: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if is_done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it does not come");
+}
+
 #[test]
 fn settled_files_are_used_again_and_the_rest_waits_for_that() {
     for method in METHODS {
@@ -91,9 +102,11 @@ fn settled_files_are_used_again_and_the_rest_waits_for_that() {
             let number = history.submit(&journal, 300_000, Wants::Sync).unwrap();
             std::thread::sleep(Duration::from_millis(20));
             assert_eq!(journal.metrics().entries, round * 3, "the journal is full");
+            wait_until(|| journal.full_for().is_some());
             assert!(journal.used_bytes() <= journal.bytes_max());
             history.settle(&journal);
             history.wait(number).unwrap();
+            wait_until(|| journal.full_for().is_none());
             // Both files were settled.
             for _ in 0..5 {
                 history.store(&journal, 300_000, Wants::Sync).unwrap();

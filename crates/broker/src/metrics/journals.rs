@@ -37,6 +37,8 @@ struct Shown {
     dir: String,
     used_bytes: u64,
     has_failed: bool,
+    is_full: bool,
+    is_short: bool,
     metrics: JournalMetrics,
 }
 
@@ -53,6 +55,8 @@ impl Collector for JournalCollector {
             dir: dir.display().to_string(),
             used_bytes: journal.used_bytes(),
             has_failed: journal.failure().is_some(),
+            is_full: journal.full_for().is_some(),
+            is_short: journal.shortage().is_some(),
             metrics: journal.metrics(),
         };
         let shown: Vec<Shown> =
@@ -84,7 +88,21 @@ fn put_states(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Resu
     put(encoder, "journal_used", help, Some(&Unit::Bytes), &used)?;
     let failed: Vec<_> =
         shown.iter().map(|journal| (journal.labels(), i64::from(journal.has_failed))).collect();
-    put(encoder, "journal_failed", "Whether a journal acks nothing any more until a restart", None, &failed)
+    put(encoder, "journal_failed", "Whether a journal acks nothing any more until a restart", None, &failed)?;
+    let waits = |journal: &Shown, reason: &str, is_waiting: bool| {
+        let mut labels = journal.labels();
+        labels.push(("for", reason.to_owned()));
+        (labels, i64::from(is_waiting))
+    };
+    let waiting: Vec<_> = shown
+        .iter()
+        .flat_map(|journal| {
+            [waits(journal, "settling", journal.is_full), waits(journal, "system", journal.is_short)]
+        })
+        .collect();
+    let help = "Whether a journal stores nothing for the moment: it is full and waits until what it has is in segments, \
+                or the system is short of space, descriptors or memory";
+    put(encoder, "journal_waiting", help, None, &waiting)
 }
 
 fn put_counters(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Result {

@@ -117,6 +117,7 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
         "riverrun_journal_queue_seconds",
         "riverrun_journal_sync_seconds",
         "riverrun_journal_used_bytes",
+        "riverrun_journal_waiting",
         "riverrun_journal_write_seconds",
         "riverrun_journal_written_bytes",
         "riverrun_log_dir_cordoned",
