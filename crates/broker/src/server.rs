@@ -270,6 +270,11 @@ async fn serve(
 }
 
 fn close(broker: &Broker) -> Result<(), StopError> {
+    let closed = close_logs(broker);
+    broker.metadata.close().map_err(|error| StopError::Unclean(error.to_string())).and(closed)
+}
+
+fn close_logs(broker: &Broker) -> Result<(), StopError> {
     broker.logs.close().map_err(|error| StopError::Unclean(error.to_string()))?;
     if broker.logs.has_aside() {
         tracing::warn!("the journals keep records aside that no log has: they must stay as they are");

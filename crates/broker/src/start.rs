@@ -145,7 +145,7 @@ fn tell_offline(broker: &Broker, report: &RecoveryReport) {
         match error {
             LogError::DirFailed { path, .. } => *with_dir.entry(path).or_default() += 1,
             _ => {
-                tracing::error!(partition = %id, %error, "a partition cannot take what the journal has for it")
+                tracing::error!(partition = %id, %error, "a partition cannot take what the journal has for it");
             }
         }
     }
@@ -188,9 +188,8 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
         let topic = image.topic_by_id(id.topic)?;
         Some(Place::In(topic.log_dir(id.index)?, broker.log_config(topic)))
     };
-    let lost = |id: PartitionId| match image.doomed().contains_key(&id.topic) {
-        true => Place::Deleted,
-        false => Place::Unknown,
+    let lost = |id: PartitionId| {
+        if image.doomed().contains_key(&id.topic) { Place::Deleted } else { Place::Unknown }
     };
     let report = broker.logs.recover(broker.epoch(), |id| known(id).unwrap_or_else(|| lost(id)))?;
     tell_offline(broker, &report);

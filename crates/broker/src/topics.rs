@@ -243,6 +243,28 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_topic_does_not_come_back_as_an_unknown_one_after_a_power_cut() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let new = default_topic(&broker.config, "doomed");
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let path = broker.partition(&topic, 0).expect("there").log.path();
+        sim.fs.create_dir_all(&path).expect("made");
+        let above = path.parent().expect("a topic's directory");
+        sim.fs
+            .sync_dir(above)
+            .and_then(|()| sim.fs.sync_dir(above.parent().expect("a log dir")))
+            .expect("synced");
+        broker.metadata.change(|draft| draft.delete_topic(topic.id).is_ok()).expect("deleted");
+        broker.discard_topics(&[topic.id]);
+        broker.forget_discarded();
+        assert!(broker.metadata.image().doomed().is_empty(), "nothing is left of it");
+        for state in sim.crash_states(100) {
+            start(&state);
+        }
+    }
+
+    #[test]
     fn the_offsets_topic_is_compacted_and_its_configs_are_valid() {
         let config = BrokerConfig::default();
         let new = default_topic(&config, OFFSETS_TOPIC);

@@ -443,7 +443,7 @@ impl Groups {
         self.step_on(broker, index, &mut state, None, Shard::on_loaded)?;
         // A crash may have come between a topic's deletion and that of its offsets. What may be a topic that the
         // metadata has lost keeps them.
-        if broker.metadata.may_lack_topics() {
+        if broker.metadata.may_lack_topics() || !broker.logs.unknown_partitions().is_empty() {
             return Ok(());
         }
         let image = broker.metadata.image();

@@ -9,6 +9,7 @@ use riverrun_types::ErrorKind;
 use thiserror::Error;
 
 use super::frames::FrameError;
+use super::store::ACCEPT_METADATA_LOSS_FILE;
 
 /// Why a change to a topic is refused. Nothing has changed. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -72,6 +73,29 @@ pub enum MetadataError {
         path: PathBuf,
         /// What is wrong.
         reason: String,
+    },
+    /// Metadata that was once durable is not there any more.
+    #[error("{source}. {way_out}")]
+    Lost {
+        /// What cannot be read.
+        source: Box<MetadataError>,
+        /// What to do.
+        way_out: String,
+    },
+    /// The log dirs have topics that the metadata does not tell of.
+    #[error(
+        "the metadata in {} does not know the topics of {count} directories with records: {shown}. Restore it from a \
+         copy that does; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to start without these topics: the \
+         directories are then renamed to lost-<topic id> and left alone",
+        meta.display()
+    )]
+    UnknownTopics {
+        /// The metadata's directory.
+        meta: PathBuf,
+        /// How many directories of topics.
+        count: usize,
+        /// The first of them.
+        shown: String,
     },
     /// The directory is of another cluster or node.
     #[error(

@@ -83,19 +83,33 @@ pub(crate) struct Frames<'a> {
 
 /// Reads a whole file of the kind `what`.
 pub(crate) fn read_frames<'a>(what: &str, bytes: &'a [u8]) -> Result<Frames<'a>, FrameError> {
-    let mut at = check_first_line(what, bytes)?;
-    let mut payloads = Vec::new();
-    while at < bytes.len() {
-        match read_frame(bytes, at, payloads.len() as u64) {
+    match read_up_to_flaw(what, bytes) {
+        (frames, None) => Ok(frames),
+        (_, Some(flaw)) => Err(flaw),
+    }
+}
+
+/// Reads a file of the kind `what` up to the first damage, and answers that, too.
+pub(crate) fn read_up_to_flaw<'a>(what: &str, bytes: &'a [u8]) -> (Frames<'a>, Option<FrameError>) {
+    let mut frames = Frames { payloads: Vec::new(), end: 0 };
+    match check_first_line(what, bytes) {
+        Ok(end) => frames.end = end,
+        Err(flaw) => return (frames, Some(flaw)),
+    }
+    while frames.end < bytes.len() {
+        let (at, sequence) = (frames.end, frames.payloads.len());
+        match read_frame(bytes, at, sequence as u64) {
             Ok(payload) => {
-                at += HEADER_BYTES + payload.len() + 1;
-                payloads.push(payload);
+                frames.end += HEADER_BYTES + payload.len() + 1;
+                frames.payloads.push(payload);
             }
-            Err(flaw) if is_torn(bytes, at, &flaw) && !has_later_frame(bytes, at, payloads.len()) => break,
-            Err(flaw) => return Err(FrameError::Damaged { position: at, reason: flaw.reason }),
+            Err(flaw) if is_torn(bytes, at, &flaw) && !has_later_frame(bytes, at, sequence) => break,
+            Err(flaw) => {
+                return (frames, Some(FrameError::Damaged { position: at, reason: flaw.reason }));
+            }
         }
     }
-    Ok(Frames { payloads, end: at })
+    (frames, None)
 }
 
 fn check_first_line(what: &str, bytes: &[u8]) -> Result<usize, FrameError> {

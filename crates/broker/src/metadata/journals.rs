@@ -4,17 +4,18 @@
 //! their number and order. So the file says which journals there are and whether all that they held was settled when the
 //! server stopped. Unless it was, a start with others is refused, and so is one without a journal whose disk is not
 //! mounted or that somebody emptied. Journals are told by their ids: a data directory may be moved or copied as it is.
+//! The file is kept twice; what the copy says of a stop in order may be out of date and counts for nothing.
 //! An owner who has lost a journal for good says so with a file [`ACCEPT_LOSS_FILE`] beside the list.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use riverrun_env::{DirEntry, Env, atomic_replace, read_whole};
+use riverrun_env::{DirEntry, Env};
 use serde::{Deserialize, Serialize};
 
+use super::copies;
 use super::error::MetadataError;
-use super::frames::{first_line, read_frames, write_frame};
+use super::frames::{FrameError, first_line, read_frames, write_frame};
 use super::log_dirs::ACCEPT_LOSS_FILE;
 use super::records::to_json;
 
@@ -60,6 +61,8 @@ pub(crate) struct JournalRegistry {
     env: Env,
     path: PathBuf,
     content: Mutex<Content>,
+    /// The file has to be written anew whatever it should say.
+    is_damaged: bool,
     accepts_loss: bool,
 }
 
@@ -69,8 +72,18 @@ impl JournalRegistry {
         let path = dir.join(FILE);
         let accept = dir.join(ACCEPT_LOSS_FILE);
         let accepts_loss = env.fs.exists(&accept).map_err(MetadataError::io("look at", accept))?;
-        let content = Mutex::new(read(env, &path)?);
-        Ok(Self { env: env.clone(), path, content, accepts_loss })
+        let (content, is_damaged) = match copies::read(env, &path, BYTES_MAX, parse) {
+            // A server that never had a journal.
+            Ok(None) => (Content::default(), false),
+            Ok(Some(copies::Read { value, flaw: None })) => (value, false),
+            Ok(Some(copies::Read { value, .. })) => (Content { is_settled: false, ..value }, true),
+            Err(flaw) if accepts_loss => {
+                tracing::error!(error = %flaw, "nobody knows which journals there were, and the owner accepts that");
+                (Content::default(), true)
+            }
+            Err(flaw) => return Err(without_list(dir, flaw)),
+        };
+        Ok(Self { env: env.clone(), path, content: Mutex::new(content), is_damaged, accepts_loss })
     }
 
     /// Writes down that these journals are in use, durably. `ids` are those of the journals that hold records, or have
@@ -95,7 +108,7 @@ impl JournalRegistry {
             );
         }
         let begun = Content { is_settled: false, journals };
-        if *content != begun {
+        if *content != begun || self.is_damaged {
             self.replace(&mut content, begun)?;
         }
         if self.accepts_loss {
@@ -152,30 +165,37 @@ impl JournalRegistry {
     fn replace(&self, content: &mut Content, new: Content) -> Result<(), MetadataError> {
         let mut bytes = first_line(WHAT).into_bytes();
         write_frame(&mut bytes, 0, &to_json(&new));
-        let replaced = atomic_replace(&*self.env.fs, &self.path, &bytes);
+        let replaced = copies::replace(&self.env, &self.path, &bytes);
         replaced.map_err(|error| MetadataError::io("write", &self.path)(error.into()))?;
         *content = new;
         Ok(())
     }
 }
 
-/// Whether the list in `dir` reads, if there is one.
-pub(super) fn verify(env: &Env, dir: &Path) -> Result<(), MetadataError> {
-    read(env, &dir.join(FILE)).map(|_| ())
+/// What is wrong with the list in `dir`, if there is one.
+pub(super) fn verify(env: &Env, dir: &Path) -> Vec<MetadataError> {
+    copies::verify(env, &dir.join(FILE), BYTES_MAX, parse).1
 }
 
-fn read(env: &Env, path: &Path) -> Result<Content, MetadataError> {
-    let bytes = match read_whole(&*env.fs, path, BYTES_MAX) {
-        Ok(bytes) => bytes,
-        // A server that never had a journal.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::default()),
-        Err(error) => return Err(MetadataError::io("read", path)(error)),
-    };
-    let frames =
-        read_frames(WHAT, &bytes).map_err(|source| MetadataError::File { path: path.to_owned(), source })?;
-    let content = |reason: String| MetadataError::Content { path: path.to_owned(), reason };
-    let payload = frames.payloads.first().ok_or_else(|| content("it is cut".to_owned()))?;
-    serde_json::from_slice(payload).map_err(|error| content(error.to_string()))
+fn without_list(meta: &Path, flaw: MetadataError) -> MetadataError {
+    if !matches!(&flaw, MetadataError::File { source, .. } if !matches!(source, FrameError::NewerFormat(_))) {
+        return flaw;
+    }
+    let way_out = format!(
+        "Restore it from a copy; or, if journal.dirs is what it was at the last start and all of it is there, make a \
+         file {ACCEPT_LOSS_FILE} in {} and start again",
+        meta.display()
+    );
+    MetadataError::Lost { source: Box::new(flaw), way_out }
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Content, MetadataError> {
+    let file_error = |source| MetadataError::File { path: path.to_owned(), source };
+    let frames = read_frames(WHAT, bytes).map_err(file_error)?;
+    let cut = || file_error(FrameError::Damaged { position: frames.end, reason: "it is cut" });
+    let payload = frames.payloads.first().ok_or_else(cut)?;
+    serde_json::from_slice(payload)
+        .map_err(|error| MetadataError::Content { path: path.to_owned(), reason: error.to_string() })
 }
 
 impl Content {
@@ -212,7 +232,7 @@ impl Content {
 #[cfg(test)]
 mod tests {
     use riverrun_env::sim::SimEnv;
-    use riverrun_env::{FileSystem as _, OpenMode};
+    use riverrun_env::{FileSystem as _, OpenMode, read_whole};
 
     use super::*;
 
@@ -300,18 +320,59 @@ mod tests {
         assert!(begin(&sim, &[("/a", None)]).is_err(), "the next one is not");
     }
 
+    fn put(sim: &SimEnv, path: &Path, bytes: &[u8]) {
+        let file = sim.fs.open(path, OpenMode::ReadWrite).expect("there");
+        file.set_len(0).and_then(|()| file.write_all_at(bytes, 0)).expect("written");
+    }
+
+    fn flaws(sim: &SimEnv) -> Vec<MetadataError> {
+        verify(&sim.env(), "/meta".as_ref())
+    }
+
     #[test]
-    fn every_damaged_byte_of_the_list_is_found() {
+    fn every_damaged_byte_of_the_list_is_found_and_one_list_of_two_is_enough() {
+        let path: &Path = "/meta/journals".as_ref();
+        let copy = copies::copy_of(path);
+        let used = || {
+            let sim = SimEnv::new(1);
+            begin(&sim, &[("/a", Some("j1"))]).expect("new");
+            sim
+        };
+        let good = read_whole(&*used().env().fs, path, BYTES_MAX).expect("readable");
+        let flipped = (0..good.len()).map(|at| {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            bad
+        });
+        let cut = (0..good.len()).map(|len| good[..len].to_vec());
+        for (number, bad) in flipped.chain(cut).enumerate() {
+            let sim = used();
+            put(&sim, path, &bad);
+            assert_eq!(flaws(&sim).len(), 1, "damage {number}");
+            match begin(&sim, &[("/a", Some("j1"))]) {
+                Ok(_) => assert!(flaws(&sim).is_empty(), "damage {number}: it is written anew"),
+                Err(error) => assert!(error.contains("newer program"), "damage {number}: {error}"),
+            }
+            put(&sim, path, &bad);
+            put(&sim, &copy, &bad);
+            assert_eq!(flaws(&sim).len(), 2, "damage {number}");
+            let error = begin(&sim, &[("/a", Some("j1"))]).expect_err("nobody knows");
+            let tells = error.contains("accept-loss") && error.contains("/meta/journals");
+            assert!(tells || error.contains("newer program"), "damage {number}: {error}");
+            sim.fs.open("/meta/accept-loss".as_ref(), OpenMode::CreateNew).expect("made");
+            begin(&sim, &[("/a", Some("j1"))]).expect("accepted");
+            assert!(flaws(&sim).is_empty(), "damage {number}: it is written anew");
+        }
+    }
+
+    #[test]
+    fn a_missing_list_does_not_let_journals_go_and_its_copy_tells_of_no_stop_in_order() {
         let sim = SimEnv::new(1);
         begin(&sim, &[("/a", Some("j1"))]).expect("new");
-        let path: &Path = "/meta/journals".as_ref();
-        let good = read_whole(&*sim.env().fs, path, BYTES_MAX).expect("readable");
-        let file = sim.fs.open(path, OpenMode::ReadWrite).expect("there");
-        for (at, byte) in (0_u64..).zip(good) {
-            file.write_all_at(&[byte ^ 1], at).expect("written");
-            assert!(open(&sim).is_err(), "byte {at}");
-            file.write_all_at(&[byte], at).expect("written");
-        }
-        open(&sim).expect("intact again");
+        sim.fs.remove_file("/meta/journals".as_ref()).expect("removed");
+        assert!(begin(&sim, &[("/b", None)]).is_err());
+        begin(&sim, &[("/a", Some("j1"))]).expect("the same").finish().expect("written");
+        sim.fs.remove_file("/meta/journals".as_ref()).expect("removed");
+        assert!(begin(&sim, &[("/b", None)]).is_err(), "the copy may be older than the file was");
     }
 }

@@ -4,6 +4,7 @@
 //! that makes each change durable before anyone sees it. Pure besides the store: an image and a change in, records
 //! and a new image out.
 
+mod copies;
 mod directory;
 mod draft;
 mod error;

@@ -68,6 +68,9 @@ pub(crate) struct Head {
     pub(crate) generation: u64,
     /// Frames in the whole file, this one included; 0 in a log, which grows.
     pub(crate) frames: u64,
+    /// In a snapshot: the server stopped in order after it, and no log follows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_last: bool,
 }
 
 /// What a log dir says of itself.

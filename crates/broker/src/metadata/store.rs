@@ -24,19 +24,24 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 use riverrun_types::ProducerId;
 
-pub(super) use self::files::verify;
-use self::files::{LogFile, WriteFailure, load, remove_other_generations, start_generation};
+use self::files::{
+    Loaded, LogFile, WriteFailure, load, remove_other_generations, start_generation, write_snapshot,
+};
+pub(super) use self::files::{Verified, verify};
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::MetadataError;
 use super::image::Image;
-use super::log_dirs;
+use super::log_dirs::{self, UnknownTopics};
 use super::records::{Head, to_json};
 
 /// Producer ids that one sync reserves.
 const PRODUCER_IDS_BLOCK: i64 = 1000;
 /// A log shorter than this is not worth a snapshot.
 const LOG_BYTES_MIN: u64 = 1024 * 1024;
+
+/// A file of this name in the directory says that what cannot be read of the metadata is lost, and that the owner knows.
+pub(crate) const ACCEPT_METADATA_LOSS_FILE: &str = "accept-metadata-loss";
 
 /// What a store is opened with.
 #[derive(Clone, Debug)]
@@ -54,7 +59,8 @@ pub(crate) struct StoreOptions {
 /// The metadata of a running server.
 ///
 /// Invariants: `image` is what `snapshot` and log on disk say, synced. At most one change is under way. Once a write
-/// or sync failed in a way that leaves the disk's state unknown, nothing changes any more.
+/// or sync failed in a way that leaves the disk's state unknown, nothing changes any more, and neither after
+/// [`Store::close`].
 #[derive(Debug)]
 pub(crate) struct Store {
     env: Env,
@@ -63,6 +69,8 @@ pub(crate) struct Store {
     writer: Mutex<Writer>,
     producer_ids: Mutex<std::ops::Range<i64>>,
     closed_dirs: Mutex<BTreeSet<usize>>,
+    unknown: UnknownTopics,
+    may_lack_changes: bool,
     _lock: Box<dyn LockGuard>,
 }
 
@@ -73,6 +81,7 @@ struct Writer {
     /// The log's length at which the next snapshot is due.
     snapshot_at_bytes: u64,
     poison: Option<String>,
+    is_closed: bool,
 }
 
 impl Store {
@@ -85,11 +94,18 @@ impl Store {
             io::ErrorKind::WouldBlock => MetadataError::InUse(dir.clone()),
             _ => MetadataError::io("lock", dir.join("lock"))(error),
         })?;
-        let (head, image) = match load(env, dir)? {
+        let accept = dir.join(ACCEPT_METADATA_LOSS_FILE);
+        let accepts_loss = env.fs.exists(&accept).map_err(MetadataError::io("look at", &accept))?;
+        let Loaded { head, image, may_lack_changes } = match load(env, dir, accepts_loss)? {
             Some(loaded) => loaded,
-            None => first(env, options),
+            None => first(env, options)?,
         };
         check_owner(&head, options)?;
+        let mut unknown = UnknownTopics::find(env, &image, &options.log_dirs);
+        if accepts_loss {
+            unknown.set_aside(env)?;
+        }
+        unknown.check(dir)?;
         let (log, _) = start_generation(env, dir, &head, &image).map_err(|failure| failure.error)?;
         remove_other_generations(env, dir, head.generation)?;
         let snapshot_at_bytes = log.end().max(LOG_BYTES_MIN);
@@ -97,9 +113,11 @@ impl Store {
             env: env.clone(),
             dir: dir.clone(),
             image: ArcSwap::from_pointee(image),
-            writer: Mutex::new(Writer { head, log, snapshot_at_bytes, poison: None }),
+            writer: Mutex::new(Writer { head, log, snapshot_at_bytes, poison: None, is_closed: false }),
             producer_ids: Mutex::new(0..0),
             closed_dirs: Mutex::default(),
+            unknown,
+            may_lack_changes,
             _lock: lock,
         };
         let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs)?;
@@ -109,7 +127,35 @@ impl Store {
                 draft.record(record);
             }
         })?;
+        if accepts_loss {
+            env.fs.remove_file(&accept).map_err(MetadataError::io("remove", accept))?;
+        }
         Ok(store)
+    }
+
+    /// Ends the metadata in order: all of it is in one snapshot that no log follows. Durable when it returns. Changes
+    /// after it are refused. Nothing to do where a write failed before: the next start finds out what there is.
+    pub(crate) fn close(&self) -> Result<(), MetadataError> {
+        let mut writer = self.writer.lock();
+        if writer.is_closed || writer.poison.is_some() {
+            return Ok(());
+        }
+        writer.is_closed = true;
+        let head = Head { generation: writer.head.generation + 1, is_last: true, ..writer.head.clone() };
+        write_snapshot(&self.env, &self.dir, &head, &self.image()).map_err(|failure| failure.error)?;
+        writer.log.remove(&self.env);
+        Ok(())
+    }
+
+    /// Directories of topics that an owner has given up with their metadata, and that are still there.
+    pub(crate) fn set_aside(&self) -> &[PathBuf] {
+        self.unknown.aside()
+    }
+
+    /// Whether there may have been topics that the image does not know, so that nothing may be deleted because it
+    /// belongs to none.
+    pub(crate) fn may_lack_topics(&self) -> bool {
+        self.may_lack_changes || self.unknown.is_in_doubt()
     }
 
     /// What the metadata says now.
@@ -123,6 +169,9 @@ impl Store {
         let mut writer = self.writer.lock();
         if let Some(reason) = &writer.poison {
             return Err(MetadataError::Poisoned(reason.clone()));
+        }
+        if writer.is_closed {
+            return Err(MetadataError::Stopping);
         }
         let mut draft = self.draft();
         let outcome = plan(&mut draft);
@@ -213,11 +262,12 @@ impl Writer {
 }
 
 /// The metadata of a new server.
-fn first(env: &Env, options: &StoreOptions) -> (Head, Image) {
+fn first(env: &Env, options: &StoreOptions) -> Result<Loaded, MetadataError> {
+    log_dirs::check_unowned(env, &options.log_dirs, &options.dir)?;
     let cluster_id = options.cluster_id.clone().unwrap_or_else(|| random_id(&*env.random).to_string());
-    let head = Head { cluster_id, node_id: options.node_id, generation: 1, frames: 0 };
+    let head = Head { cluster_id, node_id: options.node_id, generation: 1, frames: 0, is_last: false };
     let image = Image::new(&head);
-    (head, image)
+    Ok(Loaded { head, image, may_lack_changes: false })
 }
 
 fn check_owner(head: &Head, options: &StoreOptions) -> Result<(), MetadataError> {

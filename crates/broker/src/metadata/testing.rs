@@ -5,7 +5,7 @@ use super::records::{Head, Record};
 
 /// An image without topics, of node 1 with `dirs` log dirs.
 pub(crate) fn image(dirs: usize) -> Image {
-    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0 };
+    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0, is_last: false };
     let mut image = Image::new(&head);
     for index in 0..dirs {
         let added = Record::LogDirAdded { id: index.to_string(), path: format!("/{index}") };

@@ -9,6 +9,7 @@ use riverrun_env::Env;
 
 use super::error::MetadataError;
 use super::frames::FrameError;
+use super::log_dirs::UnknownTopics;
 use super::{journals, log_dirs, store};
 
 /// Something that is wrong with a metadata file.
@@ -35,12 +36,29 @@ impl MetadataFinding {
     }
 }
 
-/// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`), and the list of journals beside them. An
-/// error means that the system cannot read.
-pub fn verify_metadata(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
-    let mut findings = store::verify(env, dir).or_else(|error| finding(error).map(|found| vec![found]))?;
-    if let Err(error) = journals::verify(env, dir) {
-        findings.push(finding(error)?);
+/// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`), and the list of journals beside them. Of
+/// `log_dirs`, those that belong to it are searched for topics that it does not know. An error means that the system
+/// cannot read.
+pub fn verify_metadata(
+    env: &Env,
+    dir: &Path,
+    log_dirs: &[PathBuf],
+) -> Result<Vec<MetadataFinding>, MetadataError> {
+    let mut findings = Vec::new();
+    match store::verify(env, dir) {
+        Ok(store::Verified { flaws, torn, image }) => {
+            findings = flaws.into_iter().map(finding).collect::<Result<_, _>>()?;
+            findings.extend(torn);
+            let unknown = image.map(|image| UnknownTopics::find(env, &image, log_dirs));
+            for path in unknown.iter().flat_map(UnknownTopics::directories) {
+                let what = "a topic that the metadata does not know: it has lost it".to_owned();
+                findings.push(MetadataFinding::damage(path.clone(), 0, what));
+            }
+        }
+        Err(error) => findings.push(finding(error)?),
+    }
+    for flaw in journals::verify(env, dir) {
+        findings.push(finding(flaw)?);
     }
     Ok(findings)
 }
@@ -64,6 +82,7 @@ fn finding(error: MetadataError) -> Result<MetadataFinding, MetadataError> {
                 if let FrameError::Damaged { position, .. } = source { position as u64 } else { 0 };
             Ok(MetadataFinding::damage(path, position, source.to_string()))
         }
+        MetadataError::Lost { source, .. } => finding(*source),
         MetadataError::Content { path, reason } => Ok(MetadataFinding::damage(path, 0, reason)),
         MetadataError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
             Ok(MetadataFinding::damage(path, 0, "it is missing".to_owned()))

@@ -14,6 +14,7 @@ mod fetching;
 mod framing;
 mod groups;
 mod lifecycle;
+mod lost_metadata;
 mod names;
 mod repeats;
 mod topic_admin;

@@ -119,7 +119,7 @@ fn an_image_is_rebuilt_from_its_own_records() {
     draft.delete_topic(gone).expect("deleted");
     assert_eq!((draft.reserve_producer_ids(1000), draft.reserve_producer_ids(1000)), (0, 1000));
     let (first, _) = draft.into_parts();
-    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0 };
+    let head = Head { cluster_id: "c".into(), node_id: 1, generation: 0, frames: 0, is_last: false };
     let mut second = Image::new(&head);
     for record in first.to_records() {
         second.apply(record).expect("fits");

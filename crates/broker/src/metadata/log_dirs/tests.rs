@@ -7,8 +7,6 @@ use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::{NewTopic, Store, StoreOptions, verify_identity};
 
-const TOPIC_DIRECTORY: &str = "3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90";
-
 fn options(dirs: &[&str]) -> StoreOptions {
     StoreOptions {
         dir: "/meta".into(),
@@ -24,8 +22,10 @@ fn used() -> Env {
     let store = Store::open(&env, &options(&["/a", "/b"])).expect("opens");
     let new = NewTopic { name: "t".into(), partition_count: 2, configs: TopicOverrides::new() };
     let topic = store.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    let hex = format!("{:032x}", u128::from_be_bytes(topic.id.0));
+    let name = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
     for (partition, dir) in topic.log_dirs().enumerate() {
-        let path = Path::new(["/a", "/b"][dir]).join(TOPIC_DIRECTORY).join(partition.to_string());
+        let path = Path::new(["/a", "/b"][dir]).join(&name).join(partition.to_string());
         env.fs.create_dir_all(&path).expect("made");
     }
     env
@@ -59,6 +59,11 @@ fn a_log_dir_of_another_server_is_refused() {
     let env = used();
     let other = StoreOptions { dir: "/other-meta".into(), ..options(&["/a"]) };
     let error = Store::open(&env, &other).expect_err("foreign").to_string();
+    assert!(error.contains("/a: it belongs to cluster"), "{error}");
+    let third = StoreOptions { dir: "/other-meta".into(), ..options(&["/c"]) };
+    drop(Store::open(&env, &third).expect("a server of its own"));
+    let error = Store::open(&env, &StoreOptions { log_dirs: options(&["/c", "/a"]).log_dirs, ..third });
+    let error = error.expect_err("foreign").to_string();
     assert!(error.contains("/a belongs to cluster"), "{error}");
 }
 

@@ -6,14 +6,20 @@ use std::sync::Arc;
 
 use riverrun_env::{ChangeError, Env, File, OpenMode, atomic_replace, is_shortage, read_whole};
 
-use super::log_path;
+use super::{ACCEPT_METADATA_LOSS_FILE, log_path};
+use crate::metadata::copies;
 use crate::metadata::error::MetadataError;
-use crate::metadata::frames::{FrameError, PAYLOAD_BYTES_MAX, first_line, read_frames, write_frame};
+use crate::metadata::frames::{
+    FrameError, PAYLOAD_BYTES_MAX, first_line, read_frames, read_up_to_flaw, write_frame,
+};
 use crate::metadata::image::Image;
 use crate::metadata::records::{Head, Record, to_json};
 use crate::metadata::verify::MetadataFinding;
 
 const SNAPSHOT: &str = "snapshot";
+const LOG_PREFIX: &str = "log-";
+/// What files are copied to that an owner gives up.
+const DAMAGED_PREFIX: &str = "damaged-";
 const SNAPSHOT_KIND: &str = "metadata snapshot";
 const LOG_KIND: &str = "metadata log";
 /// Records in one frame of a snapshot, so that a frame stays far below its largest size.
@@ -71,7 +77,7 @@ impl LogFile {
     }
 
     /// Removes a log that a snapshot has replaced. If it fails, the next start removes it.
-    pub(super) fn remove(self, env: &Env) {
+    pub(super) fn remove(&self, env: &Env) {
         if let Err(error) = env.fs.remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "an old metadata log could not be removed");
         }
@@ -89,10 +95,15 @@ pub(super) fn start_generation(
 ) -> Result<(LogFile, u64), WriteFailure> {
     let log_path = log_path(dir, head.generation);
     let log = create_log(env, dir, head).map_err(failed("make", log_path))?;
-    let snapshot = snapshot_bytes(head, image);
+    Ok((log, write_snapshot(env, dir, head, image)?))
+}
+
+/// Replaces the snapshot; durable when it returns. Answers its size.
+pub(super) fn write_snapshot(env: &Env, dir: &Path, head: &Head, image: &Image) -> Result<u64, WriteFailure> {
+    let bytes = snapshot_bytes(head, image);
     let path = dir.join(SNAPSHOT);
-    atomic_replace(&*env.fs, &path, &snapshot).map_err(failed("write", path))?;
-    Ok((log, snapshot.len() as u64))
+    copies::replace(env, &path, &bytes).map_err(failed("write", path))?;
+    Ok(bytes.len() as u64)
 }
 
 fn failed(action: &'static str, path: PathBuf) -> impl FnOnce(ChangeError) -> WriteFailure {
@@ -130,87 +141,178 @@ fn snapshot_bytes(head: &Head, image: &Image) -> Vec<u8> {
     bytes
 }
 
-/// Reads what is there, and answers the head of the generation that comes next; `None` if no server was ever started
-/// here.
-pub(super) fn load(env: &Env, dir: &Path) -> Result<Option<(Head, Image)>, MetadataError> {
-    let path = dir.join(SNAPSHOT);
-    let bytes = match read_whole(&*env.fs, &path, FILE_BYTES_MAX) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            check_nothing_is_lost(env, dir)?;
-            return Ok(None);
-        }
-        Err(error) => return Err(MetadataError::io("read", path)(error)),
-    };
-    let (head, mut image) = read_snapshot(&path, &bytes)?;
-    read_log(env, dir, &head, &mut image)?;
-    Ok(Some((Head { generation: head.generation + 1, ..head }, image)))
+/// What a start finds.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    /// The head of the generation that comes next.
+    pub(super) head: Head,
+    pub(super) image: Image,
+    /// The image may lack changes: the log's tail is torn, or an owner gave up what does not read.
+    pub(super) may_lack_changes: bool,
 }
 
-/// A first start that was cut short leaves a log without any change, and no snapshot. A log with changes means
-/// that the snapshot is lost.
-fn check_nothing_is_lost(env: &Env, dir: &Path) -> Result<(), MetadataError> {
-    for (_, path) in logs(env, dir)? {
-        let bytes = read_file(env, &path)?;
-        if read_frames(LOG_KIND, &bytes).is_ok_and(|frames| frames.payloads.len() > 1) {
-            let reason = format!("it has changes, but the {SNAPSHOT} that it follows is missing: restore it");
-            return Err(MetadataError::Content { path, reason });
+/// Reads what is there; `None` if no server was ever started here. With `accepts_loss`, what does not read of the log is
+/// left out, and copies of all files stay.
+pub(super) fn load(env: &Env, dir: &Path, accepts_loss: bool) -> Result<Option<Loaded>, MetadataError> {
+    let path = dir.join(SNAPSHOT);
+    let read = copies::read(env, &path, FILE_BYTES_MAX, read_snapshot).map_err(without_snapshot(dir))?;
+    let Some(copies::Read { value: (head, mut image), .. }) = read else {
+        return orphan(env, dir, None)?.map_or(Ok(None), |log| Err(without_snapshot(dir)(log)));
+    };
+    let ReadLog { bytes, end, flaw } = read_log(env, dir, &head, &mut image)?;
+    let flaw = flaw.map_or_else(|| orphan(env, dir, Some(head.generation)), |flaw| Ok(Some(flaw)))?;
+    let may_lack_changes = flaw.is_some() || end < bytes;
+    if let Some(flaw) = flaw {
+        if !accepts_loss {
+            return Err(in_part(dir, flaw));
         }
+        tracing::error!(error = %flaw, "metadata that does not read is given up, as the owner wishes");
+        keep_copies(env, dir)?;
+    }
+    let head = Head { generation: head.generation + 1, is_last: false, ..head };
+    Ok(Some(Loaded { head, image, may_lack_changes }))
+}
+
+/// Nobody can go on without a snapshot.
+fn without_snapshot(dir: &Path) -> impl FnOnce(MetadataError) -> MetadataError {
+    let way_out = format!(
+        "Restore {} from a copy of the data directory: without it nobody knows which topic's records are which",
+        dir.display()
+    );
+    move |error| match error {
+        MetadataError::File { source: FrameError::NewerFormat(_), .. } => error,
+        MetadataError::File { .. } | MetadataError::Content { .. } => {
+            MetadataError::Lost { source: Box::new(error), way_out }
+        }
+        error => error,
+    }
+}
+
+/// What can be read is not all that there was.
+fn in_part(dir: &Path, flaw: MetadataError) -> MetadataError {
+    let way_out = format!(
+        "Restore {} from a copy of the data directory; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to go on with \
+         what can be read: changes behind that are given up",
+        dir.display()
+    );
+    MetadataError::Lost { source: Box::new(flaw), way_out }
+}
+
+/// A start or snapshot that was cut short leaves a log without any change beside the snapshot before it, or beside none.
+/// A log with changes means that the snapshot that it follows is lost.
+fn orphan(env: &Env, dir: &Path, generation: Option<u64>) -> Result<Option<MetadataError>, MetadataError> {
+    for (found, path) in logs(env, dir)? {
+        if generation.is_some_and(|generation| found <= generation) {
+            continue;
+        }
+        let bytes = read_file(env, &path)?;
+        if read_up_to_flaw(LOG_KIND, &bytes).0.payloads.len() > 1 {
+            let reason = format!("it has changes, but the {SNAPSHOT} that it follows is missing");
+            return Ok(Some(content(&path, reason)));
+        }
+    }
+    Ok(None)
+}
+
+/// Copies every file to one that no server looks at.
+fn keep_copies(env: &Env, dir: &Path) -> Result<(), MetadataError> {
+    let snapshot = dir.join(SNAPSHOT);
+    let logs = logs(env, dir)?.into_iter().map(|(_, path)| path);
+    for path in logs.chain([copies::copy_of(&snapshot), snapshot]) {
+        let Ok(bytes) = read_file(env, &path) else { continue };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let kept = dir.join(format!("{DAMAGED_PREFIX}{name}"));
+        let copied = atomic_replace(&*env.fs, &kept, &bytes);
+        copied.map_err(|error| MetadataError::io("write", kept)(error.into()))?;
     }
     Ok(())
 }
 
 fn read_snapshot(path: &Path, bytes: &[u8]) -> Result<(Head, Image), MetadataError> {
     let frames = read_frames(SNAPSHOT_KIND, bytes).map_err(file_error(path))?;
-    let head: Head = parse(path, frames.payloads.first().copied().unwrap_or_default())?;
     // A snapshot is written whole before it gets its name, so a torn one is damage too.
+    let cut = || file_error(path)(FrameError::Damaged { position: frames.end, reason: "it is cut" });
+    let head: Head = parse(path, frames.payloads.first().ok_or_else(cut)?)?;
     if frames.payloads.len() as u64 != head.frames || frames.end != bytes.len() {
-        return Err(content(path, "it is cut".to_owned()));
+        return Err(cut());
     }
     let mut image = Image::new(&head);
     apply_all(path, &mut image, &frames.payloads[1..])?;
     Ok((Head { frames: 0, ..head }, image))
 }
 
-/// Reads the log of this generation into the image.
-fn read_log(env: &Env, dir: &Path, head: &Head, image: &mut Image) -> Result<(), MetadataError> {
-    let path = log_path(dir, head.generation);
-    let ReadLog { bytes, end } = parse_log(env, &path, head, image)?;
-    if end < bytes {
-        tracing::warn!(path = %path.display(), bytes = bytes - end, "a torn tail of the metadata log is left out");
-    }
-    Ok(())
-}
-
 /// What was read of a log.
+#[derive(Debug)]
 struct ReadLog {
     /// Bytes of the file.
     bytes: u64,
     /// Where its last whole frame ends.
     end: u64,
+    /// Why not all of it was read, unless it is a torn tail.
+    flaw: Option<MetadataError>,
 }
 
-/// Reads the log at `path` into the image.
-fn parse_log(env: &Env, path: &Path, head: &Head, image: &mut Image) -> Result<ReadLog, MetadataError> {
-    let bytes = read_file(env, path)?;
-    let frames = read_frames(LOG_KIND, &bytes).map_err(file_error(path))?;
-    let found: Head = parse(path, frames.payloads.first().copied().unwrap_or_default())?;
-    if found != *head {
-        let reason =
-            "it does not belong to the snapshot beside it: one of them comes from elsewhere".to_owned();
-        return Err(content(path, reason));
+/// Reads the log that follows a snapshot into the image, as far as it reads.
+fn read_log(env: &Env, dir: &Path, head: &Head, image: &mut Image) -> Result<ReadLog, MetadataError> {
+    if head.is_last {
+        return Ok(ReadLog { bytes: 0, end: 0, flaw: None });
     }
-    apply_all(path, image, &frames.payloads[1..])?;
-    Ok(ReadLog { bytes: bytes.len() as u64, end: frames.end as u64 })
+    let path = log_path(dir, head.generation);
+    let bytes = match read_file(env, &path) {
+        Ok(bytes) => bytes,
+        Err(flaw) => return Ok(ReadLog { bytes: 0, end: 0, flaw: Some(flaw) }),
+    };
+    let (frames, flaw) = read_up_to_flaw(LOG_KIND, &bytes);
+    let mut flaw = flaw.map(file_error(&path));
+    if let Some(error @ MetadataError::File { source: FrameError::NewerFormat(_), .. }) = flaw {
+        return Err(error);
+    }
+    let changes = match frames.payloads.split_first() {
+        Some((first, changes)) if parse::<Head>(&path, first)? == *head => changes,
+        Some(_) => {
+            let reason = "it does not belong to the snapshot beside it: one of them comes from elsewhere";
+            flaw = Some(content(&path, reason.to_owned()));
+            &[]
+        }
+        None => {
+            let cut = FrameError::Damaged { position: frames.end, reason: "it is cut" };
+            flaw = flaw.or_else(|| Some(file_error(&path)(cut)));
+            &[]
+        }
+    };
+    apply_all(&path, image, changes)?;
+    let (bytes, end) = (bytes.len() as u64, frames.end as u64);
+    if flaw.is_none() && end < bytes {
+        tracing::warn!(path = %path.display(), bytes = bytes - end, "a torn tail of the metadata log is left out");
+    }
+    Ok(ReadLog { bytes, end, flaw })
 }
 
-/// Reads what is there as a start does, and changes nothing. An error is the first flaw that would stop a start.
-pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
+/// Reads what is there as a start does, and changes nothing: the flaws, a torn tail, and the image if there is one.
+pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Verified, MetadataError> {
     let path = dir.join(SNAPSHOT);
-    let (head, mut image) = read_snapshot(&path, &read_file(env, &path)?)?;
-    let path = log_path(dir, head.generation);
-    let ReadLog { bytes, end } = parse_log(env, &path, &head, &mut image)?;
-    Ok(if end < bytes { vec![MetadataFinding::torn(&path, end)] } else { Vec::new() })
+    let (read, mut flaws) = copies::verify(env, &path, FILE_BYTES_MAX, read_snapshot);
+    let Some((head, mut image)) = read else {
+        if flaws.is_empty() {
+            flaws.push(MetadataError::io("read", path)(io::ErrorKind::NotFound.into()));
+        }
+        flaws.extend(orphan(env, dir, None)?);
+        return Ok(Verified { flaws, torn: None, image: None });
+    };
+    let ReadLog { bytes, end, flaw } = read_log(env, dir, &head, &mut image)?;
+    flaws.extend(flaw);
+    flaws.extend(orphan(env, dir, Some(head.generation))?);
+    let torn = (flaws.is_empty() && end < bytes)
+        .then(|| MetadataFinding::torn(&log_path(dir, head.generation), end));
+    Ok(Verified { flaws, torn, image: Some(image) })
+}
+
+/// What a look at the files has shown.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    pub(crate) flaws: Vec<MetadataError>,
+    pub(crate) torn: Option<MetadataFinding>,
+    pub(crate) image: Option<Image>,
 }
 
 fn apply_all(path: &Path, image: &mut Image, payloads: &[&[u8]]) -> Result<(), MetadataError> {
@@ -247,7 +349,7 @@ fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>, MetadataError> {
 /// The logs in the directory, by generation.
 fn logs(env: &Env, dir: &Path) -> Result<Vec<(u64, PathBuf)>, MetadataError> {
     let entries = env.fs.read_dir(dir).map_err(MetadataError::io("read the directory", dir))?;
-    let generation = |name: &str| name.strip_prefix("log-").and_then(|digits| digits.parse().ok());
+    let generation = |name: &str| name.strip_prefix(LOG_PREFIX).and_then(|digits| digits.parse().ok());
     let named =
         entries.iter().filter_map(|entry| Some((generation(entry.name.to_str()?)?, dir.join(&entry.name))));
     Ok(named.collect())

@@ -8,6 +8,7 @@ use riverrun_types::{ErrorKind, LeaderEpoch};
 
 use super::*;
 use crate::config::TopicOverrides;
+use crate::metadata::copies::copy_of;
 use crate::metadata::{MetadataFinding, NewTopic, verify_metadata};
 
 fn options() -> StoreOptions {
@@ -142,7 +143,7 @@ fn lived_in(sim: &SimEnv) -> Env {
 
 /// What verification finds in the directory.
 fn findings(env: &Env) -> Vec<MetadataFinding> {
-    verify_metadata(env, &options().dir).expect("readable")
+    verify_metadata(env, &options().dir, &options().log_dirs).expect("readable")
 }
 
 fn put(env: &Env, path: &Path, bytes: &[u8]) {
@@ -150,8 +151,15 @@ fn put(env: &Env, path: &Path, bytes: &[u8]) {
     file.set_len(0).and_then(|()| file.write_all_at(bytes, 0)).expect("written");
 }
 
+/// Whether it is one of the two that each other's damage does not harm.
+fn is_kept_twice(path: &Path) -> bool {
+    path.to_string_lossy().contains("snapshot")
+}
+
+const ALL: [&str; 3] = ["in-the-log", "in-the-snapshot", "last"];
+
 #[test]
-fn every_flipped_byte_of_every_file_is_found() {
+fn every_flipped_byte_of_every_file_is_found_and_one_snapshot_of_two_is_enough() {
     let env = lived_in(&SimEnv::new(1));
     assert_eq!(findings(&env), []);
     for path in files(&env) {
@@ -159,16 +167,30 @@ fn every_flipped_byte_of_every_file_is_found() {
         for position in 0..bytes.len() {
             let mut flipped = bytes.clone();
             flipped[position] ^= 1 << (position % 8);
+            let env = lived_in(&SimEnv::new(1));
             put(&env, &path, &flipped);
             let found = findings(&env);
             let is_named = found.len() == 1 && found[0].path == path && found[0].position <= position as u64;
             assert!(is_named && !found[0].is_torn_tail, "byte {position} of {}: {found:?}", path.display());
-            let result = Store::open(&env, &options());
-            assert!(result.is_err(), "byte {position} of {} went unseen", path.display());
+            match Store::open(&env, &options()) {
+                Ok(store) => {
+                    assert!(is_kept_twice(&path), "byte {position} of {} went unseen", path.display());
+                    assert_eq!(names(&store), ALL, "byte {position} of {}", path.display());
+                    assert_eq!(findings(&env), [], "both are written anew");
+                }
+                // A flipped version is that of a newer program, whose file no copy stands in for.
+                Err(error) if error.to_string().contains("newer program") => {}
+                Err(error) => {
+                    assert!(!is_kept_twice(&path), "byte {position} of {}: {error}", path.display());
+                    let way_out = error.to_string();
+                    assert!(
+                        way_out.contains(ACCEPT_METADATA_LOSS_FILE) && way_out.contains("log-"),
+                        "{error}"
+                    );
+                }
+            }
         }
-        put(&env, &path, &bytes);
     }
-    assert_eq!(names(&open(&env)).len(), 3);
 }
 
 #[test]
@@ -176,21 +198,26 @@ fn a_file_cut_anywhere_is_found_or_holds_what_was_answered_before() {
     let pristine = lived_in(&SimEnv::new(1));
     let all = ["in-the-snapshot", "in-the-log", "last"];
     for path in files(&pristine) {
-        let is_log = !path.ends_with("snapshot");
         let bytes = read_whole(&*pristine.fs, &path, 1 << 20).expect("readable");
         for len in 0..bytes.len() {
             let env = lived_in(&SimEnv::new(1));
             put(&env, &path, &bytes[..len]);
             let found = findings(&env);
-            let Ok(store) = Store::open(&env, &options()) else {
+            let opened = Store::open(&env, &options());
+            if is_kept_twice(&path) {
+                assert!(found.len() == 1 && found[0].path == path && !found[0].is_torn_tail, "{found:?}");
+                assert_eq!(names(&opened.expect("the other one")), ALL, "{} cut at {len}", path.display());
+                continue;
+            }
+            let Ok(store) = opened else {
                 assert!(found.iter().all(|finding| finding.path == path && !finding.is_torn_tail));
                 assert_eq!(found.len(), 1, "{} cut at {len}", path.display());
                 continue;
             };
-            assert!(is_log, "a snapshot is whole or useless: cut at {len}");
             let ends_with_a_frame = bytes[..len].ends_with(b"\n");
             assert_eq!(found.is_empty(), ends_with_a_frame, "cut at {len}: {found:?}");
             assert!(found.iter().all(|finding| finding.is_torn_tail), "cut at {len}: {found:?}");
+            assert_eq!(store.may_lack_topics(), !ends_with_a_frame, "cut at {len}");
             let there: Vec<_> = names(&store);
             let mut expected: Vec<_> = all[..there.len()].to_vec();
             expected.sort_unstable();
@@ -200,29 +227,110 @@ fn a_file_cut_anywhere_is_found_or_holds_what_was_answered_before() {
 }
 
 #[test]
+fn after_a_stop_in_order_no_cut_goes_unseen() {
+    let stopped = || {
+        let env = lived_in(&SimEnv::new(1));
+        open(&env).close().expect("closed");
+        env
+    };
+    let env = stopped();
+    assert_eq!(files(&env), ["/data/meta/snapshot", "/data/meta/snapshot-copy"].map(PathBuf::from));
+    assert_eq!(findings(&env), []);
+    let [snapshot, copy] = [&files(&env)[0], &files(&env)[1]];
+    let bytes = read_whole(&*env.fs, snapshot, 1 << 20).expect("readable");
+    for len in 0..bytes.len() {
+        let env = stopped();
+        put(&env, snapshot, &bytes[..len]);
+        assert_eq!(names(&open(&env)), ALL, "cut at {len}");
+        let env = stopped();
+        put(&env, snapshot, &bytes[..len]);
+        put(&env, copy, &bytes[..len]);
+        assert_eq!(findings(&env).len(), 2, "cut at {len}");
+        let error = Store::open(&env, &options()).expect_err("half of it").to_string();
+        assert!(error.contains("/data/meta/snapshot") && error.contains("Restore /data/meta"), "{error}");
+    }
+    assert_eq!(names(&open(&env)), ALL);
+}
+
+#[test]
+fn nothing_changes_after_a_stop_in_order() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim.env());
+    create(&store, "before", 1).expect("made");
+    store.close().expect("closed");
+    let error = create(&store, "after", 1).expect_err("closed");
+    assert!(matches!(error, MetadataError::Stopping), "{error}");
+    drop(store);
+    sim.fs.crash();
+    let store = open(&sim.env());
+    assert_eq!(names(&store), ["before"]);
+    assert_eq!(store.image().leader_epoch(), LeaderEpoch(2));
+    assert!(!store.may_lack_topics());
+}
+
+#[test]
+fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays() {
+    let env = lived_in(&SimEnv::new(1));
+    let log = files(&env).into_iter().find(|path| !is_kept_twice(path)).expect("a log");
+    let mut bytes = read_whole(&*env.fs, &log, 1 << 20).expect("readable");
+    let last = bytes.len() - 10;
+    bytes[last] ^= 1;
+    put(&env, &log, &bytes);
+    let accept = options().dir.join(ACCEPT_METADATA_LOSS_FILE);
+    env.fs.open(&accept, OpenMode::CreateNew).expect("made");
+    let store = open(&env);
+    assert_eq!(names(&store), ["in-the-log", "in-the-snapshot"]);
+    assert!(store.may_lack_topics());
+    assert!(!env.fs.exists(&accept).expect("known"), "for this once");
+    let kept = options().dir.join(format!("damaged-{}", log.file_name().expect("a name").display()));
+    assert_eq!(read_whole(&*env.fs, &kept, 1 << 20).expect("kept"), bytes);
+    drop(store);
+    assert_eq!(findings(&env), []);
+    assert!(!open(&env).may_lack_topics());
+}
+
+#[test]
 fn a_missing_emptied_or_swapped_file_is_found() {
     let count = files(&lived_in(&SimEnv::new(1))).len();
-    assert_eq!(count, 2, "snapshot and log");
+    assert_eq!(count, 3, "snapshot, its copy, and log");
     for index in 0..count {
         let damage: [fn(&Env, &Path, &Path); 3] = [
             |env, path, _| env.fs.remove_file(path).expect("removed"),
-            |env, path, _| {
-                env.fs.open(path, OpenMode::ReadWrite).and_then(|file| file.set_len(0)).expect("cut");
-            },
-            |env, path, other| {
-                let bytes = read_whole(&*env.fs, other, 1 << 20).expect("read");
-                let file = env.fs.open(path, OpenMode::ReadWrite).expect("opens");
-                file.set_len(0).and_then(|()| file.write_all_at(&bytes, 0)).expect("written");
-            },
+            |env, path, _| put(env, path, b""),
+            |env, path, other| put(env, path, &read_whole(&*env.fs, other, 1 << 20).expect("read")),
         ];
         for (kind, damage) in damage.iter().enumerate() {
             let env = lived_in(&SimEnv::new(1));
             let paths = files(&env);
-            damage(&env, &paths[index], &paths[1 - index]);
-            let result = Store::open(&env, &options());
-            assert!(result.is_err(), "damage {kind} of {} went unseen", paths[index].display());
+            let (path, other) = (&paths[index], &paths[usize::from(!is_kept_twice(&paths[index]))]);
+            damage(&env, path, other);
+            let is_missing_copy = kind == 0 && path.ends_with("snapshot-copy");
+            assert_eq!(findings(&env).len(), usize::from(!is_missing_copy), "{kind} of {}", path.display());
+            match Store::open(&env, &options()) {
+                Ok(store) => {
+                    assert!(is_kept_twice(path), "damage {kind} of {} went unseen", path.display());
+                    assert_eq!(names(&store), ALL, "damage {kind} of {}", path.display());
+                }
+                Err(error) => assert!(!is_kept_twice(path), "damage {kind}: {error}"),
+            }
         }
     }
+}
+
+#[test]
+fn an_old_copy_of_a_whole_directory_is_found_where_changes_have_followed() {
+    let env = SimEnv::new(1).env();
+    let store = open(&env);
+    store.close().expect("closed");
+    drop(store);
+    let snapshot = PathBuf::from("/data/meta/snapshot");
+    let old = read_whole(&*env.fs, &snapshot, 1 << 20).expect("read");
+    drop(open(&env));
+    put(&env, &snapshot, &old);
+    put(&env, &copy_of(&snapshot), &old);
+    assert_eq!(findings(&env).len(), 1);
+    let error = Store::open(&env, &options()).expect_err("old").to_string();
+    assert!(error.contains("snapshot that it follows is missing"), "{error}");
 }
 
 #[test]
@@ -238,6 +346,81 @@ fn an_old_copy_of_the_snapshot_is_found() {
     let file = env.fs.open(&snapshot, OpenMode::ReadWrite).expect("opens");
     file.set_len(0).and_then(|()| file.write_all_at(&old, 0)).expect("written");
     assert!(Store::open(&env, &options()).is_err());
+}
+
+/// The directories of a topic's partitions.
+fn make_directories(env: &Env, store: &Store, name: &str) -> PathBuf {
+    let id = store.image().topic(name).expect("there").id;
+    let hex = format!("{:032x}", u128::from_be_bytes(id.0));
+    let name = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-");
+    let path = options().log_dirs[0].join(name);
+    env.fs.create_dir_all(&path.join("0")).expect("made");
+    path
+}
+
+/// A store that was killed, whose log lost its end since, up to a frame; and the directory of the lost topic.
+fn cut_after_a_kill() -> (Env, PathBuf) {
+    let env = SimEnv::new(1).env();
+    let store = open(&env);
+    create(&store, "kept", 1).expect("made");
+    make_directories(&env, &store, "kept");
+    let log = files(&env).into_iter().find(|path| !is_kept_twice(path)).expect("a log");
+    let bytes = read_whole(&*env.fs, &log, 1 << 20).expect("readable");
+    create(&store, "lost", 1).expect("made");
+    let lost = make_directories(&env, &store, "lost");
+    drop(store);
+    put(&env, &log, &bytes);
+    (env, lost)
+}
+
+#[test]
+fn metadata_that_lacks_a_topic_of_which_there_are_files_is_refused_and_nothing_changes() {
+    let (env, lost) = cut_after_a_kill();
+    let before = files(&env);
+    let found = findings(&env);
+    assert!(found.len() == 1 && found[0].path == lost && !found[0].is_torn_tail, "{found:?}");
+    for _ in 0..2 {
+        let error = Store::open(&env, &options()).expect_err("half of it").to_string();
+        assert!(error.contains(lost.to_str().expect("text")), "{error}");
+        assert!(error.contains(ACCEPT_METADATA_LOSS_FILE) && error.contains("Restore"), "{error}");
+        assert_eq!(files(&env), before);
+    }
+}
+
+#[test]
+fn lost_topics_are_set_aside_on_request_and_known_of_until_they_are_cleared_away() {
+    let (env, lost) = cut_after_a_kill();
+    env.fs.open(&options().dir.join(ACCEPT_METADATA_LOSS_FILE), OpenMode::CreateNew).expect("made");
+    let aside = lost.with_file_name(format!("lost-{}", lost.file_name().expect("a name").display()));
+    for _ in 0..2 {
+        let store = open(&env);
+        assert_eq!((names(&store), store.set_aside()), (vec!["kept".to_owned()], &[aside.clone()][..]));
+        assert!(store.may_lack_topics());
+        assert!(env.fs.exists(&aside.join("0")).expect("known"), "nothing of it is deleted");
+    }
+    env.fs.remove_dir_all(&aside).expect("cleared away");
+    assert!(!open(&env).may_lack_topics());
+}
+
+#[test]
+fn a_topic_whose_removal_was_cut_short_is_not_taken_for_a_lost_one() {
+    let env = SimEnv::new(1).env();
+    let store = open(&env);
+    create(&store, "gone", 1).expect("made");
+    make_directories(&env, &store, "gone");
+    let id = store.image().topic("gone").expect("there").id;
+    store.change(|draft| draft.delete_topic(id).expect("deleted")).expect("changed");
+    drop(store);
+    assert!(!open(&env).may_lack_topics());
+}
+
+#[test]
+fn log_dirs_of_a_cluster_are_not_taken_over_by_a_new_one() {
+    let env = lived_in(&SimEnv::new(1));
+    env.fs.remove_dir_all(&options().dir).expect("removed");
+    let error = Store::open(&env, &options()).expect_err("its metadata is gone").to_string();
+    assert!(error.contains("there is no metadata in /data/meta: restore"), "{error}");
+    assert_eq!(files(&env), Vec::<PathBuf>::new(), "nothing was made");
 }
 
 #[test]
@@ -343,8 +526,8 @@ fn a_snapshot_that_finds_no_descriptor_or_space_leaves_the_generation_in_use() {
 
 #[test]
 fn a_snapshot_whose_sync_failed_lets_nothing_change_until_a_restart() {
-    // The new log, its directory, the snapshot, its directory.
-    for sync in 0..4 {
+    // The new log, its directory, the snapshot, its directory, the copy, its directory.
+    for sync in 0..6 {
         let sim = SimEnv::new(1);
         let store = open(&sim.env());
         create(&store, "before", 1).expect("made");
@@ -387,7 +570,7 @@ fn a_log_that_has_grown_is_followed_by_a_snapshot() {
     }
     let sizes = files(&env).iter().map(|path| read_whole(&*env.fs, path, 1 << 30).expect("read").len()).max();
     assert!(sizes.is_some_and(|size| size as u64 <= LOG_BYTES_MIN + 300_000), "{sizes:?}");
-    assert_eq!(files(&env).len(), 2, "the old log is gone");
+    assert_eq!(files(&env).len(), 3, "the old log is gone");
     create(&store, "small", 1).expect("made");
     drop(store);
     assert_eq!(names(&open(&env)), ["small"]);

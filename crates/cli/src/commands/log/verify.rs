@@ -131,7 +131,8 @@ struct Verification {
 impl Verification {
     fn check(&mut self, found: Found) {
         for path in found.metadata {
-            let findings = verify_metadata(&self.env, &path).map_err(|error| metadata_failure(&error));
+            let findings =
+                verify_metadata(&self.env, &path, &found.log_dirs).map_err(|error| metadata_failure(&error));
             let findings = findings.map(|found| found.into_iter().map(FindingReport::from).collect());
             self.directory(&path, "metadata", findings);
         }
