@@ -443,7 +443,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     fn set_mark(&mut self, mark: Option<usize>) {
-        if let Some(Err(error)) = mark.map(|bytes| receive_mark::set(&self.stream, bytes)) {
+        if let Some(bytes) = mark {
+            self.note_mark(receive_mark::set(&self.stream, bytes));
+        }
+    }
+
+    fn note_mark(&mut self, set: io::Result<()>) {
+        if let Err(error) = set {
             tracing::debug!(%error, "the connection goes on without gathering");
             self.gather = Gather::none();
         }
@@ -493,3 +499,6 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             && self.limits.requests.holds_up_arrivals()
     }
 }
+
+#[cfg(test)]
+mod tests;

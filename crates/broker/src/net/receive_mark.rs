@@ -24,3 +24,20 @@ pub(super) fn set(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// The mark that the socket has.
+#[cfg(test)]
+pub(super) fn get(socket: impl AsFd) -> io::Result<usize> {
+    let (mut bytes, mut length): (libc::c_int, _) = (0, 4);
+    // SAFETY: the descriptor is open while it is borrowed, and both values outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw mut bytes).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(usize::try_from(bytes).unwrap_or_default()) } else { Err(io::Error::last_os_error()) }
+}

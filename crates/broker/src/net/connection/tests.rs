@@ -1,0 +1,224 @@
+//! Gathering over real sockets: whatever the mark, everything that was sent is answered, and soon.
+
+use std::future::ready;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::mpsc;
+
+use riverrun_protocol::Frame;
+use socket2::SockRef;
+
+use super::*;
+use crate::context::Principal;
+use crate::net::listener::bind;
+
+/// Longer than anything takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What the server's default leaves to a socket.
+const RECEIVE_BUFFER_BYTES: usize = 102_400;
+const FRAME_BYTES: usize = 16 * 1024;
+/// Frames that a client in full flow has in flight.
+const IN_FLIGHT: usize = 5;
+const NO_MARK: usize = 1;
+
+/// Answers each frame at once with its size.
+struct SizeOf;
+
+impl Dispatch for SizeOf {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Response {
+        let mut bytes = BytesMut::new();
+        bytes.put_u32(8);
+        bytes.put_u64(frame.len() as u64);
+        let frame = ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new());
+        Box::pin(ready(Outcome::Respond(frame)))
+    }
+}
+
+/// A blocking client, and the server's end of its connection to look at.
+struct Client {
+    stream: std::net::TcpStream,
+    served: OwnedFd,
+    unanswered: usize,
+}
+
+impl Client {
+    fn mark(&self) -> usize {
+        receive_mark::get(&self.served).expect("a socket")
+    }
+
+    fn send(&mut self, frame_bytes: usize) {
+        // A produce request, as far as a connection looks.
+        let length = u32::try_from(frame_bytes).expect("small").to_be_bytes();
+        let frame = [&length[..], &vec![0; frame_bytes]].concat();
+        self.stream.write_all(&frame).expect("the server reads");
+        self.unanswered += 1;
+    }
+
+    /// The size of a frame that was answered.
+    fn receive(&mut self) -> usize {
+        let mut answer = [0; 12];
+        self.stream.read_exact(&mut answer).expect("the server answers in time");
+        self.unanswered -= 1;
+        usize::from_be_bytes(*answer.last_chunk().expect("long enough"))
+    }
+
+    fn receive_all(&mut self) {
+        while self.unanswered > 0 {
+            self.receive();
+        }
+    }
+
+    /// Sends so many frames in full flow; the last of them are in flight after it.
+    fn flow(&mut self, frames: usize) {
+        for _ in 0..frames {
+            while self.unanswered >= IN_FLIGHT {
+                assert_eq!(self.receive(), FRAME_BYTES);
+            }
+            self.send(FRAME_BYTES);
+        }
+    }
+
+    /// Flows until the server gathers; false if it has not for long.
+    fn flow_until_gathered(&mut self) -> bool {
+        (0..100).any(|_| {
+            self.flow(50);
+            self.mark() >= FRAME_BYTES
+        })
+    }
+
+    /// Asks with one frame, and answers how long that took.
+    fn ask(&mut self, frame_bytes: usize) -> Duration {
+        let since = Instant::now();
+        self.send(frame_bytes);
+        assert_eq!(self.receive(), frame_bytes);
+        since.elapsed()
+    }
+}
+
+fn limits() -> ConnectionLimits {
+    ConnectionLimits {
+        frame_bytes_max: 64 << 20,
+        requests_max: 500,
+        frame_time_max: Duration::from_mins(1),
+        idle_time_max: Duration::from_mins(1),
+        requests: MemoryBudget::new(64 << 20),
+        responses: MemoryBudget::new(64 << 20),
+        catch_up: CatchUp::new(1, u64::MAX),
+        produce_gate: Arc::new(ProduceGate::new(|| true)),
+    }
+}
+
+/// Serves one connection, prepared as told, until its client has done what it does.
+fn serve(
+    prepare: impl FnOnce(&mut Connection<'_, SizeOf>),
+    client: impl FnOnce(&mut Client) + Send + 'static,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).expect("a port");
+        let address = listening.local_addr().expect("bound");
+        let (told, served) = mpsc::sync_channel(1);
+        let client = std::thread::spawn(move || {
+            let stream = std::net::TcpStream::connect(address).expect("it listens");
+            stream.set_nodelay(true).expect("a socket option");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
+            client(&mut Client { stream, served: served.recv().expect("accepted"), unanswered: 0 });
+        });
+        let (stream, peer) = listening.accept().await.expect("a connection");
+        SockRef::from(&stream).set_recv_buffer_size(RECEIVE_BUFFER_BYTES).expect("a socket option");
+        told.send(stream.as_fd().try_clone_to_owned().expect("a descriptor")).expect("the client waits");
+        let info = ConnectionInfo { id: 0, peer, listener: "TEST".into(), principal: Principal::anonymous() };
+        let traffic = TrafficMetrics::default();
+        let mut connection = Connection::new(stream, Arc::new(info), limits(), &SizeOf, &traffic);
+        prepare(&mut connection);
+        let served = connection.serve().await;
+        client.join().expect("the client is content");
+        served.expect("the client closes");
+    });
+}
+
+/// Has so many clients go on from where the server gathers what they send. On a busy machine it does not for each: those
+/// that do not flow evenly are left alone.
+fn for_gathered(clients: usize, go_on: fn(&mut Client)) {
+    let gathered = Arc::new(AtomicUsize::new(0));
+    let until = Instant::now() + 3 * PATIENCE;
+    while gathered.load(Ordering::SeqCst) < clients {
+        assert!(Instant::now() < until, "of {clients} only {gathered:?} were gathered");
+        let gathered = Arc::clone(&gathered);
+        let client = move |client: &mut Client| {
+            if client.flow_until_gathered() {
+                go_on(client);
+                gathered.fetch_add(1, Ordering::SeqCst);
+            }
+            client.receive_all();
+        };
+        serve(|_| {}, client);
+    }
+}
+
+#[test]
+fn what_a_burst_leaves_below_the_mark_is_answered_soon() {
+    static QUICK: AtomicUsize = AtomicUsize::new(0);
+    for_gathered(20, |client| {
+        client.receive_all();
+        let is_marked = client.mark() >= FRAME_BYTES;
+        let delay = client.ask(9_000);
+        assert!(delay < Duration::from_secs(5), "{delay:?}");
+        if is_marked && delay < Duration::from_millis(20) {
+            QUICK.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    // Others may keep the machine busy, but not at every burst's end.
+    assert!(QUICK.load(Ordering::SeqCst) > 0);
+}
+
+#[test]
+fn a_connection_that_goes_idle_has_no_mark_and_is_served_at_once() {
+    for_gathered(3, |client| {
+        client.receive_all();
+        let until = Instant::now() + PATIENCE;
+        while client.mark() > NO_MARK {
+            assert!(Instant::now() < until, "the mark stays");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // What comes at once after a mark is taken for what the mark held back.
+        std::thread::sleep(Duration::from_millis(5));
+        for _ in 0..20 {
+            assert!(client.ask(40) < Duration::from_secs(5));
+            assert_eq!(client.mark(), NO_MARK, "nothing flows");
+        }
+    });
+}
+
+#[test]
+fn frames_larger_than_the_mark_and_than_the_receive_buffer_pass() {
+    for_gathered(3, |client| {
+        for frame_bytes in [5_000_000, 1_000_000, 200_000, RECEIVE_BUFFER_BYTES + 1] {
+            client.receive_all();
+            let delay = client.ask(frame_bytes);
+            assert!(delay < Duration::from_secs(5), "{frame_bytes}: {delay:?}");
+            // And in the midst of others.
+            client.flow(100);
+            client.send(frame_bytes);
+            client.send(40);
+            client.receive_all();
+            client.flow(100);
+        }
+    });
+}
+
+#[test]
+fn a_socket_that_takes_no_mark_is_served_without() {
+    serve(
+        |connection| connection.note_mark(Err(io::ErrorKind::InvalidInput.into())),
+        |client| {
+            for _ in 0..200 {
+                client.flow(50);
+                assert_eq!(client.mark(), NO_MARK);
+            }
+            client.receive_all();
+            assert!(client.ask(9_000) < Duration::from_secs(5));
+        },
+    );
+}
