@@ -28,11 +28,11 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
 /// Where the scripted partitions begin and end.
-const BEGIN: i64 = 10;
-const END: i64 = 14;
-const POLL: Duration = Duration::from_millis(50);
+pub(crate) const BEGIN: i64 = 10;
+pub(crate) const END: i64 = 14;
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
-fn batch(from: i64) -> Vec<u8> {
+pub(crate) fn batch(from: i64) -> Vec<u8> {
     let (base_offset, leader_epoch) = (Offset(from), LeaderEpoch(0));
     let mut builder =
         BatchBuilder::new(BatchOptions { base_offset, leader_epoch, ..BatchOptions::default() });
@@ -66,7 +66,7 @@ fn fetched(call: &Call<'_>) -> Reply {
     answer_fetch(call, &found)
 }
 
-fn answer_fetch(call: &Call<'_>, found: &[(i32, i16, Vec<u8>)]) -> Reply {
+pub(crate) fn answer_fetch(call: &Call<'_>, found: &[(i32, i16, Vec<u8>)]) -> Reply {
     answer_fetch_in(call, found, 0)
 }
 
@@ -109,7 +109,9 @@ fn listed(call: &Call<'_>) -> Reply {
 }
 
 /// A server with records in every partition. `meddle` may answer in its place.
-async fn server(mut meddle: impl FnMut(&Call<'_>) -> Option<Reply> + Send + 'static) -> ScriptedServer {
+pub(crate) async fn server(
+    mut meddle: impl FnMut(&Call<'_>) -> Option<Reply> + Send + 'static,
+) -> ScriptedServer {
     ScriptedServer::start(move |call| match meddle(call) {
         Some(reply) => reply,
         None => match call.key {
@@ -121,25 +123,25 @@ async fn server(mut meddle: impl FnMut(&Call<'_>) -> Option<Reply> + Send + 'sta
     .await
 }
 
-fn options(server: &ScriptedServer) -> ConsumerOptions {
+pub(crate) fn options(server: &ScriptedServer) -> ConsumerOptions {
     let mut options = ConsumerOptions::new(server.options());
     options.offset_reset = OffsetReset::Earliest;
     options.fetch_wait_max = Duration::from_millis(10);
     options
 }
 
-fn partition(index: i32) -> TopicPartition {
+pub(crate) fn partition(index: i32) -> TopicPartition {
     TopicPartition::new("t", index)
 }
 
-async fn consumer_at(server: &ScriptedServer, start: StartAt) -> Consumer {
+pub(crate) async fn consumer_at(server: &ScriptedServer, start: StartAt) -> Consumer {
     let mut consumer = Consumer::new(options(server)).await.unwrap();
     consumer.assign(vec![(partition(0), start)]).await.unwrap();
     consumer
 }
 
 /// Polls until there are records.
-async fn records(consumer: &mut Consumer) -> Result<Vec<ConsumerRecord>, ClientError> {
+pub(crate) async fn records(consumer: &mut Consumer) -> Result<Vec<ConsumerRecord>, ClientError> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let records = consumer.poll(POLL).await?;
@@ -150,7 +152,7 @@ async fn records(consumer: &mut Consumer) -> Result<Vec<ConsumerRecord>, ClientE
     }
 }
 
-fn offsets(records: &[ConsumerRecord]) -> Vec<i64> {
+pub(crate) fn offsets(records: &[ConsumerRecord]) -> Vec<i64> {
     records.iter().map(|record| record.offset.0).collect()
 }
 
@@ -248,13 +250,17 @@ async fn seeking_goes_back_and_what_was_fetched_before_is_not_seen() {
 }
 
 /// What a group's coordinator was told, in order.
-type Told = Arc<Mutex<Vec<String>>>;
+pub(crate) type Told = Arc<Mutex<Vec<String>>>;
 
-fn tell(told: &Told, what: impl Into<String>) {
+pub(crate) fn tell(told: &Told, what: impl Into<String>) {
     told.lock().unwrap().push(what.into());
 }
 
-async fn wait_for(consumer: &mut Consumer, what: &str, mut happened: impl FnMut(&Consumer) -> bool) {
+pub(crate) async fn wait_for(
+    consumer: &mut Consumer,
+    what: &str,
+    mut happened: impl FnMut(&Consumer) -> bool,
+) {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !happened(consumer) {
         assert!(Instant::now() < deadline, "{what}");
@@ -262,7 +268,7 @@ async fn wait_for(consumer: &mut Consumer, what: &str, mut happened: impl FnMut(
     }
 }
 
-fn committed(call: &Call<'_>, told: &Told) -> Reply {
+pub(crate) fn committed(call: &Call<'_>, told: &Told) -> Reply {
     let request = call.decode::<OffsetCommitRequest<'_>>();
     let mut topics = Vec::new();
     for topic in &request.topics {
@@ -279,7 +285,7 @@ fn committed(call: &Call<'_>, told: &Told) -> Reply {
     call.answer(&OffsetCommitResponse { topics, ..OffsetCommitResponse::default() })
 }
 
-fn nothing_committed(call: &Call<'_>) -> Reply {
+pub(crate) fn nothing_committed(call: &Call<'_>) -> Reply {
     let group = OffsetFetchResponseGroup { group_id: "g".into(), ..OffsetFetchResponseGroup::default() };
     call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
 }

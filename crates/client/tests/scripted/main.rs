@@ -4,5 +4,6 @@
 
 mod cluster;
 mod consumer;
+mod hostile;
 mod producer;
 mod server;

@@ -244,6 +244,39 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
     assert!(matches!(**last, ClientError::Timeout { .. }), "{last}");
 }
 
+/// So that a slow server can say that it is slow before the connection is given up with all that is on it.
+#[tokio::test]
+async fn the_server_is_given_less_time_than_the_client_waits() {
+    let asked = Arc::new(Mutex::new(0));
+    let heard = Arc::clone(&asked);
+    let (server, _) = server(move |call, _, _| {
+        *heard.lock().unwrap() = call.decode::<ProduceRequest<'_>>().timeout_ms;
+        None
+    })
+    .await;
+    let producer = producer(&server, |options| {
+        options.cluster.request_timeout = Duration::from_secs(30);
+    })
+    .await;
+    assert_eq!(offset(send(&producer).await).await, 0);
+    assert_eq!(*asked.lock().unwrap(), 27_000);
+}
+
+#[tokio::test]
+async fn an_offset_that_cannot_be_is_an_error() {
+    for base_offset in [i64::MAX, i64::MAX - 1] {
+        let (server, _) = server(move |call, _, _| Some(answer(call, ErrorCode::NONE, base_offset))).await;
+        let producer = producer(&server, |options| options.batch_bytes = 1000).await;
+        let record = || ProducerRecord { partition: Some(0), ..ProducerRecord::new("t", "value") };
+        let sent = [producer.send(record()).await.unwrap(), producer.send(record()).await.unwrap()];
+        producer.flush().await;
+        for delivery in sent {
+            let error = delivery.await.unwrap_err();
+            assert!(matches!(error, ClientError::Impossible { .. }), "{error}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_answer_that_cannot_be_read_fails_the_batch_and_is_not_asked_for_again() {
     let (server, log) = server(|call, _, _| (call.nth == 0).then(|| call.nonsense())).await;
@@ -321,8 +354,15 @@ async fn without_acks_a_server_that_does_not_read_is_given_up_in_time() {
         deliveries.push(producer.send(record).await.unwrap());
     }
     tokio::time::timeout(Duration::from_secs(10), producer.close()).await.expect("it ends");
-    let error = deliveries.pop().unwrap().await.unwrap_err();
-    assert!(matches!(error, ClientError::Undelivered { .. }), "{error}");
+    let mut given_up = 0;
+    for delivery in deliveries {
+        // Some of the first, and on a slow machine of those that came to a later connection, the system has taken.
+        if let Err(error) = delivery.await {
+            assert!(matches!(error, ClientError::Undelivered { .. }), "{error}");
+            given_up += 1;
+        }
+    }
+    assert!(given_up > 0);
 }
 
 #[tokio::test]

@@ -30,6 +30,8 @@ use crate::topic_partition::{TopicPartition, by_topic};
 
 /// How often the leader looks for a subscribed topic that does not exist yet.
 const MISSING_TOPIC_CHECK: Duration = Duration::from_secs(2);
+/// Time between two such looks at least, however soon metadata ages.
+const COUNTS_CHECK_MIN: Duration = Duration::from_millis(100);
 
 /// Why a member no longer just stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +93,9 @@ impl ClassicMember {
         self.context.tell(GroupEvent::Lost).await
     }
 
-    /// Joins and syncs until there is an assignment.
+    /// Joins and syncs until there is an assignment. Pauses after each attempt but the one that a new member gets its id by.
     async fn join(&mut self) -> Result<BTreeSet<TopicPartition>, ClientError> {
+        let mut named = false;
         loop {
             let attempt = match self.join_once().await {
                 Ok(joined) => self.sync_once(&joined).await,
@@ -107,9 +110,14 @@ impl ClassicMember {
             };
             self.context.coordinator.note(&error);
             match error.code() {
-                Some(ErrorCode::MEMBER_ID_REQUIRED) => {}
-                Some(ErrorCode::REBALANCE_IN_PROGRESS) => self.context.pause().await,
-                Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => self.lose().await?,
+                Some(ErrorCode::MEMBER_ID_REQUIRED) if !std::mem::replace(&mut named, true) => {}
+                Some(ErrorCode::MEMBER_ID_REQUIRED | ErrorCode::REBALANCE_IN_PROGRESS) => {
+                    self.context.pause().await;
+                }
+                Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => {
+                    self.lose().await?;
+                    self.context.pause().await;
+                }
                 _ if error.kind() == ErrorKind::Retry => {
                     tracing::debug!(%error, "joining the group again");
                     // From here on: before the answer it may have been other members that were waited for.
@@ -190,9 +198,7 @@ impl ClassicMember {
         let topics: BTreeSet<String> = members.iter().flat_map(|member| member.topics.clone()).collect();
         let counts = self.count_partitions(&topics).await?;
         let plan = assign(assignor, &members, &counts);
-        let missing = counts.len() < topics.len();
-        let check = if missing { MISSING_TOPIC_CHECK } else { self.context.options.cluster.metadata_max_age };
-        self.check_counts_at = Instant::now() + check;
+        self.check_counts_later(counts.len() < topics.len());
         self.counts = Some(counts);
         plan.into_iter().map(|(member, partitions)| Ok((member, write_assignment(&partitions)?))).collect()
     }
@@ -276,10 +282,15 @@ impl ClassicMember {
 
     /// Gives signs of life until something happens.
     async fn stay(&mut self) -> Result<Stir, ClientError> {
+        let interval = self.context.options.heartbeat_interval;
+        let mut next_beat = Instant::now() + interval;
         loop {
             let check_counts_at = self.check_counts_at;
             tokio::select! {
-                () = sleep(self.context.options.heartbeat_interval) => {
+                // Whatever else there is to do, the group hears of this member in time.
+                biased;
+                () = sleep_until(next_beat) => {
+                    next_beat = Instant::now() + interval;
                     if let Some(stir) = self.heartbeat().await? {
                         return Ok(stir);
                     }
@@ -297,13 +308,19 @@ impl ClassicMember {
         }
     }
 
+    /// As often as metadata ages, but not without a pause.
+    fn check_counts_later(&mut self, missing: bool) {
+        let options = &self.context.options.cluster;
+        let age = if missing { MISSING_TOPIC_CHECK } else { options.metadata_max_age };
+        self.check_counts_at = Instant::now() + age.max(options.retry_backoff).max(COUNTS_CHECK_MIN);
+    }
+
     async fn counts_have_changed(&mut self) -> bool {
         let Some(known) = &self.counts else { return false };
         let topics: BTreeSet<String> =
             known.keys().cloned().chain(self.context.topics.borrow().iter().cloned()).collect();
         let missing = known.len() < topics.len();
-        let check = if missing { MISSING_TOPIC_CHECK } else { self.context.options.cluster.metadata_max_age };
-        self.check_counts_at = Instant::now() + check;
+        self.check_counts_later(missing);
         match self.count_partitions(&topics).await {
             Ok(counts) => self.counts.as_ref() != Some(&counts),
             Err(error) => {
