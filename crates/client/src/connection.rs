@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 use riverrun_protocol::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, ErrorCode, Frame, Request, decode_response,
     encode_request,
@@ -28,6 +28,10 @@ use crate::error::ClientError;
 const SEND_QUEUE: usize = 16;
 /// Parts of a frame that are handed to the system at once.
 const VECTOR_PARTS: usize = 64;
+/// Bytes that are read of an answer whose length is not known yet.
+const AHEAD_BYTES: usize = 16 * 1024;
+/// Bytes of the length before each answer.
+const LENGTH_BYTES: usize = 4;
 /// An answer in bytes at most: a server that says more is none.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 
@@ -371,17 +375,17 @@ async fn read_answers(
     mut expected: mpsc::Receiver<Expected>,
     broken: Arc<AtomicBool>,
 ) {
-    let mut buffer = BytesMut::new();
+    let mut ahead = BytesMut::with_capacity(AHEAD_BYTES);
     loop {
         let next = tokio::select! {
             // A request is announced before it is written, so it is seen before its answer can arrive.
             biased;
             next = expected.recv() => next,
             // Between answers: either the server has closed the connection, or it says what nobody asked.
-            _ = reader.read_buf(&mut buffer) => None,
+            _ = reader.read_buf(&mut ahead) => None,
         };
         let Some(Expected { correlation, reply, _permit }) = next else { break };
-        match read_answer(&mut reader, &mut buffer).await {
+        match read_answer(&mut reader, &mut ahead).await {
             Ok(bytes) if bytes.get(..4) == Some(&correlation.to_be_bytes()) => {
                 // The caller may have given up waiting; the answer is not for anybody else.
                 let _ = reply.send(bytes);
@@ -392,23 +396,29 @@ async fn read_answers(
     broken.store(true, Ordering::Release);
 }
 
-async fn read_answer(reader: &mut OwnedReadHalf, buffer: &mut BytesMut) -> io::Result<Bytes> {
-    fill(reader, buffer, 4).await?;
-    let length = u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]) as usize;
+/// An answer in memory of its own and of its length, so that what is kept of it keeps nothing else alive. `ahead` holds what
+/// was read beyond the answer before.
+async fn read_answer(reader: &mut OwnedReadHalf, ahead: &mut BytesMut) -> io::Result<Bytes> {
+    while ahead.len() < LENGTH_BYTES {
+        ahead.reserve(AHEAD_BYTES - ahead.len());
+        read_some(reader, ahead).await?;
+    }
+    let length = ahead.get_u32() as usize;
     if !(4..=ANSWER_BYTES_MAX).contains(&length) {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    fill(reader, buffer, 4 + length).await?;
-    let mut frame = buffer.split_to(4 + length).freeze();
-    Ok(frame.split_off(4))
+    let mut answer = BytesMut::with_capacity(length);
+    answer.extend_from_slice(&ahead.split_to(length.min(ahead.len())));
+    while answer.len() < length {
+        let left = length - answer.len();
+        read_some(reader, &mut (&mut answer).limit(left)).await?;
+    }
+    Ok(answer.freeze())
 }
 
-async fn fill(reader: &mut OwnedReadHalf, buffer: &mut BytesMut, bytes: usize) -> io::Result<()> {
-    buffer.reserve(bytes.saturating_sub(buffer.len()));
-    while buffer.len() < bytes {
-        if reader.read_buf(buffer).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+async fn read_some(reader: &mut OwnedReadHalf, buffer: &mut impl BufMut) -> io::Result<()> {
+    match reader.read_buf(buffer).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
     }
-    Ok(())
 }

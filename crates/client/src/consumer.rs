@@ -156,6 +156,7 @@ impl Consumer {
         if self.coordinator.is_none() && partitions.iter().any(of_group) {
             return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
         }
+        partitions.iter().try_for_each(|(partition, start)| no_record_before(partition, *start))?;
         self.unassign().await?;
         for (partition, start) in partitions {
             self.assignment.put(partition, start);
@@ -411,7 +412,7 @@ impl Consumer {
     /// Records between the position and the partition's end by the last answer; none while either is not known.
     pub fn lag(&self, partition: &TopicPartition) -> Option<i64> {
         let state = self.assignment.get(partition)?;
-        Some((state.end?.0 - state.position?.0).max(0))
+        Some(state.end?.0.saturating_sub(state.position?.0).max(0))
     }
 
     /// The offset after the last record that [`poll`](Self::poll) has returned; none while it is not known.
@@ -429,6 +430,7 @@ impl Consumer {
         if self.assignment.get(partition).is_none() {
             return Err(not_assigned(partition));
         }
+        no_record_before(partition, start)?;
         self.assignment.restart(partition, start);
         Ok(())
     }
@@ -472,4 +474,14 @@ impl Consumer {
 
 fn not_assigned(partition: &TopicPartition) -> ClientError {
     ClientError::Invalid(format!("{partition} is not assigned to this consumer"))
+}
+
+/// Refuses offsets that name no record.
+fn no_record_before(partition: &TopicPartition, start: StartAt) -> Result<(), ClientError> {
+    match start {
+        StartAt::Offset(offset) if offset < Offset::ZERO => {
+            Err(ClientError::Invalid(format!("{partition} has no offset {offset}: the first one is 0")))
+        }
+        _ => Ok(()),
+    }
 }

@@ -72,6 +72,14 @@ pub enum ClientError {
         /// What is not there.
         missing: String,
     },
+    /// The server's answer says what cannot be.
+    #[error("the answer to {api} cannot be true: {what}")]
+    Impossible {
+        /// What was asked.
+        api: ApiKey,
+        /// What it says.
+        what: String,
+    },
     /// The request cannot be written in the version that the server knows.
     #[error("the request cannot be sent to this server: {0}")]
     Encode(#[from] EncodeError),
@@ -143,7 +151,9 @@ impl ClientError {
             | Self::Blocked { .. }
             | Self::Undelivered { .. } => ErrorKind::Retry,
             Self::Server { code, .. } if code.is_retriable() => ErrorKind::Retry,
-            Self::Malformed { .. } | Self::Incomplete { .. } | Self::Closed => ErrorKind::GiveUp,
+            Self::Malformed { .. } | Self::Incomplete { .. } | Self::Impossible { .. } | Self::Closed => {
+                ErrorKind::GiveUp
+            }
             Self::Server { .. }
             | Self::Unsupported { .. }
             | Self::Encode(_)

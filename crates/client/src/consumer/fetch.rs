@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::{ApiKey, FetchRequest, Records};
@@ -161,6 +162,16 @@ impl<'a, 'r> Found<'a, 'r> {
     }
 }
 
+/// A partition's records of an answer, and the bytes that they keep alive: the whole answer if they are most of it, else
+/// a copy of their own. So a few records do not pin what came for all others.
+fn apart(answer: &Bytes, records: &[u8]) -> (Bytes, usize) {
+    if records.len() > answer.len() / 2 {
+        (answer.slice_ref(records), answer.len())
+    } else {
+        (Bytes::copy_from_slice(records), records.len())
+    }
+}
+
 fn part(
     frame: &ResponseFrame,
     wanted: &Wanted,
@@ -176,13 +187,36 @@ fn part(
     let chunk = match data.records.as_ref().and_then(Records::as_bytes) {
         None => None,
         Some(records) => {
-            let bytes = frame.bytes().slice_ref(records);
-            Chunk::new(wanted.partition.clone(), wanted.incarnation, bytes, aborted)?
+            let (bytes, pinned_bytes) = apart(frame.bytes(), records);
+            Chunk::new(wanted.partition.clone(), wanted.incarnation, bytes, pinned_bytes, aborted)?
         }
     };
+    if let Some(chunk) = &chunk
+        && chunk.end <= wanted.from
+    {
+        let what = format!("records before {}, for a fetch from {}", chunk.end, wanted.from);
+        return Err(ClientError::Impossible { api: ApiKey::Fetch, what });
+    }
     Ok(Part {
         chunk: chunk.map(|chunk| chunk.checked(options.check_crcs)),
         end: (end >= 0).then_some(Offset(end)),
         replica: (data.preferred_read_replica >= 0).then_some(NodeId(data.preferred_read_replica)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_part_of_an_answer_does_not_pin_the_rest() {
+        let answer = Bytes::from(vec![7; 1000]);
+        let (most, pinned_bytes) = apart(&answer, &answer[100..800]);
+        assert_eq!((most.len(), pinned_bytes), (700, 1000));
+        assert!(!answer.is_unique(), "it is not copied");
+        drop(most);
+        let (few, pinned_bytes) = apart(&answer, &answer[800..900]);
+        assert_eq!((few.len(), pinned_bytes), (100, 100));
+        assert!(answer.is_unique());
+    }
 }

@@ -7,17 +7,21 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use riverrun_protocol::ApiKey;
 use riverrun_protocol::fetch_response::AbortedTransaction;
 use riverrun_records::{Batch, BatchError, BatchHeader, CorruptCause, Record, UnverifiedBatch};
 use riverrun_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 use super::assignment::Incarnation;
+use crate::error::ClientError;
 use crate::topic_partition::TopicPartition;
 
 /// Type of the control record that ends an aborted transaction.
 const CONTROL_ABORT: i16 = 0;
 
-/// A record that was read. Its bytes share memory with all that was fetched with it.
+/// A record that was read. Its bytes share memory with what was fetched of its partition with it, and keep all of that
+/// alive: up to `max.partition.fetch.bytes`, or twice that where it is most of one answer. Who keeps few records of many
+/// for long keeps them [detached](Self::detached).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerRecord {
     /// The topic.
@@ -36,6 +40,16 @@ pub struct ConsumerRecord {
     pub headers: Vec<(String, Option<Bytes>)>,
 }
 
+impl ConsumerRecord {
+    /// The record with memory of its own.
+    #[must_use]
+    pub fn detached(self) -> Self {
+        let own = |part: Option<Bytes>| part.map(|bytes| Bytes::copy_from_slice(&bytes));
+        let headers = self.headers.into_iter().map(|(name, value)| (name, own(value))).collect();
+        Self { key: own(self.key), value: own(self.value), headers, ..self }
+    }
+}
+
 /// Whole batches of one partition, from one fetch.
 ///
 /// Invariants: `bytes` begin with a batch or are empty; `transactions` are sorted by their first offset, those
@@ -43,8 +57,8 @@ pub struct ConsumerRecord {
 #[derive(Debug)]
 pub(super) struct Chunk {
     check_crcs: bool,
-    /// Bytes that it came with.
-    pub(super) size_bytes: usize,
+    /// Bytes of memory that it keeps alive, whatever of it is left.
+    pub(super) pinned_bytes: usize,
     /// Leader epoch of its last batch.
     pub(super) last_epoch: LeaderEpoch,
     pub(super) partition: TopicPartition,
@@ -58,25 +72,27 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// The whole batches of `bytes`, which a server may cut anywhere; none if there is no byte.
+    /// The whole batches of `bytes`, which a server may cut anywhere; none if there is no byte. `pinned_bytes` is the
+    /// memory that they keep alive.
     pub(super) fn new(
         partition: TopicPartition,
         incarnation: Incarnation,
         mut bytes: Bytes,
+        pinned_bytes: usize,
         aborted: &[AbortedTransaction],
-    ) -> Result<Option<Self>, BatchError> {
+    ) -> Result<Option<Self>, ClientError> {
         let (mut whole_bytes, mut end) = (0, None);
         let mut last_epoch = LeaderEpoch::UNKNOWN;
         while whole_bytes < bytes.len() {
             match UnverifiedBatch::split_first(&bytes[whole_bytes..]) {
                 Ok((batch, _)) => {
                     let header = BatchHeader::parse(batch.bytes())?;
-                    end = Some(header.last_offset().next());
+                    end = Some(end_after(&header, end.unwrap_or(Offset::ZERO))?);
                     last_epoch = header.leader_epoch();
                     whole_bytes += batch.bytes().len();
                 }
                 Err(BatchError::Corrupt(CorruptCause::Cut)) if end.is_some() => break,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         bytes.truncate(whole_bytes);
@@ -85,7 +101,7 @@ impl Chunk {
         transactions.sort_unstable_by_key(|(first, _)| std::cmp::Reverse(*first));
         Ok(end.map(|end| Self {
             check_crcs: true,
-            size_bytes: bytes.len(),
+            pinned_bytes,
             last_epoch,
             partition,
             incarnation,
@@ -115,7 +131,7 @@ impl Chunk {
         let taken = self.bytes.slice_ref(unverified.bytes());
         let unverified = UnverifiedBatch::only(&taken)?;
         let batch = if self.check_crcs { unverified.verify()? } else { unverified.trust()? };
-        let next = batch.last_offset().next();
+        let next = batch.next_offset();
         self.abort_up_to(batch.last_offset());
         if batch.is_control() {
             self.end_transaction(&batch)?;
@@ -146,6 +162,16 @@ impl Chunk {
         }
         Ok(())
     }
+}
+
+/// The offset after a batch that begins at `from` or later.
+fn end_after(header: &BatchHeader, from: Offset) -> Result<Offset, ClientError> {
+    let (base, last) = (header.base_offset(), header.last_offset());
+    if base < from || last < base || last == header.next_offset() {
+        let what = format!("a batch of the offsets {base} to {last}, where the next one is {from}");
+        return Err(ClientError::Impossible { api: ApiKey::Fetch, what });
+    }
+    Ok(header.next_offset())
 }
 
 fn read_batch(
@@ -272,7 +298,8 @@ mod tests {
     }
 
     fn chunk(bytes: Vec<u8>, aborted: &[AbortedTransaction]) -> Chunk {
-        Chunk::new(TopicPartition::new("t", 0), FIRST, bytes.into(), aborted).unwrap().expect("batches")
+        let (partition, size_bytes) = (TopicPartition::new("t", 0), bytes.len());
+        Chunk::new(partition, FIRST, bytes.into(), size_bytes, aborted).unwrap().expect("batches")
     }
 
     fn read_all(chunk: &mut Chunk, mut position: Offset) -> (Vec<String>, Offset) {
@@ -304,8 +331,8 @@ mod tests {
         let mut chunk = chunk(bytes, &[]);
         assert_eq!(chunk.end, Offset(1));
         assert_eq!(read_all(&mut chunk, Offset(0)), (vec!["a".to_owned()], Offset(1)));
-        let alone =
-            Chunk::new(TopicPartition::new("t", 0), FIRST, second[..second.len() - 1].to_vec().into(), &[]);
+        let cut = second[..second.len() - 1].to_vec();
+        let alone = Chunk::new(TopicPartition::new("t", 0), FIRST, cut.into(), 0, &[]);
         assert!(alone.is_err(), "nothing can be read, so it must not go on for ever");
     }
 
@@ -321,6 +348,38 @@ mod tests {
         let mut unchecked = Chunk { check_crcs: false, ..chunk(bytes, &[]) };
         let mut records = Vec::<ConsumerRecord>::new();
         assert!(unchecked.next_batch(&mut position, &mut records).is_ok(), "nobody looks");
+    }
+
+    /// Neither a checksum nor anything else protects a batch's base offset.
+    #[test]
+    fn offsets_that_cannot_be_are_an_error() {
+        let of = |bytes: Vec<u8>| Chunk::new(TopicPartition::new("t", 0), FIRST, bytes.into(), 0, &[]);
+        for base in [-1, i64::MIN, i64::MAX, i64::MAX - 1] {
+            let mut bytes = batch(0, &["a", "b"], |_| {});
+            bytes[layout::BASE_OFFSET..layout::LENGTH].copy_from_slice(&base.to_be_bytes());
+            assert!(matches!(of(bytes), Err(ClientError::Impossible { .. })), "{base}");
+        }
+        let back = [batch(5, &["a"], |_| {}), batch(5, &["b"], |_| {})].concat();
+        assert!(
+            matches!(of(back), Err(ClientError::Impossible { .. })),
+            "the second is not behind the first"
+        );
+        let last = batch(i64::MAX - 1, &["a"], |_| {});
+        assert_eq!(of(last).unwrap().expect("a batch").end, Offset(i64::MAX));
+    }
+
+    #[test]
+    fn a_detached_record_keeps_nothing_else_alive() {
+        let bytes = Bytes::from(batch(0, &["a", "b"], |_| {}));
+        let partition = TopicPartition::new("t", 0);
+        let mut chunk = Chunk::new(partition, FIRST, bytes.clone(), 0, &[]).unwrap().expect("a batch");
+        let mut records = Vec::<ConsumerRecord>::new();
+        chunk.next_batch(&mut Offset::ZERO.clone(), &mut records).unwrap();
+        drop(chunk);
+        let detached: Vec<_> = records.iter().cloned().map(ConsumerRecord::detached).collect();
+        assert_eq!(detached, records);
+        drop(records);
+        assert!(bytes.is_unique());
     }
 
     #[test]

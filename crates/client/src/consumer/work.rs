@@ -157,7 +157,7 @@ impl Consumer {
     fn start_fetch(&mut self, node: NodeId, wanted: Vec<Wanted>, nodes: usize, now: Instant) {
         let mut taken = Taken { bytes: self.asked_bytes, moves: self.asked_bytes > 0 };
         for chunk in &self.chunks {
-            taken.bytes += chunk.size_bytes;
+            taken.bytes += chunk.pinned_bytes;
             // What is paused stays, and so nobody can wait for it to go.
             taken.moves |= self.assignment.current(chunk.incarnation).is_none_or(|state| !state.paused);
         }

@@ -275,7 +275,9 @@ impl Accumulator {
                     drained.expired.push(expired);
                 }
             }
-            broken.into_iter().for_each(|key| state.list_unless_empty(key));
+            for key in broken {
+                state.list_unless_empty(key);
+            }
         }
         drained.check_at(state.expire_at);
     }

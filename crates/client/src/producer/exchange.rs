@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
@@ -104,10 +105,17 @@ fn request<'a>(
         }
         topic_data.push(TopicProduceData { name: name.into(), topic_id, partition_data });
     }
-    let timeout_ms = wire_ms(options.cluster.request_timeout);
+    let timeout_ms = server_timeout_ms(options.cluster.request_timeout);
     let request =
         ProduceRequest { transactional_id: None, acks: options.wire_acks(), timeout_ms, topic_data };
     (request, ordered)
+}
+
+/// How long the server may wait for those who must have a batch: a tenth less than we wait for its answer. It then has the
+/// time to say that it could not, which costs one attempt of one batch. If we gave up first, we would have to break the
+/// connection and to send again all that is under way on it, over and over for as long as the server is slow.
+fn server_timeout_ms(request_timeout: Duration) -> i32 {
+    wire_ms(request_timeout.saturating_sub(request_timeout / 10)).max(1)
 }
 
 impl Begun {
@@ -143,7 +151,8 @@ fn read(frame: &ResponseFrame, batches: Vec<Addressed>) -> Vec<(Batch, Result<Ba
     batches
         .into_iter()
         .map(|addressed| {
-            let result = find(&answer.responses, &addressed).and_then(place);
+            let result = find(&answer.responses, &addressed)
+                .and_then(|answer| place(answer, addressed.batch.record_count()));
             (addressed.batch, result)
         })
         .collect()
@@ -172,8 +181,12 @@ fn find<'a, 'r>(
         })
 }
 
-fn place(answer: &PartitionProduceResponse<'_>) -> Result<BatchPlace, ClientError> {
+fn place(answer: &PartitionProduceResponse<'_>, records: i32) -> Result<BatchPlace, ClientError> {
     ClientError::check(answer.error_code, answer.error_message.as_deref())?;
+    if answer.base_offset.checked_add(i64::from(records)).is_none() {
+        let what = format!("{records} records from offset {} on", answer.base_offset);
+        return Err(ClientError::Impossible { api: ApiKey::Produce, what });
+    }
     Ok(BatchPlace {
         base_offset: (answer.base_offset >= 0).then_some(Offset(answer.base_offset)),
         append_time: (answer.log_append_time_ms >= 0).then_some(TimestampMs(answer.log_append_time_ms)),
