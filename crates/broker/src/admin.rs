@@ -1,6 +1,7 @@
 //! The admin port: `/metrics` for Prometheus and `/health` for whoever watches the process. Plain HTTP, bound to
-//! loopback unless configured otherwise; it changes nothing.
+//! loopback unless configured otherwise, of which it warns; it changes nothing.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -25,6 +26,17 @@ pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, mut stop: Stop
     };
     if let Err(error) = axum::serve(socket, routes).with_graceful_shutdown(stopping).await {
         tracing::error!(%error, "the admin port failed");
+    }
+}
+
+/// Says once what others on the network are let see, if they are.
+pub(crate) fn warn_if_exposed(address: SocketAddr) {
+    if !address.ip().to_canonical().is_loopback() {
+        tracing::warn!(
+            %address,
+            "the admin port has no access control and is open to the network: /metrics shows the names of topics and \
+             groups, offsets, sizes and load, /health the paths of what is damaged or full"
+        );
     }
 }
 

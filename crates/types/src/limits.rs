@@ -9,8 +9,6 @@ pub const REQUEST_OBJECTS_MAX: usize = 1_000_000;
 pub const TAGGED_FIELDS_MAX: usize = 10_000;
 /// A topic's name in bytes at most (Kafka's bound: it once was a file name).
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;
-/// A frame in bytes at most on a connection that has not authenticated.
-pub const UNAUTHENTICATED_FRAME_BYTES_MAX: usize = 512 * 1024;
 /// Partitions that one topic may have.
 pub const TOPIC_PARTITIONS_MAX: i32 = 100_000;
 /// Records in one batch at most.

@@ -124,3 +124,27 @@ fn the_admin_port_answers_where_the_start_up_line_says() {
     BufReader::new(stream).read_line(&mut status).expect("answered");
     assert!(status.contains(" 200 "), "{status}");
 }
+
+/// What a server with this admin address logs of its admin port.
+fn logged_of_the_admin_port(address: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().to_str().expect("text");
+    let args = ["serve", "--data", data, "--listen", "127.0.0.1:0", "--admin", address];
+    let mut child = riverrun(&args).spawn().expect("the binary runs");
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut ready).expect("readable");
+    signal(&child, Signal::INT);
+    let ended = finish(child, b"");
+    assert_eq!(ended.code, 0, "{ready} {}", ended.stderr);
+    ended.stderr.lines().filter(|line| line.contains("admin port")).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_admin_port_that_the_network_sees_is_warned_of_once() {
+    let logged = logged_of_the_admin_port("0.0.0.0:0");
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    for part in ["WARN", "/metrics", "/health", "0.0.0.0:"] {
+        assert!(logged[0].contains(part), "{part} in {logged:?}");
+    }
+    assert_eq!(logged_of_the_admin_port("127.0.0.1:0"), Vec::<String>::new());
+}
