@@ -16,6 +16,8 @@ use riverrun_types::ErrorKind;
 
 /// Entries of a small journal; the last is the only one that a crash may have torn.
 const SIZES: [usize; 6] = [60, 5, 90, 600, 30, 20];
+/// Lives of a journal of several files, each of which begins a file with the tail of the one before.
+const LIVES: usize = 3;
 const ALIGNMENT: usize = 512;
 
 fn options() -> JournalOptions {
@@ -29,19 +31,29 @@ struct Small {
 }
 
 fn small(is_closed: bool) -> Small {
+    lived(1, is_closed)
+}
+
+/// The entries come in so many lives, each but the last ended by a kill; they have a file each.
+fn lived(lives: usize, is_closed: bool) -> Small {
     let sim = SimEnv::new(1);
     let history = History::default();
-    let (journal, ..) = open(&sim.env(), options()).unwrap();
-    for bytes in SIZES {
-        history.store(&journal, bytes, Wants::Sync).unwrap();
+    for (life, sizes) in SIZES.chunks(SIZES.len() / lives).enumerate() {
+        let (journal, ..) = open(&sim.env(), options()).unwrap();
+        for bytes in sizes {
+            history.store(&journal, *bytes, Wants::Sync).unwrap();
+        }
+        if is_closed && life + 1 == lives {
+            journal.close().unwrap();
+        }
+        sim.fs.kill();
     }
-    if is_closed {
-        journal.close().unwrap();
-    }
-    drop(journal);
     let env = sim.env();
-    let names = env.fs.read_dir(Path::new(DIR)).unwrap().into_iter().filter(|entry| entry.len > 0);
-    let files = names.map(|entry| {
+    let mut names = env.fs.read_dir(Path::new(DIR)).unwrap();
+    names.retain(|entry| entry.name.to_str().unwrap().ends_with(".journal"));
+    names.sort_by(|one, other| one.name.cmp(&other.name));
+    assert_eq!(names.len(), lives);
+    let files = names.iter().map(|entry| {
         let path = format!("{DIR}/{}", entry.name.to_str().unwrap());
         let bytes = read_whole(&*env.fs, Path::new(&path), 1 << 30).unwrap();
         (path, bytes)
@@ -95,25 +107,36 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-#[test]
-fn every_flipped_byte_is_found_or_harmless() {
-    for is_closed in [false, true] {
-        let small = small(is_closed);
-        let used = used(&small.files[0].1);
-        // After a crash nobody can tell damage in the last group from a torn write.
-        let lost_max = usize::from(!is_closed);
-        let (mut errors, mut damaged) = (0, 0);
-        for at in 0..used {
+/// Flips each byte of each file in turn. Returns how many opens were refused, and how many entries were reported.
+fn flip_all(small: &Small, lost_max: usize) -> (usize, usize) {
+    let (mut errors, mut damaged) = (0, 0);
+    for number in 0..small.files.len() {
+        for at in 0..used(&small.files[number].1) {
             let mut files = small.files.clone();
-            files[0].1[at] ^= 1 << (at % 8);
+            files[number].1[at] ^= 1 << (at % 8);
             let result = open_with(&files);
             errors += usize::from(result.is_err());
             damaged += result.as_ref().map_or(0, |(_, damaged)| *damaged);
-            check(&small, &format!("byte {at}, closed: {is_closed}"), result, lost_max);
+            check(small, &format!("byte {at} of file {number}"), result, lost_max);
         }
+    }
+    (errors, damaged)
+}
+
+#[test]
+fn every_flipped_byte_is_found_or_harmless() {
+    for is_closed in [false, true] {
+        // After a crash nobody can tell damage in the last group from a torn write.
+        let (errors, damaged) = flip_all(&small(is_closed), usize::from(!is_closed));
         assert!(errors > 5 * 112, "{errors} errors");
         assert!(damaged > 700, "{damaged} damaged entries");
     }
+}
+
+#[test]
+fn every_flipped_byte_of_a_journal_of_several_files_is_found_or_harmless() {
+    let (errors, damaged) = flip_all(&lived(LIVES, false), 1);
+    assert!(errors > 5 * 112 && damaged > 700, "{errors} errors, {damaged} damaged entries");
 }
 
 #[test]
@@ -122,15 +145,33 @@ fn a_file_that_was_cut_at_any_length_is_found() {
         let small = small(is_closed);
         let bytes = &small.files[0].1;
         let used = used(bytes);
-        let lengths = (0..used).step_by(7).chain((0..bytes.len()).step_by(ALIGNMENT));
-        for len in lengths {
+        // Only zeros behind the last frame can be missed by nobody.
+        let harmless_from = used.next_multiple_of(ALIGNMENT) + ALIGNMENT;
+        for len in (0..harmless_from + 2).chain((0..bytes.len()).step_by(ALIGNMENT)) {
             let files = [(small.files[0].0.clone(), bytes[..len].to_vec())];
             let result = open_with(&files);
-            // Only zeros behind the last frame can be missed by nobody.
-            let is_harmless = len >= used.next_multiple_of(ALIGNMENT) + ALIGNMENT;
+            let is_harmless = len >= harmless_from;
             assert_eq!(result.is_err(), !is_harmless, "cut to {len} of {used}, closed: {is_closed}");
             check(&small, &format!("cut to {len}"), result, 0);
         }
+    }
+}
+
+#[test]
+fn a_cut_of_any_file_of_several_at_any_length_is_found_or_harmless() {
+    let small = lived(LIVES, false);
+    for number in 0..LIVES {
+        let used = used(&small.files[number].1);
+        let mut refused = 0;
+        for len in 0..=used {
+            let mut files = small.files.clone();
+            files[number].1.truncate(len);
+            let result = open_with(&files);
+            refused += usize::from(result.is_err());
+            check(&small, &format!("file {number} cut to {len} of {used}"), result, 0);
+        }
+        // The last group of a file that another has followed is in that one, too.
+        assert!(refused >= used.min(1024), "file {number}: {refused} of {used} refused");
     }
 }
 

@@ -15,22 +15,11 @@ use riverrun_types::{DurabilityLevel, Offset};
 
 use crate::machine::{Machine, numbers, stamp};
 
-/// Multiplies how many states of one moment are looked at, and makes it every moment where it is one of several
-/// otherwise.
+/// Multiplies how many states of one moment are looked at.
 const BUDGET_VARIABLE: &str = "RIVERRUN_CRASH_STATES";
 
-fn budget() -> Option<usize> {
-    std::env::var(BUDGET_VARIABLE).ok().map(|text| text.parse().expect("a number"))
-}
-
 fn bound(states: usize) -> usize {
-    states * budget().unwrap_or(1)
-}
-
-/// The moments 0 to `count` - 1 of a life that are looked at. A life with a journal has many, and files of megabytes.
-fn moments(way: Way, count: u64) -> impl Iterator<Item = u64> {
-    let stride = if way == Way::Journal && budget().is_none() { 5 } else { 1 };
-    (0..count).step_by(stride)
+    states * std::env::var(BUDGET_VARIABLE).map_or(1, |text| text.parse().expect("a number"))
 }
 
 /// The way of a record to the disk.
@@ -228,7 +217,7 @@ fn check_every_stop(way: Way, states_max: usize) -> usize {
         let checked = check_life(way, |fs| fs.stop_after(stop), states_max);
         checked.unwrap_or_else(|error| panic!("stop {stop}, {error}"))
     };
-    moments(way, operations + 1).map(check).sum()
+    (0..=operations).map(check).sum()
 }
 
 #[test]
@@ -240,17 +229,17 @@ fn what_a_checkpoint_covers_is_in_every_state_that_a_power_cut_may_leave_and_not
 #[test]
 fn what_was_acked_after_a_sync_is_in_every_state_that_a_power_cut_may_leave() {
     let looked_at = check_every_stop(Way::Journal, 3);
-    assert!(looked_at > 50, "{looked_at} states");
+    assert!(looked_at > 250, "{looked_at} states");
 }
 
 /// The same after each failed sync and each failed write of a life.
 fn check_every_failure(way: Way, states_max: usize) {
     let (operations, syncs) = whole_life(way);
-    for count in moments(way, syncs) {
+    for count in 0..syncs {
         let checked = check_life(way, |fs| fs.fail_sync_after(count), states_max);
         checked.unwrap_or_else(|error| panic!("sync {count}, {error}"));
     }
-    for count in moments(way, operations - syncs) {
+    for count in 0..operations - syncs {
         let checked = check_life(way, |fs| fs.fail_write_after(count), states_max);
         checked.unwrap_or_else(|error| panic!("write {count}, {error}"));
     }
@@ -288,11 +277,11 @@ fn check_second_life(way: Way, prepare: impl Fn(&SimFileSystem), is_all_written:
 fn a_start_builds_on_nothing_that_only_the_page_cache_has() {
     for way in [Way::Segments, Way::Journal] {
         let (operations, syncs) = whole_life(way);
-        for stop in moments(way, operations + 1) {
+        for stop in 0..=operations {
             check_second_life(way, |fs| fs.stop_after(stop), true)
                 .unwrap_or_else(|error| panic!("{way:?}, stop {stop}: {error}"));
         }
-        for sync in moments(way, syncs) {
+        for sync in 0..syncs {
             check_second_life(way, |fs| fs.fail_sync_after(sync), false)
                 .unwrap_or_else(|error| panic!("{way:?}, sync {sync}: {error}"));
         }
