@@ -340,6 +340,9 @@ fn listen(broker: &Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartE
         Some(address) => Some(bind_listener(&address.ip().to_string(), address.port(), 16)?),
     };
     let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
+    if let Some(address) = admin {
+        admin::warn_if_exposed(address);
+    }
     let advertised = advertised(&config, &bound);
     let bootstrap =
         advertised.first().map(|first| format!("{}:{}", first.host, first.port)).unwrap_or_default();
