@@ -38,25 +38,11 @@ impl Schedule {
         Self { start, rate }
     }
 
-    /// Whether records wait for their time.
-    pub fn is_paced(&self) -> bool {
-        self.rate.is_some()
-    }
-
     /// When the record of this number, from 0, is due; none where nothing is paced.
     pub fn due(&self, number: u64) -> Option<Instant> {
         let rate = self.rate?;
         // Computed from the number, not added up: a sum of rounded intervals drifts.
         Some(self.start + Duration::from_secs_f64(number as f64 / rate.get()))
-    }
-
-    /// How many records are due at `now`.
-    #[expect(clippy::cast_possible_truncation, reason = "a count beyond u64 stops at its greatest value")]
-    pub fn due_count(&self, now: Instant) -> u64 {
-        let Some(rate) = self.rate else { return u64::MAX };
-        let Some(elapsed) = now.checked_duration_since(self.start) else { return 0 };
-        // The first is due at the start itself.
-        (elapsed.as_secs_f64() * rate.get()).floor() as u64 + 1
     }
 }
 
@@ -104,19 +90,6 @@ mod tests {
         // After an hour and more nothing has been rounded away.
         assert_eq!(schedule.due(3 * 100_000), Some(start + Duration::from_secs(100_000)));
         assert_eq!(Schedule::new(start, None).due(7), None);
-    }
-
-    #[test]
-    fn what_is_due_is_counted_from_the_start_and_never_forgotten() {
-        let start = Instant::now();
-        let schedule = Schedule::new(start, Some(rate(10.0)));
-        for (elapsed_ms, expected) in [(0, 1), (99, 1), (101, 2), (1_001, 11), (60_001, 601)] {
-            let now = start + Duration::from_millis(elapsed_ms);
-            assert_eq!(schedule.due_count(now), expected, "{elapsed_ms} ms");
-        }
-        let later = Schedule::new(start + Duration::from_secs(1), Some(rate(10.0)));
-        assert_eq!(later.due_count(start), 0);
-        assert_eq!(Schedule::new(start, None).due_count(start), u64::MAX);
     }
 
     #[test]

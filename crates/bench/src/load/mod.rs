@@ -1,13 +1,17 @@
 //! Load: records sent on a schedule from several threads, and records read, with what became of them.
 //!
-//! Owns the loop that sends over anything that can take records ([`target`]), its threads ([`producing`]), the consumers
-//! ([`consuming`]) and the figures that both leave behind ([`figures`]). Guarantees that a sender never skips a record
-//! of its schedule and that a latency ends when the client heard of the ack, not when somebody looked.
+//! Owns the one loop that sends (over anything that can take records, see [`target`]), the threads of `riverrun perf` that
+//! run it ([`producing`]), its consumers ([`consuming`]) and the figures that both leave behind ([`figures`]); the workers
+//! of `riverrun bench` run the same loop. Guarantees that a sender never skips a record of its schedule and that a latency
+//! ends when the client heard of the ack, not when somebody looked.
 
+pub(crate) mod clock;
 pub mod consuming;
 pub mod figures;
+pub(crate) mod meter;
+pub(crate) mod orders;
 pub mod producing;
-mod sending;
+pub(crate) mod sending;
 pub mod target;
 
 use std::io;
@@ -28,3 +32,6 @@ pub enum LoadError {
     #[error("a thread of the load failed")]
     Broken,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,23 +1,26 @@
-//! Threads that send, and the handle on them.
+//! Threads that send a number of records, and the handle on them.
 //!
 //! A thread has its lanes to itself or shares producers with others; the rate and the records are shared out evenly
 //! among the threads, and the numbers of the records interleave.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use riverrun_client::ClientError;
 use tokio::runtime::Handle;
 
 use super::LoadError;
+use super::clock::StampClock;
 use super::figures::Interval;
-use super::sending::{Control, Numbers, Sending, Shared};
+use super::meter::{Meter, Sent};
+use super::orders::{Orders, Produce};
+use super::sending::{Place, Sending, Source};
 use super::target::{Lane, Lanes};
 use crate::keys::Keys;
-use crate::pacing::{Rate, Schedule};
+use crate::pacing::Rate;
 use crate::payload::Payloads;
+use crate::plan::{KeySource, Stamp, ValueSource};
 
 /// What is sent, and how fast.
 #[derive(Debug)]
@@ -36,14 +39,15 @@ pub struct ProduceLoad {
     pub keys: Keys,
 }
 
-/// A load under way. Dropping it lets it go on; see [`stop`](Self::stop).
+/// A load under way. Dropping it ends it.
 ///
-/// Invariants: one of `shared` for each thread that was started.
+/// Invariants: one of `tallies` for each thread that was started.
 #[derive(Debug)]
 pub struct ProduceRun {
-    threads: Vec<JoinHandle<Result<(), ClientError>>>,
-    shared: Vec<Arc<Shared<ClientError>>>,
-    control: Arc<Control>,
+    threads: Vec<JoinHandle<()>>,
+    tallies: Vec<Tally<ClientError>>,
+    steady_since: Arc<OnceLock<Instant>>,
+    orders: Arc<Orders>,
     started: Instant,
 }
 
@@ -51,19 +55,19 @@ impl ProduceLoad {
     /// Starts the threads; the first record is due now. The producers' tasks run on `runtime`.
     pub fn start(mut self, runtime: &Handle) -> Result<ProduceRun, LoadError> {
         let started = Instant::now();
-        let control = Arc::new(Control {
-            stop: AtomicBool::new(false),
-            warmup_records: self.warmup_records,
-            steady_since: OnceLock::new(),
-        });
-        let mut run = ProduceRun { threads: Vec::new(), shared: Vec::new(), control, started };
-        let count = self.threads.len();
-        for (index, lanes) in std::mem::take(&mut self.threads).into_iter().enumerate() {
-            if let Err(error) = self.start_thread(&mut run, runtime, lanes, (index, count)) {
-                run.stop();
-                return Err(error);
-            }
+        let mut run = ProduceRun {
+            threads: Vec::new(),
+            tallies: Vec::new(),
+            steady_since: Arc::default(),
+            orders: Arc::default(),
+            started,
+        };
+        let total = self.threads.len();
+        for (first, lanes) in std::mem::take(&mut self.threads).into_iter().enumerate() {
+            self.start_thread(&mut run, runtime, lanes, Place { first, own: 1, total })?;
         }
+        let rate = self.rate.map(Rate::get);
+        run.orders.give_last(Produce { start: started, rate, quota: Some(self.records) });
         Ok(run)
     }
 
@@ -72,22 +76,118 @@ impl ProduceLoad {
         run: &mut ProduceRun,
         runtime: &Handle,
         lanes: Vec<Lane>,
-        (index, count): (usize, usize),
+        place: Place,
     ) -> Result<(), LoadError> {
-        let shared = Arc::new(Shared::default());
-        let sending = Sending::new(
-            Lanes::new(runtime.clone(), lanes),
-            Numbers::new(index, count, self.records),
-            Schedule::new(run.started, self.rate),
-            (self.payloads.another(), self.keys.another()),
-            Arc::clone(&run.control),
-            Arc::clone(&shared),
-        );
-        let thread = thread::Builder::new().name(format!("send-{index}")).spawn(move || sending.run());
-        run.threads.push(thread.map_err(LoadError::Thread)?);
-        run.shared.push(shared);
+        let tally = Tally {
+            state: Arc::default(),
+            warmup_records: self.warmup_records,
+            steady_since: Arc::clone(&run.steady_since),
+            orders: Arc::clone(&run.orders),
+        };
+        let source = Source {
+            keys: KeySource::Distribution(self.keys.another()),
+            values: ValueSource::Payloads(self.payloads.another()),
+            stamp: Stamp::None,
+            clock: StampClock::new(),
+        };
+        let lanes = Lanes::new(runtime.clone(), lanes);
+        let sending = Sending::new(lanes, tally.clone(), place, source, Arc::clone(&run.orders));
+        run.threads.push(sending.start(runtime).map_err(LoadError::Thread)?);
+        run.tallies.push(tally);
         Ok(())
     }
+}
+
+/// What became of a thread's records.
+#[derive(Debug)]
+pub(super) struct State<E> {
+    pub(super) interval: Interval,
+    /// Records whose outcome is not known yet.
+    pub(super) pending: u64,
+    last_outcome: Option<Instant>,
+    pub(super) error: Option<E>,
+    pub(super) refusal: Option<E>,
+}
+
+impl<E> Default for State<E> {
+    fn default() -> Self {
+        Self { interval: Interval::default(), pending: 0, last_outcome: None, error: None, refusal: None }
+    }
+}
+
+/// The meter of a thread.
+///
+/// Invariants: `pending` is what was handed over less what was acked, failed or refused.
+#[derive(Debug)]
+pub(super) struct Tally<E> {
+    pub(super) state: Arc<Mutex<State<E>>>,
+    /// Records below this number warm up.
+    pub(super) warmup_records: u64,
+    /// When the first record after them was sent, by any thread.
+    pub(super) steady_since: Arc<OnceLock<Instant>>,
+    pub(super) orders: Arc<Orders>,
+}
+
+impl<E> Clone for Tally<E> {
+    fn clone(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            warmup_records: self.warmup_records,
+            steady_since: Arc::clone(&self.steady_since),
+            orders: Arc::clone(&self.orders),
+        }
+    }
+}
+
+impl<E> Tally<E> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<E>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outcome(&self, now: Instant) -> MutexGuard<'_, State<E>> {
+        let mut state = self.lock();
+        state.pending -= 1;
+        state.last_outcome = Some(now);
+        state
+    }
+}
+
+impl<E: Send + 'static> Meter<E> for Tally<E> {
+    fn sent(&self, sent: &Sent) {
+        if sent.number >= self.warmup_records {
+            self.steady_since.get_or_init(|| sent.begun);
+        }
+        let mut state = self.lock();
+        state.interval.handed_over += 1;
+        state.pending += 1;
+    }
+
+    fn acked(&self, sent: &Sent) {
+        let now = Instant::now();
+        let mut state = self.outcome(now);
+        let interval = &mut state.interval;
+        let is_steady = sent.number >= self.warmup_records;
+        let figures = if is_steady { &mut interval.steady } else { &mut interval.warmup };
+        let since = |begin: Instant| now.saturating_duration_since(begin);
+        figures.record(sent.bytes as u64, sent.due.map(since), since(sent.begun));
+    }
+
+    fn failed(&self, _: &Sent, error: E) {
+        let mut state = self.outcome(Instant::now());
+        state.interval.failed += 1;
+        state.error.get_or_insert(error);
+    }
+
+    fn refused(&self, _: &Sent, error: E) {
+        // The others' figures would be those of another load.
+        self.orders.end();
+        let mut state = self.outcome(Instant::now());
+        state.interval.handed_over -= 1;
+        state.refusal.get_or_insert(error);
+    }
+
+    /// A run that ends before its last record was interrupted, and says so.
+    fn overdue(&self, _: impl Iterator<Item = Duration>) {}
 }
 
 impl ProduceRun {
@@ -98,46 +198,53 @@ impl ProduceRun {
 
     /// When the first record after the warm-up was sent; none before.
     pub fn steady_since(&self) -> Option<Instant> {
-        self.control.steady_since.get().copied()
+        self.steady_since.get().copied()
     }
 
-    /// When the last thread had the last outcome; none before.
-    pub fn finished(&self) -> Option<Instant> {
-        let times: Option<Vec<_>> = self.shared.iter().map(|shared| shared.finished.get().copied()).collect();
-        times?.into_iter().max()
+    /// When the last outcome so far was known; none before the first.
+    pub fn last_outcome(&self) -> Option<Instant> {
+        self.tallies.iter().filter_map(|tally| tally.lock().last_outcome).max()
+    }
+
+    /// Whether nothing more is sent and all outcomes are known.
+    pub fn is_done(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+            && self.tallies.iter().all(|tally| tally.lock().pending == 0)
     }
 
     /// What happened since the last call, of all threads.
     pub fn take(&self) -> Interval {
         let mut sum = Interval::default();
-        for shared in &self.shared {
-            sum.merge(&shared.take());
+        for tally in &self.tallies {
+            sum.merge(&std::mem::take(&mut tally.lock().interval));
         }
         sum
     }
 
     /// Why a record was not acked: the first reason of a thread that was not asked for yet.
     pub fn take_error(&self) -> Option<ClientError> {
-        self.shared.iter().find_map(|shared| shared.take_error())
+        self.tallies.iter().find_map(|tally| tally.lock().error.take())
     }
 
-    /// Lets the threads send no more. They still wait for what they have sent.
+    /// Lets the threads send no more. What they have sent has its outcome all the same.
     pub fn stop(&self) {
-        self.control.stop.store(true, Ordering::Relaxed);
+        self.orders.end();
     }
 
-    /// Whether all threads have ended.
-    pub fn is_finished(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
-    }
-
-    /// Waits for the threads. Afterwards, [`take`](Self::take) has the rest. Fails if a record was not even taken.
+    /// Waits for the threads. Fails if a record was not even taken.
     pub fn join(&mut self) -> Result<(), LoadError> {
         let mut outcome = Ok(());
         for thread in self.threads.drain(..) {
-            let ended = thread.join().map_err(|_| LoadError::Broken);
-            outcome = outcome.and(ended.and_then(|ended| ended.map_err(LoadError::from)));
+            outcome = outcome.and(thread.join().map_err(|_| LoadError::Broken));
         }
-        outcome
+        let refusal = self.tallies.iter().find_map(|tally| tally.lock().refusal.take());
+        outcome.and(refusal.map_or(Ok(()), |error| Err(error.into())))
+    }
+}
+
+/// Threads of a load that could not be started as a whole end; those of one that was end by themselves.
+impl Drop for ProduceRun {
+    fn drop(&mut self) {
+        self.orders.end();
     }
 }

@@ -1,233 +1,181 @@
 //! The loop of one sending thread.
 //!
-//! Guarantees that each record of the schedule is sent, late if it must be, and that its latency begins when it was
-//! due. Acks are looked at between sends and while the thread would sleep; when they came is the target's to say, so
-//! looking late makes no latency longer.
+//! Guarantees that a record's latency counts from its time in the schedule, whatever kept the thread from sending it then:
+//! a full buffer, a server that stalls, or the records before it. Records whose time had come when the orders changed and
+//! that were never handed over count with the time that they have waited.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::figures::Interval;
-use super::target::Target;
-use crate::keys::Keys;
-use crate::pacing::{Schedule, sharpen_sleep, sleep_until};
-use crate::payload::Payloads;
+use riverrun_types::TimestampMs;
+use tokio::runtime::Handle;
 
-/// Records between two looks at the acks while there is no time to sleep.
-const LOOK_RECORDS: u32 = 64;
-/// Time between two looks at the acks, and at whether to stop, while there is.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+use super::clock::{STAMP_BYTES, StampClock, write_stamp};
+use super::meter::{Meter, Sent};
+use super::orders::{Orders, Produce};
+use super::target::{Outgoing, Target};
+use crate::pacing::{Rate, Schedule, sharpen_sleep, sleep_until};
+use crate::plan::{KeySource, Stamp, ValueSource};
 
-/// The numbers of the records that one of several senders sends.
+/// A thread looks for new orders at least this often.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Which of all senders a thread is: those from the `first` on, as many as `own`, of `total`. The records of all senders
+/// are one sequence, and so are their times; a thread sends for its own senders in turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) first: usize,
+    pub(crate) own: usize,
+    pub(crate) total: usize,
+}
+
+impl Place {
+    /// The number among all senders' records of the one that this thread sends as its `turn`th.
+    pub(super) fn among_all(self, turn: u64) -> u64 {
+        let (first, own, total) = (self.first as u64, self.own as u64, self.total as u64);
+        turn / own * total + first + turn % own
+    }
+}
+
+/// What records are made of.
 #[derive(Debug)]
-pub(super) struct Numbers {
-    next: u64,
-    step: u64,
-    end: u64,
+pub(crate) struct Source {
+    pub(crate) keys: KeySource,
+    pub(crate) values: ValueSource,
+    /// Where the time goes at which a record is due.
+    pub(crate) stamp: Stamp,
+    pub(crate) clock: StampClock,
 }
 
-impl Numbers {
-    /// Every `count`th from `index` on, below `end`.
-    pub(super) fn new(index: usize, count: usize, end: u64) -> Self {
-        Self { next: index as u64, step: count as u64, end }
-    }
-}
-
-impl Iterator for Numbers {
-    type Item = u64;
-
-    fn next(&mut self) -> Option<u64> {
-        let number = self.next;
-        self.next = number.saturating_add(self.step);
-        (number < self.end).then_some(number)
-    }
-}
-
-/// What a sender shares with whoever watches it.
-#[derive(Debug)]
-pub(super) struct Shared<E> {
-    interval: Mutex<Interval>,
-    first_error: Mutex<Option<E>>,
-    /// When the sender had the last outcome.
-    pub(super) finished: OnceLock<Instant>,
-}
-
-impl<E> Default for Shared<E> {
-    fn default() -> Self {
-        Self { interval: Mutex::default(), first_error: Mutex::new(None), finished: OnceLock::new() }
-    }
-}
-
-impl<E> Shared<E> {
-    /// What happened since the last call.
-    pub(super) fn take(&self) -> Interval {
-        std::mem::take(&mut *self.lock())
-    }
-
-    /// Why the first record was not acked; once.
-    pub(super) fn take_error(&self) -> Option<E> {
-        self.first_error.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Interval> {
-        self.interval.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_error(&self, error: E) {
-        self.first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-    }
-}
-
-/// What all senders of a load share.
-#[derive(Debug)]
-pub(super) struct Control {
-    /// Set to end all senders.
-    pub(super) stop: AtomicBool,
-    /// Records below this number warm up.
-    pub(super) warmup_records: u64,
-    /// When the first record after them was sent.
-    pub(super) steady_since: OnceLock<Instant>,
-}
-
-/// A record that was sent.
-#[derive(Debug)]
-struct Sent<P> {
-    pending: P,
-    due: Option<Instant>,
-    begun: Instant,
-    bytes: u64,
-    steady: bool,
-}
-
-/// One sender.
+/// One sending thread.
 ///
-/// Invariants: `unsettled` holds the records whose outcome was not seen yet, in the order of sending.
-pub(super) struct Sending<T: Target> {
+/// Invariants: `turn` counts the records that it has made since it began, over all orders.
+#[derive(Debug)]
+pub(crate) struct Sending<T, M> {
     target: T,
-    numbers: Numbers,
-    schedule: Schedule,
-    payloads: Payloads,
-    keys: Keys,
-    control: Arc<Control>,
-    shared: Arc<Shared<T::Error>>,
-    unsettled: VecDeque<Sent<T::Pending>>,
-    handed_over: u64,
+    meter: M,
+    place: Place,
+    source: Source,
+    orders: Arc<Orders>,
+    turn: u64,
+    /// Bytes of the value that is being sent, where a time is written over it.
+    scratch: Vec<u8>,
 }
 
-impl<T: Target> Sending<T> {
-    pub(super) fn new(
-        target: T,
-        numbers: Numbers,
-        schedule: Schedule,
-        (payloads, keys): (Payloads, Keys),
-        control: Arc<Control>,
-        shared: Arc<Shared<T::Error>>,
-    ) -> Self {
-        let unsettled = VecDeque::new();
-        Self { target, numbers, schedule, payloads, keys, control, shared, unsettled, handed_over: 0 }
+impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
+    pub(crate) fn new(target: T, meter: M, place: Place, source: Source, orders: Arc<Orders>) -> Self {
+        Self { target, meter, place, source, orders, turn: 0, scratch: Vec::new() }
     }
 
-    /// Sends until the numbers end or it is told to stop, and waits for all outcomes. Fails with what the target did
-    /// not take; what it took and did not ack is counted.
-    pub(super) fn run(mut self) -> Result<(), T::Error> {
+    /// Runs on a thread of its own, beside `runtime`.
+    pub(crate) fn start(self, runtime: &Handle) -> io::Result<JoinHandle<()>>
+    where
+        T: Send + 'static,
+    {
+        let runtime = runtime.clone();
+        thread::Builder::new().name(format!("send-{}", self.place.first)).spawn(move || {
+            let _entered = runtime.enter();
+            self.run();
+        })
+    }
+
+    /// Does as ordered until there is nothing more to come.
+    pub(super) fn run(mut self) {
         sharpen_sleep();
-        let outcome = self.send_all();
-        if outcome.is_err() {
-            // The others' figures would be those of another load.
-            self.control.stop.store(true, Ordering::Relaxed);
+        let mut seen = 0;
+        while let Some((generation, produce)) = self.orders.wait(seen) {
+            seen = generation;
+            if let Some(produce) = produce {
+                self.follow(&produce, generation);
+            }
         }
-        self.settle();
-        while let Some(mut sent) = self.unsettled.pop_front() {
-            let acked = match self.target.poll(&mut sent.pending) {
-                Some(outcome) => outcome,
-                None => self.target.wait(sent.pending),
-            };
-            let taken = (sent.due, sent.begun, sent.bytes, sent.steady);
-            count(&self.shared, &mut self.shared.lock(), taken, acked);
-        }
-        self.shared.finished.get_or_init(Instant::now);
-        outcome
     }
 
-    fn send_all(&mut self) -> Result<(), T::Error> {
-        let mut since_look = 0;
-        while let Some(number) = self.numbers.next() {
-            // Numbers of all senders are one sequence, and so are their times.
-            let due = self.schedule.due(number);
-            if !self.wait_for(due) {
+    /// Sends until there are other orders, or as many as there should be.
+    fn follow(&mut self, produce: &Produce, generation: u64) {
+        let schedule = Schedule::new(produce.start, produce.rate.and_then(Rate::per_second));
+        let end = produce.quota.unwrap_or(u64::MAX);
+        let mut sent = 0;
+        loop {
+            let number = self.place.among_all(sent);
+            let due = schedule.due(number);
+            if number >= end || !self.wait_for(due, generation) {
                 break;
             }
-            self.send(number, due)?;
-            since_look += 1;
-            if since_look >= LOOK_RECORDS {
-                self.settle();
-                since_look = 0;
-            }
+            self.send(due);
+            sent += 1;
         }
-        Ok(())
+        self.meter.overdue(overdue(self.place, schedule, (sent, end), Instant::now()));
     }
 
-    /// Waits until then; false if it is time to stop.
-    fn wait_for(&mut self, due: Option<Instant>) -> bool {
+    /// Sleeps until then; false if there were other orders meanwhile.
+    fn wait_for(&self, due: Option<Instant>, generation: u64) -> bool {
         loop {
-            if self.control.stop.load(Ordering::Relaxed) {
+            if !self.orders.is_current(generation) {
                 return false;
             }
             let Some(due) = due else { return true };
             let now = Instant::now();
-            if now >= due {
+            if due <= now {
                 return true;
             }
-            self.settle();
-            sleep_until(due.min(now + LOOK_INTERVAL));
+            sleep_until(due.min(now + LOOK_EVERY));
         }
     }
 
-    fn send(&mut self, number: u64, due: Option<Instant>) -> Result<(), T::Error> {
-        let (key, value) = (self.keys.next(number), self.payloads.next(number));
-        let (bytes, steady) = (value.len() as u64, number >= self.control.warmup_records);
+    fn send(&mut self, due: Option<Instant>) {
+        let turn = self.turn;
+        self.turn += 1;
+        let number = self.place.among_all(turn);
+        let (key, value) = (self.source.keys.next(number), self.source.values.next(number));
+        self.target.wait_for_room(turn);
         let begun = Instant::now();
-        if steady {
-            self.control.steady_since.get_or_init(|| begun);
-        }
-        let pending = self.target.send(key.as_deref(), &value)?;
-        self.unsettled.push_back(Sent { pending, due, begun, bytes, steady });
-        self.handed_over += 1;
-        Ok(())
-    }
-
-    /// Counts the outcomes that are there, up to the first that is not.
-    fn settle(&mut self) {
-        let mut interval = self.shared.lock();
-        interval.handed_over += std::mem::take(&mut self.handed_over);
-        while let Some(sent) = self.unsettled.front_mut() {
-            let Some(outcome) = self.target.poll(&mut sent.pending) else { break };
-            count(&self.shared, &mut interval, (sent.due, sent.begun, sent.bytes, sent.steady), outcome);
-            self.unsettled.pop_front();
+        let timestamp = self.write_value(value.as_deref(), due.unwrap_or(begun));
+        let stamped = self.source.stamp == Stamp::Value;
+        let value = value.as_deref().map(|value| if stamped { &self.scratch } else { value });
+        let sent = Sent { number, due, begun, bytes: value.map_or(0, <[u8]>::len) };
+        self.meter.sent(&sent);
+        let meter = self.meter.clone();
+        let done = move |outcome| match outcome {
+            Ok(()) => meter.acked(&sent),
+            Err(error) => meter.failed(&sent, error),
+        };
+        if let Err(error) = self.target.send(turn, &Outgoing { key: key.as_deref(), value, timestamp }, done)
+        {
+            self.meter.refused(&sent, error);
         }
     }
-}
 
-fn count<E>(
-    shared: &Shared<E>,
-    interval: &mut Interval,
-    (due, begun, bytes, steady): (Option<Instant>, Instant, u64, bool),
-    outcome: Result<Instant, E>,
-) {
-    match outcome {
-        Ok(acked) => {
-            let figures = if steady { &mut interval.steady } else { &mut interval.warmup };
-            let since = |begin: Instant| acked.saturating_duration_since(begin);
-            figures.record(bytes, due.map(since), since(begun));
+    /// Writes the time at which the record is due over a copy of its value. If that is too short, the record's
+    /// timestamp has to tell it, in milliseconds.
+    fn write_value(&mut self, value: Option<&[u8]>, due: Instant) -> Option<TimestampMs> {
+        if self.source.stamp != Stamp::Value {
+            return None;
         }
-        Err(error) => {
-            interval.failed += 1;
-            shared.note_error(error);
-        }
+        let due = self.source.clock.at(due);
+        self.scratch.clear();
+        self.scratch.extend_from_slice(value.unwrap_or_default());
+        write_stamp(&mut self.scratch, due);
+        let due_ms = || TimestampMs(i64::try_from(due.as_millis()).unwrap_or(i64::MAX));
+        (self.scratch.len() < STAMP_BYTES).then(due_ms)
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// How long a thread's records have been due by now, from its `sent`th on and below the number `end`. None where the first
+/// is not late by more than it takes to see an order: then the thread kept up.
+fn overdue(
+    place: Place,
+    schedule: Schedule,
+    (sent, end): (u64, u64),
+    now: Instant,
+) -> impl Iterator<Item = Duration> {
+    let late = move |turn| {
+        let number = place.among_all(turn);
+        let late = now.checked_duration_since(schedule.due(number)?)?;
+        (number < end).then_some(late)
+    };
+    let kept_up = late(sent).is_none_or(|late| late <= LOOK_EVERY);
+    (sent..if kept_up { sent } else { u64::MAX }).map_while(late)
+}

@@ -2,76 +2,200 @@
 
 use std::future::Future as _;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
-use riverrun_client::{ClientError, Delivery, Producer, RecordRef};
+use riverrun_client::{ClientError, Producer, RecordMetadata, RecordRef};
+use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 
-/// Takes records and tells later what became of them.
-pub trait Target {
-    /// A record that was taken.
-    type Pending;
-    /// Why a record was not taken, or not acked.
-    type Error;
+use crate::plan::ProducerPlan;
 
-    /// Takes a record; may wait for room.
-    fn send(&mut self, key: Option<&[u8]>, value: &[u8]) -> Result<Self::Pending, Self::Error>;
-
-    /// When a record was acked, or why it was not; none while that is not known.
-    fn poll(&mut self, pending: &mut Self::Pending) -> Option<Result<Instant, Self::Error>>;
-
-    /// Waits until that is known.
-    fn wait(&mut self, pending: Self::Pending) -> Result<Instant, Self::Error>;
+/// A record on its way to a target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) key: Option<&'a [u8]>,
+    pub(crate) value: Option<&'a [u8]>,
+    /// None for now.
+    pub(crate) timestamp: Option<TimestampMs>,
 }
 
-/// A producer and the place its records go to.
+/// Takes records and tells later what became of them.
+pub(crate) trait Target {
+    /// Why a record was not taken, or not acked.
+    type Error: Send + 'static;
+
+    /// Waits until another record may be under way. `turn` counts the records of the sender.
+    fn wait_for_room(&mut self, turn: u64);
+
+    /// Takes a record; may wait for the client's buffer. Unless this fails, `done` is called once, on whichever thread
+    /// learns what became of the record.
+    fn send(
+        &mut self,
+        turn: u64,
+        record: &Outgoing<'_>,
+        done: impl FnOnce(Result<(), Self::Error>) + Send + 'static,
+    ) -> Result<(), Self::Error>;
+}
+
+/// A producer and the places its records go to, one after the other.
+///
+/// Invariants: the indexes of `turns`, of which there is at least one, are those of `topics`.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// Whose buffer and connections they use.
-    pub producer: Arc<Producer>,
-    /// The topic.
-    pub topic: Arc<str>,
+    producer: Arc<Producer>,
+    topics: Vec<String>,
+    /// Index of the topic, and the partition unless the partitioner chooses it.
+    turns: Vec<(usize, Option<i32>)>,
+    /// None where only the producer's own buffer bounds it.
+    in_flight: Option<Arc<InFlight>>,
+}
+
+impl Lane {
+    /// To one topic.
+    pub fn new(producer: Arc<Producer>, topic: &str) -> Self {
+        Self { producer, topics: vec![topic.to_owned()], turns: vec![(0, None)], in_flight: None }
+    }
+
+    /// As a plan has it, with so many records at most that are not acked yet.
+    pub(crate) fn planned(producer: Arc<Producer>, plan: &ProducerPlan, in_flight: Option<u32>) -> Self {
+        let in_flight = in_flight.map(|max| Arc::new(InFlight::new(max)));
+        Self { producer, topics: plan.topics.clone(), turns: turns(plan), in_flight }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder is below a length")]
+    fn place(&self, number: u64) -> (&str, Option<i32>) {
+        let (topic, partition) = self.turns[(number % self.turns.len() as u64) as usize];
+        (&self.topics[topic], partition)
+    }
+}
+
+fn turns(plan: &ProducerPlan) -> Vec<(usize, Option<i32>)> {
+    let Some(counts) = &plan.partitions_in_turn else {
+        return (0..plan.topics.len()).map(|topic| (topic, None)).collect();
+    };
+    let of_topic = |(topic, count): (usize, &u32)| {
+        (0..*count).map(move |index| (topic, Some(index.cast_signed()))).collect::<Vec<_>>()
+    };
+    counts.iter().enumerate().flat_map(of_topic).collect()
+}
+
+/// Bounds the records that are not acked yet.
+#[derive(Debug)]
+struct InFlight {
+    count: Mutex<u32>,
+    less: Condvar,
+    max: u32,
+}
+
+impl InFlight {
+    fn new(max: u32) -> Self {
+        Self { count: Mutex::new(0), less: Condvar::new(), max }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u32> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self) {
+        let count = self.lock();
+        let full = |count: &mut u32| *count >= self.max;
+        *self.less.wait_while(count, full).unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    fn leave(&self) {
+        *self.lock() -= 1;
+        self.less.notify_one();
+    }
 }
 
 /// Sends over lanes, one after the other.
 ///
-/// Invariants: `next` is an index into `places`, of which there is at least one.
+/// Invariants: there is at least one lane.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     runtime: Handle,
-    places: Vec<Lane>,
-    next: usize,
+    lanes: Vec<Lane>,
 }
 
 impl Lanes {
     /// Over these lanes, of which there is at least one, on a thread that is none of the runtime's.
-    pub(super) fn new(runtime: Handle, lanes: Vec<Lane>) -> Self {
+    pub(crate) fn new(runtime: Handle, lanes: Vec<Lane>) -> Self {
         assert!(!lanes.is_empty(), "a sender without a lane");
-        Self { runtime, places: lanes, next: 0 }
+        Self { runtime, lanes }
+    }
+
+    /// The lane of a turn, and how often its turn has come before.
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder is below a length")]
+    fn of(&self, turn: u64) -> (&Lane, u64) {
+        let count = self.lanes.len() as u64;
+        (&self.lanes[(turn % count) as usize], turn / count)
     }
 }
 
 impl Target for Lanes {
-    type Pending = Delivery;
     type Error = ClientError;
 
-    fn send(&mut self, key: Option<&[u8]>, value: &[u8]) -> Result<Delivery, ClientError> {
-        let Lane { producer, topic } = &self.places[self.next];
-        self.next = (self.next + 1) % self.places.len();
-        producer.send_blocking(&RecordRef { key, ..RecordRef::new(topic, value) })
-    }
-
-    fn poll(&mut self, pending: &mut Delivery) -> Option<Result<Instant, ClientError>> {
-        match pin!(&mut *pending).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => Some(outcome.map(|_| pending.settled_at().unwrap_or_else(Instant::now))),
-            Poll::Pending => None,
+    fn wait_for_room(&mut self, turn: u64) {
+        if let Some(in_flight) = &self.of(turn).0.in_flight {
+            in_flight.enter();
         }
     }
 
-    fn wait(&mut self, mut pending: Delivery) -> Result<Instant, ClientError> {
-        self.runtime.block_on(&mut pending)?;
-        Ok(pending.settled_at().unwrap_or_else(Instant::now))
+    fn send(
+        &mut self,
+        turn: u64,
+        record: &Outgoing<'_>,
+        done: impl FnOnce(Result<(), ClientError>) + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let (lane, number) = self.of(turn);
+        let (topic, partition) = lane.place(number);
+        let &Outgoing { key, value, timestamp } = record;
+        let record = RecordRef { topic, partition, key, value, headers: &[], timestamp };
+        let in_flight = lane.in_flight.clone();
+        let told = move |outcome: Result<RecordMetadata, ClientError>| {
+            done(outcome.map(drop));
+            if let Some(in_flight) = in_flight {
+                in_flight.leave();
+            }
+        };
+        let mut sending = pin!(lane.producer.send_with(&record, told));
+        // Nearly always there is room at once, and no need to put the thread to sleep.
+        let taken = match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(taken) => taken,
+            Poll::Pending => self.runtime.block_on(sending),
+        };
+        if let (Err(_), Some(in_flight)) = (&taken, &lane.in_flight) {
+            in_flight.leave();
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_go_to_topics_in_turn_or_to_their_partitions() {
+        let topics = vec!["a".to_owned(), "b".to_owned()];
+        let by_partitioner = turns(&ProducerPlan { topics: topics.clone(), partitions_in_turn: None });
+        assert_eq!(by_partitioner, [(0, None), (1, None)]);
+        let in_turn = turns(&ProducerPlan { topics, partitions_in_turn: Some(vec![2, 1]) });
+        assert_eq!(in_turn, [(0, Some(0)), (0, Some(1)), (1, Some(0))]);
+    }
+
+    #[test]
+    fn no_more_records_are_in_flight_than_allowed() {
+        let in_flight = Arc::new(InFlight::new(2));
+        in_flight.enter();
+        in_flight.enter();
+        let waiting = Arc::clone(&in_flight);
+        let third = std::thread::spawn(move || waiting.enter());
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(!third.is_finished());
+        in_flight.leave();
+        third.join().expect("it got its turn");
+        assert_eq!(*in_flight.lock(), 2);
     }
 }

@@ -374,13 +374,13 @@ impl<'a> Run<'a> {
             notes.push("the backlog was not read as far as it should be: the run was given up".to_owned());
         }
         if self.plan.rate == TargetRate::Search {
-            let text =
-                "the rate was searched for: what was due and not yet sent when it changed is in no latency";
-            notes.push(text.to_owned());
+            notes.push(
+                "the rate was searched for: latencies are also those of rates that were too high".to_owned(),
+            );
         }
         if overdue > 0 {
             notes.push(format!(
-                "{overdue} records were due and not yet sent at the end: the rate was not kept up. They count with what they waited"
+                "{overdue} records were due and not sent when the rate changed or the run ended: it was not kept up. They count with what they waited"
             ));
         }
         if failed > 0 {

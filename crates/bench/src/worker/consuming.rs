@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use riverrun_client::{Consumer, ConsumerRecord};
 use tokio::sync::watch;
 
-use super::clock::{STAMP_BYTES, StampClock, read_stamp};
 use super::meter::{Meters, Received};
+use crate::load::clock::{STAMP_BYTES, StampClock, read_stamp};
 use crate::plan::{ConsumerPlan, Stamp};
 
 /// How long one poll waits.

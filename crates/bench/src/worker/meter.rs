@@ -3,12 +3,14 @@
 //! Guarantees that everything that is recorded is taken exactly once. A lock is held for a few nanoseconds by those who
 //! record, and for the exchange of a box by who takes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use riverrun_client::ClientError;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Latencies;
+use crate::load::meter::Sent;
 
 /// Meters of one load: producers and consumers share them, so that thousands of them need no thousands of histograms.
 const METERS: usize = 8;
@@ -193,6 +195,42 @@ impl Meters {
             spare.clear();
         }
         taken
+    }
+}
+
+/// What a sending thread records with.
+#[derive(Clone, Debug)]
+pub(super) struct SenderMeter {
+    pub(super) meters: Arc<Meters>,
+    /// Number of the thread's first producer.
+    pub(super) at: usize,
+}
+
+impl SenderMeter {
+    fn meter(&self) -> &Meter {
+        self.meters.of(self.at)
+    }
+}
+
+impl crate::load::meter::Meter<ClientError> for SenderMeter {
+    fn sent(&self, sent: &Sent) {
+        self.meter().sent(sent.due.map(|due| sent.begun.saturating_duration_since(due)));
+    }
+
+    fn acked(&self, sent: &Sent) {
+        self.meter().acked(sent.latency(), sent.bytes);
+    }
+
+    fn failed(&self, sent: &Sent, error: ClientError) {
+        self.meter().failed(sent.latency(), error.to_string());
+    }
+
+    fn refused(&self, sent: &Sent, error: ClientError) {
+        self.failed(sent, error);
+    }
+
+    fn overdue(&self, waited: impl Iterator<Item = Duration>) {
+        self.meter().overdue(waited);
     }
 }
 

@@ -3,11 +3,8 @@
 //! Owns their threads, tasks and connections, and what they count. It is told what to do by [`Order`]s and asked for
 //! what has happened with [`Load::take`], in the same way by a runner in this process and by one elsewhere.
 
-mod clock;
 mod consuming;
 mod meter;
-mod orders;
-mod producing;
 mod remote;
 mod settings;
 
@@ -24,15 +21,16 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::clock::StampClock;
 use self::consuming::{Consuming, Gate};
-use self::meter::Meters;
 pub use self::meter::{Counts, Taken};
-use self::orders::{Orders, Produce};
-use self::producing::{InFlight, ProducerThread, Sender, Targets};
+use self::meter::{Meters, SenderMeter};
 pub(crate) use self::remote::RemoteWorker;
 pub use self::remote::serve;
 pub(crate) use self::settings::check as check_settings;
+use crate::load::clock::StampClock;
+use crate::load::orders::{Orders, Produce};
+use crate::load::sending::{Place, Sending, Source as RecordSource};
+use crate::load::target::{Lane, Lanes};
 use crate::plan::{ConsumerPlan, KeySource, LoadPlan, ProducerPlan, Source, ValueSource};
 
 /// Threads that send, in one process. More producers than these share them.
@@ -150,39 +148,31 @@ impl Load {
         for first in (0..self.producers.len()).step_by(per_thread) {
             let next = (keys.another(), values.another());
             let own = (std::mem::replace(&mut keys, next.0), std::mem::replace(&mut values, next.1));
-            let thread = self.thread(first, per_thread, own);
-            let name = format!("produce-{first}");
-            self.threads.push(std::thread::Builder::new().name(name).spawn(move || thread.run())?);
+            self.threads.push(self.sending(first, per_thread, own).start(&Handle::current())?);
         }
         Ok(())
     }
 
-    fn thread(
+    fn sending(
         &self,
         first: usize,
         per_thread: usize,
         (keys, values): (KeySource, ValueSource),
-    ) -> ProducerThread {
+    ) -> Sending<Lanes, SenderMeter> {
         let end = (first + per_thread).min(self.producers.len());
-        let sender = |at: usize| Sender {
-            producer: Arc::clone(&self.producers[at]),
-            targets: Targets::new(&self.share.producers[at]),
-            in_flight: self.share.load.in_flight.map(|max| Arc::new(InFlight::new(max))),
+        let lane = |at: usize| {
+            let producer = Arc::clone(&self.producers[at]);
+            Lane::planned(producer, &self.share.producers[at], self.share.load.in_flight)
         };
-        ProducerThread {
-            senders: (first..end).map(sender).collect(),
+        let place = Place {
             first: self.share.producers_before + first,
+            own: end - first,
             total: self.share.producers_total,
-            keys,
-            values,
-            stamp: self.share.load.stamp,
-            clock: self.clock,
-            meters: Arc::clone(&self.meters),
-            orders: Arc::clone(&self.orders),
-            runtime: Handle::current(),
-            scratch: Vec::new(),
-            number: 0,
-        }
+        };
+        let source = RecordSource { keys, values, stamp: self.share.load.stamp, clock: self.clock };
+        let meter = SenderMeter { meters: Arc::clone(&self.meters), at: place.first };
+        let lanes = Lanes::new(Handle::current(), (first..end).map(lane).collect());
+        Sending::new(lanes, meter, place, source, Arc::clone(&self.orders))
     }
 
     async fn start_consumers(&mut self, catch_up: bool) -> Result<(), ClientError> {

@@ -185,8 +185,7 @@ impl ProduceArgs {
 
     /// The lanes of each thread: a share of the producers, or one that it shares with other threads.
     fn lanes(&self, producers: &[Arc<Producer>]) -> Vec<Vec<Lane>> {
-        let topic: Arc<str> = self.topic.as_str().into();
-        let lane = |index: usize| Lane { producer: Arc::clone(&producers[index]), topic: Arc::clone(&topic) };
+        let lane = |index: usize| Lane::new(Arc::clone(&producers[index]), &self.topic);
         share_out(self.threads.unwrap_or(self.producers).get(), producers.len())
             .into_iter()
             .map(|indexes| indexes.into_iter().map(lane).collect())
@@ -252,7 +251,7 @@ async fn watch(report: &mut Report<'_>, mut run: ProduceRun) -> Result<(), Failu
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut interrupts = interrupts()?;
     let mut interrupted = false;
-    while run.finished().is_none() && !run.is_finished() {
+    while !run.is_done() {
         tokio::select! {
             biased;
             _ = interrupts.recv() => {
@@ -355,7 +354,7 @@ impl<'a> Report<'a> {
         if let Some(hdr) = self.hdr.take() {
             hdr.finish()?;
         }
-        let end = run.finished().unwrap_or_else(Instant::now);
+        let end = run.last_outcome().unwrap_or_else(Instant::now);
         let all = self.total.all();
         let steady = &self.total.steady;
         let with_warmup = self.args.warmup_records > 0;

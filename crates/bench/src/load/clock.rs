@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes of a time in a value.
-pub(super) const STAMP_BYTES: usize = size_of::<u64>();
+pub(crate) const STAMP_BYTES: usize = size_of::<u64>();
 
 /// Turns instants into nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +35,14 @@ impl StampClock {
 }
 
 /// Writes a time over the first bytes of a value, if it is long enough.
-pub(super) fn write_stamp(value: &mut [u8], time: Duration) {
+pub(crate) fn write_stamp(value: &mut [u8], time: Duration) {
     if let Some(place) = value.first_chunk_mut::<STAMP_BYTES>() {
         *place = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_be_bytes();
     }
 }
 
 /// The time in the first bytes of a value; none if it is too short to hold one.
-pub(super) fn read_stamp(value: &[u8]) -> Option<Duration> {
+pub(crate) fn read_stamp(value: &[u8]) -> Option<Duration> {
     value.first_chunk::<STAMP_BYTES>().map(|place| Duration::from_nanos(u64::from_be_bytes(*place)))
 }
 

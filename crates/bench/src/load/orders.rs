@@ -8,24 +8,26 @@ use std::time::Instant;
 
 /// An order to produce.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Produce {
+pub(crate) struct Produce {
     /// When the first record is due.
-    pub(super) start: Instant,
+    pub(crate) start: Instant,
     /// Records a second over all producers of all workers; none for as many as go.
-    pub(super) rate: Option<f64>,
+    pub(crate) rate: Option<f64>,
     /// Records over all producers of all workers; none for no end.
-    pub(super) quota: Option<u64>,
+    pub(crate) quota: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     produce: Option<Produce>,
+    /// No other order comes after this one.
+    last: bool,
     ended: bool,
 }
 
 /// The orders of one load.
 #[derive(Debug, Default)]
-pub(super) struct Orders {
+pub(crate) struct Orders {
     state: Mutex<State>,
     changed: Condvar,
     generation: AtomicU64,
@@ -37,12 +39,17 @@ impl Orders {
     }
 
     /// Has the threads produce, or wait.
-    pub(super) fn give(&self, produce: Option<Produce>) {
+    pub(crate) fn give(&self, produce: Option<Produce>) {
         self.change(|state| state.produce = produce);
     }
 
+    /// Has the threads produce, and end after it.
+    pub(crate) fn give_last(&self, produce: Produce) {
+        self.change(|state| (state.produce, state.last) = (Some(produce), true));
+    }
+
     /// Has the threads end.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.change(|state| (state.produce, state.ended) = (None, true));
     }
 
@@ -55,21 +62,16 @@ impl Orders {
     }
 
     /// Waits for orders later than those of generation `seen`. None when it is time to end.
-    pub(super) fn wait(&self, seen: u64) -> Option<(u64, Option<Produce>)> {
-        let unchanged = |state: &mut State| !state.ended && self.generation.load(Ordering::Relaxed) == seen;
+    pub(crate) fn wait(&self, seen: u64) -> Option<(u64, Option<Produce>)> {
+        let is_new = || self.generation.load(Ordering::Relaxed) != seen;
+        let unchanged = |state: &mut State| !state.ended && !state.last && !is_new();
         let state = self.changed.wait_while(self.lock(), unchanged).unwrap_or_else(PoisonError::into_inner);
-        (!state.ended).then(|| (self.generation.load(Ordering::Relaxed), state.produce))
+        (!state.ended && is_new()).then(|| (self.generation.load(Ordering::Relaxed), state.produce))
     }
 
     /// Whether the orders of this generation still hold.
-    pub(super) fn is_current(&self, generation: u64) -> bool {
+    pub(crate) fn is_current(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Relaxed) == generation
-    }
-
-    /// Whether what came after this generation is that nothing is to be produced.
-    pub(super) fn ends_producing(&self, generation: u64) -> bool {
-        let state = self.lock();
-        self.generation.load(Ordering::Relaxed) != generation && state.produce.is_none()
     }
 }
 
@@ -87,10 +89,19 @@ mod tests {
         let produce = Produce { start: Instant::now(), rate: Some(5.0), quota: None };
         orders.give(Some(produce));
         assert_eq!(thread.join().expect("it was told"), Some((1, Some(produce))));
-        assert!(orders.is_current(1) && !orders.ends_producing(1));
+        assert!(orders.is_current(1));
         orders.give(None);
-        assert!(!orders.is_current(1) && orders.ends_producing(1));
+        assert!(!orders.is_current(1));
         orders.end();
         assert_eq!(orders.wait(2), None);
+    }
+
+    #[test]
+    fn the_last_order_is_followed_once() {
+        let orders = Orders::default();
+        let produce = Produce { start: Instant::now(), rate: None, quota: Some(1) };
+        orders.give_last(produce);
+        assert_eq!(orders.wait(0), Some((1, Some(produce))));
+        assert_eq!(orders.wait(1), None);
     }
 }

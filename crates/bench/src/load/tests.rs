@@ -1,0 +1,273 @@
+//! The loop against targets whose every delay is known: what a stall, a refusal and a change of orders do to the figures.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::clock::StampClock;
+use super::figures::Interval;
+use super::meter::{Meter, Sent};
+use super::orders::{Orders, Produce};
+use super::producing::Tally;
+use super::sending::{Place, Sending, Source};
+use super::target::{Outgoing, Target};
+use crate::keys::{KeyDistribution, Keys};
+use crate::pacing::sleep_until;
+use crate::payload::Payloads;
+use crate::plan::{KeySource, Stamp, ValueSource};
+
+const ALONE: Place = Place { first: 0, own: 1, total: 1 };
+
+/// Acks at once, except that it takes nothing for a while with the record of this number.
+struct Stalling {
+    after_records: u64,
+    stall: Duration,
+}
+
+impl Target for Stalling {
+    type Error = Infallible;
+
+    fn wait_for_room(&mut self, _: u64) {}
+
+    fn send(
+        &mut self,
+        turn: u64,
+        _: &Outgoing<'_>,
+        done: impl FnOnce(Result<(), Infallible>) + Send + 'static,
+    ) -> Result<(), Infallible> {
+        if turn == self.after_records {
+            thread::sleep(self.stall);
+        }
+        done(Ok(()));
+        Ok(())
+    }
+}
+
+type Done = Box<dyn FnOnce(Result<(), u64>) + Send>;
+
+/// Fails every third record and acks the others, from another thread and some time after the send.
+struct Refusing {
+    outcomes: mpsc::SyncSender<(Instant, u64, Done)>,
+    delay: Duration,
+    /// Does not even take the record of this number.
+    refused: u64,
+}
+
+impl Refusing {
+    fn new(delay: Duration) -> Self {
+        let (outcomes, due) = mpsc::sync_channel::<(Instant, u64, Done)>(1000);
+        thread::spawn(move || {
+            for (at, number, done) in due {
+                sleep_until(at);
+                done(if number % 3 == 0 { Err(number) } else { Ok(()) });
+            }
+        });
+        Self { outcomes, delay, refused: u64::MAX }
+    }
+}
+
+impl Target for Refusing {
+    type Error = u64;
+
+    fn wait_for_room(&mut self, _: u64) {}
+
+    fn send(
+        &mut self,
+        turn: u64,
+        _: &Outgoing<'_>,
+        done: impl FnOnce(Result<(), u64>) + Send + 'static,
+    ) -> Result<(), u64> {
+        if turn + 1 == self.refused {
+            return Err(turn + 1);
+        }
+        let outcome = (Instant::now() + self.delay, turn + 1, Box::new(done) as Done);
+        self.outcomes.send(outcome).expect("the thread is there");
+        Ok(())
+    }
+}
+
+fn source() -> Source {
+    Source {
+        keys: KeySource::Distribution(Keys::new(KeyDistribution::None, 1, 1)),
+        values: ValueSource::Payloads(Payloads::random(10, 1)),
+        stamp: Stamp::None,
+        clock: StampClock::new(),
+    }
+}
+
+fn tally<E>(warmup_records: u64) -> Tally<E> {
+    let (state, steady_since) = (Arc::default(), Arc::new(OnceLock::new()));
+    Tally { state, warmup_records, steady_since, orders: Arc::default() }
+}
+
+fn produce(rate: Option<f64>, records: u64) -> Produce {
+    Produce { start: Instant::now(), rate, quota: Some(records) }
+}
+
+/// Sends so many records, and waits for their outcomes.
+fn run<T: Target>(target: T, records: u64, rate: Option<f64>, tally: &Tally<T::Error>) -> Interval {
+    tally.orders.give_last(produce(rate, records));
+    Sending::new(target, tally.clone(), ALONE, source(), Arc::clone(&tally.orders)).run();
+    while tally.lock().pending > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    std::mem::take(&mut tally.lock().interval)
+}
+
+/// The self-check of the whole tool. 400 records a second for two seconds, of which one is a stall: half of all
+/// records were due in it, so half of all percentiles show it. Measured from the call of send, one record does.
+#[test]
+fn a_stall_of_a_second_shows_in_the_percentiles_and_not_only_in_the_maximum() {
+    let target = Stalling { after_records: 100, stall: Duration::from_secs(1) };
+    let interval = run(target, 800, Some(400.0), &tally(0));
+    let (due, send) = (interval.steady.latency(), interval.steady.latency_from_send());
+    assert_eq!((due.count(), send.count()), (800, 800));
+    assert!(due.max_us() >= 1_000_000 && send.max_us() >= 1_000_000);
+    let p90 = due.percentile_us(90.0);
+    assert!(p90 >= 700_000, "p90 is {p90} us");
+    assert!(due.percentile_us(75.0) >= 400_000, "p75 is {} us", due.percentile_us(75.0));
+    assert!(send.percentile_us(99.0) < 500_000, "the old way hides it: {} us", send.percentile_us(99.0));
+}
+
+#[test]
+fn a_load_that_fell_behind_makes_up_for_it_and_leaves_nothing_out() {
+    let target = Stalling { after_records: 10, stall: Duration::from_millis(800) };
+    let begun = Instant::now();
+    let interval = run(target, 1000, Some(1000.0), &tally(0));
+    assert_eq!(interval.handed_over, 1000);
+    let elapsed = begun.elapsed();
+    assert!(elapsed >= Duration::from_millis(999), "{elapsed:?} is faster than the rate");
+    assert!(elapsed < Duration::from_millis(1700), "{elapsed:?}: the stall was added to the schedule");
+}
+
+#[test]
+fn warm_up_is_counted_apart_and_the_rest_begins_when_its_first_record_is_sent() {
+    let tally = tally(30);
+    let target = Stalling { after_records: u64::MAX, stall: Duration::ZERO };
+    let interval = run(target, 100, None, &tally);
+    assert_eq!((interval.warmup.records, interval.steady.records), (30, 70));
+    assert_eq!(interval.all().bytes, 1000);
+    assert!(tally.steady_since.get().is_some());
+    assert!(!interval.steady.is_paced());
+}
+
+#[test]
+fn what_is_not_acked_is_counted_and_the_first_reason_kept() {
+    let tally = tally(0);
+    let interval = run(Refusing::new(Duration::from_millis(20)), 10, None, &tally);
+    assert_eq!((interval.failed, interval.steady.records), (3, 7));
+    assert_eq!(tally.lock().error, Some(3));
+    let max_us = interval.steady.latency().max_us();
+    assert!((20_000..400_000).contains(&max_us), "{max_us} us");
+}
+
+#[test]
+fn a_record_that_is_not_taken_ends_the_load_and_what_was_sent_has_its_outcome() {
+    let tally = tally(0);
+    let target = Refusing { refused: 5, ..Refusing::new(Duration::from_millis(20)) };
+    let interval = run(target, 1000, None, &tally);
+    assert_eq!((interval.handed_over, interval.acked(), interval.failed), (4, 3, 1));
+    assert_eq!(tally.lock().refusal, Some(5));
+}
+
+#[test]
+fn a_load_ends_when_it_is_told_to() {
+    let tally = tally(0);
+    let orders = Arc::clone(&tally.orders);
+    let ending = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        orders.end();
+    });
+    let interval = run(Refusing::new(Duration::from_millis(1)), u64::MAX, Some(1000.0), &tally);
+    ending.join().expect("it only sleeps");
+    assert!((1..1000).contains(&interval.handed_over), "{}", interval.handed_over);
+    assert_eq!(interval.acked() + interval.failed, interval.handed_over);
+}
+
+#[test]
+fn senders_share_the_numbers_of_the_records() {
+    let of = |first, own| (0..own as u64 * 3).map(move |turn| Place { first, own, total: 5 }.among_all(turn));
+    let mut all: Vec<_> = of(0, 2).chain(of(2, 2)).chain(of(4, 1)).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..15).collect::<Vec<_>>());
+}
+
+/// Counts what was handed over and keeps what was overdue.
+#[derive(Clone, Default)]
+struct Late {
+    sent: Arc<AtomicU64>,
+    overdue: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl<E> Meter<E> for Late {
+    fn sent(&self, _: &Sent) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn acked(&self, _: &Sent) {}
+
+    fn failed(&self, _: &Sent, _: E) {}
+
+    fn refused(&self, _: &Sent, _: E) {}
+
+    fn overdue(&self, waited: impl Iterator<Item = Duration>) {
+        self.overdue.lock().expect("nobody panics").extend(waited);
+    }
+}
+
+/// Takes a record in this time and no faster.
+struct Slow(Duration);
+
+impl Target for Slow {
+    type Error = Infallible;
+
+    fn wait_for_room(&mut self, _: u64) {}
+
+    fn send(
+        &mut self,
+        _: u64,
+        _: &Outgoing<'_>,
+        done: impl FnOnce(Result<(), Infallible>) + Send + 'static,
+    ) -> Result<(), Infallible> {
+        thread::sleep(self.0);
+        done(Ok(()));
+        Ok(())
+    }
+}
+
+/// Has a target that takes a record in `takes` send at 1000 a second for 400 ms, and then at 10 a second.
+fn change_of_rate(takes: Duration) -> (u64, Vec<Duration>) {
+    let (orders, late) = (Arc::<Orders>::default(), Late::default());
+    let sending = Sending::new(Slow(takes), late.clone(), ALONE, source(), Arc::clone(&orders));
+    let thread = thread::spawn(move || sending.run());
+    orders.give(Some(Produce { start: Instant::now(), rate: Some(1000.0), quota: None }));
+    thread::sleep(Duration::from_millis(400));
+    let sent = late.sent.load(Ordering::Relaxed);
+    orders.give(Some(produce(Some(10.0), 3)));
+    thread::sleep(Duration::from_millis(300));
+    orders.end();
+    thread.join().expect("it ended");
+    let overdue = late.overdue.lock().expect("nobody panics").clone();
+    (sent, overdue)
+}
+
+/// A search for a rate changes it every few seconds: were what is due by then forgotten, a server that cannot keep up
+/// would look as if it did.
+#[test]
+fn records_that_a_slow_server_left_unsent_at_a_change_of_rate_count_with_what_they_waited() {
+    let (sent, overdue) = change_of_rate(Duration::from_millis(20));
+    assert!(sent < 25, "{sent} in 400 ms");
+    let all = sent + overdue.len() as u64;
+    assert!((395..600).contains(&all), "{sent} sent, {} overdue", overdue.len());
+    assert!(overdue[0] >= Duration::from_millis(300), "{:?}", overdue[0]);
+    assert!(overdue.is_sorted_by(|one, next| one >= next));
+}
+
+#[test]
+fn nothing_is_overdue_where_the_server_keeps_up() {
+    let (sent, overdue) = change_of_rate(Duration::ZERO);
+    assert!(sent > 300, "{sent} in 400 ms");
+    assert_eq!(overdue, []);
+}
