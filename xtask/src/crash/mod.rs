@@ -1,8 +1,8 @@
 //! `cargo xtask crash`: the real server, crashed again and again under load, and held to what it acked.
 //!
 //! Owns the options. The load sends unique records; another process writes down what was acked before the load goes
-//! on; after the crashes everything is read back and compared. A run in which nothing was acked fails: it proves
-//! nothing. How to run it and what it has found is in `docs/long-runs.md`.
+//! on; after the crashes everything is read back and compared. A run in which nothing was acked, or seen by a
+//! reader, or committed fails: it proves nothing. How to run it and what it has found is in `docs/long-runs.md`.
 
 mod disk;
 mod disk_full;

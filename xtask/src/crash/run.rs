@@ -241,8 +241,11 @@ impl<'a> Run<'a> {
         if !losses.is_empty() && self.summary == Summary::Printed {
             println!("acked or seen, and gone in the end: {}", counted(&losses));
         }
-        if ledger.acks.is_empty() {
-            bail!("nothing was acked, which proves nothing");
+        match self.summary {
+            Summary::Printed => self.check_tested(verdict)?,
+            // The rounds of such a mode count together.
+            Summary::Left if ledger.acks.is_empty() => bail!("nothing was acked, which proves nothing"),
+            Summary::Left => {}
         }
         let failed = self.progress().failed();
         if self.settings.flip && self.progress().flips() == 0 {
@@ -250,6 +253,15 @@ impl<'a> Run<'a> {
         }
         if failed > 0 && !self.allowed.failures {
             bail!("{failed} records were refused or given up: {:?}", self.progress().errors());
+        }
+        Ok(())
+    }
+
+    fn check_tested(&self, verdict: &Verdict) -> anyhow::Result<()> {
+        verdict.tested.check()?;
+        let counts = &self.counts;
+        if counts.crashes > 0 && counts.barren_crashes == counts.crashes {
+            bail!("nothing was tested: no crash came after an ack");
         }
         Ok(())
     }
@@ -271,7 +283,7 @@ impl<'a> Run<'a> {
             counts.barren_crashes,
             ledger.failed,
             ledger.sightings.len(),
-            ledger.positions.len(),
+            verdict.tested.committed,
         );
         println!(
             "{} records read back, {} of them repeats where that is allowed",

@@ -18,6 +18,7 @@ use super::disk::Disk;
 use super::load::Shape;
 use super::power;
 use super::run::{Allowed, Run};
+use super::verify::Tested;
 use super::{Settings, topic_of};
 use crate::clients::install::Toolbox;
 
@@ -102,6 +103,7 @@ struct Totals {
     acked: u64,
     hit: u64,
     begun: u64,
+    tested: Tested,
 }
 
 impl Totals {
@@ -109,6 +111,7 @@ impl Totals {
         self.rounds += 1;
         self.injected += round.injected;
         self.acked += round.acked;
+        self.tested.add(round.tested);
         self.hit += u64::from(round.injected > 0);
         self.begun += u64::from(round.begun);
     }
@@ -121,7 +124,7 @@ impl Totals {
         if self.injected == 0 || self.acked == 0 {
             bail!("nothing failed, or nothing was acked: that proves nothing");
         }
-        Ok(())
+        self.tested.check()
     }
 }
 
@@ -131,6 +134,7 @@ struct Round {
     injected: u64,
     acked: u64,
     begun: bool,
+    tested: Tested,
 }
 
 async fn round(
@@ -159,9 +163,9 @@ async fn round(
         tokio::time::sleep(LIFE / 4).await;
     }
     run.check().await?;
-    run.judge().await.map(drop)?;
+    let tested = run.judge().await?.tested;
     server.stop()?;
-    let round = Round { injected: injected(&trace)?, acked: run.progress().acked(), begun };
+    let round = Round { injected: injected(&trace)?, acked: run.progress().acked(), begun, tested };
     println!(
         "{fault}: {} failed, {} records acked, {} given up, {:.1} s",
         round.injected,

@@ -95,6 +95,46 @@ pub(super) struct Verdict {
     pub(super) records_read: usize,
     /// Records that lie there more than once, where that is allowed.
     pub(super) repeats: usize,
+    pub(super) tested: Tested,
+}
+
+/// How much the verdict was formed from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tested {
+    pub(super) acked: usize,
+    pub(super) seen: usize,
+    /// Positions of groups of which a commit was acked.
+    pub(super) committed: usize,
+}
+
+impl Tested {
+    fn of(ledger: &Ledger) -> Self {
+        let committed = ledger.positions.values().filter(|position| position.committed.is_some());
+        Self { acked: ledger.acks.len(), seen: ledger.sightings.len(), committed: committed.count() }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.acked += other.acked;
+        self.seen += other.seen;
+        self.committed += other.committed;
+    }
+
+    /// What there was none of, so that the verdict says nothing about it.
+    pub(super) fn missing(self) -> Vec<&'static str> {
+        let counts = [
+            (self.acked, "acked records"),
+            (self.seen, "records that a reader saw"),
+            (self.committed, "commits"),
+        ];
+        counts.into_iter().filter(|(count, _)| *count == 0).map(|(_, what)| what).collect()
+    }
+
+    /// An error if there was nothing of some kind to test.
+    pub(super) fn check(self) -> anyhow::Result<()> {
+        let missing = self.missing();
+        anyhow::ensure!(missing.is_empty(), "nothing was tested: there were no {}", missing.join(", no "));
+        Ok(())
+    }
 }
 
 impl Verdict {
@@ -126,7 +166,7 @@ pub(super) fn counted(findings: &[&Finding]) -> String {
 
 /// Compares.
 pub(super) fn verify(ledger: &Ledger, observed: &Observed, rules: Rules) -> Verdict {
-    let mut verdict = Verdict::default();
+    let mut verdict = Verdict { tested: Tested::of(ledger), ..Verdict::default() };
     let mut indexes = BTreeMap::new();
     for (partition, log) in &observed.logs {
         indexes.insert(partition, index(ledger, partition, log, rules, &mut verdict));

@@ -154,9 +154,9 @@ fn what_the_scrub_has_found_is_known_at_every_start_until_the_segment_is_restore
         machine.log().scrub(&Unhindered).expect_err("damage");
         for _ in 0..3 {
             if is_crash {
-                machine.crash()
+                machine.crash();
             } else {
-                machine.restart()
+                machine.restart();
             }
             let error = machine.log().ensure_open().expect_err("the damage is still there");
             assert_offline(&machine, &error, &paths[0]);

@@ -57,6 +57,20 @@ fn a_sound_log_has_no_findings() {
 }
 
 #[test]
+fn a_run_without_acks_without_a_reader_or_without_commits_has_tested_nothing() {
+    let tested = |without: &str| {
+        let lines: Vec<_> = LINES.iter().copied().filter(|line| !line.starts_with(without)).collect();
+        verify(&ledger(&lines), &observed(&SOUND, Some(2)), Rules::default()).tested
+    };
+    assert!(tested("nothing").check().is_ok());
+    assert_eq!(tested("acked").missing(), ["acked records"]);
+    assert_eq!(tested("seen").missing(), ["records that a reader saw"]);
+    // A commit that was only tried says nothing.
+    assert_eq!(tested("committed").missing(), ["commits"]);
+    assert!(tested("seen").check().unwrap_err().to_string().contains("nothing was tested"));
+}
+
+#[test]
 fn an_acked_record_that_is_gone_is_lost() {
     assert_eq!(kinds_of(&SOUND[..4]), [Kind::Lost]);
     assert_eq!(
