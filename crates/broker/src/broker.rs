@@ -28,6 +28,7 @@ use crate::net::gate::ProduceGate;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
 use crate::topics::Discarded;
+use crate::uncleanable::Uncleanable;
 
 /// How a request names a topic: by name in older versions, by id in newer ones (KIP-516).
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,8 @@ pub(crate) struct Broker {
     pub(crate) open_failures: OpenFailures,
     pub(crate) discarded: Discarded,
     pub(crate) scrub: ScrubProgress,
+    /// Logs whose compaction failed.
+    pub(crate) uncleanable: Uncleanable,
     /// Held while open logs are told the options of an image, so that the last they hear is the newest.
     pub(crate) applying_configs: Mutex<()>,
     /// What clients of each listener are told; set once the listeners are bound and ports are known.

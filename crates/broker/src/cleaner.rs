@@ -1,23 +1,26 @@
 //! The cleaner: compacts the filthiest log, again and again.
 //!
 //! Owns when and how fast; what is kept is the log's business. `log.cleaner.threads` logs are compacted at once at
-//! most, and all together read and write at most `log.cleaner.io.max.bytes.per.second`.
+//! most, and all together read and write at most `log.cleaner.io.max.bytes.per.second`. A log whose compaction fails
+//! holds up no other one: see [`crate::uncleanable`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_log::CompactOptions;
+use riverrun_env::is_shortage;
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::compaction::pace::IoPace;
 use riverrun_log::compaction::plan::{Cleanable, filthiest};
+use riverrun_log::{CompactOptions, LogError};
 use riverrun_types::PartitionId;
 use tokio::task::JoinSet;
 
 use crate::broker::Broker;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
+use crate::uncleanable::Turn;
 use crate::upkeep::{Kept, Looks, kept_partitions};
 
 /// Lent to every run: the shared throttle, and the server's wish to stop.
@@ -87,7 +90,17 @@ async fn work(control: Arc<Control>, state: Arc<Mutex<State>>) {
     }
 }
 
-/// Compacts one log, if one is due. Blocks for the disk and for the throttle.
+/// Puts a log behind all others.
+fn note_failure(broker: &Broker, topic: &str, id: PartitionId, error: &LogError) {
+    tracing::error!(%topic, partition = id.index, %error, "compaction failed; it is tried again after a rest");
+    let may_pass = match error {
+        LogError::Io { source, .. } => is_shortage(source),
+        error => matches!(error, LogError::DirFull { .. }),
+    };
+    broker.uncleanable.note(id, error.to_string(), may_pass, broker.env.clock.monotonic());
+}
+
+/// Compacts one log, if one is due; whether there may be another one. Blocks for the disk and for the throttle.
 fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
     let broker = &control.broker;
     let Some((topic, partition)) = claim(broker, state) else { return false };
@@ -105,12 +118,13 @@ fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
     state.lock().busy.remove(&partition.id);
     match compacted {
         Ok(outcome) => {
+            broker.uncleanable.forget(partition.id);
             tracing::info!(%topic, partition = partition.id.index, ?outcome, "compacted");
             outcome.is_some_and(|outcome| outcome.first_dirty.is_some())
         }
         Err(error) => {
-            tracing::error!(%topic, partition = partition.id.index, %error, "compaction failed");
-            false
+            note_failure(broker, &topic, partition.id, &error);
+            true
         }
     }
 }
@@ -127,11 +141,17 @@ fn claim(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partiti
     let kept = kept_partitions(broker);
     let mut state = state.lock();
     state.looks.keep_only(&kept);
-    let mut due = Vec::new();
+    broker.uncleanable.keep_only(&kept);
+    let (mut first, mut last) = (Vec::new(), Vec::new());
     for kept in kept.iter().filter(|kept| is_compacted(broker, kept)) {
+        let due = match broker.uncleanable.turn(kept.known.id, broker.env.clock.monotonic()) {
+            Turn::First => &mut first,
+            Turn::Last => &mut last,
+            Turn::Never => continue,
+        };
         due.extend(assess(broker, &mut state, kept));
     }
-    let (found, _) = filthiest(due)?;
+    let (found, _) = filthiest(first).or_else(|| filthiest(last))?;
     state.busy.insert(found.1.id);
     Some(found)
 }
@@ -151,8 +171,15 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
     let partition = kept.open(broker)?;
     let covered = partition.log.recovery_point();
     // A log that needs compacting but was never rolled is rolled by its time.
-    partition.log.roll_if_due(now).ok()?;
-    let cleanable = partition.log.cleanable(now, partition.high_watermark()).ok()?;
+    let rolled = partition.log.roll_if_due(now);
+    let looked = rolled.and_then(|_| partition.log.cleanable(now, partition.high_watermark()));
+    let cleanable = match looked {
+        Ok(cleanable) => cleanable,
+        Err(error) => {
+            note_failure(broker, &kept.topic.name, kept.known.id, &error);
+            return None;
+        }
+    };
     if !cleanable.is_due(&partition.log.config()) {
         state.looks.note(kept, &partition.log, covered, monotonic);
         return None;
@@ -166,4 +193,75 @@ fn look_again(broker: &Broker, kept: &Kept) -> Duration {
     let ages = [options.min_compaction_lag_ms, options.max_compaction_lag_ms, options.segment_ms];
     let soonest = ages.into_iter().filter(|&ms| ms > 0).min().map_or(LOOK_AGAIN, Duration::from_millis);
     soonest.min(LOOK_AGAIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use bytes::BytesMut;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_records::{BatchBuilder, BatchOptions};
+    use riverrun_types::TimestampMs;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::metadata::NewTopic;
+    use crate::start::open_broker;
+
+    /// A compacted topic whose first segment holds `records` records of one key, all synced; and its directory.
+    fn fill(broker: &Broker, name: &str, records: i64) -> (PartitionId, PathBuf) {
+        let configs =
+            [("cleanup.policy", "compact"), ("durability", "4"), ("min.cleanable.dirty.ratio", "0")];
+        let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let new = NewTopic { name: name.to_owned(), partition_count: 1, configs };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let partition = broker.partition(&topic, 0).expect("there");
+        for record in 0..records {
+            let mut batch = BatchBuilder::new(BatchOptions::default());
+            batch.append(TimestampMs(record), Some(b"key"), Some(b"value"), &[]).expect("fits");
+            let batch = BytesMut::from(&batch.build().expect("built")[..]);
+            partition.log.append(batch, broker.append_options()).expect("taken");
+            partition.log.write_staged().expect("written");
+        }
+        (partition.id, partition.log.path())
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_compacted_holds_up_no_other_one_and_is_told_of_until_it_can() {
+        let sim = SimEnv::new(1);
+        let config =
+            BrokerConfig::from_pairs([("data.dir", "/data"), ("log.roll.ms", "1000")]).expect("valid");
+        let broker = open_broker(sim.env(), config).expect("starts");
+        // The filthiest of all is the one that fails.
+        let (bad, path) = fill(&broker, "bad", 20);
+        let (good, _) = fill(&broker, "good", 10);
+        sim.clock.advance(Duration::from_secs(1_000_000));
+        let state = Mutex::new(State::default());
+        let (_stop, stopping) = watch::channel(false);
+        let pace = Arc::new(Mutex::new(IoPace::new(None)));
+        let control = Control { broker: Arc::clone(&broker), pace, stop: stopping };
+        let run = || while clean_filthiest(&control, &state) {};
+        run();
+        broker.logs.checkpoint().expect("made");
+        sim.fs.make_unreadable(Some(&path)).expect("there");
+        let size = |id: PartitionId| broker.partitions.get(id).expect("live").log.size_bytes();
+        let before = (size(bad), size(good));
+        run();
+        assert_eq!(size(bad), before.0);
+        assert!(size(good) < before.1, "{} of {}", size(good), before.1);
+        let troubles = broker.health().troubles;
+        assert!(
+            troubles.len() == 1 && troubles[0].contains("partition bad-0 cannot be compacted"),
+            "{troubles:?}"
+        );
+        sim.fs.make_unreadable(None).expect("readable");
+        run();
+        assert_eq!(size(bad), before.0, "it rests");
+        sim.clock.advance(Duration::from_mins(2));
+        run();
+        assert!(size(bad) < before.0);
+        assert_eq!(broker.health().troubles, [""; 0]);
+    }
 }

@@ -16,7 +16,7 @@ use riverrun_types::PartitionId;
 use crate::broker::Broker;
 use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
-use crate::metadata::{OFFSETS_TOPIC, Topic};
+use crate::metadata::{Image, OFFSETS_TOPIC, Topic};
 
 /// Offline partitions that health names at most.
 const OFFLINE_SHOWN_MAX: usize = 10;
@@ -100,6 +100,7 @@ impl Broker {
         troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
         troubles.extend(self.offline_partitions());
         troubles.extend(self.unknown_partitions());
+        troubles.extend(self.uncleanable_partitions());
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
         let image = self.metadata.image();
         let cordoned = image.log_dirs().iter().filter(|dir| self.config.is_cordoned(&dir.path));
@@ -126,6 +127,21 @@ impl Broker {
         ))
     }
 
+    /// What keeps logs from being compacted that are otherwise well; one line, however many they are.
+    fn uncleanable_partitions(&self) -> Option<String> {
+        let image = self.metadata.image();
+        let damaged: BTreeSet<_> = self.logs.damaged().into_iter().map(|(id, _)| id).collect();
+        let mut failed = self.uncleanable.all();
+        failed.retain(|failed| !damaged.contains(&failed.id));
+        let first = failed.first()?;
+        let name = name_of(&image, first.id);
+        let others = match failed.len() - 1 {
+            0 => String::new(),
+            others => format!("; {others} more as well"),
+        };
+        Some(format!("partition {name} cannot be compacted and grows: {}{others}", first.reason))
+    }
+
     /// A line for each partition that is offline by itself and not with its log dir; the first of them, if they are many.
     fn offline_partitions(&self) -> Vec<String> {
         let image = self.metadata.image();
@@ -137,13 +153,10 @@ impl Broker {
             let dir = image.topic_by_id(id.topic).and_then(|topic| topic.log_dir(id.index));
             dir.is_none_or(|dir| self.logs.dir_failure(dir).is_none())
         });
-        let name = |id: &PartitionId| match image.topic_by_id(id.topic) {
-            Some(topic) => format!("{}-{}", topic.name, id.index),
-            None => id.to_string(),
-        };
         let told = offline.iter().take(OFFLINE_SHOWN_MAX);
-        let mut lines: Vec<String> =
-            told.map(|(id, reason)| format!("partition {} is offline: {reason}", name(id))).collect();
+        let mut lines: Vec<String> = told
+            .map(|(id, reason)| format!("partition {} is offline: {reason}", name_of(&image, *id)))
+            .collect();
         if let Some(others @ 1..) = offline.len().checked_sub(OFFLINE_SHOWN_MAX) {
             lines.push(format!("{others} more partitions are offline"));
         }
@@ -173,6 +186,14 @@ fn full_journal(journal: &Journal) -> Option<String> {
         journal.dir().display(),
         full_for.as_secs()
     ))
+}
+
+/// What people call a partition.
+fn name_of(image: &Image, id: PartitionId) -> String {
+    match image.topic_by_id(id.topic) {
+        Some(topic) => format!("{}-{}", topic.name, id.index),
+        None => id.to_string(),
+    }
 }
 
 fn metadata_failed(reason: &str) -> String {

@@ -33,6 +33,7 @@ mod settle;
 mod shutdown;
 mod start;
 mod topics;
+mod uncleanable;
 mod upkeep;
 
 pub use metadata::{FrameError, MetadataError, MetadataFinding, verify_identity, verify_metadata};

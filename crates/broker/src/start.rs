@@ -30,6 +30,7 @@ use crate::partitions::Partitions;
 use crate::scrub::ScrubProgress;
 use crate::settle::used_journals;
 use crate::topics::Discarded;
+use crate::uncleanable::Uncleanable;
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -124,6 +125,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             open_failures: OpenFailures::default(),
             discarded: Discarded::default(),
             scrub: ScrubProgress::default(),
+            uncleanable: Uncleanable::default(),
             applying_configs: Mutex::default(),
             advertised: OnceLock::new(),
             env,

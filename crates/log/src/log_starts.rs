@@ -67,7 +67,18 @@ impl LogStarts {
             riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(|error| io(error.into()))?;
         }
         let bytes = riverrun_env::read_whole(fs, &path, FILE_BYTES_MAX).map_err(io)?;
-        let content = decode(&bytes).map_err(|source| LogError::Format { path: path.clone(), source })?;
+        let content = match decode(&bytes) {
+            Ok(content) => content,
+            Err(source @ DecodeError::NewerVersion { .. }) => return Err(LogError::Format { path, source }),
+            Err(error) => {
+                tracing::error!(
+                    path = %path.display(), %error,
+                    "the log starts are unusable and begin anew: deleted records may show again"
+                );
+                riverrun_env::atomic_replace(fs, &path, &empty_file()).map_err(|error| io(error.into()))?;
+                Content::empty()
+            }
+        };
         for Flaw { position, what, .. } in content.flaws(generation) {
             tracing::error!(
                 path = %path.display(), position, what,
@@ -178,6 +189,11 @@ pub(crate) struct Flaw {
 }
 
 impl Content {
+    /// Of a file that was just made.
+    fn empty() -> Self {
+        Self { len: PREALLOCATED_BYTES, records: Vec::new(), broken: Vec::new(), has_clean_header: true }
+    }
+
     /// The records that are not older than `generation`, with their slots, in the order in which they were written.
     fn counting(&self, generation: u64) -> impl Iterator<Item = (usize, Record)> {
         self.records.iter().copied().filter(move |(_, record)| record.generation >= generation)
@@ -336,6 +352,30 @@ mod tests {
             let kept = whole.iter().enumerate().filter(|(number, _)| Some(*number) != slot);
             assert!(content.moves(5).eq(kept.map(|(_, kept)| *kept)), "byte {position}");
         }
+    }
+
+    #[test]
+    fn a_file_that_does_not_read_begins_anew_unless_a_newer_program_wrote_it() {
+        let good = file_of_moves();
+        for len in (0..HEADER_BYTES).chain([100, PREALLOCATED_BYTES]) {
+            let mut bytes = good[..len].to_vec();
+            if let Some(first) = bytes.first_mut().filter(|_| len > HEADER_BYTES) {
+                *first ^= 1;
+            }
+            let sim = SimEnv::new(1);
+            riverrun_env::atomic_replace(&*sim.fs, &Path::new("/").join(LOG_STARTS_FILE), &bytes).unwrap();
+            let (mut starts, moves) = open(&sim, 5);
+            assert_eq!(moves, [], "{len} bytes");
+            starts.put(5, partition(0), Offset(7)).unwrap();
+            sim.fs.crash();
+            assert_eq!(open(&sim, 5).1, [(partition(0), Offset(7))], "{len} bytes");
+        }
+        let sim = SimEnv::new(1);
+        let mut newer = good;
+        newer[9] = 2;
+        riverrun_env::atomic_replace(&*sim.fs, &Path::new("/").join(LOG_STARTS_FILE), &newer).unwrap();
+        let error = LogStarts::open(&*sim.fs, Path::new("/"), 5).unwrap_err();
+        assert!(matches!(error, LogError::Format { .. }), "{error}");
     }
 
     #[test]

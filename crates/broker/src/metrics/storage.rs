@@ -39,6 +39,9 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
     let count = |value: u64| vec![(Vec::new(), i64::try_from(value).unwrap_or(i64::MAX))];
     let offline = count(broker.logs.damaged().len() as u64);
     put(encoder, "partitions_offline", "Partitions whose files were found to be damaged", None, &offline)?;
+    let uncleanable = count(broker.uncleanable.all().len() as u64);
+    let help = "Partitions whose last compaction failed";
+    put(encoder, "partitions_uncleanable", help, None, &uncleanable)?;
     let (bytes, passes) = (count(broker.scrub.bytes()), count(broker.scrub.passes()));
     let help = "Bytes of segments that the scrub has read since the start";
     put(encoder, "scrub_read", help, Some(&Unit::Bytes), &bytes)?;
