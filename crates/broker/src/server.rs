@@ -25,7 +25,7 @@ use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::health::nothing_to_write_to;
 use crate::net::connection::ConnectionLimits;
-use crate::net::listener::{ConnectionCounts, Listener, ListenerLimits, bind};
+use crate::net::listener::{ConnectionBounds, ConnectionCounts, Listener, ListenerLimits, bind};
 use crate::router::Router;
 use crate::settle::Settler;
 use crate::shutdown::{StopSignal, stopped};
@@ -392,8 +392,7 @@ fn listener_limits(broker: &Broker) -> ListenerLimits {
     let network = &broker.config.network;
     let buffer = |bytes: i32| usize::try_from(bytes).ok();
     ListenerLimits {
-        connections_max: network.max_connections,
-        connections_per_ip_max: network.max_connections_per_ip,
+        connections: Arc::new(ConnectionBounds::new(network)),
         send_buffer_bytes: buffer(network.socket_send_buffer_bytes),
         receive_buffer_bytes: buffer(network.socket_receive_buffer_bytes),
         connection: ConnectionLimits {

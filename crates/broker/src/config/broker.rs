@@ -230,6 +230,12 @@ impl BrokerConfig {
                 return Err(ConfigError::Conflict(message));
             }
         }
+        let mut seen = BTreeSet::new();
+        let mut of_ips = network.max_connections_per_ip_overrides.iter();
+        if let Some(twice) = of_ips.find(|of_ip| !seen.insert(of_ip.ip)) {
+            let message = format!("max.connections.per.ip.overrides names {} twice", twice.ip);
+            return Err(ConfigError::Conflict(message));
+        }
         for listener in &network.listeners {
             check_is_reachable(&listener.name, self.advertised(&listener.name))?;
         }

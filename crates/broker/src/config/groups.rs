@@ -2,8 +2,8 @@
 
 use riverrun_types::{DurabilityLevel, limits};
 
-use super::definition::Kind::{Choices, Int, Long};
-use super::definition::options;
+use super::definition::Kind::{Choice, Choices, Int, Long};
+use super::definition::{Accept, options};
 
 options! {
     /// Consumer groups and committed offsets.
@@ -26,6 +26,11 @@ options! {
     /// Milliseconds after an assignment of a group of the newer protocol before it gets another one, so that members
     /// that come together are assigned together.
     group_consumer_assignment_interval_ms: i32 = "group.consumer.assignment.interval.ms", Int(0, i32::MAX), Some("1000");
+    /// Whether a live group takes members of the other protocol in. Members of the two protocols do not mix here: an empty
+    /// group is taken over by whoever comes, a live one refuses members of the other protocol.
+    group_consumer_migration_policy: String = "group.consumer.migration.policy",
+        Choice(&["disabled", "upgrade", "downgrade", "bidirectional"]), Some("disabled"),
+        Accept::Only(&["disabled"], "members of the two protocols do not mix in one group here; only disabled is accepted");
     /// Assignors that groups of the newer protocol may use; the first is the one that is used when none is asked for.
     group_consumer_assignors: Vec<String> = "group.consumer.assignors", Choices(&["uniform", "range"]), Some("uniform,range");
     /// Bytes of memory that all groups together may take: what members say about themselves, assignments and committed
@@ -34,6 +39,12 @@ options! {
     groups_memory_max_bytes: usize = "groups.memory.max.bytes", Long(1_048_576, i64::MAX), Some("268435456");
     /// Bytes of the metadata that may go with one committed offset.
     offset_metadata_max_bytes: usize = "offset.metadata.max.bytes", Int(0, i32::MAX), Some("4096");
+    /// Milliseconds after which a commit, and any other change of a group, is answered that there is no coordinator for the
+    /// moment, if by then its records have waited so long for the disk. They may still become durable.
+    offsets_commit_timeout_ms: u64 = "offsets.commit.timeout.ms", Int(1, i32::MAX), Some("5000");
+    /// Replicas of the topic of group offsets.
+    offsets_topic_replication_factor: i16 = "offsets.topic.replication.factor", Int(1, 32767), Some("1"),
+        Accept::Only(&["1"], "it must be 1, because this server is one node");
     /// Partitions of the topic of group offsets when it is made. It cannot be changed afterwards.
     offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions", Int(1, limits::TOPIC_PARTITIONS_MAX), Some("50");
     /// Bytes of one segment of the topic of group offsets when it is made.

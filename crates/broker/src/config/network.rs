@@ -3,6 +3,7 @@
 use super::definition::Kind::{Int, List, Long};
 use super::definition::options;
 use super::listener::Listener;
+use super::per_ip::ConnectionsOfIp;
 
 options! {
     /// Connections.
@@ -29,6 +30,9 @@ options! {
     max_connections: usize = "max.connections", Int(0, i32::MAX), Some("2147483647");
     /// Open connections from one address at most; further ones are closed at once.
     max_connections_per_ip: usize = "max.connections.per.ip", Int(0, i32::MAX), Some("2147483647");
+    /// Open connections from single addresses at most, in place of `max.connections.per.ip`: `address:count`, separated by
+    /// commas. An address is an IP address, not a host name; one of IPv6 may stand in brackets.
+    max_connections_per_ip_overrides: Vec<ConnectionsOfIp> = "max.connections.per.ip.overrides", List("pairs address:count, separated by commas"), Some("");
     /// Milliseconds after which a connection that neither sends nor receives is closed.
     connections_max_idle_ms: u64 = "connections.max.idle.ms", Long(1, i64::MAX), Some("600000");
     /// Requests of one connection that may be unanswered at once. Kafka counts them over all connections.

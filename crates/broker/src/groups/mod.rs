@@ -46,10 +46,6 @@ use rest::Failures;
 pub(crate) use timer::{run as run_timer, run_retries};
 pub(crate) use topics::ImageTopics;
 
-/// A request is answered after this time, if by then records of its shard have waited so long for the disk. They may
-/// still become durable.
-const STUCK_AFTER: Duration = Duration::from_secs(5);
-
 /// What acks of group records ask for: all that their level does.
 const ACKS: Acks = Acks::All;
 
@@ -128,16 +124,20 @@ struct Slot {
     loading: tokio::sync::Mutex<()>,
     held: Arc<Held>,
     failures: Failures,
+    /// A request is answered after this time, if by then records of its shard have waited so long for the disk. They may
+    /// still become durable.
+    stuck_after: Duration,
 }
 
 impl Slot {
-    fn new(index: usize, parked: &Parked) -> Self {
+    fn new(index: usize, parked: &Parked, stuck_after: Duration) -> Self {
         let held = Arc::new(Held::new(index, Arc::clone(parked)));
         Self {
             state: Mutex::default(),
             loading: tokio::sync::Mutex::default(),
             held,
             failures: Failures::default(),
+            stuck_after,
         }
     }
 
@@ -187,9 +187,9 @@ impl Slot {
     /// Waits for something that a step releases, this one or a later one; but not while the log takes nothing.
     async fn released<T>(&self, mut answer: oneshot::Receiver<T>) -> Result<T, ErrorCode> {
         loop {
-            match tokio::time::timeout(STUCK_AFTER, &mut answer).await {
+            match tokio::time::timeout(self.stuck_after, &mut answer).await {
                 Ok(answer) => return answer.map_err(|_| ErrorCode::NOT_COORDINATOR),
-                Err(_) if self.held.is_stuck(STUCK_AFTER) => {
+                Err(_) if self.held.is_stuck(self.stuck_after) => {
                     return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
                 }
                 Err(_) => {}
@@ -226,6 +226,8 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Groups {
     config: GroupConfig,
+    /// `offsets.commit.timeout.ms`.
+    stuck_after: Duration,
     /// What the groups of all shards take, and may take.
     memory: Arc<GroupMemory>,
     /// Refusals for want of memory that the log was told of, or left out.
@@ -241,6 +243,7 @@ impl Groups {
     pub(crate) fn new(config: &BrokerConfig, env: &Env) -> Self {
         Self {
             config: group_config(config),
+            stuck_after: Duration::from_millis(config.groups.offsets_commit_timeout_ms),
             memory: GroupMemory::new(config.groups.groups_memory_max_bytes),
             refusals_seen: AtomicU64::new(0),
             slots: OnceLock::new(),
@@ -401,7 +404,7 @@ impl Groups {
 
     fn make_slots(&self, count: i32) -> Vec<Slot> {
         let count = usize::try_from(count).unwrap_or_default();
-        (0..count).map(|index| Slot::new(index, &self.parked)).collect()
+        (0..count).map(|index| Slot::new(index, &self.parked, self.stuck_after)).collect()
     }
 
     /// All slots; none while the topic does not exist.

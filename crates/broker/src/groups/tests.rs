@@ -27,11 +27,16 @@ async fn start(sim: &SimEnv) -> (Arc<Broker>, watch::Sender<bool>) {
 
 /// As [`start`], with group offsets at this level.
 async fn start_at(sim: &SimEnv, level: &str) -> (Arc<Broker>, watch::Sender<bool>) {
+    start_with(sim, ("offsets.topic.durability", level)).await
+}
+
+/// As [`start`], with this option.
+async fn start_with(sim: &SimEnv, option: (&str, &str)) -> (Arc<Broker>, watch::Sender<bool>) {
     let config = BrokerConfig::from_pairs([
         ("data.dir", "/data"),
         ("offsets.topic.num.partitions", "1"),
-        ("offsets.topic.durability", level),
         ("group.initial.rebalance.delay.ms", "0"),
+        option,
     ]);
     let broker = open_broker(sim.env(), config.expect("valid")).expect("opens");
     broker.offsets_topic().await.expect("made");
@@ -181,6 +186,23 @@ async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_t
     assert!([[7], [8], [10]].contains(&[kept[0]]), "{kept:?}");
     assert_eq!(commit(&broker, 11).await, ErrorCode::NONE);
     assert_eq!(committed(&broker).await, [11]);
+}
+
+#[tokio::test]
+async fn a_commit_that_waits_for_the_disk_is_answered_after_its_timeout() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "50")).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    let (go_on, may_go_on) = std::sync::mpsc::sync_channel::<()>(1);
+    sim.fs.during_next_sync(move || {
+        let _ = may_go_on.recv_timeout(PATIENCE);
+    });
+    let begun = std::time::Instant::now();
+    assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    go_on.send(()).expect("the sync waits");
+    assert_eq!(committed(&broker).await, [8], "it has become durable after all");
 }
 
 #[tokio::test]

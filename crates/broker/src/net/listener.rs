@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::connection::{Closed, Connection, ConnectionLimits, Dispatch};
+use crate::config::NetworkOptions;
 use crate::context::{ConnectionInfo, Principal};
 use crate::log_limit;
 use crate::metrics::SharedMetrics;
@@ -30,12 +31,32 @@ const LOCAL_CONGESTION_CONTROL: &str = "reno";
 /// Bounds and socket options of accepted connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerLimits {
-    pub(crate) connections_max: usize,
-    pub(crate) connections_per_ip_max: usize,
+    pub(crate) connections: Arc<ConnectionBounds>,
     /// Bytes of the kernel's buffers; none leaves the kernel's own choice.
     pub(crate) send_buffer_bytes: Option<usize>,
     pub(crate) receive_buffer_bytes: Option<usize>,
     pub(crate) connection: ConnectionLimits,
+}
+
+/// How many connections there may be.
+#[derive(Debug)]
+pub(crate) struct ConnectionBounds {
+    max: usize,
+    per_ip_max: usize,
+    /// Addresses that have another bound. Canonical, as are those that are counted.
+    of_ip_max: HashMap<IpAddr, usize>,
+}
+
+impl ConnectionBounds {
+    /// The bounds that the options set.
+    pub(crate) fn new(network: &NetworkOptions) -> Self {
+        let overrides = network.max_connections_per_ip_overrides.iter();
+        Self {
+            max: network.max_connections,
+            per_ip_max: network.max_connections_per_ip,
+            of_ip_max: overrides.map(|of_ip| (of_ip.ip, of_ip.connections_max)).collect(),
+        }
+    }
 }
 
 /// Connections that are open, over all listeners.
@@ -52,11 +73,13 @@ struct Counted {
 }
 
 impl ConnectionCounts {
-    fn admit(self: &Arc<Self>, ip: IpAddr, limits: &ListenerLimits) -> Option<Counted> {
+    fn admit(self: &Arc<Self>, ip: IpAddr, bounds: &ConnectionBounds) -> Option<Counted> {
+        let ip = ip.to_canonical();
+        let here_max = bounds.of_ip_max.get(&ip).copied().unwrap_or(bounds.per_ip_max);
         let mut by_ip = self.by_ip.lock();
         let open: usize = by_ip.values().sum();
         let here = by_ip.get(&ip).copied().unwrap_or_default();
-        if open >= limits.connections_max || here >= limits.connections_per_ip_max {
+        if open >= bounds.max || here >= here_max {
             return None;
         }
         by_ip.insert(ip, here + 1);
@@ -136,7 +159,7 @@ impl<D: Dispatch + 'static> Listener<D> {
     }
 
     fn admit(&self, stream: TcpStream, peer: SocketAddr, connections: &mut JoinSet<()>) {
-        let Some(counted) = self.counts.admit(peer.ip(), &self.limits) else {
+        let Some(counted) = self.counts.admit(peer.ip(), &self.limits.connections) else {
             self.metrics.traffic.refused();
             log_limit::REFUSED_CONNECTIONS.warn(|suppressed| {
                 tracing::warn!(listener = %self.name, %peer, suppressed, "connection refused: too many are open");
@@ -210,6 +233,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::config::BrokerConfig;
 
     #[tokio::test]
     async fn a_connection_within_the_machine_is_not_paced() {
@@ -218,6 +242,26 @@ mod tests {
         let (accepted, peer) = listening.accept().await.unwrap();
         assert_eq!(sockopt::tcp_congestion(&accepted).unwrap(), LOCAL_CONGESTION_CONTROL);
         assert!(is_local(&accepted, peer));
+    }
+
+    #[test]
+    fn an_address_may_have_a_bound_of_its_own_however_a_socket_spells_it() {
+        let config = BrokerConfig::from_pairs([
+            ("max.connections.per.ip", "1"),
+            ("max.connections.per.ip.overrides", "192.0.2.1:2, [2001:db8::1]:0"),
+        ]);
+        let bounds = ConnectionBounds::new(&config.expect("valid").network);
+        let counts = Arc::new(ConnectionCounts::default());
+        let [busy, spelt, none, other] =
+            ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
+        let _first = counts.admit(busy, &bounds).expect("the first of two");
+        let second = counts.admit(spelt, &bounds).expect("the second of two");
+        assert!(counts.admit(busy, &bounds).is_none() && counts.admit(spelt, &bounds).is_none());
+        assert!(counts.admit(none, &bounds).is_none());
+        let _other = counts.admit(other, &bounds).expect("the one of all others");
+        assert!(counts.admit(other, &bounds).is_none());
+        drop(second);
+        assert!(counts.admit(busy, &bounds).is_some());
     }
 
     #[tokio::test]

@@ -117,6 +117,7 @@ fn contradictions_are_refused() {
         &[("group.min.session.timeout.ms", "9000"), ("group.max.session.timeout.ms", "8000")],
         &[("group.consumer.session.timeout.ms", "5000")],
         &[("group.consumer.assignors", "")],
+        &[("max.connections.per.ip.overrides", "127.0.0.1:1,[::ffff:127.0.0.1]:2")],
         &[("log.cleaner.min.compaction.lag.ms", "5"), ("log.cleaner.max.compaction.lag.ms", "4")],
     ] {
         let result = BrokerConfig::from_pairs(pairs.iter().copied());
