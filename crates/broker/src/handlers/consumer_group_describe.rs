@@ -1,7 +1,6 @@
 //! `ConsumerGroupDescribe` (key 69), versions 0 to 1: KIP-848 groups with their members and assignments.
 //!
 //! A group that is named more than once is described once.
-//! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
 
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use riverrun_protocol::consumer_group_describe_response::DescribedGroup;
 use riverrun_protocol::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, ErrorCode};
 
 use super::bounds::{GROUPS_MAX, once};
+use super::operations;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
@@ -21,10 +21,14 @@ pub(crate) async fn handle(
 ) -> ConsumerGroupDescribeResponse<'static> {
     let mut described = Vec::new();
     for (group, allowed) in once(&request.group_ids, GROUPS_MAX, |group| &**group) {
-        described.push(match allowed {
+        let mut answer = match allowed {
             Ok(()) => describe(broker, context, group).await,
             Err(code) => refused(group, code),
-        });
+        };
+        if request.include_authorized_operations && answer.error_code == ErrorCode::NONE.0 {
+            answer.authorized_operations = operations::on_group(context, group);
+        }
+        described.push(answer);
     }
     ConsumerGroupDescribeResponse { groups: described, ..Default::default() }
 }

@@ -1,7 +1,6 @@
 //! `DescribeGroups` (key 15), versions 0 to 6: groups of the classic protocol with their members.
 //!
 //! A group that is named more than once is described once.
-//! Leaves out authorized operations: there is no access control yet, and the field says "not asked".
 
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use riverrun_protocol::describe_groups_response::DescribedGroup;
 use riverrun_protocol::{DescribeGroupsRequest, DescribeGroupsResponse, ErrorCode};
 
 use super::bounds::{GROUPS_MAX, once};
+use super::operations;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 
@@ -20,10 +20,14 @@ pub(crate) async fn handle(
 ) -> DescribeGroupsResponse<'static> {
     let mut groups = Vec::new();
     for (group, allowed) in once(&request.groups, GROUPS_MAX, |group| &**group) {
-        groups.push(match allowed {
+        let mut described = match allowed {
             Ok(()) => describe(broker, context, group, version).await,
             Err(code) => refused(group, code),
-        });
+        };
+        if request.include_authorized_operations && described.error_code == ErrorCode::NONE.0 {
+            described.authorized_operations = operations::on_group(context, group);
+        }
+        groups.push(described);
     }
     DescribeGroupsResponse { groups, ..Default::default() }
 }

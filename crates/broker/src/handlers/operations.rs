@@ -1,5 +1,5 @@
-//! The operations that a client may carry out on a resource, as the bits that Metadata and `DescribeCluster` answer
-//! when asked (KIP-430).
+//! The operations that a client may carry out on a resource, as the bits that Metadata, `DescribeCluster` and the requests
+//! that describe groups answer when asked (KIP-430).
 
 use crate::context::{Operation, RequestContext, Resource};
 
@@ -24,6 +24,14 @@ const CLUSTER: [Operation; 6] = [
     Operation::DescribeConfigs,
     Operation::AlterConfigs,
     Operation::IdempotentWrite,
+];
+
+const GROUP: [Operation; 5] = [
+    Operation::Read,
+    Operation::Delete,
+    Operation::Describe,
+    Operation::DescribeConfigs,
+    Operation::AlterConfigs,
 ];
 
 /// Position of an operation's bit, which is its number in Kafka's `AclOperation`.
@@ -51,6 +59,11 @@ pub(crate) fn on_topic(context: &RequestContext, name: &str) -> i32 {
     allowed(context, &TOPIC, Resource::Topic(name))
 }
 
+/// What this client may do to a group.
+pub(crate) fn on_group(context: &RequestContext, group_id: &str) -> i32 {
+    allowed(context, &GROUP, Resource::Group(group_id))
+}
+
 /// What this client may do to the server.
 pub(crate) fn on_cluster(context: &RequestContext) -> i32 {
     allowed(context, &CLUSTER, Resource::Cluster)
@@ -62,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_operation_has_a_bit_of_its_own() {
-        for operations in [&TOPIC as &[_], &CLUSTER] {
+        for operations in [&TOPIC as &[_], &CLUSTER, &GROUP] {
             let bits = operations.iter().fold(0_u32, |bits, operation| bits | 1 << bit(*operation));
             assert_eq!(bits.count_ones() as usize, operations.len());
         }

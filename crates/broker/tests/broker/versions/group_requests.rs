@@ -265,6 +265,10 @@ pub(super) fn offset_delete(world: &mut World, version: i16) {
     }
 }
 
+/// What may be done to a group, as Kafka tells it without an authorizer: read, delete, describe, describe and alter
+/// configs.
+const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
+
 pub(super) fn describe(world: &mut World, version: i16) {
     let group = format!("describe-{version}");
     settled(world, &group);
@@ -276,6 +280,8 @@ pub(super) fn describe(world: &mut World, version: i16) {
     assert_ok(response.groups[0].error_code);
     assert_eq!(response.groups[0].group_state, "Stable");
     assert_eq!(response.groups[0].members.len(), 1);
+    let operations = if version >= 3 { GROUP_OPERATIONS } else { i32::MIN };
+    assert_eq!(response.groups[0].authorized_operations, operations);
     let unknown = if version >= 6 { ErrorCode::GROUP_ID_NOT_FOUND } else { ErrorCode::NONE };
     assert_code(response.groups[1].error_code, unknown);
     assert_eq!(response.groups[1].group_state, "Dead");
@@ -337,4 +343,13 @@ pub(super) fn consumer_describe(world: &mut World, version: i16) {
     assert_ok(response.groups[0].error_code);
     assert_eq!(response.groups[0].members.len(), 1);
     assert_code(response.groups[1].error_code, ErrorCode::GROUP_ID_NOT_FOUND);
+    let mut operations = |request: ConsumerGroupDescribeRequest<'_>| {
+        let groups = world.client.call(&request, version).groups.into_iter();
+        groups.map(|group| group.authorized_operations).collect()
+    };
+    let asked: Vec<i32> = operations(request.clone());
+    assert_eq!(asked, [GROUP_OPERATIONS, i32::MIN]);
+    let not_asked: Vec<i32> =
+        operations(ConsumerGroupDescribeRequest { include_authorized_operations: false, ..request });
+    assert_eq!(not_asked, [i32::MIN; 2]);
 }
