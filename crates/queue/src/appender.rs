@@ -14,7 +14,7 @@ use riverrun_records::{Header, layout};
 use riverrun_types::limits::BATCH_RECORDS_MAX;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
-use crate::batch::{BatchFields, Cursor, PREFIX_BYTES_MAX, Shape, seal};
+use crate::batch::{BatchFields, Cursor, Shape, seal};
 use crate::control::{Control, Head};
 use crate::error::{At as _, QueueError};
 use crate::keeper::Keeper;
@@ -25,6 +25,7 @@ use crate::reservation::Reservation;
 use crate::segment::{Segment, Segments};
 use crate::sync::sync_to;
 use crate::sys;
+use crate::template::Template;
 
 /// A record to append, for those that are more than a value.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,10 +55,14 @@ pub struct Appender {
     head: Head,
     epoch: LeaderEpoch,
     held: bool,
+    template: Template,
     keeper: Arc<Keeper>,
     /// Position from which on the keeper wants to be called.
     call_at: u64,
 }
+
+/// How far ahead of the append lines are fetched: memory takes longer than an append.
+const FETCH_AHEAD_BYTES: usize = 1024;
 
 /// Room for a batch, in the segment that it goes to.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +81,9 @@ impl Appender {
         let owner = Owner::attach(&core.control)?;
         let (head, segment) = core.at_head(Segments::get)?;
         let epoch = core.control.epoch();
-        let appender = Self { core, owner, options, segment, head, epoch, held: false, keeper, call_at: 0 };
+        let template = Template::new(epoch);
+        let appender =
+            Self { core, owner, options, segment, head, epoch, held: false, template, keeper, call_at: 0 };
         appender.keeper.serve(&options);
         Ok(appender)
     }
@@ -86,31 +93,18 @@ impl Appender {
     /// appended.
     #[inline]
     pub fn append(&mut self, value: &[u8]) -> Result<Offset, QueueError> {
-        let shape = Shape {
-            key: None,
-            value_bytes: Some(value.len()),
-            headers: &[],
-            timestamp_delta: 0,
-            offset_delta: 0,
-        };
-        let size_bytes = layout::HEADER_BYTES + shape.record_bytes();
-        let room = self.begin(size_bytes)?;
-        let mut prefix = [0; PREFIX_BYTES_MAX];
-        let (header, record) = prefix.split_at_mut(layout::HEADER_BYTES);
-        if let Some(header) = header.first_chunk_mut() {
-            self.fields(size_bytes, 1, sys::wall_coarse_ms()).put(header);
+        // Nothing with a length that no segment has, whose sums would overflow, gets as far as the lock.
+        if value.len() >= self.segment.map.len() {
+            return Err(self.too_large(value.len()));
         }
-        let mut cursor = Cursor::new(record);
-        shape.put_before_value(&mut cursor);
-        let prefix_bytes = layout::HEADER_BYTES + cursor.at();
-        // The CRC is taken from where the bytes are warm, not from the mapping.
-        let sum = crc32c::crc32c(&prefix[layout::ATTRIBUTES..prefix_bytes]);
-        let sum = crc32c::crc32c_append(crc32c::crc32c_append(sum, value), &[0]);
-        prefix[layout::CRC..layout::ATTRIBUTES].copy_from_slice(&sum.to_be_bytes());
-        let mut out = Cursor::new(self.bytes_mut(room));
-        out.put(&prefix[..prefix_bytes]);
-        out.put(value);
-        out.put(&[0]);
+        // What does not depend on the offset is done before the queue is held.
+        self.template.fit(value.len(), sys::wall_coarse_ms());
+        let sum = self.template.sum(value);
+        let room = self.begin(self.template.size_bytes())?;
+        let offset = self.head.next_offset;
+        // SAFETY: as in `bytes_mut`; the template is not in the mapping.
+        let out = unsafe { self.segment.map.slice_mut(room.within, room.size_bytes) };
+        self.template.put(out, value, sum, offset);
         self.commit(room, 1)
     }
 
@@ -231,6 +225,11 @@ impl Appender {
         self.segment.map.len() - layout::LENGTH_END
     }
 
+    #[cold]
+    fn too_large(&self, size_bytes: usize) -> QueueError {
+        QueueError::TooLarge { size_bytes, limit_bytes: self.batch_bytes_max() }
+    }
+
     /// Where in `segment` the next batch begins.
     fn place(&self) -> usize {
         (self.head.position - self.segment.start()) as usize
@@ -238,9 +237,8 @@ impl Appender {
 
     #[cold]
     fn roll(&mut self, size_bytes: usize) -> Result<(), QueueError> {
-        let limit_bytes = self.batch_bytes_max();
-        if size_bytes > limit_bytes {
-            return Err(QueueError::TooLarge { size_bytes, limit_bytes });
+        if size_bytes > self.batch_bytes_max() {
+            return Err(self.too_large(size_bytes));
         }
         let number = self.head.position / self.core.segments.segment_bytes() + 1;
         let position = number * self.core.segments.segment_bytes();
@@ -260,6 +258,8 @@ impl Appender {
         };
         self.head = Head { position, next_offset: base, segment_base: base };
         self.core.control.publish(&self.head);
+        // The background has another segment to make ready, and one to sync.
+        self.call_at = 0;
         Ok(())
     }
 
@@ -281,6 +281,7 @@ impl Appender {
         self.core.control.publish(&self.head);
         self.unlock();
         self.core.control.wake_tailers(false, owed);
+        self.fetch_ahead(room);
         if self.head.position >= self.call_at {
             self.call_at = self.keeper.call(self.head.position);
         }
@@ -288,6 +289,12 @@ impl Appender {
             self.sync()?;
         }
         Ok(offset)
+    }
+
+    /// Has the processor fetch lines that appends of the size of this one will store into.
+    #[inline]
+    fn fetch_ahead(&self, room: Room) {
+        self.segment.map.fetch_for_write(room.within + room.size_bytes + FETCH_AHEAD_BYTES, room.size_bytes);
     }
 
     /// Returns when everything that was published before the call is synced: it survives a cut of power then.

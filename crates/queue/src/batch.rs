@@ -6,6 +6,8 @@
 use riverrun_records::{Header, layout};
 use riverrun_types::{LeaderEpoch, Offset};
 
+use crate::crc;
+
 /// Longest encoding of the integers here: lengths below 2^31 and timestamps.
 const VARLONG_BYTES_MAX: usize = 10;
 /// Bytes before a value that has neither key nor headers, at most: batch header, record length, attributes,
@@ -155,6 +157,6 @@ impl BatchFields {
 
 /// Sets the CRC of a whole batch that is otherwise written.
 pub(crate) fn seal(batch: &mut [u8]) {
-    let checksum = crc32c::crc32c(&batch[layout::ATTRIBUTES..]);
+    let checksum = crc::extend(0, &batch[layout::ATTRIBUTES..]);
     batch[layout::CRC..layout::ATTRIBUTES].copy_from_slice(&checksum.to_be_bytes());
 }

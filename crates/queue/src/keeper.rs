@@ -6,8 +6,8 @@
 //! its own room. Their errors are those that the appends meet themselves; what a sync loses poisons the queue,
 //! which every append reports.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,18 +35,49 @@ pub(crate) struct Duties {
 }
 
 impl Duties {
-    /// Bytes from one call of the keeper to the next.
-    fn step_bytes(&self, segment_bytes: u64) -> u64 {
+    /// Bytes from one call of the keeper to the next, where it makes `ahead_bytes` present.
+    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64) -> u64 {
         // Each segment has to be prepared, and synced when it is full, so one call at least for each.
-        let ahead = if self.ahead_bytes > 0 { self.ahead_bytes / 2 } else { segment_bytes };
+        let ahead = if ahead_bytes > 0 { ahead_bytes / 2 } else { segment_bytes };
         let sync = self.sync_interval.map_or(u64::MAX, |_| self.sync_bytes);
         ahead.min(segment_bytes / 2).min(sync).max(1)
+    }
+}
+
+/// How far ahead memory is made present: as much as is appended while the thread may be kept from running.
+///
+/// Pages that are made present are written to disk one day, used or not, so it is no more than that.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    ahead_bytes: u64,
+    called_at: Instant,
+}
+
+impl Pace {
+    /// Ahead at first, and where little is appended.
+    const AHEAD_BYTES_MIN: u64 = 1 << 20;
+    /// How long the thread may be kept from running.
+    const DELAY: Duration = Duration::from_millis(100);
+
+    /// Adapts to how long ago the last call was, which is about half of what is ahead.
+    fn call(&mut self, now: Instant, ahead_bytes_max: u64) -> u64 {
+        let passed = now.saturating_duration_since(self.called_at);
+        self.called_at = now;
+        if passed < Self::DELAY / 2 {
+            self.ahead_bytes = self.ahead_bytes.saturating_mul(2);
+        } else if passed > Self::DELAY * 2 {
+            self.ahead_bytes /= 2;
+        }
+        self.ahead_bytes = self.ahead_bytes.max(Self::AHEAD_BYTES_MIN).min(ahead_bytes_max);
+        self.ahead_bytes
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     duties: Mutex<Duties>,
+    /// How far ahead the keeper is at the moment.
+    ahead_bytes: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -77,8 +108,9 @@ impl Keeper {
         let mut syncer = Syncer::new(core, &orders)?;
         keeper.spawn(core, "queue-syncer", move || syncer.run())?;
         let owner = Owner::attach(&core.control)?;
+        let pace = Pace { ahead_bytes: 0, called_at: Instant::now() };
         let mut rounds =
-            Rounds { core: Arc::clone(core), owner, orders, segment: None, present: 0, kept_at: None };
+            Rounds { core: Arc::clone(core), owner, orders, pace, segment: None, present: 0, kept_at: None };
         keeper.spawn(core, "queue-keeper", move || rounds.run())?;
         Ok(keeper)
     }
@@ -107,7 +139,10 @@ impl Keeper {
         if wanted != Retention::default() {
             duties.retention = wanted;
         }
+        let least = Pace::AHEAD_BYTES_MIN.min(duties.ahead_bytes);
         drop(duties);
+        // Before the first call, which asks for the next by it.
+        self.orders.ahead_bytes.fetch_max(least, Relaxed);
         self.wake();
     }
 
@@ -122,7 +157,8 @@ impl Keeper {
     #[cold]
     pub(crate) fn call(&self, position: u64) -> u64 {
         self.wake();
-        position.saturating_add(self.orders.duties().step_bytes(self.segment_bytes))
+        let ahead_bytes = self.orders.ahead_bytes.load(Relaxed);
+        position.saturating_add(self.orders.duties().step_bytes(self.segment_bytes, ahead_bytes))
     }
 }
 
@@ -145,6 +181,7 @@ struct Rounds {
     core: Arc<Core>,
     owner: Owner,
     orders: Arc<Orders>,
+    pace: Pace,
     segment: Option<Arc<Segment>>,
     present: u64,
     kept_at: Option<Instant>,
@@ -162,9 +199,11 @@ impl Rounds {
 
     fn round(&mut self, duties: &Duties) -> Result<(), QueueError> {
         if duties.ahead_bytes > 0 {
-            self.make_present(duties.ahead_bytes)?;
+            let ahead_bytes = self.pace.call(Instant::now(), duties.ahead_bytes);
+            self.orders.ahead_bytes.store(ahead_bytes, Relaxed);
+            self.make_present(ahead_bytes)?;
             // Short of space an append tries again, and says so.
-            let _ = self.prepare(duties.ahead_bytes);
+            let _ = self.prepare(ahead_bytes);
         }
         if self.kept_at.is_none_or(|kept_at| kept_at.elapsed() >= ROUND) {
             self.kept_at = Some(Instant::now());
@@ -193,13 +232,21 @@ impl Rounds {
         Ok(())
     }
 
-    fn prepare(&self, ahead_bytes: u64) -> Result<(), QueueError> {
-        let (file, path) = (self.owner.file(), self.core.control.path());
-        if !sys::try_lock_byte(file, PREPARE_BYTE, LockKind::Exclusive).at("lock", path)? {
+    /// Prepares the next segment, and goes on making memory present meanwhile: to allocate takes longer than an
+    /// appender takes for what is ahead of it.
+    fn prepare(&mut self, ahead_bytes: u64) -> Result<(), QueueError> {
+        let core = Arc::clone(&self.core);
+        let path = core.control.path();
+        // What is ahead of the append beyond the end of its segment.
+        let segment_bytes = core.segments.segment_bytes();
+        let within = core.published() % segment_bytes;
+        let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
+        if !sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)? {
             return Ok(());
         }
-        let prepared = self.core.segments.prepare(ahead_bytes);
-        sys::unlock_byte(file, PREPARE_BYTE).at("unlock", path)?;
+        // What fails there fails in the next round, too.
+        let prepared = core.segments.prepare(beyond, || drop(self.make_present(ahead_bytes)));
+        sys::unlock_byte(self.owner.file(), PREPARE_BYTE).at("unlock", path)?;
         prepared
     }
 }
@@ -222,7 +269,26 @@ mod tests {
             (1 << 16, hour, 0, 1),
         ] {
             let duties = Duties { ahead_bytes, sync_interval, sync_bytes, retention: Retention::default() };
-            assert_eq!(duties.step_bytes(SEGMENT), step, "{duties:?}");
+            assert_eq!(duties.step_bytes(SEGMENT, ahead_bytes), step, "{duties:?}");
         }
+    }
+
+    #[test]
+    fn what_is_ahead_grows_while_much_is_appended_and_shrinks_after() {
+        let begin = Instant::now();
+        let mut pace = Pace { ahead_bytes: 0, called_at: begin };
+        let mut now = begin;
+        let mut call = |after_ms: u64| {
+            now += Duration::from_millis(after_ms);
+            pace.call(now, 20 << 20) >> 20
+        };
+        assert_eq!([1, 1, 1, 1, 1, 1].map(&mut call), [1, 2, 4, 8, 16, 20]);
+        assert_eq!([100, 60, 190].map(&mut call), [20, 20, 20], "that is about the pace");
+        assert_eq!([1000, 1000, 1000, 1000, 1000].map(&mut call), [10, 5, 2, 1, 1]);
+        assert_eq!(
+            Pace { ahead_bytes: 0, called_at: begin }.call(begin, 4096),
+            4096,
+            "no more than asked for"
+        );
     }
 }

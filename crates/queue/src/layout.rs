@@ -35,7 +35,7 @@
 /// What a page is taken for, whatever the machine's: fields are kept apart by it.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// A cache line.
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// First eight bytes of the file.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"RRQUEUE1");

@@ -39,6 +39,7 @@ mod appender;
 mod aside;
 mod batch;
 mod control;
+mod crc;
 mod error;
 mod keeper;
 mod layout;
@@ -55,6 +56,7 @@ mod sync;
 mod syncer;
 mod sys;
 mod tailer;
+mod template;
 mod trap;
 mod wait;
 

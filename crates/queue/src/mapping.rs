@@ -13,7 +13,8 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::layout::PAGE_BYTES;
+use crate::layout::{LINE_BYTES, PAGE_BYTES};
+use crate::sys;
 use crate::trap::Watched;
 
 /// `MADV_POPULATE_WRITE`, Linux 5.14.
@@ -161,6 +162,16 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         if self.is_torn() { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
+    }
+
+    /// Asks the processor for the lines of a range, to store into, as far as they lie in the mapping. Changes
+    /// nothing, and waits for nothing.
+    #[inline]
+    pub(crate) fn fetch_for_write(&self, at: usize, len: usize) {
+        let end = (at + len).min(self.len);
+        for place in (at..end).step_by(LINE_BYTES) {
+            sys::fetch_for_write(self.base.as_ptr().wrapping_add(place));
+        }
     }
 
     /// Makes the pages of a range present and writable, so that the first store into each is as quick as the

@@ -77,8 +77,9 @@ pub struct AppendOptions {
     pub patience: Option<Duration>,
     /// When an append is over.
     pub durability: Durability,
-    /// How many bytes ahead of the append the background makes present in memory, and whether it prepares the
-    /// next segment: with 0 both are done when they are needed, by the append.
+    /// How many bytes ahead of the append the background makes present in memory at most (fewer while little is
+    /// appended), and whether it prepares the next segment: with 0 both are done when they are needed, by the
+    /// append.
     pub ahead_bytes: u64,
     /// What the background removes.
     pub retention: Retention,
@@ -89,7 +90,7 @@ impl Default for AppendOptions {
         Self {
             patience: None,
             durability: Durability::Async,
-            ahead_bytes: 2 << 20,
+            ahead_bytes: 32 << 20,
             retention: Retention::default(),
         }
     }

@@ -264,5 +264,5 @@ fn clear(file: &File, from: u64, segment_bytes: u64) -> std::io::Result<()> {
         file.write_all_at(&zeros[..len], at)?;
         at += len as u64;
     }
-    sys::allocate(file, segment_bytes)
+    sys::allocate(file, 0..segment_bytes)
 }

@@ -23,6 +23,10 @@ const NEW_NAME: &str = "segment.new";
 const PREPARING_NAME: &str = "segment.preparing";
 const PREPARED_NAME: &str = "segment.prepared";
 const SUFFIX: &str = ".log";
+/// Allocated at once in the background, which has other things to do.
+const STEP_BYTES: u64 = 4 << 20;
+/// Made present at once while an append may wait for it.
+const POPULATE_BYTES: u64 = 256 << 10;
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -109,6 +113,16 @@ pub(crate) fn open_file(path: &Path, segment_bytes: u64, access: Access) -> Resu
 /// Makes a file of zeros with blocks for all of them, under a name that is no segment's yet. Durable is
 /// nothing of it.
 pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueError> {
+    make_file_in_steps(path, segment_bytes, segment_bytes, || ())
+}
+
+/// As [`make_file`], but calls `between` after every `step_bytes`: it may take long.
+fn make_file_in_steps(
+    path: &Path,
+    segment_bytes: u64,
+    step_bytes: u64,
+    mut between: impl FnMut(),
+) -> Result<File, QueueError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -116,10 +130,16 @@ pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueEr
         .truncate(true)
         .open(path)
         .at("create", path)?;
-    if let Err(error) = sys::allocate(&file, segment_bytes) {
-        // What was allocated in part would keep others from the space that is left.
-        let _ = std::fs::remove_file(path);
-        return Err(error).at("allocate", path);
+    let mut begin = 0;
+    while begin < segment_bytes {
+        let end = (begin + step_bytes).min(segment_bytes);
+        if let Err(error) = sys::allocate(&file, begin..end) {
+            // What was allocated in part would keep others from the space that is left.
+            let _ = std::fs::remove_file(path);
+            return Err(error).at("allocate", path);
+        }
+        between();
+        begin = end;
     }
     Ok(file)
 }
@@ -143,6 +163,8 @@ pub(crate) struct Segments {
 struct Prepared {
     inode: u64,
     map: Mapping,
+    /// Bytes from the first on that are present.
+    present: u64,
 }
 
 impl Segments {
@@ -249,25 +271,38 @@ impl Segments {
         self.prepared().take_if(|prepared| prepared.inode == inode)
     }
 
-    /// Makes a segment ready for the next roll, unless one is, and makes its first `ahead_bytes` present. For
-    /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
-    pub(crate) fn prepare(&self, ahead_bytes: u64) -> Result<(), QueueError> {
+    /// Makes a segment ready for the next roll, unless one is, and makes its first `present_bytes` present. For
+    /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
+    /// meanwhile.
+    pub(crate) fn prepare(&self, present_bytes: u64, between: impl FnMut()) -> Result<(), QueueError> {
         let path = self.dir.join(PREPARED_NAME);
         if !path.exists() {
             let new = self.dir.join(PREPARING_NAME);
-            make_file(&new, self.segment_bytes)?;
+            make_file_in_steps(&new, self.segment_bytes, STEP_BYTES, between)?;
             std::fs::rename(&new, &path).at("rename", &new)?;
         }
         // An append may take the file away at any time: then there is nothing to prepare until the next look.
         let Some(file) = open_file(&path, self.segment_bytes, Access::Write)? else { return Ok(()) };
         let inode = file.metadata().at("look at", &path)?.ino();
-        if self.prepared().as_ref().is_some_and(|prepared| prepared.inode == inode) {
-            return Ok(());
+        if self.prepared().as_ref().is_none_or(|prepared| prepared.inode != inode) {
+            let map = Mapping::new(&file, self.segment_bytes as usize, Access::Write).at("map", &path)?;
+            *self.prepared() = Some(Prepared { inode, map, present: 0 });
         }
-        let map = Mapping::new(&file, self.segment_bytes as usize, Access::Write).at("map", &path)?;
-        map.populate(0, ahead_bytes.min(self.segment_bytes) as usize);
-        *self.prepared() = Some(Prepared { inode, map });
+        while self.make_prepared_present(present_bytes) {}
         Ok(())
+    }
+
+    /// Makes a little more of the prepared segment present; false if there is no more to do. An append that
+    /// takes it away waits no longer than for that.
+    fn make_prepared_present(&self, present_bytes: u64) -> bool {
+        let mut prepared = self.prepared();
+        let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.present < present_bytes) else {
+            return false;
+        };
+        let end = present_bytes.min(prepared.present + POPULATE_BYTES);
+        prepared.map.populate(prepared.present as usize, (end - prepared.present) as usize);
+        prepared.present = end;
+        true
     }
 
     /// Removes files of segments that were never used. For the one who is alone.

@@ -51,12 +51,13 @@ pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
     set_lock(file, byte, libc::F_UNLCK).map(|_| ())
 }
 
-/// Gives `file` blocks for `bytes` bytes, so that storing into its mapping needs no space that may not be
-/// there.
-pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+/// Gives `file` blocks for a range of bytes, so that storing into its mapping needs no space that may not be
+/// there. The file gets as long as the range reaches.
+pub(crate) fn allocate(file: &File, range: std::ops::Range<u64>) -> io::Result<()> {
+    let (begin, bytes) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
     loop {
         // SAFETY: the descriptor is open as long as `file` is borrowed.
-        match check(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) }) {
+        match check(unsafe { libc::fallocate(file.as_raw_fd(), 0, begin, bytes) }) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }
@@ -79,6 +80,23 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
 pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
     // SAFETY: the kernel only uses the word's address.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
+}
+
+/// Asks the processor for the line of `place`, to store into. An address that is not mapped is no error.
+#[inline]
+pub(crate) fn fetch_for_write(place: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which changes no register and no memory, and is nothing on processors that lack it.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a hint, which changes no register and no memory.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = place;
 }
 
 const MEMBARRIER_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;

@@ -1,0 +1,105 @@
+//! What two appends of one value each have in common: everything before the value, but for offset and CRC.
+//!
+//! Batch header and record prefix depend on the value's length and on the time, which the kernel moves some
+//! hundred times a second. So an append mostly finds them as the one before has left them, with their sum.
+
+use riverrun_records::layout;
+use riverrun_types::{LeaderEpoch, Offset};
+
+use crate::batch::{BatchFields, Cursor, PREFIX_BYTES_MAX, Shape};
+use crate::crc;
+
+/// What comes after the value: no headers.
+const SUFFIX: [u8; 1] = [0];
+
+/// The bytes before a value.
+///
+/// Invariants: `prefix[..prefix_bytes]` are of a batch of one record without key and headers, whose value has
+/// `value_bytes` at `timestamp`; offset and CRC are zeros. `sum` is the checksum of what of them the CRC covers.
+#[derive(Debug)]
+pub(crate) struct Template {
+    value_bytes: usize,
+    timestamp: i64,
+    epoch: LeaderEpoch,
+    size_bytes: usize,
+    prefix: [u8; PREFIX_BYTES_MAX],
+    prefix_bytes: usize,
+    sum: u32,
+}
+
+impl Template {
+    pub(crate) fn new(epoch: LeaderEpoch) -> Self {
+        let mut template = Self {
+            value_bytes: 0,
+            timestamp: 0,
+            epoch,
+            size_bytes: 0,
+            prefix: [0; PREFIX_BYTES_MAX],
+            prefix_bytes: 0,
+            sum: 0,
+        };
+        template.make();
+        template
+    }
+
+    /// Makes the template one of such a value at such a time.
+    #[inline]
+    pub(crate) fn fit(&mut self, value_bytes: usize, timestamp: i64) {
+        if (self.value_bytes, self.timestamp) != (value_bytes, timestamp) {
+            (self.value_bytes, self.timestamp) = (value_bytes, timestamp);
+            self.make();
+        }
+    }
+
+    #[cold]
+    fn make(&mut self) {
+        let shape = Shape {
+            key: None,
+            value_bytes: Some(self.value_bytes),
+            headers: &[],
+            timestamp_delta: 0,
+            offset_delta: 0,
+        };
+        self.size_bytes = layout::HEADER_BYTES + shape.record_bytes();
+        let fields = BatchFields {
+            base_offset: Offset::ZERO,
+            epoch: self.epoch,
+            size_bytes: self.size_bytes,
+            record_count: 1,
+            base_timestamp: self.timestamp,
+            max_timestamp: self.timestamp,
+        };
+        let (header, record) = self.prefix.split_at_mut(layout::HEADER_BYTES);
+        if let Some(header) = header.first_chunk_mut() {
+            fields.put(header);
+        }
+        let mut cursor = Cursor::new(record);
+        shape.put_before_value(&mut cursor);
+        self.prefix_bytes = layout::HEADER_BYTES + cursor.at();
+        self.sum = crc::extend(0, &self.prefix[layout::ATTRIBUTES..self.prefix_bytes]);
+    }
+
+    /// Bytes of the batch.
+    #[inline]
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// The CRC of the batch around `value`.
+    #[inline]
+    pub(crate) fn sum(&self, value: &[u8]) -> u32 {
+        crc::extend_by(self.sum, value, &SUFFIX)
+    }
+
+    /// Writes the batch around `value`, which has the template's length, into `out`, which has the batch's.
+    #[inline]
+    pub(crate) fn put(&self, out: &mut [u8], value: &[u8], sum: u32, offset: Offset) {
+        let (before, rest) = out.split_at_mut(self.prefix_bytes);
+        before.copy_from_slice(&self.prefix[..self.prefix_bytes]);
+        before[..layout::LENGTH].copy_from_slice(&offset.0.to_be_bytes());
+        before[layout::CRC..layout::ATTRIBUTES].copy_from_slice(&sum.to_be_bytes());
+        let (middle, after) = rest.split_at_mut(value.len());
+        middle.copy_from_slice(value);
+        after.copy_from_slice(&SUFFIX);
+    }
+}
