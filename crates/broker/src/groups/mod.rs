@@ -361,6 +361,11 @@ impl Groups {
         }
     }
 
+    /// What all groups take, for metrics.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory.held_bytes()
+    }
+
     /// A shard that could not be loaded or not append, and has not been since.
     pub(crate) fn failed_shard(&self, clock: &dyn Clock) -> Option<usize> {
         let slots = self.slots.get()?;

@@ -59,6 +59,14 @@ impl Collector for PartitionCollector {
         let lag = group_lag(&broker, &image, &shown);
         put(&mut encoder, "group_lag", "Records that a group has not committed yet", None, &lag)?;
         let held = |bytes: usize| vec![(Vec::new(), i64::try_from(bytes).unwrap_or(i64::MAX))];
+        let groups = held(broker.groups.memory_bytes());
+        put(
+            &mut encoder,
+            "group_memory",
+            "Bytes that groups and their offsets take",
+            Some(&Unit::Bytes),
+            &groups,
+        )?;
         let requests = held(broker.budgets.requests.used_bytes());
         put(&mut encoder, "request_memory", "Bytes held by requests", Some(&Unit::Bytes), &requests)?;
         let responses = held(broker.budgets.responses.used_bytes());
