@@ -119,12 +119,15 @@ fn what_only_a_broker_or_another_format_sets_is_refused() {
         ("format 0", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 0),
         ("format 1", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 1),
         ("format 3", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 3),
+        ("format -1", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 0xff),
+        ("a message of format 0", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| *bytes = old_message(0)),
+        ("a message of format 1", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| *bytes = old_message(1)),
         ("the control bit", Code::INVALID_RECORD, |bytes| {
             set_attributes(bytes, layout::CONTROL);
             seal(bytes);
         }),
-        ("a reserved bit", Code::INVALID_RECORD, |bytes| {
-            set_attributes(bytes, 1 << 9);
+        ("the control bit of a transaction", Code::INVALID_RECORD, |bytes| {
+            set_attributes(bytes, layout::CONTROL | layout::TRANSACTIONAL);
             seal(bytes);
         }),
         ("the delete horizon", Code::INVALID_RECORD, |bytes| {
@@ -132,6 +135,52 @@ fn what_only_a_broker_or_another_format_sets_is_refused() {
             seal(bytes);
         }),
     ]);
+}
+
+/// One message as clients wrote it before there were batches: offset, size, checksum (which nobody gets to), format,
+/// attributes, in format 1 a time, no key, a value.
+fn old_message(format: u8) -> Vec<u8> {
+    let time = if format == 1 { vec![0; 8] } else { Vec::new() };
+    let rest = [&[format, 0][..], &time, &(-1_i32).to_be_bytes(), &1_i32.to_be_bytes(), b"x"].concat();
+    let size = i32::try_from(4 + rest.len()).expect("short");
+    [&[0; 8][..], &size.to_be_bytes(), &crc32c::crc32c(&rest).to_be_bytes(), &rest].concat()
+}
+
+#[test]
+fn every_attribute_bit_that_means_nothing_is_refused() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    let mut refusal = |attributes: i16| {
+        let mut bytes = batch(&["one", "two"]);
+        set_attributes(&mut bytes, attributes);
+        seal(&mut bytes);
+        ErrorCode(try_produce(&mut client, "t", 0, &bytes).error_code)
+    };
+    // Bits 0 to 6 are codec, timestamp type, transactional, control and delete horizon.
+    for bit in 7..16 {
+        assert_eq!(refusal(1_i16 << bit), ErrorCode::INVALID_RECORD, "bit {bit}");
+    }
+    for codec in 5..8 {
+        assert_eq!(refusal(codec), ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, "codec {codec}");
+    }
+    assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new(), "nothing was written");
+    assert_eq!(produce(&mut client, "t", 0, &batch(&["good"])), 0);
+}
+
+#[test]
+fn another_format_is_refused_in_every_version_of_produce() {
+    let server = server();
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    for bytes in [old_message(0), old_message(1)] {
+        for version in 3..=12 {
+            let response = client.call(&produce_request("t", 0, &bytes, -1), version);
+            let code = ErrorCode(response.responses[0].partition_responses[0].error_code);
+            assert_eq!(code, ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT, "version {version}");
+        }
+    }
+    assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! What a consumer may rely on: waiting, limits, sessions, order, and what it sees of deletion.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use riverrun_env::Env;
+use riverrun_env::sim::SimClock;
 use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
 use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
@@ -14,8 +17,8 @@ use riverrun_records::{BatchOptions, Compression, UnverifiedBatch};
 use riverrun_types::TimestampMs;
 
 use crate::support::{
-    Client, batch, batch_with, create_topic, fetch, fetch_request, only, produce, read_all, records, server,
-    server_with, topic_id, try_produce, values,
+    Client, batch, batch_with, configured, create_topic, fetch, fetch_request, only, produce, read_all,
+    records, server, server_with, topic_id, try_produce, values,
 };
 
 const CODECS: [Compression; 5] =
@@ -256,6 +259,36 @@ fn sessions_above_the_limit_are_served_without_one() {
         assert_eq!(counts(&response), [(0, 1)]);
     }
     assert_eq!(sessions, 2);
+}
+
+#[test]
+fn the_session_that_is_unused_for_longest_makes_room() {
+    let clock = Arc::new(SimClock::new());
+    let env = Env { clock: Arc::<SimClock>::clone(&clock), ..Env::real() };
+    let options = [("max.incremental.fetch.session.cache.slots", "2")];
+    let server = configured(&options).env(env).start().expect("the server starts");
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    let mut begin = fetch_request("t", 0, 0);
+    begin.session_epoch = 0;
+    let mut ask = |session_id, session_epoch| {
+        let go_on = FetchRequest { session_id, session_epoch, ..Default::default() };
+        let request = if session_epoch == 0 { begin.clone() } else { go_on };
+        let response = client.call(&request, 12);
+        (ErrorCode(response.error_code), response.session_id)
+    };
+    let (_, old) = ask(0, 0);
+    clock.advance(Duration::from_secs(1));
+    let (_, newer) = ask(0, 0);
+    clock.advance(Duration::from_secs(119));
+    assert_eq!(ask(0, 0), (ErrorCode::NONE, 0), "both are in use");
+    assert_eq!(ask(old, 1).0, ErrorCode::NONE, "so it is the other that is unused for longer now");
+    clock.advance(Duration::from_secs(2));
+    let (_, newest) = ask(0, 0);
+    assert!(newest != 0 && newest != old && newest != newer);
+    assert_eq!(ask(newer, 1).0, ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
+    assert_eq!(ask(old, 2).0, ErrorCode::NONE);
+    assert_eq!(ask(newest, 1).0, ErrorCode::NONE);
 }
 
 #[test]

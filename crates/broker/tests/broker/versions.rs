@@ -198,10 +198,13 @@ fn produce_before_version_3_is_advertised_and_closes_the_connection() {
 #[test]
 fn an_unknown_version_of_api_versions_is_answered_in_version_0() {
     let server = server();
-    for version in [5, 100, i16::MAX] {
+    // A client id, tagged fields if the version has them, and a body that nobody knows.
+    let rests: [&[u8]; 2] = [&[0xff, 0xff, 0], &[0, 1, b'c', 0, 3, b'x', b'y', 9, 9, 9]];
+    for (version, rest) in
+        [5, 6, 100, i16::MAX, -1, i16::MIN].iter().flat_map(|version| rests.map(|rest| (*version, rest)))
+    {
         let mut client = Client::new(&server);
-        let header =
-            [&18_i16.to_be_bytes()[..], &version.to_be_bytes(), &7_i32.to_be_bytes(), &[0xff, 0xff, 0]];
+        let header = [&18_i16.to_be_bytes()[..], &i16::to_be_bytes(version), &7_i32.to_be_bytes(), rest];
         client.write(&crate::support::framed(&header.concat()));
         let (id, response) = client.receive::<ApiVersionsRequest<'_>>(0);
         assert_eq!(id, 7);

@@ -1,22 +1,24 @@
 //! How much memory rude clients can make the server take. The server runs in this process, so what is measured is
 //! the growth of the whole process; therefore these tests are a program of their own and run one after the other.
 
+mod groups;
 #[path = "../support/mod.rs"]
 #[expect(dead_code, reason = "this program needs a part of it")]
 mod support;
+
+mod bombs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use riverrun_protocol::fetch_request::{FetchPartition, FetchTopic};
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
-use riverrun_protocol::{ApiVersionsRequest, ErrorCode, FetchRequest, JoinGroupRequest, MetadataRequest};
-use riverrun_records::{BatchOptions, Compression, compress, layout};
+use riverrun_protocol::{ApiVersionsRequest, FetchRequest, JoinGroupRequest, MetadataRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use support::{
-    Client, assert_serves, batch, batch_with, create_topic, fetch_request, find_coordinator, produce,
-    request_bytes, server, server_with, try_produce,
+    Client, assert_serves, batch, create_topic, fetch_request, find_coordinator, produce, request_bytes,
+    server, server_with,
 };
 
 const MIB: usize = 1 << 20;
@@ -26,6 +28,27 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number of `/proc/self/status`, which are KiB, in bytes.
+fn status_bytes(field: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("a known field");
+    let kib: usize = line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number");
+    kib * 1024
+}
+
+/// Has the system count this process' peak of memory from now on; gives what it holds now.
+fn reset_peak() -> usize {
+    std::fs::write("/proc/self/clear_refs", "5").expect("Linux");
+    status_bytes("VmRSS")
+}
+
+/// Fails if this process has held more than `bound` above `before` since the last reset.
+#[track_caller]
+fn assert_peak_less_than(bound: usize, before: usize, what: &str) {
+    let peak = status_bytes("VmHWM").saturating_sub(before);
+    assert!(peak < bound, "{what}: {} KiB more, {} KiB allowed", peak / 1024, bound / 1024);
 }
 
 /// Memory of this process that is not backed by files.
@@ -230,63 +253,6 @@ fn clients_that_take_no_answers_do_not_stop_the_others() {
     assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
 }
 
-/// A batch of one record whose compressed bytes are `payload`.
-fn compressed(codec: Compression, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = batch_with(BatchOptions { compression: codec, ..Default::default() }, &["x"]);
-    bytes.truncate(layout::RECORDS);
-    bytes.extend(payload);
-    let length = i32::try_from(bytes.len() - layout::LENGTH_END).expect("small");
-    bytes[layout::LENGTH..layout::LENGTH_END].copy_from_slice(&length.to_be_bytes());
-    let crc = crc32c::crc32c(&bytes[layout::ATTRIBUTES..]);
-    bytes[layout::CRC..layout::ATTRIBUTES].copy_from_slice(&crc.to_be_bytes());
-    bytes
-}
-
-/// Seven bits a byte, the lowest first.
-fn put_varint(out: &mut Vec<u8>, mut value: usize) {
-    while value > 0x7f {
-        out.push(value.to_le_bytes()[0] | 0x80);
-        value >>= 7;
-    }
-    out.push(value.to_le_bytes()[0]);
-}
-
-/// Few bytes that inflate to very many: one record that is all zeros.
-fn bomb(codec: Compression) -> Vec<u8> {
-    let inflated = 110 * MIB;
-    if codec == Compression::Snappy {
-        // A block of snappy says its size in front; this one says a gigabyte.
-        return compressed(codec, &[0x80, 0x80, 0x80, 0x80, 0x04, 0xfe, 0, 0]);
-    }
-    let mut records = Vec::with_capacity(inflated + 16);
-    // A sound record but for its size: attributes, both deltas, no key, the value, no headers.
-    put_varint(&mut records, 2 * (inflated + 9));
-    records.extend([0, 0, 0, 1]);
-    put_varint(&mut records, 2 * inflated);
-    records.resize(records.len() + inflated + 1, 0);
-    let mut payload = Vec::new();
-    compress(codec, codec.default_level(), &records, &mut payload).expect("compresses");
-    compressed(codec, &payload)
-}
-
-#[test]
-fn bombs_of_every_codec_are_refused_without_being_inflated() {
-    let _alone = alone();
-    let server = server();
-    let mut client = Client::new(&server);
-    create_topic(&mut client, "t", 1, &[]);
-    for codec in [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd] {
-        let bytes = bomb(codec);
-        assert!(bytes.len() < MIB, "{codec:?}: {}", bytes.len());
-        let before = resident_bytes();
-        let answer = try_produce(&mut client, "t", 0, &bytes);
-        let code = ErrorCode(answer.error_code);
-        assert_eq!(code, ErrorCode::MESSAGE_TOO_LARGE, "{codec:?}: {:?}", answer.error_message);
-        assert_grown_less_than(64 * MIB, before);
-    }
-    assert_serves(&server);
-}
-
 #[test]
 fn fetches_of_everything_by_many_clients_take_no_memory() {
     let _alone = alone();
@@ -302,26 +268,66 @@ fn fetches_of_everything_by_many_clients_take_no_memory() {
     let partition = FetchPartition { partition_max_bytes: i32::MAX, ..Default::default() };
     let topic = FetchTopic { topic: "t".into(), partitions: vec![partition], ..Default::default() };
     let request = FetchRequest { max_bytes: i32::MAX, topics: vec![topic], ..Default::default() };
-    let mut clients: Vec<Client> = (0..100).map(|_| Client::new(&server)).collect();
+    // Both ends of each connection are files of this process.
+    let count = ((raise_open_files() - 500) / 2).min(1_000);
+    let mut clients: Vec<Client> = (0..count).map(|_| Client::new(&server)).collect();
     for client in &mut clients {
         client.send(&request, 12);
     }
     std::thread::sleep(Duration::from_millis(300));
     assert_serves(&server);
-    // Two gigabytes are on their way, from the page cache.
-    assert_grown_less_than(8 * MIB + clients.len() * 64 * 1024, before);
+    // Twenty gigabytes are on their way, from the page cache.
+    assert_grown_less_than(8 * MIB + count * 32 * 1024, before);
     assert!(clients[7].read_frame().expect("answered").len() > 20_000_000);
 }
 
 #[test]
-fn sessions_and_members_that_come_and_go_are_bounded() {
+fn sessions_that_come_and_go_are_bounded_and_leave_those_in_use_alone() {
+    const ROUNDS: usize = 20;
+    const SESSIONS: usize = 2_000;
+    let _alone = alone();
+    let server = server();
+    let mut honest = Client::new(&server);
+    create_topic(&mut honest, "t", 1, &[]);
+    let mut begin = fetch_request("t", 0, 0);
+    begin.session_epoch = 0;
+    let session_id = honest.call(&begin, 12).session_id;
+    assert_ne!(session_id, 0);
+    let mut rude = Client::new(&server);
+    let many = request_bytes(&begin, 12).repeat(SESSIONS);
+    let mut before = 0;
+    for round in 1..=ROUNDS {
+        let mut writing = rude.again();
+        std::thread::scope(|scope| {
+            scope.spawn(|| writing.write(&many));
+            for _ in 0..SESSIONS {
+                rude.read_frame().expect("answered");
+            }
+        });
+        if round == 1 {
+            // All slots are taken now.
+            before = resident_bytes();
+        }
+        let session_epoch = i32::try_from(round).expect("few");
+        let go_on = FetchRequest { session_id, session_epoch, ..Default::default() };
+        let answer = honest.call(&go_on, 12);
+        assert_eq!((answer.error_code, answer.session_id), (0, session_id), "round {round}");
+    }
+    assert_grown_less_than(8 * MIB, before);
+    assert_eq!(honest.call(&begin, 12).session_id, 0, "no slot is free");
+    // Whoever ends one makes room.
+    let end = FetchRequest { session_id, session_epoch: -1, ..Default::default() };
+    assert_eq!(honest.call(&end, 12).error_code, 0);
+    assert_ne!(honest.call(&begin, 12).session_id, 0);
+    assert_serves(&server);
+}
+
+#[test]
+fn members_that_come_and_go_are_bounded() {
     let _alone = alone();
     let server = server();
     let mut client = Client::new(&server);
-    create_topic(&mut client, "t", 1, &[]);
     find_coordinator(&mut client, "g");
-    let mut fetch = fetch_request("t", 0, 0);
-    fetch.session_epoch = 0;
     let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: b"m"[..].into() };
     let join = JoinGroupRequest {
         group_id: "g".into(),
@@ -331,16 +337,14 @@ fn sessions_and_members_that_come_and_go_are_bounded() {
         protocols: vec![protocol],
         ..Default::default()
     };
-    for _ in 0..1_000 {
-        client.call(&fetch, 12);
-    }
     let before = resident_bytes();
-    for _ in 0..3_000 {
-        client.send(&fetch, 12);
+    let many = request_bytes(&join, 4).repeat(1_000);
+    for _ in 0..10 {
         // From version 4 on a newcomer gets an id, with which it never comes back.
-        client.send(&join, 4);
-        client.read_frame().expect("answered");
-        client.read_frame().expect("answered");
+        client.write(&many);
+        for _ in 0..1_000 {
+            client.read_frame().expect("answered");
+        }
     }
     assert_grown_less_than(8 * MIB, before);
     assert_serves(&server);
