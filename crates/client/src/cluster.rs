@@ -41,7 +41,8 @@ options! {
     client_id: String = "client.id", Kind::Text("a name"), Some("riverrun");
     /// Time for a connection to come up.
     connect_timeout: Duration = "socket.connection.setup.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("10000");
-    /// Time for an answer, beyond what a request itself asks the server to wait.
+    /// Time for an answer, beyond what a fetch or a join itself asks the server to wait. Of a produce request the server is
+    /// given nine tenths of it, so that it can say in time that it was too slow.
     request_timeout: Duration = "request.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("30000");
     /// Time in which retriable errors are retried before they are reported.
     retry_timeout: Duration = "default.api.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("60000");

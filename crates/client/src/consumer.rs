@@ -8,10 +8,13 @@ mod assignment;
 mod commits;
 mod fetch;
 mod group;
+mod listener;
+mod metrics;
 mod options;
 mod records;
 mod session;
 mod start;
+mod subscription;
 mod trouble;
 mod validation;
 mod work;
@@ -20,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::FutureExt as _;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_records::Record;
 use riverrun_types::{NodeId, Offset, TimestampMs};
@@ -30,10 +33,14 @@ use tokio::time::{Instant, sleep_until};
 use self::assignment::{Assignment, Positions};
 pub use self::group::Assignor;
 use self::group::{GroupEvent, Membership};
+use self::listener::Listener;
+pub use self::listener::{RebalanceListener, Revocation};
+pub use self::metrics::ConsumerMetrics;
 pub use self::options::{ConsumerOptions, GroupProtocol, OffsetReset, StartAt};
 pub use self::records::ConsumerRecord;
 use self::records::{Chunk, Sink, Visitor};
 use self::session::Sessions;
+use self::subscription::{Pattern, Subscription};
 use self::trouble::Attempts;
 pub use self::trouble::Trouble;
 use self::work::Work;
@@ -42,6 +49,9 @@ use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
 use crate::list_offsets::{FoundOffset, OffsetSpec, list_offsets, offsets_of};
 use crate::topic_partition::TopicPartition;
+
+/// An answer that is waited for without the consumer, in any task.
+pub type Answer<T> = BoxFuture<'static, Result<T, ClientError>>;
 
 /// Reads topics.
 ///
@@ -97,6 +107,8 @@ pub struct Consumer {
     /// The last commit that was begun without being waited for.
     committing: Option<JoinHandle<()>>,
     committed_at: Instant,
+    listener: Listener,
+    counts: ConsumerMetrics,
 }
 
 impl Consumer {
@@ -127,24 +139,48 @@ impl Consumer {
             deferred: None,
             committing: None,
             committed_at: Instant::now(),
+            listener: Listener::default(),
+            counts: ConsumerMetrics::default(),
         })
+    }
+
+    /// Tells this listener, from now on, what the group gives and takes.
+    pub fn set_listener(&mut self, listener: impl RebalanceListener + 'static) {
+        self.listener.set(Box::new(listener));
     }
 
     /// Shares these topics with the group, in place of what was read before. Topics may come to exist later. With
     /// no topic at all, the consumer leaves the group.
     pub async fn subscribe(&mut self, topics: &[String]) -> Result<(), ClientError> {
+        if topics.is_empty() && self.coordinator.is_some() {
+            return self.unassign().await;
+        }
+        self.join(Subscription::Topics(topics.to_vec())).await
+    }
+
+    /// Shares all topics whose whole name matches this regular expression with the group, in place of what was read
+    /// before: those that are there, and those that will be. With KIP-848 the server finds them, where it can; otherwise
+    /// this consumer does, and looks again every `metadata.max.age.ms`. The servers' own topics are left out.
+    ///
+    /// The syntax is that of RE2, which the server has, too: neither look-around nor back references.
+    pub async fn subscribe_pattern(&mut self, pattern: &str) -> Result<(), ClientError> {
+        let pattern = Pattern::new(pattern);
+        if self.options.group_protocol == GroupProtocol::Classic {
+            pattern.check()?;
+        }
+        self.join(Subscription::Pattern(pattern)).await
+    }
+
+    async fn join(&mut self, subscription: Subscription) -> Result<(), ClientError> {
         let Some(coordinator) = self.coordinator.clone() else {
             return Err(ClientError::Invalid("a subscription needs a group".to_owned()));
         };
-        if topics.is_empty() {
-            return self.unassign().await;
-        }
         match &self.membership {
-            Some(membership) if self.failed.is_none() => membership.resubscribe(topics.to_vec()),
+            Some(membership) if self.failed.is_none() => membership.resubscribe(subscription),
             _ => {
                 self.unassign().await?;
                 let options = Arc::clone(&self.options);
-                self.membership = Some(Membership::start(options, coordinator, topics.to_vec()));
+                self.membership = Some(Membership::start(options, coordinator, subscription));
             }
         }
         Ok(())
@@ -166,7 +202,16 @@ impl Consumer {
 
     /// Commits if that is automatic, leaves the group, and forgets every partition.
     async fn unassign(&mut self) -> Result<(), ClientError> {
-        let committed = if self.commits_by_itself() { self.commit().await } else { Ok(()) };
+        self.take_events();
+        let partitions = self.assignment();
+        let committed = match &self.membership {
+            Some(_) if !partitions.is_empty() => {
+                let positions = self.give_back(partitions);
+                self.commit_positions(positions).await
+            }
+            None if self.commits_by_itself() => self.commit().await,
+            _ => Ok(()),
+        };
         self.assignment.clear();
         self.chunks.clear();
         (self.failed, self.deferred) = (None, None);
@@ -187,6 +232,7 @@ impl Consumer {
     pub async fn poll(&mut self, timeout: Duration) -> Result<Vec<ConsumerRecord>, ClientError> {
         let mut records = Vec::new();
         self.poll_into(timeout, &mut records).await?;
+        self.counts.records += records.len() as u64;
         Ok(records)
     }
 
@@ -198,8 +244,9 @@ impl Consumer {
         each: impl FnMut(&TopicPartition, &Record<'_>),
     ) -> Result<usize, ClientError> {
         let mut visitor = Visitor { each, seen: 0 };
-        self.poll_into(timeout, &mut visitor).await?;
-        Ok(visitor.seen)
+        let polled = self.poll_into(timeout, &mut visitor).await;
+        self.counts.records += visitor.seen as u64;
+        polled.map(|()| visitor.seen)
     }
 
     async fn poll_into(&mut self, timeout: Duration, sink: &mut impl Sink) -> Result<(), ClientError> {
@@ -263,30 +310,54 @@ impl Consumer {
     fn handle_group(&mut self, event: GroupEvent) {
         match event {
             GroupEvent::Assign(partitions) => {
-                for partition in partitions {
-                    self.assignment.put(partition, StartAt::Committed);
+                for (partition, start) in self.listener.assigned(partitions) {
+                    self.assignment.put(partition, start);
                 }
             }
+            // Where nobody waits any more, others have read on from where the group had committed.
+            GroupEvent::Revoke { partitions, done } if done.is_closed() => self.lose(&partitions),
             GroupEvent::Revoke { partitions, done } => {
-                let mut positions = self.assignment.uncommitted();
-                positions.retain(|partition, _| partitions.contains(partition));
-                for partition in &partitions {
-                    self.assignment.remove(partition);
-                }
-                // The group waits for `done`, and so until the commit has ended one way or the other. Where nobody
-                // waits any more, others have read on from where the group had committed.
-                if self.commits_by_itself() && !positions.is_empty() && !done.is_closed() {
-                    self.commit_in_background(positions, Some(done));
-                } else {
+                let positions = self.give_back(partitions);
+                // The group waits for `done`, and so until the commit has ended one way or the other.
+                if positions.is_empty() {
                     let _ = done.send(());
+                } else {
+                    self.commit_in_background(positions, Some(done));
                 }
             }
-            GroupEvent::Lost => self.assignment.clear(),
+            GroupEvent::Lost => self.lose(&self.assignment()),
             GroupEvent::Failed(error) => {
-                self.assignment.clear();
+                self.lose(&self.assignment());
                 self.failed = Some(error);
             }
         }
+    }
+
+    /// Stops to read partitions that the group takes back, and answers what to commit before it gets them.
+    fn give_back(&mut self, partitions: Vec<TopicPartition>) -> Positions {
+        let mut revocation = Revocation { partitions, ..Revocation::default() };
+        revocation.partitions.sort_unstable();
+        let of_these = |positions: &mut Positions| {
+            positions.retain(|partition, _| revocation.partitions.binary_search(partition).is_ok());
+        };
+        let mut positions = self.assignment.positions();
+        of_these(&mut positions);
+        let mut commit =
+            if self.commits_by_itself() { self.assignment.uncommitted() } else { Positions::new() };
+        of_these(&mut commit);
+        (revocation.positions, revocation.commit) = (positions, commit);
+        for partition in &revocation.partitions {
+            self.assignment.remove(partition);
+        }
+        self.listener.revoked(revocation)
+    }
+
+    /// Stops to read what others have already.
+    fn lose(&mut self, partitions: &[TopicPartition]) {
+        for partition in partitions {
+            self.assignment.remove(partition);
+        }
+        self.listener.lost(partitions);
     }
 
     /// Records of the chunks that are here, whole batches, until there are enough.
@@ -355,9 +426,16 @@ impl Consumer {
             return Ok(());
         }
         let identity = self.membership.as_ref().map(Membership::shared_identity);
-        commits::commit(coordinator, identity, positions.clone()).await?;
+        let committed = commits::commit(coordinator, identity, positions.clone()).await;
+        self.count_commit(committed.is_ok());
+        committed?;
         self.note_committed(&positions);
         Ok(())
+    }
+
+    fn count_commit(&mut self, went_well: bool) {
+        let count = if went_well { &mut self.counts.commits } else { &mut self.counts.commits_failed };
+        *count += 1;
     }
 
     fn note_committed(&mut self, positions: &Positions) {
@@ -369,15 +447,18 @@ impl Consumer {
     }
 
     /// What the group has committed for these partitions; those without a commit are not in the result.
-    pub async fn committed(
+    pub fn committed(
         &self,
         partitions: &[TopicPartition],
-    ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError> {
-        let Some(coordinator) = &self.coordinator else {
-            return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
-        };
-        let committed = start::committed(coordinator, partitions).await?;
-        committed.into_iter().map(|(partition, found)| Ok((partition, found?))).collect()
+    ) -> Answer<BTreeMap<TopicPartition, CommittedOffset>> {
+        let (coordinator, partitions) = (self.coordinator.clone(), partitions.to_vec());
+        Box::pin(async move {
+            let Some(coordinator) = coordinator else {
+                return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
+            };
+            let committed = start::committed(&coordinator, &partitions).await?;
+            committed.into_iter().map(|(partition, found)| Ok((partition, found?))).collect()
+        })
     }
 
     /// Returns no more records of these partitions until they are resumed. What is held of them is kept, and a place in
@@ -436,29 +517,51 @@ impl Consumer {
     }
 
     /// Where partitions end now: the offset of the next record that readers will see.
-    pub async fn end_offsets(
-        &self,
-        partitions: &[TopicPartition],
-    ) -> Result<BTreeMap<TopicPartition, Offset>, ClientError> {
-        offsets_of(&self.cluster, partitions, OffsetSpec::Latest, self.options.isolation).await
+    pub fn end_offsets(&self, partitions: &[TopicPartition]) -> Answer<BTreeMap<TopicPartition, Offset>> {
+        self.offsets(partitions, OffsetSpec::Latest)
     }
 
     /// Where partitions begin now: the offset of the first record that is kept.
-    pub async fn beginning_offsets(
+    pub fn beginning_offsets(
         &self,
         partitions: &[TopicPartition],
-    ) -> Result<BTreeMap<TopicPartition, Offset>, ClientError> {
-        offsets_of(&self.cluster, partitions, OffsetSpec::Earliest, self.options.isolation).await
+    ) -> Answer<BTreeMap<TopicPartition, Offset>> {
+        self.offsets(partitions, OffsetSpec::Earliest)
+    }
+
+    fn offsets(
+        &self,
+        partitions: &[TopicPartition],
+        spec: OffsetSpec,
+    ) -> Answer<BTreeMap<TopicPartition, Offset>> {
+        let (cluster, isolation, partitions) =
+            (Arc::clone(&self.cluster), self.options.isolation, partitions.to_vec());
+        Box::pin(async move { offsets_of(&cluster, &partitions, spec, isolation).await })
     }
 
     /// The first record of each partition with at least this timestamp; none if there is no such record.
-    pub async fn offsets_for_times(
+    pub fn offsets_for_times(
         &self,
         times: &[(TopicPartition, TimestampMs)],
-    ) -> Result<BTreeMap<TopicPartition, Option<FoundOffset>>, ClientError> {
+    ) -> Answer<BTreeMap<TopicPartition, Option<FoundOffset>>> {
         let wanted = times.iter().map(|(partition, time)| (partition.clone(), OffsetSpec::Timestamp(*time)));
-        let found = list_offsets(&self.cluster, wanted.collect(), self.options.isolation).await;
-        found.into_iter().map(|(partition, found)| Ok((partition, found?))).collect()
+        let (cluster, isolation, wanted) =
+            (Arc::clone(&self.cluster), self.options.isolation, wanted.collect());
+        Box::pin(async move {
+            let found = list_offsets(&cluster, wanted, isolation).await;
+            found.into_iter().map(|(partition, found)| Ok((partition, found?))).collect()
+        })
+    }
+
+    /// What it has done so far, in numbers.
+    pub fn metrics(&self) -> ConsumerMetrics {
+        ConsumerMetrics {
+            held_bytes: self.chunks.iter().map(|chunk| chunk.pinned_bytes).sum(),
+            asked_bytes: self.asked_bytes,
+            partitions: self.assignment.iter().count(),
+            rebalances: self.listener.rebalances,
+            ..self.counts
+        }
     }
 
     /// The servers that it is connected to.

@@ -2,9 +2,139 @@
 //!
 //! Owns the connections ([`Cluster`]) and what is built on them: [`Producer`], [`Consumer`], [`Admin`]. It speaks the
 //! newest version of each request that both sides know, and says clearly what a server does not offer. It knows
-//! nothing of the server's inside.
+//! nothing of the server's inside. Everything runs on a [tokio](https://docs.rs/tokio) runtime.
 //!
-//! Options are fields of [`ProducerOptions`], [`ConsumerOptions`] and [`ClusterOptions`], or texts by Kafka's names:
+//! # Producing
+//!
+//! [`Producer::send`] hands a record over and answers with a [`Delivery`]: a future of its own, which tells where the
+//! record has come to lie. By default every record is acknowledged by all who must have it (`acks=all`), and arrives
+//! once and in the order of its partition, retries included (`enable.idempotence`).
+//!
+//! ```no_run
+//! use riverrun_client::{Producer, ProducerOptions, ProducerRecord};
+//!
+//! # async fn example() -> Result<(), riverrun_client::ClientError> {
+//! let options = ProducerOptions::from_properties([
+//!     ("bootstrap.servers", "localhost:9092"),
+//!     ("linger.ms", "20"),
+//!     ("compression.type", "lz4"),
+//! ])?;
+//! let producer = Producer::new(options).await?;
+//! let mut deliveries = Vec::new();
+//! for number in 0..1000 {
+//!     let record = ProducerRecord::new("clicks", format!("click {number}")).with_key("me");
+//!     // Waits only while the buffer is full.
+//!     deliveries.push(producer.send(record).await?);
+//! }
+//! for delivery in deliveries {
+//!     let placed = delivery.await?;
+//!     println!("{}-{} at {}", placed.topic, placed.partition, placed.offset);
+//! }
+//! producer.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Where the bytes are the caller's own, [`Producer::send_ref`] copies them once, into the batch. [`Producer::send_with`]
+//! calls a function back instead, [`Producer::try_send`] never waits, and [`Producer::send_blocking`] is for threads
+//! without a runtime. Records without a key go to partitions in whole batches; a [`Partitioner`] of one's own may decide
+//! otherwise.
+//!
+//! # Consuming
+//!
+//! A [`Consumer`] reads partitions that it is [given](Consumer::assign), or shares topics with a
+//! [group](Consumer::subscribe). [`Consumer::poll`] returns records whose bytes lie where they were fetched;
+//! [`Consumer::poll_each`] shows them without making records at all, which is several times as fast.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use riverrun_client::{Consumer, ConsumerOptions};
+//!
+//! # async fn example() -> Result<(), riverrun_client::ClientError> {
+//! let options = ConsumerOptions::from_properties([
+//!     ("bootstrap.servers", "localhost:9092"),
+//!     ("group.id", "readers"),
+//!     ("group.protocol", "consumer"),
+//!     ("auto.offset.reset", "earliest"),
+//!     ("enable.auto.commit", "false"),
+//! ])?;
+//! let mut consumer = Consumer::new(options).await?;
+//! consumer.subscribe(&["clicks".to_owned()]).await?;
+//! loop {
+//!     let records = consumer.poll(Duration::from_secs(1)).await?;
+//!     for record in &records {
+//!         println!("{}-{} at {}: {:?}", record.topic, record.partition, record.offset, record.value);
+//!     }
+//!     if records.is_empty() {
+//!         break;
+//!     }
+//!     // What was returned is processed: at least once, whatever happens.
+//!     consumer.commit().await?;
+//! }
+//! consumer.close().await
+//! # }
+//! ```
+//!
+//! A [`RebalanceListener`] hears of the partitions that the group gives and takes, chooses where to begin with them, and
+//! commits before others get them. [`Consumer::subscribe_pattern`] shares all topics whose names match. By hand:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use riverrun_client::{ClusterOptions, Consumer, ConsumerOptions, StartAt, TimestampMs, TopicPartition};
+//!
+//! # async fn example() -> Result<(), riverrun_client::ClientError> {
+//! let mut consumer = Consumer::new(ConsumerOptions::new(ClusterOptions::new("localhost:9092"))).await?;
+//! let partition = TopicPartition::new("clicks", 0);
+//! consumer.assign(vec![(partition.clone(), StartAt::Timestamp(TimestampMs(1_700_000_000_000)))]).await?;
+//! let mut bytes = 0;
+//! while consumer.lag(&partition) != Some(0) {
+//!     let each = |_: &TopicPartition, record: &riverrun_client::Record<'_>| {
+//!         bytes += record.value.map_or(0, <[u8]>::len);
+//!     };
+//!     consumer.poll_each(Duration::from_secs(1), each).await?;
+//! }
+//! println!("{bytes} bytes up to {:?}", consumer.position(&partition));
+//! consumer.seek(&partition, StartAt::Earliest)
+//! # }
+//! ```
+//!
+//! # Administration
+//!
+//! [`Admin`] makes, changes, describes and deletes topics, configs, groups and offsets. Its calls give a result for each
+//! item, so that the error of one does not hide the others.
+//!
+//! ```no_run
+//! use std::collections::BTreeMap;
+//!
+//! use riverrun_client::{Admin, ClusterOptions, NewTopic};
+//!
+//! # async fn example() -> Result<(), riverrun_client::ClientError> {
+//! let admin = Admin::new(ClusterOptions::new("localhost:9092")).await?;
+//! let configs = BTreeMap::from([("retention.ms".to_owned(), "86400000".to_owned())]);
+//! let topic = NewTopic { partitions: Some(6), configs, ..NewTopic::named("clicks") };
+//! for (name, created) in admin.create_topics(vec![topic], false).await {
+//!     println!("{name}: {} partitions", created?.partitions);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! What may pass is tried again within `delivery.timeout.ms` (producer) or `default.api.timeout.ms` (all others), and by
+//! a consumer for as long as it is polled: [`Consumer::trouble`] tells what keeps it from its work. The rest is a
+//! [`ClientError`], whose [`kind`](ClientError::kind) says what to do: retry, fix the request, or give up. Answers of a
+//! server that cannot be true are errors, too, and never a panic.
+//!
+//! # Numbers
+//!
+//! [`Producer::metrics`] and [`Consumer::metrics`] count what was done and say what is held.
+//!
+//! # Options
+//!
+//! They are fields of [`ProducerOptions`], [`ConsumerOptions`] and [`ClusterOptions`], or texts by Kafka's names:
 //!
 //! ```
 //! use riverrun_client::{ClientError, ProducerOptions};
@@ -37,16 +167,17 @@ pub use admin::{
 };
 pub use cluster::{Cluster, ClusterOptions, Node, PartitionInfo, TopicInfo};
 pub use consumer::{
-    Assignor, Consumer, ConsumerOptions, ConsumerRecord, GroupProtocol, OffsetReset, StartAt, Trouble,
+    Answer, Assignor, Consumer, ConsumerMetrics, ConsumerOptions, ConsumerRecord, GroupProtocol, OffsetReset,
+    RebalanceListener, Revocation, StartAt, Trouble,
 };
 pub use coordinator::CommittedOffset;
 pub use error::ClientError;
 pub use list_offsets::{FoundOffset, Isolation, OffsetSpec};
 pub use options::{Kind, OptionDef, markdown as options_markdown};
 pub use producer::{
-    Choice, Delivery, Partitioner, PartitionerChoice, Producer, ProducerOptions, ProducerRecord,
-    RecordMetadata, RecordRef, RoundRobin, Sticky, TopicPartitioner, TopicView, UniformSticky,
-    partition_of_key,
+    Choice, Delivery, Partitioner, PartitionerChoice, Producer, ProducerMetrics, ProducerOptions,
+    ProducerRecord, RecordMetadata, RecordRef, RoundRobin, Sticky, TopicPartitioner, TopicView,
+    UniformSticky, partition_of_key,
 };
 pub use topic_partition::TopicPartition;
 // What the options and errors above are made of.

@@ -8,6 +8,7 @@ mod accumulator;
 mod batch;
 mod delivery;
 mod exchange;
+mod metrics;
 mod options;
 mod partitioner;
 mod queue;
@@ -28,6 +29,7 @@ use tokio::time::{Instant, timeout_at};
 use self::accumulator::{Accumulator, Appended};
 use self::batch::Callback;
 pub use self::delivery::Delivery;
+pub use self::metrics::ProducerMetrics;
 pub use self::options::ProducerOptions;
 pub use self::partitioner::{
     Choice, Partitioner, PartitionerChoice, RoundRobin, Sticky, TopicPartitioner, TopicView, UniformSticky,
@@ -209,6 +211,11 @@ impl Producer {
         {
             tracing::error!(%error, "the sender task has failed");
         }
+    }
+
+    /// What it has done so far, in numbers.
+    pub fn metrics(&self) -> ProducerMetrics {
+        self.accumulator.metrics()
     }
 
     /// The servers that it is connected to.

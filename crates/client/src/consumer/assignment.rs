@@ -215,13 +215,23 @@ impl Assignment {
         self.slots.iter_mut().flatten().map(|slot| (&slot.partition, &mut slot.state))
     }
 
+    /// All positions that are known.
+    pub(super) fn positions(&self) -> Positions {
+        let position = |state: &PartitionState| {
+            let (offset, leader_epoch) = (state.position?, state.position_epoch);
+            Some(CommittedOffset { offset, leader_epoch, metadata: String::new() })
+        };
+        self.iter().filter_map(|(name, state)| Some((name.clone(), position(state)?))).collect()
+    }
+
     /// Positions that are not committed.
     pub(super) fn uncommitted(&self) -> Positions {
-        let dirty = |state: &PartitionState| {
-            let offset = state.position.filter(|position| state.committed != Some(*position))?;
-            Some(CommittedOffset { offset, leader_epoch: state.position_epoch, metadata: String::new() })
+        let dirty = |name: &TopicPartition, position: &CommittedOffset| {
+            self.get(name).is_some_and(|state| state.committed != Some(position.offset))
         };
-        self.iter().filter_map(|(name, state)| Some((name.clone(), dirty(state)?))).collect()
+        let mut positions = self.positions();
+        positions.retain(|name, position| dirty(name, position));
+        positions
     }
 
     /// When the next partition goes on after an error.

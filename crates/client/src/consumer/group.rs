@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 
 pub use self::assignors::Assignor;
 use super::options::{ConsumerOptions, GroupProtocol};
+use super::subscription::Subscription;
 use super::trouble::{SharedAttempts, Trouble};
 use crate::cluster::Lane;
 use crate::connection::CallLimits;
@@ -79,7 +80,7 @@ struct MemberContext {
     identity: SharedIdentity,
     /// Joining the group, and staying in it.
     attempts: SharedAttempts,
-    topics: watch::Receiver<Vec<String>>,
+    subscription: watch::Receiver<Subscription>,
     events: mpsc::Sender<GroupEvent>,
 }
 
@@ -89,9 +90,14 @@ impl MemberContext {
         self.events.send(event).await.map_err(|_| ClientError::Closed)
     }
 
-    /// The topics that are subscribed to now. A later change is seen by waiting on `topics`.
-    fn subscribed(&mut self) -> Vec<String> {
-        self.topics.borrow_and_update().clone()
+    /// What is subscribed to now. A later change is seen by waiting on `subscription`.
+    fn subscribed(&mut self) -> Subscription {
+        self.subscription.borrow_and_update().clone()
+    }
+
+    /// Whether it is all topics that match.
+    fn has_pattern(&self) -> bool {
+        self.subscription.borrow().pattern().is_some()
     }
 
     async fn pause(&self) {
@@ -104,7 +110,7 @@ impl MemberContext {
 #[derive(Debug)]
 pub(super) struct Membership {
     events: mpsc::Receiver<GroupEvent>,
-    topics: watch::Sender<Vec<String>>,
+    subscription: watch::Sender<Subscription>,
     identity: SharedIdentity,
     attempts: SharedAttempts,
     coordinator: Arc<GroupCoordinator>,
@@ -123,9 +129,9 @@ impl Membership {
     pub(super) fn start(
         options: Arc<ConsumerOptions>,
         coordinator: Arc<GroupCoordinator>,
-        subscribed: Vec<String>,
+        subscribed: Subscription,
     ) -> Self {
-        let (topics, watched) = watch::channel(subscribed);
+        let (subscription, watched) = watch::channel(subscribed);
         let (sender, events) = mpsc::channel(EVENTS);
         let identity = SharedIdentity::new(&options);
         let attempts = SharedAttempts::default();
@@ -134,7 +140,7 @@ impl Membership {
             coordinator: Arc::clone(&coordinator),
             identity: identity.clone(),
             attempts: attempts.clone(),
-            topics: watched,
+            subscription: watched,
             events: sender.clone(),
         };
         let protocol = options.group_protocol;
@@ -146,12 +152,12 @@ impl Membership {
             // If nobody listens, the consumer is gone, and there is nobody to tell.
             let _ = sender.send(GroupEvent::Failed(ended)).await;
         });
-        Self { events, topics, identity, attempts, coordinator, options, task: task.abort_handle() }
+        Self { events, subscription, identity, attempts, coordinator, options, task: task.abort_handle() }
     }
 
-    /// Subscribes to other topics.
-    pub(super) fn resubscribe(&self, topics: Vec<String>) {
-        self.topics.send_replace(topics);
+    /// Subscribes to something else.
+    pub(super) fn resubscribe(&self, subscription: Subscription) {
+        self.subscription.send_replace(subscription);
     }
 
     /// Who commits, now and at any later time.

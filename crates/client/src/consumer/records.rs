@@ -112,6 +112,11 @@ impl Chunk {
         }))
     }
 
+    /// Bytes that are left to be read.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Whether its checksums are compared.
     pub(super) fn checked(self, check_crcs: bool) -> Self {
         Self { check_crcs, ..self }

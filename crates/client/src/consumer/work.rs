@@ -192,6 +192,8 @@ impl Consumer {
                 self.busy.remove(&node);
                 self.asked_bytes -= fetched.ask.bytes_max;
                 let (results, session_id) = fetched.read(&self.options);
+                self.counts.fetches += 1;
+                self.counts.fetches_failed += u64::from(session_id.is_none());
                 let session = self.sessions.entry(node).or_default();
                 match session_id {
                     Some(id) => session.answered(id),
@@ -219,6 +221,7 @@ impl Consumer {
                 Ok(())
             }
             Done::Committed(positions) => {
+                self.count_commit(positions.is_some());
                 self.note_committed(&positions.unwrap_or_default());
                 Ok(())
             }
@@ -262,6 +265,7 @@ impl Consumer {
                     state.replica = Some((replica, Instant::now() + self.options.cluster.metadata_max_age));
                 }
                 if let Some(chunk) = part.chunk {
+                    self.counts.fetched_bytes += chunk.size_bytes() as u64;
                     state.chunks += 1;
                     state.fetch_from = chunk.end;
                     // A server that does not know epochs says so with -1.

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use self::state::State;
 use super::batch::{Batch, BatchShape, Callback, QueueKey};
 use super::delivery::{BatchPlace, Delivery};
+use super::metrics::ProducerMetrics;
 use super::options::ProducerOptions;
 use super::partitioner::Choice;
 use super::queue::{IN_FLIGHT_MAX, PartitionQueue, Readiness, SendRules};
@@ -250,6 +251,7 @@ impl Accumulator {
         for key in first.into_iter().chain(last) {
             state.list_unless_empty(key);
         }
+        state.counts.requests += drained.requests.len() as u64;
         drained.check_at(state.parked.peek().map(|Reverse((at, _))| *at));
         drained
     }
@@ -353,6 +355,11 @@ impl Accumulator {
             }
         }
         state.unresolved.remove(&batch.id);
+        let records = u64::try_from(batch.record_count()).unwrap_or_default();
+        let counts = &mut state.counts;
+        *(if result.is_ok() { &mut counts.records_delivered } else { &mut counts.records_failed }) += records;
+        counts.batches += 1;
+        counts.batch_bytes += batch.size_bytes() as u64;
         state.list_unless_empty(batch.key);
         drop(state);
         let reserved_bytes = batch.reserved_bytes;
@@ -379,6 +386,7 @@ impl Accumulator {
             }
         };
         let mut state = self.lock();
+        state.counts.batches_split += 1;
         state.unresolved.remove(&id);
         state.unresolved.extend(parts.iter().map(|part| part.id));
         let now = Instant::now();
@@ -394,6 +402,7 @@ impl Accumulator {
     /// Puts a batch that came back in line again. `broken`: its sequence has to begin again first.
     pub(super) fn retry(&self, batch: Batch, retry_at: Instant, broken: bool) {
         let mut state = self.lock();
+        state.counts.batches_retried += 1;
         let key = batch.key;
         let Some(queue) = state.queue(key) else { return };
         queue.came_back(batch.id);
@@ -467,6 +476,13 @@ impl Accumulator {
             }
             settled.await;
         }
+    }
+
+    /// What has happened so far, in numbers.
+    pub(super) fn metrics(&self) -> ProducerMetrics {
+        let state = self.lock();
+        let (buffer_free_bytes, batches_waiting) = (self.space.available_permits(), state.unresolved.len());
+        ProducerMetrics { buffer_free_bytes, batches_waiting, ..state.counts }
     }
 
     /// Takes no more records.

@@ -538,6 +538,29 @@ async fn what_needs_a_group_is_refused_without_one() {
     assert!(matches!(committed, Err(ClientError::Invalid(_))));
 }
 
+/// What a task can be spawned with.
+#[tokio::test]
+async fn questions_are_asked_without_holding_the_consumer() {
+    let server = server(|_| None).await;
+    let consumer = consumer_at(&server, StartAt::Earliest).await;
+    let (begin, end) = (consumer.beginning_offsets(&[partition(0)]), consumer.end_offsets(&[partition(0)]));
+    drop(consumer);
+    let offsets = [tokio::spawn(begin).await, tokio::spawn(end).await];
+    let offsets = offsets.map(|answer| answer.unwrap().unwrap()[&partition(0)].0);
+    assert_eq!(offsets, [BEGIN, END]);
+}
+
+#[tokio::test]
+async fn what_was_done_is_counted() {
+    let server = server(|_| None).await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    let records = records(&mut consumer).await.unwrap();
+    let metrics = consumer.metrics();
+    assert_eq!((metrics.records, metrics.partitions), (records.len() as u64, 1));
+    assert!(metrics.fetches >= 1 && metrics.fetched_bytes >= batch(BEGIN).len() as u64);
+    assert_eq!((metrics.held_bytes, metrics.fetches_failed, metrics.commits), (0, 0, 0));
+}
+
 #[tokio::test]
 async fn fetches_do_not_wait_while_old_metadata_is_asked_for_again() {
     let server = server(|_| None).await;

@@ -150,6 +150,9 @@ async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
         assert_eq!(offset(delivery).await, expected);
     }
     assert_eq!(sequences(&log), (0..20).map(|sequence| (0, sequence)).collect::<Vec<_>>());
+    let metrics = producer.metrics();
+    assert_eq!((metrics.records_delivered, metrics.records_failed, metrics.batches), (20, 0, 20));
+    assert!(metrics.batches_retried >= 2 && metrics.requests >= 22 && metrics.batches_waiting == 0);
 }
 
 #[tokio::test]

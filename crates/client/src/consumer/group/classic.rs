@@ -30,8 +30,8 @@ use crate::topic_partition::{TopicPartition, by_topic};
 
 /// How often the leader looks for a subscribed topic that does not exist yet.
 const MISSING_TOPIC_CHECK: Duration = Duration::from_secs(2);
-/// Time between two such looks at least, however soon metadata ages.
-const COUNTS_CHECK_MIN: Duration = Duration::from_millis(100);
+/// Time between two looks at the topics at least, however soon metadata ages.
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Why a member no longer just stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +44,23 @@ enum Stir {
 
 /// A member and its task's state.
 ///
-/// Invariants: `owned` is what the consumer was told to read. As leader, `counts` are the partition counts that the
-/// current assignment was made from.
+/// Invariants: `owned` is what the consumer was told to read; `topics` are those that the group was told of. As leader,
+/// `counts` are the partition counts that the current assignment was made from.
 pub(super) struct ClassicMember {
     context: MemberContext,
     cooperative: bool,
     owned: BTreeSet<TopicPartition>,
+    topics: Vec<String>,
     counts: Option<BTreeMap<String, i32>>,
-    check_counts_at: Instant,
+    look_at: Instant,
 }
 
 impl ClassicMember {
     pub(super) fn new(context: MemberContext) -> Self {
         let cooperative =
             context.options.assignors.iter().all(|assignor| *assignor == Assignor::CooperativeSticky);
-        Self { context, cooperative, owned: BTreeSet::new(), counts: None, check_counts_at: Instant::now() }
+        let (owned, topics) = (BTreeSet::new(), Vec::new());
+        Self { context, cooperative, owned, topics, counts: None, look_at: Instant::now() }
     }
 
     /// Runs until membership fails for good, and says why.
@@ -130,6 +132,7 @@ impl ClassicMember {
     }
 
     async fn join_once(&mut self) -> Result<Joined, ClientError> {
+        self.topics = self.context.subscribed().topics(self.context.coordinator.cluster()).await?;
         let metadata = self.subscription()?;
         let options = &self.context.options;
         let identity = self.context.identity.get();
@@ -160,11 +163,10 @@ impl ClassicMember {
         Ok(Joined { generation: answer.generation_id, protocol, assignments })
     }
 
-    fn subscription(&mut self) -> Result<Vec<u8>, ClientError> {
-        let topics = self.context.subscribed();
+    fn subscription(&self) -> Result<Vec<u8>, ClientError> {
         let owned = by_topic(self.owned.iter().map(|partition| (partition, ())));
         let subscription = ConsumerProtocolSubscription {
-            topics: topics.iter().map(|topic| topic.as_str().into()).collect(),
+            topics: self.topics.iter().map(|topic| topic.as_str().into()).collect(),
             owned_partitions: owned
                 .into_iter()
                 .map(|(topic, partitions)| OwnedTopic {
@@ -181,6 +183,7 @@ impl ClassicMember {
     /// As leader: everybody's assignment, by member id.
     async fn lead(&mut self, answer: &JoinGroupResponse<'_>) -> Result<Vec<(String, Vec<u8>)>, ClientError> {
         self.counts = None;
+        self.look_later(false);
         if answer.leader != answer.member_id || answer.skip_assignment {
             return Ok(Vec::new());
         }
@@ -198,7 +201,7 @@ impl ClassicMember {
         let topics: BTreeSet<String> = members.iter().flat_map(|member| member.topics.clone()).collect();
         let counts = self.count_partitions(&topics).await?;
         let plan = assign(assignor, &members, &counts);
-        self.check_counts_later(counts.len() < topics.len());
+        self.look_later(counts.len() < topics.len());
         self.counts = Some(counts);
         plan.into_iter().map(|(member, partitions)| Ok((member, write_assignment(&partitions)?))).collect()
     }
@@ -285,7 +288,7 @@ impl ClassicMember {
         let interval = self.context.options.heartbeat_interval;
         let mut next_beat = Instant::now() + interval;
         loop {
-            let check_counts_at = self.check_counts_at;
+            let (look_at, looks) = (self.look_at, self.counts.is_some() || self.context.has_pattern());
             tokio::select! {
                 // Whatever else there is to do, the group hears of this member in time.
                 biased;
@@ -295,12 +298,13 @@ impl ClassicMember {
                         return Ok(stir);
                     }
                 }
-                changed = self.context.topics.changed() => {
+                changed = self.context.subscription.changed() => {
                     changed.map_err(|_| ClientError::Closed)?;
                     return Ok(Stir::Rejoin);
                 }
-                () = sleep_until(check_counts_at), if self.counts.is_some() => {
-                    if self.counts_have_changed().await {
+                () = sleep_until(look_at), if looks => {
+                    self.look_later(false);
+                    if self.topics_have_changed().await || self.counts_have_changed().await {
                         return Ok(Stir::Rejoin);
                     }
                 }
@@ -309,18 +313,32 @@ impl ClassicMember {
     }
 
     /// As often as metadata ages, but not without a pause.
-    fn check_counts_later(&mut self, missing: bool) {
+    fn look_later(&mut self, missing: bool) {
         let options = &self.context.options.cluster;
         let age = if missing { MISSING_TOPIC_CHECK } else { options.metadata_max_age };
-        self.check_counts_at = Instant::now() + age.max(options.retry_backoff).max(COUNTS_CHECK_MIN);
+        self.look_at = Instant::now() + age.max(options.retry_backoff).max(LOOK_PAUSE_MIN);
+    }
+
+    /// Whether other topics match than the group was told of.
+    async fn topics_have_changed(&self) -> bool {
+        let subscribed = self.context.subscription.borrow().clone();
+        if subscribed.pattern().is_none() {
+            return false;
+        }
+        match subscribed.topics(self.context.coordinator.cluster()).await {
+            Ok(topics) => topics.iter().collect::<BTreeSet<_>>() != self.topics.iter().collect(),
+            Err(error) => {
+                tracing::debug!(%error, "the topics could not be listed");
+                false
+            }
+        }
     }
 
     async fn counts_have_changed(&mut self) -> bool {
         let Some(known) = &self.counts else { return false };
-        let topics: BTreeSet<String> =
-            known.keys().cloned().chain(self.context.topics.borrow().iter().cloned()).collect();
+        let topics: BTreeSet<String> = known.keys().chain(&self.topics).cloned().collect();
         let missing = known.len() < topics.len();
-        self.check_counts_later(missing);
+        self.look_later(missing);
         match self.count_partitions(&topics).await {
             Ok(counts) => self.counts.as_ref() != Some(&counts),
             Err(error) => {

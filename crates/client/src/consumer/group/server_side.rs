@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use riverrun_protocol::consumer_group_heartbeat_request::TopicPartitions;
-use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
+use riverrun_protocol::{ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
 use riverrun_types::{ErrorKind, TopicId};
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -19,6 +19,11 @@ use crate::topic_partition::TopicPartition;
 
 /// Time between heartbeats until the server has said its own.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// First version of the heartbeat that has patterns.
+const PATTERNS_SINCE: i16 = 1;
+/// Time between two looks at the topics at least, however soon metadata ages.
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Partitions by topic id, as the wire has them.
 type ById = BTreeMap<TopicId, BTreeSet<i32>>;
@@ -45,6 +50,19 @@ pub(super) struct ServerSideMember {
     full: bool,
     /// Whether it says what is read.
     report: bool,
+    /// Topics that the server was told of by name.
+    topics: Vec<String>,
+    /// Whether it was told a pattern.
+    told_pattern: bool,
+    /// When to look for topics that match a pattern which the server does not take.
+    look_at: Option<Instant>,
+}
+
+/// What a heartbeat says of the subscription.
+struct Said {
+    topics: Vec<String>,
+    /// None says nothing of a pattern; empty takes it back.
+    pattern: Option<String>,
 }
 
 impl ServerSideMember {
@@ -59,6 +77,9 @@ impl ServerSideMember {
             next_beat: Instant::now(),
             full: true,
             report: true,
+            topics: Vec::new(),
+            told_pattern: false,
+            look_at: None,
         }
     }
 
@@ -83,6 +104,7 @@ impl ServerSideMember {
 
     /// Waits for the next heartbeat's time, or for something that should be said before.
     async fn wait(&mut self) -> Result<(), ClientError> {
+        let look_at = self.look_at;
         let revocation = async {
             match &mut self.revocation {
                 Some(revocation) => (&mut revocation.confirmed).await,
@@ -91,10 +113,11 @@ impl ServerSideMember {
         };
         tokio::select! {
             () = sleep_until(self.next_beat) => {}
-            changed = self.context.topics.changed() => {
+            changed = self.context.subscription.changed() => {
                 changed.map_err(|_| ClientError::Closed)?;
                 self.full = true;
             }
+            () = sleep_until(look_at.unwrap_or(self.next_beat)), if look_at.is_some() => self.look().await,
             // An error means that the consumer has dropped the event with all of its partitions.
             _ = revocation => {
                 if let Some(revocation) = self.revocation.take() {
@@ -110,17 +133,19 @@ impl ServerSideMember {
         let now = Instant::now();
         self.next_beat = now + self.interval;
         self.context.attempts.lock().begin(now);
-        let topics = self.context.subscribed();
+        let said = if self.full { Some(self.subscribed().await?) } else { None };
         let identity = self.context.identity.get();
         let options = &self.context.options;
-        let first = self.full;
+        let first = said.is_some();
+        let names = |said: &Said| said.topics.iter().map(|topic| topic.clone().into()).collect();
         let request = ConsumerGroupHeartbeatRequest {
             group_id: self.context.coordinator.group().into(),
             member_id: identity.member_id.as_str().into(),
             member_epoch: identity.epoch,
             instance_id: identity.instance_id.as_deref().filter(|_| first).map(Into::into),
             rebalance_timeout_ms: if first { wire_ms(options.rebalance_timeout) } else { -1 },
-            subscribed_topic_names: first.then(|| topics.iter().map(|topic| topic.as_str().into()).collect()),
+            subscribed_topic_names: said.as_ref().map(names),
+            subscribed_topic_regex: said.as_ref().and_then(|said| said.pattern.clone()).map(Into::into),
             server_assignor: options.server_assignor.as_deref().filter(|_| first).map(Into::into),
             topic_partitions: (first || self.report).then(|| wire_partitions(&self.owned)),
             ..ConsumerGroupHeartbeatRequest::default()
@@ -129,8 +154,46 @@ impl ServerSideMember {
         let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
         ClientError::check(answer.error_code, answer.error_message.as_deref())?;
         self.learn(&answer);
+        if let Some(said) = said {
+            self.told_pattern = said.pattern.is_some_and(|pattern| !pattern.is_empty());
+        }
         self.context.attempts.lock().succeed();
         Ok(())
+    }
+
+    /// The subscription as this server takes it: a pattern as it is, or the topics that match it.
+    async fn subscribed(&mut self) -> Result<Said, ClientError> {
+        let subscription = self.context.subscribed();
+        let cluster = self.context.coordinator.cluster();
+        let takes_patterns = match subscription.pattern() {
+            Some(_) => cluster.version_of_any(ApiKey::ConsumerGroupHeartbeat).await? >= PATTERNS_SINCE,
+            None => false,
+        };
+        self.look_at = None;
+        if let Some(pattern) = subscription.pattern().filter(|_| takes_patterns) {
+            self.topics.clear();
+            return Ok(Said { topics: Vec::new(), pattern: Some(pattern.text.clone()) });
+        }
+        self.topics = subscription.topics(cluster).await?;
+        if subscription.pattern().is_some() {
+            self.look_later();
+        }
+        Ok(Said { topics: self.topics.clone(), pattern: self.told_pattern.then(String::new) })
+    }
+
+    fn look_later(&mut self) {
+        let age = self.context.options.cluster.metadata_max_age.max(LOOK_PAUSE_MIN);
+        self.look_at = Some(Instant::now() + age);
+    }
+
+    /// Looks whether other topics match than the server was told of.
+    async fn look(&mut self) {
+        self.look_later();
+        let subscription = self.context.subscription.borrow().clone();
+        match subscription.topics(self.context.coordinator.cluster()).await {
+            Ok(topics) => self.full |= topics != self.topics,
+            Err(error) => tracing::debug!(%error, "the topics could not be listed"),
+        }
     }
 
     fn learn(&mut self, answer: &ConsumerGroupHeartbeatResponse<'_>) {
@@ -214,9 +277,10 @@ impl ServerSideMember {
         if target.keys().all(|id| self.names.contains_key(id)) {
             return Ok(());
         }
-        let topics = self.context.topics.borrow().clone();
-        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-        match self.context.coordinator.cluster().refresh(Some(&names), false).await {
+        let names: Vec<&str> = self.topics.iter().map(String::as_str).collect();
+        // Which topics match a pattern the server alone knows.
+        let asked = (!self.context.has_pattern()).then_some(&names[..]);
+        match self.context.coordinator.cluster().refresh(asked, false).await {
             Ok(answer) => {
                 self.names.extend(answer.into_iter().flatten().map(|topic| (topic.id, topic.name.clone())));
                 Ok(())

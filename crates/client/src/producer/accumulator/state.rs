@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, ID_STEP, QueueKey};
 use crate::producer::delivery::Outcome;
+use crate::producer::metrics::ProducerMetrics;
 use crate::producer::queue::PartitionQueue;
 use crate::producer::topics::{Leaders, Topic};
 
@@ -35,6 +36,7 @@ pub(super) struct State {
     /// Whether some partition has no epoch left, so that the producer needs another id.
     pub(super) id_spent: bool,
     pub(super) closed: bool,
+    pub(super) counts: ProducerMetrics,
 }
 
 impl State {
