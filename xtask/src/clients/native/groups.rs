@@ -1,10 +1,13 @@
 //! Groups: members that come and go, under both protocols and each way to assign.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use riverrun_client::{Consumer, ErrorCode, TopicPartition};
+use riverrun_client::{
+    Consumer, ErrorCode, NewTopic, RebalanceListener, Revocation, StartAt, TopicPartition,
+};
 
 use super::super::rust_cases::{Bench, same};
 use super::{
@@ -173,4 +176,109 @@ pub(super) async fn new_partitions(bench: &Bench<'_>, more: &Properties<'_>) -> 
     let totals = BTreeMap::from([(topic.clone(), 5)]);
     super::only(admin_of(bench).await?.create_partitions(&totals, false).await)?;
     settle(&mut members, 5).await
+}
+
+/// Topics that match, those that come later among them, and no others.
+pub(super) async fn pattern(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
+    let (first, group) = (topic_of(bench, "matches", 2).await?, bench.name("native-pattern"));
+    let begin = format!("{first}-");
+    topic_of(bench, "does-not-match", 2).await?;
+    let quick =
+        [("group.id", group.as_str()), ("heartbeat.interval.ms", "200"), ("metadata.max.age.ms", "500")];
+    let mut members = vec![consumer_of(bench, &[&quick, more].concat()).await?];
+    members[0].subscribe_pattern(&format!("{first}(-[a-z]+)?")).await?;
+    settle(&mut members, 2).await?;
+    let topic = NewTopic { partitions: Some(3), ..NewTopic::named(format!("{begin}later")) };
+    super::only(admin_of(bench).await?.create_topics(vec![topic], false).await)?;
+    let topic = NewTopic { partitions: Some(1), ..NewTopic::named(format!("{begin}9")) };
+    super::only(admin_of(bench).await?.create_topics(vec![topic], false).await)?;
+    settle(&mut members, 5).await?;
+    members[0].subscribe(std::slice::from_ref(&first)).await?;
+    settle(&mut members, 2).await?;
+    members.remove(0).close().await?;
+    let mut refused = consumer_of(bench, &[&quick, more].concat()).await?;
+    let subscribed = refused.subscribe_pattern("(").await;
+    let found = match subscribed {
+        Ok(()) => refused.poll(PATIENCE).await.map(drop),
+        refused => refused,
+    };
+    same("a pattern that cannot be read", &found.is_err(), &true)
+}
+
+/// What a listener has heard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    owned: BTreeSet<TopicPartition>,
+    revoked: usize,
+    lost: usize,
+}
+
+/// Commits by itself what it wants, with a note; and keeps book of what is given and taken.
+#[derive(Clone, Default)]
+struct Keeper(Arc<Mutex<Heard>>);
+
+impl Keeper {
+    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl RebalanceListener for Keeper {
+    fn assigned(&mut self, partitions: &mut BTreeMap<TopicPartition, StartAt>) {
+        let mut heard = self.heard();
+        for partition in partitions.keys() {
+            assert!(heard.owned.insert(partition.clone()), "{partition} was given twice");
+        }
+    }
+
+    fn revoked(&mut self, revocation: &mut Revocation) {
+        let mut heard = self.heard();
+        for partition in &revocation.partitions {
+            assert!(heard.owned.remove(partition), "{partition} was taken and had not been given");
+        }
+        heard.revoked += revocation.partitions.len();
+        revocation.commit = std::mem::take(&mut revocation.positions);
+        for committed in revocation.commit.values_mut() {
+            "by the listener".clone_into(&mut committed.metadata);
+        }
+    }
+
+    fn lost(&mut self, partitions: &[TopicPartition]) {
+        let mut heard = self.heard();
+        for partition in partitions {
+            assert!(heard.owned.remove(partition), "{partition} was lost and had not been given");
+        }
+        heard.lost += partitions.len();
+    }
+}
+
+/// A listener hears of what is given and taken, and what it commits is committed before others read on.
+pub(super) async fn listener(bench: &Bench<'_>, more: &Properties<'_>) -> anyhow::Result<()> {
+    let (topic, group) = (topic_of(bench, "listener", PARTITIONS).await?, bench.name("native-listener"));
+    let by_hand = [more, &[("enable.auto.commit", "false")]].concat();
+    let keepers = [Keeper::default(), Keeper::default()];
+    let mut members = Vec::new();
+    for (round, keeper) in keepers.iter().enumerate() {
+        let mut joins = member(bench, &topic, &group, &by_hand).await?;
+        joins.set_listener(keeper.clone());
+        members.push(joins);
+        settle(&mut members, 4).await?;
+        let prefix = format!("{round}-");
+        produce_to(bench, &topic, &prefix, 200, &[]).await?;
+        let values = gather_all(&mut members, 200).await?;
+        same("each record once", &values, &sorted(numbered(&prefix, 200)))?;
+        for (member, keeper) in members.iter().zip(&keepers) {
+            let owned: Vec<_> = keeper.heard().owned.iter().cloned().collect();
+            same("what it was told", &owned, &member.assignment())?;
+        }
+    }
+    for member in members {
+        member.close().await?;
+    }
+    let heard: Vec<_> = keepers.iter().map(|keeper| keeper.heard().clone()).collect();
+    same("nothing is left", &heard.iter().all(|heard| heard.owned.is_empty() && heard.lost == 0), &true)?;
+    same("something was taken", &heard.iter().all(|heard| heard.revoked >= 2), &true)?;
+    let committed = admin_of(bench).await?.group_offsets(&group).await?;
+    same("records committed", &committed.values().map(|one| one.offset.0).sum(), &400)?;
+    same("by whom", &committed.values().all(|one| one.metadata == "by the listener"), &true)
 }

@@ -65,6 +65,14 @@ pub(super) const CASES: &[Case] = &[
         name: "group-consumer-new-partitions",
         run: |bench| wait(groups::new_partitions(bench, &groups::UNIFORM)),
     },
+    Case { name: "group-pattern", run: |bench| wait(groups::pattern(bench, &groups::RANGE)) },
+    Case { name: "group-consumer-pattern", run: |bench| wait(groups::pattern(bench, &groups::UNIFORM)) },
+    Case { name: "group-listener", run: |bench| wait(groups::listener(bench, &groups::RANGE)) },
+    Case {
+        name: "group-cooperative-listener",
+        run: |bench| wait(groups::listener(bench, &groups::COOPERATIVE)),
+    },
+    Case { name: "group-consumer-listener", run: |bench| wait(groups::listener(bench, &groups::UNIFORM)) },
     Case { name: "admin-topics", run: |bench| wait(admin::topics(bench)) },
     Case { name: "admin-topics-refused", run: |bench| wait(admin::topics_refused(bench)) },
     Case { name: "admin-configs", run: |bench| wait(admin::configs(bench)) },
@@ -90,12 +98,16 @@ async fn admin_of(bench: &Bench<'_>) -> anyhow::Result<Admin> {
     Ok(Admin::new(ClusterOptions::new(&bench.bootstrap())).await?)
 }
 
-/// A topic of this case alone.
+/// A topic of this case alone, which the server's own parts know, too: another thread of Kafka's takes it in.
 async fn topic_of(bench: &Bench<'_>, what: &str, partitions: i32) -> anyhow::Result<String> {
-    let name = bench.name(&format!("native-{what}"));
+    let (admin, name) = (admin_of(bench).await?, bench.name(&format!("native-{what}")));
     let topic = NewTopic { partitions: Some(partitions), ..NewTopic::named(&name) };
-    for (_, created) in admin_of(bench).await?.create_topics(vec![topic], false).await {
-        created?;
+    only(admin.create_topics(vec![topic], false).await)?;
+    let begun = Instant::now();
+    while only(admin.describe_topics(std::slice::from_ref(&name)).await).is_err()
+        && begun.elapsed() < PATIENCE
+    {
+        tokio::time::sleep(SHORT).await;
     }
     Ok(name)
 }
