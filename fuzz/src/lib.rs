@@ -5,8 +5,10 @@ mod allocation;
 mod batches;
 mod journals;
 mod messages;
+mod queues;
 
 pub use allocation::peak_bytes_during;
 pub use batches::{check_batch, check_stream};
 pub use journals::check_journal;
 pub use messages::{check_message, check_request};
+pub use queues::check_queue;

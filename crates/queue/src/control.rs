@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+use riverrun_records::layout;
 use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::error::{At as _, Damage, QueueError};
@@ -30,6 +31,19 @@ pub(crate) struct Head {
     pub(crate) next_offset: Offset,
     /// Base offset of the segment that `position` lies in.
     pub(crate) segment_base: Offset,
+}
+
+impl Head {
+    /// Whether there can be such a head in a queue with segments of this size.
+    pub(crate) fn is_possible(&self, segment_bytes: u64) -> bool {
+        // No queue gets as far as a quarter of what 64 bits can count.
+        let in_range = self.position < 1 << 62 && self.next_offset.0 < 1 << 62;
+        let within = self.position % segment_bytes;
+        in_range
+            && within <= segment_bytes - layout::LENGTH_END as u64
+            && self.segment_base >= Offset::ZERO
+            && self.next_offset >= self.segment_base
+    }
 }
 
 /// A head up to which the disk has everything, as recovery needs it.
@@ -303,7 +317,8 @@ impl Control {
             // SYNC: heads. The fields above are read before the position is read again.
             fence(Acquire);
             if self.u64(at::PUBLISHED_AT).load(Relaxed) == position {
-                return found.ok_or_else(|| self.damaged(at::HEADS_AT, "head"));
+                let possible = found.filter(|head| head.is_possible(self.segment_bytes));
+                return possible.ok_or_else(|| self.damaged(at::HEADS_AT, "head"));
             }
         }
         Err(self.damaged(at::HEADS_AT, "head"))
@@ -355,7 +370,8 @@ impl Control {
 
     /// The newest synced mark whose checksum fits.
     pub(crate) fn mark(&self) -> Option<Mark> {
-        (0..2).filter_map(|slot| self.load_mark(slot)).max_by_key(|mark| mark.sequence)
+        let possible = |mark: &Mark| mark.head.is_possible(self.segment_bytes) && mark.sequence < u64::MAX;
+        (0..2).filter_map(|slot| self.load_mark(slot)).filter(possible).max_by_key(|mark| mark.sequence)
     }
 
     /// Notes where a recovery may begin: the disk has everything up to `mark`. For the holder of the mark
