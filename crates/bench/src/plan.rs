@@ -3,10 +3,13 @@
 //! Owns the one form in which producers, consumers, topics and rates reach the runner and its workers, so that neither
 //! knows of file formats. A plan is complete: nothing in it is still to be chosen, random numbers come from its seed.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use riverrun_types::{DurabilityLevel, ParseDurabilityError};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::keys::{KeyDistribution, Keys};
 use crate::payload::Payloads;
@@ -39,6 +42,8 @@ pub struct Plan {
     pub backlog: Option<Backlog>,
     /// What acked records are to survive; none for the server's default.
     pub durability: Option<Durability>,
+    /// For how long the server's disk is to be full within the measurement.
+    pub disk_full: Option<Duration>,
     /// What of the files has no effect, for people.
     pub notes: Vec<String>,
 }
@@ -330,14 +335,54 @@ pub struct Backlog {
     pub read_alone: bool,
 }
 
-/// What acked records survive, as far as the local disk goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// What acked records are to survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// Loss of power: each ack waits for a sync.
     Sync,
     /// A crash of the process.
     Async,
+    /// One of our server's levels, of which two differ only where there are several servers.
+    Level(DurabilityLevel),
+}
+
+impl Durability {
+    /// Our server's level.
+    pub fn level(self) -> DurabilityLevel {
+        match self {
+            Self::Sync => DurabilityLevel::SyncSync,
+            Self::Async => DurabilityLevel::AsyncAsync,
+            Self::Level(level) => level,
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sync => f.write_str("sync"),
+            Self::Async => f.write_str("async"),
+            Self::Level(level) => level.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Durability {
+    type Err = ParseDurabilityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "sync" => Ok(Self::Sync),
+            "async" => Ok(Self::Async),
+            level => level.parse().map(Self::Level),
+        }
+    }
+}
+
+impl Serialize for Durability {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 #[cfg(test)]
@@ -404,6 +449,7 @@ mod tests {
             test: Duration::ZERO,
             messages: None,
             backlog: None,
+            disk_full: None,
             durability: None,
             notes: Vec::new(),
         };

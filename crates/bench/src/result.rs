@@ -12,7 +12,7 @@ use crate::histogram::{Latencies, LatencySummary};
 use crate::omb::omb_result;
 use crate::plan::{Durability, Plan, TargetRate};
 use crate::process::ProcessRun;
-use crate::runner::{BacklogFigures, PageCache, RunOutcome, Second};
+use crate::runner::{BacklogFigures, DiskFullFigures, LogDirFigures, PageCache, RunOutcome, Second};
 
 /// The key under which everything of ours stands.
 pub const OURS: &str = "riverrun";
@@ -90,6 +90,8 @@ struct Ours<'a> {
     publish_delay: Option<LatencyFigures>,
     end_to_end: Option<LatencyFigures>,
     backlog: Option<BacklogFigures>,
+    disk_full: Option<DiskFullFigures>,
+    log_dirs: &'a [LogDirFigures],
     seconds: &'a [Second],
     server_usage: Option<ProcessRun>,
     client_usage: Option<ProcessRun>,
@@ -210,6 +212,8 @@ fn ours<'a>(
         publish_delay: LatencyFigures::of(&figures.delay),
         end_to_end: LatencyFigures::of(&figures.end_to_end),
         backlog: figures.backlog,
+        disk_full: figures.disk_full,
+        log_dirs: &outcome.log_dirs,
         seconds: &figures.seconds,
         server_usage: figures.server,
         client_usage: figures.client,

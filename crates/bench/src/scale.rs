@@ -17,6 +17,7 @@ pub fn shrink(plan: &mut Plan, scale: f64) {
     let scale = scale.clamp(0.0, 1.0);
     let shorter = |time: Duration, least: Duration| time.mul_f64(scale).max(time.min(least));
     plan.test = shorter(plan.test, TEST_MIN);
+    plan.disk_full = plan.disk_full.map(|time| shorter(time, TEST_MIN / 3));
     plan.warmup = shorter(plan.warmup, WARMUP_MIN);
     plan.messages = plan.messages.map(|messages| fewer(messages, scale));
     if let Some(backlog) = &mut plan.backlog {

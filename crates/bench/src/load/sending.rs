@@ -165,7 +165,7 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
 
 /// How long a thread's records have been due by now, from its `sent`th on and below the number `end`. None where the first
 /// is not late by more than it takes to see an order: then the thread kept up.
-fn overdue(
+pub(super) fn overdue(
     place: Place,
     schedule: Schedule,
     (sent, end): (u64, u64),

@@ -11,10 +11,10 @@ use super::figures::Interval;
 use super::meter::{Meter, Sent};
 use super::orders::{Orders, Produce};
 use super::producing::Tally;
-use super::sending::{Place, Sending, Source};
+use super::sending::{Place, Sending, Source, overdue};
 use super::target::{Outgoing, Target};
 use crate::keys::{KeyDistribution, Keys};
-use crate::pacing::sleep_until;
+use crate::pacing::{Rate, Schedule, sleep_until};
 use crate::payload::Payloads;
 use crate::plan::{KeySource, Stamp, ValueSource};
 
@@ -175,14 +175,16 @@ fn a_record_that_is_not_taken_ends_the_load_and_what_was_sent_has_its_outcome() 
 #[test]
 fn a_load_ends_when_it_is_told_to() {
     let tally = tally(0);
-    let orders = Arc::clone(&tally.orders);
+    let watched = tally.clone();
     let ending = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(100));
-        orders.end();
+        while watched.lock().interval.handed_over < 10 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        watched.orders.end();
     });
     let interval = run(Refusing::new(Duration::from_millis(1)), u64::MAX, Some(1000.0), &tally);
     ending.join().expect("it only sleeps");
-    assert!((1..1000).contains(&interval.handed_over), "{}", interval.handed_over);
+    assert!(interval.handed_over >= 10, "{}", interval.handed_over);
     assert_eq!(interval.acked() + interval.failed, interval.handed_over);
 }
 
@@ -237,37 +239,37 @@ impl Target for Slow {
     }
 }
 
-/// Has a target that takes a record in `takes` send at 1000 a second for 400 ms, and then at 10 a second.
-fn change_of_rate(takes: Duration) -> (u64, Vec<Duration>) {
-    let (orders, late) = (Arc::<Orders>::default(), Late::default());
-    let sending = Sending::new(Slow(takes), late.clone(), ALONE, source(), Arc::clone(&orders));
-    let thread = thread::spawn(move || sending.run());
-    orders.give(Some(Produce { start: Instant::now(), rate: Some(1000.0), quota: None }));
-    thread::sleep(Duration::from_millis(400));
-    let sent = late.sent.load(Ordering::Relaxed);
-    orders.give(Some(produce(Some(10.0), 3)));
-    thread::sleep(Duration::from_millis(300));
-    orders.end();
-    thread.join().expect("it ended");
-    let overdue = late.overdue.lock().expect("nobody panics").clone();
-    (sent, overdue)
-}
-
 /// A search for a rate changes it every few seconds: were what is due by then forgotten, a server that cannot keep up
 /// would look as if it did.
 #[test]
 fn records_that_a_slow_server_left_unsent_at_a_change_of_rate_count_with_what_they_waited() {
-    let (sent, overdue) = change_of_rate(Duration::from_millis(20));
-    assert!(sent < 25, "{sent} in 400 ms");
+    let (orders, late) = (Arc::<Orders>::default(), Late::default());
+    let target = Slow(Duration::from_millis(20));
+    let sending = Sending::new(target, late.clone(), ALONE, source(), Arc::clone(&orders));
+    let thread = thread::spawn(move || sending.run());
+    orders.give(Some(Produce { start: Instant::now(), rate: Some(1000.0), quota: None }));
+    thread::sleep(Duration::from_millis(400));
+    let sent = late.sent.load(Ordering::Relaxed);
+    orders.give_last(produce(Some(10.0), 3));
+    thread.join().expect("it ended");
+    let overdue = late.overdue.lock().expect("nobody panics").clone();
     let all = sent + overdue.len() as u64;
-    assert!((395..600).contains(&all), "{sent} sent, {} overdue", overdue.len());
+    assert!(sent < 100 && all >= 390, "{sent} sent, {} overdue", overdue.len());
     assert!(overdue[0] >= Duration::from_millis(300), "{:?}", overdue[0]);
     assert!(overdue.is_sorted_by(|one, next| one >= next));
 }
 
 #[test]
-fn nothing_is_overdue_where_the_server_keeps_up() {
-    let (sent, overdue) = change_of_rate(Duration::ZERO);
-    assert!(sent > 300, "{sent} in 400 ms");
-    assert_eq!(overdue, []);
+fn records_are_overdue_only_where_the_thread_did_not_keep_up() {
+    let start = Instant::now();
+    let schedule = Schedule::new(start, Rate::per_second(100.0));
+    let now = start + Duration::from_millis(1005);
+    let found = |sent, end| overdue(ALONE, schedule, (sent, end), now).collect::<Vec<_>>();
+    assert_eq!(found(100, u64::MAX), [], "the last was due 5 ms ago");
+    let late = found(51, u64::MAX);
+    assert_eq!(late.len(), 50);
+    let first = late[0].as_millis();
+    assert!((494..=496).contains(&first), "{first} ms");
+    assert_eq!(found(51, 60).len(), 9, "no more than were to be sent");
+    assert_eq!(found(51, 51), []);
 }

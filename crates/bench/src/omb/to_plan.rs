@@ -9,8 +9,8 @@ use super::workload::{KeyDistributor, Workload};
 use crate::input::{InputError, read_bounded};
 use crate::keys::KeyDistribution;
 use crate::plan::{
-    Backlog, ConsumerPlan, Durability, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate,
-    TopicPlan, ValuePlan,
+    Backlog, ConsumerPlan, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan,
+    ValuePlan,
 };
 use crate::properties::Properties;
 
@@ -70,11 +70,9 @@ pub fn to_plan(
         test: workload.test(),
         messages: workload.messages,
         backlog: backlog(workload),
-        durability: match workload.durability.as_deref() {
-            Some("sync") => Some(Durability::Sync),
-            Some("async") => Some(Durability::Async),
-            _ => None,
-        },
+        // Checked when it was read.
+        durability: workload.durability.as_deref().and_then(|text| text.parse().ok()),
+        disk_full: workload.disk_full(),
         notes,
     })
 }

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::input::{InputError, from_yaml};
+use crate::plan::Durability;
 
 /// Minutes that a run warms up where the file does not say.
 const WARMUP_MINUTES: f64 = 1.0;
@@ -75,8 +76,11 @@ pub struct Workload {
     /// Minutes before that.
     pub warmup_duration_minutes: Option<f64>,
 
-    /// Ours: what acked messages survive, `sync` or `async`; none for the server's default.
+    /// Ours: what acked messages survive, `sync`, `async`, or a level from 1 to 4; none for the server's default.
+    #[serde(deserialize_with = "word_or_number")]
     pub durability: Option<String>,
+    /// Ours: minutes for which the disk of the server is full, from a third of the measurement on.
+    pub disk_full_minutes: f64,
     /// Ours: how keys are chosen, as `riverrun perf` names it; in place of `keyDistributor`.
     pub keys: Option<String>,
     /// Ours: how many different keys there are.
@@ -95,6 +99,12 @@ pub struct Workload {
     /// What else the file holds.
     #[serde(flatten, skip_serializing)]
     pub(crate) unknown: BTreeMap<String, Value>,
+}
+
+/// YAML takes a level for a number.
+fn word_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let value = Option::<Value>::deserialize(deserializer)?;
+    Ok(value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
 }
 
 impl Workload {
@@ -152,8 +162,10 @@ impl Workload {
             return Some("subscriptionsPerTopic without consumerPerSubscription".to_owned());
         }
         match self.durability.as_deref() {
-            None | Some("sync" | "async") => None,
-            Some(other) => Some(format!("durability is sync or async, not {other:?}")),
+            Some(text) if text.parse::<Durability>().is_err() => {
+                Some(format!("durability is sync, async, or a level from 1 to 4, not {text:?}"))
+            }
+            _ => None,
         }
     }
 
@@ -165,6 +177,9 @@ impl Workload {
         let minutes = [self.test_duration_minutes, self.warmup_minutes()];
         if minutes.iter().any(|minutes| !(0.0..=MINUTES_MAX).contains(minutes)) {
             return Some(format!("durations lie between 0 and {MINUTES_MAX} minutes"));
+        }
+        if !(0.0..=self.test_duration_minutes / 3.0).contains(&self.disk_full_minutes) {
+            return Some("diskFullMinutes is at most a third of testDurationMinutes".to_owned());
         }
         if self.test_duration_minutes == 0.0 && self.messages.is_none() {
             return Some("testDurationMinutes is missing, or 0".to_owned());
@@ -206,6 +221,11 @@ impl Workload {
     /// How long is measured.
     pub fn test(&self) -> Duration {
         Duration::from_secs_f64(self.test_duration_minutes * 60.0)
+    }
+
+    /// How long the disk is full meanwhile; none where it is left alone.
+    pub fn disk_full(&self) -> Option<Duration> {
+        (self.disk_full_minutes > 0.0).then(|| Duration::from_secs_f64(self.disk_full_minutes * 60.0))
     }
 
     /// How long the load runs before that.
@@ -296,7 +316,9 @@ testDurationMinutes: 15
             ("testDurationMinutes: 15", "testDurationMinutes: 1e9", "durations lie"),
             ("consumerPerSubscription: 1", "consumerPerSubscription: 0", "without consumerPerSubscription"),
             ("topics: 1", "topics: 1\nbacklogDrainRatio: 1.5", "backlogDrainRatio lie"),
-            ("topics: 1", "topics: 1\ndurability: maybe", "sync or async"),
+            ("topics: 1", "topics: 1\ndurability: maybe", "sync, async, or a level"),
+            ("topics: 1", "topics: 1\ndurability: 5", "a level from 1 to 4"),
+            ("topics: 1", "topics: 1\ndiskFullMinutes: 6", "at most a third"),
             ("topics: 1", "topics: 1\ninFlight: 0", "inFlight is at least 1"),
             (
                 "subscriptionsPerTopic: 1",

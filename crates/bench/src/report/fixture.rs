@@ -16,7 +16,7 @@ use crate::omb::{Driver, PlanOptions, Workload, to_plan};
 use crate::process::ProcessRun;
 use crate::random::SeededRandom;
 use crate::result::{RunLabel, document};
-use crate::runner::{BacklogFigures, Figures, PageCache, RunOutcome, Second};
+use crate::runner::{BacklogFigures, DiskFullFigures, Figures, LogDirFigures, PageCache, RunOutcome, Second};
 use crate::worker::Counts;
 
 /// Set to write the file anew instead of comparing it.
@@ -71,7 +71,11 @@ subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestD
         };
         document(
             &plan.expect("a plan"),
-            &RunOutcome { figures: self.figures(number), durability: Some(durability(self.slowness())) },
+            &RunOutcome {
+                figures: self.figures(number),
+                durability: Some(durability(self.slowness())),
+                log_dirs: ["/data/a", "/data/b"].map(|path| log_dir(path, number)).into(),
+            },
             &label,
             &environment(self.server),
             &PageCache { dropped: true, reason: None },
@@ -120,6 +124,12 @@ subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestD
             drained: true,
             publish_meanwhile: Some(figures.publish.summary()),
         });
+        figures.disk_full = self.note.map(|_| DiskFullFigures {
+            full_at_s: 0.25,
+            freed_at_s: 0.75,
+            acked_meanwhile: 12,
+            first_ack_s: Some(0.125),
+        });
         let used = |pid, cpu_s| ProcessRun { pid, cpu_s, resident_bytes_max: 1 << 27, peak_bytes: 1 << 28 };
         figures.server = Some(used(4711, self.slowness() as f64));
         figures.client = Some(used(4712, 2.0));
@@ -146,6 +156,10 @@ subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestD
 fn durability(slowness: u64) -> TopicDurability {
     let level = (slowness == 1).then(|| "1".to_owned());
     TopicDurability { wanted: level.clone(), reached: level, acked_when_synced: Some(true) }
+}
+
+fn log_dir(path: &str, partitions: u64) -> LogDirFigures {
+    LogDirFigures { path: path.to_owned(), partitions, bytes: partitions * 1000 }
 }
 
 fn environment(server: &str) -> Environment {

@@ -39,8 +39,8 @@ function time(us) {
 }
 
 function durability(run) {
-  const { reached, acked_when_synced: synced } = run.durability;
-  if (reached) return `level ${reached}`;
+  const { wanted, reached, acked_when_synced: synced } = run.durability;
+  if (reached) return wanted && wanted !== reached ? `level ${reached}, ${wanted} wanted` : `level ${reached}`;
   return synced === true ? "synced" : synced === false ? "page cache" : "not known";
 }
 
@@ -56,6 +56,8 @@ const ROWS = [
   ["Backlog: time to read it, s", (run) => run.backlog && run.backlog.drainS, number, false],
   ["Backlog: read, MB/s", (run) => run.backlog && run.backlog.drainedBytes / 1e6 / run.backlog.drainS, number, true],
   ["Publish p99 meanwhile", (run) => run.backlog && run.backlog.publishMeanwhile && run.backlog.publishMeanwhile.p99_us, time, false],
+  ["Acked while the disk was full, records", (run) => run.diskFull && run.diskFull.ackedMeanwhile, number, true],
+  ["Room again: time to the first ack, s", (run) => run.diskFull && run.diskFull.firstAckS, number, false],
   ...[["Publish", "publish"], ["End to end", "endToEnd"]].flatMap(([name, key]) =>
     [["mean", "mean_us"], ["p50", "p50_us"], ["p99", "p99_us"], ["p99.9", "p999_us"], ["p99.99", "p9999_us"], ["max", "max_us"]]
       .map(([label, field]) => [`${name} ${label}`, (run) => run[key] && run[key][field], time, false])),
@@ -217,6 +219,7 @@ function setup(run) {
     ["In flight, at most", setup.inFlight],
     ["Warm-up and measurement, s", `${number(setup.warmupS, 0)}, ${number(run.totals.testS, 1)}`],
     ["Durability wanted", run.durability.asked],
+    ["Log directories: partitions in each", run.logDirs.map((dir) => dir.partitions).join(", ")],
     ["Replicas", replication.used === replication.wanted ? replication.used : `${replication.used}, where the file says ${replication.wanted}`],
     ["Shrunk to", run.scale === 1 ? "" : `${run.scale} of its sizes`],
     ["Load from", run.workers > 1 ? `${run.workers} workers` : "one process"],

@@ -58,6 +58,9 @@ pub enum RunError {
         /// What it said.
         message: String,
     },
+    /// The disk cannot be filled, or freed again.
+    #[error("diskFullMinutes: {0}")]
+    DiskFull(String),
     /// It was stopped before it was done.
     #[error("stopped before it was done")]
     Stopped,
@@ -72,7 +75,7 @@ impl RunError {
         match self {
             Self::Client(error) | Self::Topic { error, .. } => error.kind(),
             Self::Load(error) => error.kind(),
-            Self::Replication { .. } | Self::Process(_) => ErrorKind::FixRequest,
+            Self::Replication { .. } | Self::DiskFull(_) | Self::Process(_) => ErrorKind::FixRequest,
             Self::NotReady { .. } | Self::Worker { .. } | Self::Stopped => ErrorKind::Retry,
         }
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::disk_full::DiskFullFigures;
 use crate::histogram::{Latencies, LatencySummary};
 use crate::process::ProcessRun;
 use crate::worker::{Counts, Taken};
@@ -103,6 +104,8 @@ pub struct Figures {
     pub periods: Vec<Period>,
     /// Of a backlog.
     pub backlog: Option<BacklogFigures>,
+    /// Of a full disk.
+    pub disk_full: Option<DiskFullFigures>,
     /// What the server's process used.
     pub server: Option<ProcessRun>,
     /// What this process used.

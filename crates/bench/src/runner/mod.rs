@@ -4,6 +4,7 @@
 //! servers' processes. It decides nothing about what is run; that is the plan's.
 
 mod backlog;
+mod disk_full;
 mod error;
 mod figures;
 mod fleet;
@@ -13,9 +14,11 @@ mod search;
 mod target;
 mod topics;
 
+pub use self::disk_full::DiskFullFigures;
 pub use self::error::RunError;
 pub use self::figures::{BacklogFigures, Figures, Period, Second};
 pub use self::page_cache::PageCache;
 pub use self::run::{Event, RunOptions, RunOutcome, run};
 pub use self::search::{RateSearch, SearchOptions};
 pub use self::target::{ParseTargetError, ServerTarget};
+pub use self::topics::LogDirFigures;

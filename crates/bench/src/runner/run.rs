@@ -5,17 +5,19 @@
 //! it ended.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::backlog::BacklogWatch;
+use super::disk_full::DiskFull;
 use super::error::RunError;
 use super::figures::{Figures, Recorder, Second};
 use super::fleet::Fleet;
 use super::search::{RateSearch, SearchOptions};
 use super::target::ServerTarget;
-use super::topics::Topics;
+use super::topics::{LogDirFigures, Topics};
 use crate::environment::TopicDurability;
 use crate::plan::{Plan, TargetRate};
 use crate::process::{ProcessWatch, RunUsage};
@@ -43,6 +45,8 @@ pub struct RunOptions {
     pub workers: Vec<String>,
     /// How a rate is searched for.
     pub search: SearchOptions,
+    /// The directory whose file system a plan may fill; none if none.
+    pub fill_disk: Option<PathBuf>,
 }
 
 /// What a run tells while it goes on.
@@ -61,6 +65,8 @@ pub struct RunOutcome {
     pub figures: Figures,
     /// How durable acked records were.
     pub durability: Option<TopicDurability>,
+    /// Where its partitions lay.
+    pub log_dirs: Vec<LogDirFigures>,
 }
 
 /// Runs a plan on a server, unless `stop` comes first: then clients end and topics go, and it fails.
@@ -72,11 +78,12 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<RunOutcome, RunError> {
     let watch = server.pid.map(ProcessWatch::new).transpose()?;
+    let disk = DiskFull::new(plan, options.fill_disk.as_deref())?;
     let unknown_settings = check_settings(&plan.load)?;
     tell(Event::Phase("topics"));
     let topics = Topics::create(&server.bootstrap, plan).await?;
     let outcome = tokio::select! {
-        outcome = with_topics(plan, server, options, (&topics, watch), tell) => outcome,
+        outcome = with_topics(plan, server, options, (&topics, watch, disk), tell) => outcome,
         () = stop => Err(RunError::Stopped),
     };
     topics.delete().await;
@@ -89,26 +96,27 @@ async fn with_topics(
     plan: &Plan,
     server: &ServerTarget,
     options: &RunOptions,
-    (topics, watch): (&Topics, Option<ProcessWatch>),
+    (topics, watch, disk): (&Topics, Option<ProcessWatch>, Option<DiskFull>),
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunOutcome, RunError> {
     let durability = topics.durability(plan).await?;
     tell(Event::Phase("clients"));
     let fleet = Fleet::prepare(plan, &server.bootstrap, &options.workers).await?;
-    let mut run = Run::new(plan, fleet, options.search);
+    let mut run = Run::new(plan, fleet, options.search, disk);
     let measured = run.all(watch, tell).await;
+    let log_dirs = topics.log_dirs(plan).await;
     let finished = run.fleet.finish().await;
     let mut figures = measured?;
     finished?;
     if let Some(reached) = &durability {
         figures.notes.extend(missed(plan, reached));
     }
-    Ok(RunOutcome { figures, durability })
+    Ok(RunOutcome { figures, durability, log_dirs })
 }
 
 /// Says so where acked records are less durable than they were to be.
 fn missed(plan: &Plan, reached: &TopicDurability) -> Option<String> {
-    let wanted = plan.durability? == crate::plan::Durability::Sync;
+    let wanted = plan.durability?.level().syncs_locally();
     (reached.acked_when_synced != Some(wanted)).then(|| {
         let word = if wanted { "sync" } else { "async" };
         format!("durability {word} was wanted, and is not what the server says of the topic")
@@ -127,10 +135,11 @@ struct Run<'a> {
     search: Option<RateSearch>,
     searched: Instant,
     options: SearchOptions,
+    disk: Option<DiskFull>,
 }
 
 impl<'a> Run<'a> {
-    fn new(plan: &'a Plan, fleet: Fleet, options: SearchOptions) -> Self {
+    fn new(plan: &'a Plan, fleet: Fleet, options: SearchOptions, disk: Option<DiskFull>) -> Self {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let search = (plan.rate == TargetRate::Search).then(|| RateSearch::new(options));
@@ -143,6 +152,7 @@ impl<'a> Run<'a> {
             search,
             searched: Instant::now(),
             options,
+            disk,
         }
     }
 
@@ -271,6 +281,7 @@ impl<'a> Run<'a> {
         }
         self.ticks.reset();
         let mut recorder = Recorder::new();
+        self.disk.iter_mut().for_each(DiskFull::begin);
         loop {
             let (taken, done) = self.second(&recorder, backlog.as_mut()).await?;
             usage.sample();
@@ -281,6 +292,8 @@ impl<'a> Run<'a> {
             self.go_on_searching().await?;
         }
         recorder.figures.backlog = backlog.map(BacklogWatch::finish);
+        // Dropped here: whatever is left to be waited for, the disk is free.
+        recorder.figures.disk_full = self.disk.take().map(|disk| disk.figures());
         Ok(recorder)
     }
 
@@ -291,7 +304,7 @@ impl<'a> Run<'a> {
         mut backlog: Option<&mut BacklogWatch>,
     ) -> Result<(Taken, bool), RunError> {
         let mut taken = Taken::default();
-        let may_be_done = backlog.is_some() || self.plan.messages.is_some();
+        let may_be_done = backlog.is_some() || self.disk.is_some() || self.plan.messages.is_some();
         loop {
             let ticked = tokio::select! {
                 biased;
@@ -300,6 +313,9 @@ impl<'a> Run<'a> {
             };
             let latest = self.take().await?;
             taken.merge(&latest);
+            if let Some(disk) = &mut self.disk {
+                disk.look(&latest.counts).map_err(|error| RunError::DiskFull(error.to_string()))?;
+            }
             if let Some(backlog) = &mut backlog {
                 for order in backlog.look(&latest, &self.totals) {
                     self.fleet.order(order).await?;
@@ -377,6 +393,9 @@ impl<'a> Run<'a> {
             notes.push(
                 "the rate was searched for: latencies are also those of rates that were too high".to_owned(),
             );
+        }
+        if figures.disk_full.is_some_and(|disk| disk.first_ack_s.is_none()) {
+            notes.push("after the disk was free again, no record was acked within the run".to_owned());
         }
         if overdue > 0 {
             notes.push(format!(

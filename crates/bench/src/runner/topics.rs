@@ -1,8 +1,11 @@
 //! The topics of a run: made before it, and gone after it.
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
-use riverrun_client::{Admin, ClientError, ClusterOptions, ErrorCode, NewTopic};
+use riverrun_client::{Admin, ClientError, ClusterOptions, ErrorCode, LogDir, NewTopic, TopicInfo};
+use riverrun_types::ErrorKind;
+use serde::Serialize;
 
 use super::error::RunError;
 use crate::environment::TopicDurability;
@@ -14,6 +17,20 @@ const TOPICS_PER_REQUEST: usize = 500;
 const CHANGE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Our own server's config for what acked records survive.
 const DURABILITY: &str = "durability";
+
+/// Time between two looks at whether all topics are known.
+const KNOWN_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A server's log directory, and what lies there of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogDirFigures {
+    /// Its path on the server.
+    pub path: String,
+    /// Partitions of the run's topics.
+    pub partitions: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
 
 /// The topics of one run on one server.
 #[derive(Debug)]
@@ -42,7 +59,8 @@ impl Topics {
                 replication: Some(topic.replication),
                 ..NewTopic::named(&topic.name)
             };
-            let own = topic.configs.iter().chain(durability.iter().copied());
+            let durability = durability.iter().map(|(key, value)| (*key, value.as_str()));
+            let own = topic.configs.iter().chain(durability);
             new.configs.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
             new
         };
@@ -53,7 +71,56 @@ impl Topics {
                 return Err(error);
             }
         }
-        Ok(topics)
+        match topics.wait_until_known(plan).await {
+            Ok(()) => Ok(topics),
+            Err(error) => {
+                topics.delete().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until nobody would be told that there is no such topic.
+    async fn wait_until_known(&self, plan: &Plan) -> Result<(), RunError> {
+        let deadline = Instant::now() + CHANGE_TIMEOUT;
+        for chunk in plan.topics.chunks(TOPICS_PER_REQUEST) {
+            let names: Vec<_> = chunk.iter().map(|topic| topic.name.clone()).collect();
+            loop {
+                let mut missing = None;
+                let found = self.admin.describe_topics(&names).await;
+                for ((name, found), topic) in found.into_iter().zip(chunk) {
+                    if !is_there(found, topic.partitions)? {
+                        missing = Some(name);
+                    }
+                }
+                let Some(topic) = missing else { break };
+                if Instant::now() >= deadline {
+                    let code = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+                    return Err(RunError::Topic {
+                        topic,
+                        error: ClientError::Server { code, message: None },
+                    });
+                }
+                tokio::time::sleep(KNOWN_LOOK_EVERY).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// How the partitions of the topics lie in the servers' log directories, by path; empty where the server does not
+    /// say.
+    pub(super) async fn log_dirs(&self, plan: &Plan) -> Vec<LogDirFigures> {
+        let ours: HashSet<_> = plan.topics.iter().map(|topic| topic.name.as_str()).collect();
+        let dirs = self.admin.describe_log_dirs(None).await.unwrap_or_default();
+        let figures = |dir: LogDir| {
+            let replicas = dir.replicas.iter().filter(|one| ours.contains(&*one.partition.topic));
+            let sizes: Vec<_> = replicas.map(|replica| replica.size_bytes.cast_unsigned()).collect();
+            LogDirFigures { path: dir.path, partitions: sizes.len() as u64, bytes: sizes.iter().sum() }
+        };
+        let mut all: Vec<_> =
+            dirs.into_iter().flat_map(|(_, dirs)| dirs.unwrap_or_default()).map(figures).collect();
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        all
     }
 
     async fn create_some(&mut self, topics: Vec<NewTopic>) -> Result<(), RunError> {
@@ -103,11 +170,60 @@ async fn knows_durability(admin: &Admin) -> Result<bool, ClientError> {
 }
 
 /// What asks for it: our server has levels, Kafka a count of records after which it syncs.
-fn configs(durability: Durability, knows_levels: bool) -> Vec<(&'static str, &'static str)> {
-    match (durability, knows_levels) {
-        (Durability::Sync, true) => vec![(DURABILITY, "1")],
-        (Durability::Async, true) => vec![(DURABILITY, "4")],
-        (Durability::Sync, false) => vec![("flush.messages", "1"), ("flush.ms", "0")],
-        (Durability::Async, false) => Vec::new(),
+fn configs(durability: Durability, knows_levels: bool) -> Vec<(&'static str, String)> {
+    let level = durability.level();
+    match (knows_levels, level.syncs_locally()) {
+        (true, _) => vec![(DURABILITY, level.to_string())],
+        (false, true) => vec![("flush.messages", "1".to_owned()), ("flush.ms", "0".to_owned())],
+        (false, false) => Vec::new(),
+    }
+}
+
+/// Whether the server knows the topic with all its partitions, and who leads them. A server of several threads answers
+/// that a topic is made before all of them have heard of it.
+fn is_there(found: Result<TopicInfo, ClientError>, partitions: u32) -> Result<bool, ClientError> {
+    match found {
+        Ok(topic) => Ok(topic.partitions.len() >= partitions as usize
+            && topic.partitions.iter().all(|partition| partition.leader.is_some())),
+        Err(error) if error.kind() == ErrorKind::Retry => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_client::{NodeId, PartitionInfo};
+
+    use super::*;
+
+    #[test]
+    fn a_topic_is_there_when_all_its_partitions_have_a_leader() {
+        let partition = |leader| PartitionInfo {
+            index: 0,
+            leader,
+            leader_epoch: riverrun_types::LeaderEpoch(0),
+            replicas: Vec::new(),
+            in_sync: Vec::new(),
+        };
+        let topic = |leaders: &[Option<NodeId>]| {
+            let partitions = leaders.iter().map(|leader| partition(*leader)).collect();
+            Ok(TopicInfo {
+                name: "t".to_owned(),
+                id: riverrun_types::TopicId([0; 16]),
+                internal: false,
+                partitions,
+            })
+        };
+        let one = Some(NodeId(1));
+        let unknown = |code| Err(ClientError::Server { code, message: None });
+        for (found, expected) in [
+            (topic(&[one, one]), true),
+            (topic(&[one]), false),
+            (topic(&[one, None]), false),
+            (unknown(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), false),
+        ] {
+            assert_eq!(is_there(found, 2).expect("no error"), expected);
+        }
+        assert!(is_there(unknown(ErrorCode::TOPIC_AUTHORIZATION_FAILED), 2).is_err());
     }
 }

@@ -12,6 +12,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("b-linger.yaml", include_str!("files/b-linger.yaml")),
     ("b-keys.yaml", include_str!("files/b-keys.yaml")),
     ("c-partitions.yaml", include_str!("files/c-partitions.yaml")),
+    ("c-disks.yaml", include_str!("files/c-disks.yaml")),
     ("c-record-sizes.yaml", include_str!("files/c-record-sizes.yaml")),
     ("c-acks.yaml", include_str!("files/c-acks.yaml")),
     ("c-producers.yaml", include_str!("files/c-producers.yaml")),
@@ -19,6 +20,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("c-cached-readers.yaml", include_str!("files/c-cached-readers.yaml")),
     ("c-read-beside-write.yaml", include_str!("files/c-read-beside-write.yaml")),
     ("c-long-run.yaml", include_str!("files/c-long-run.yaml")),
+    ("c-disk-full.yaml", include_str!("files/c-disk-full.yaml")),
     ("d-one-at-a-time.yaml", include_str!("files/d-one-at-a-time.yaml")),
     ("d-async.yaml", include_str!("files/d-async.yaml")),
 ];

@@ -139,6 +139,7 @@ fn empty(common: &Common) -> Plan {
         test: if common.duration_ms == 0 { UNTIL_DONE } else { Duration::from_millis(common.duration_ms) },
         messages: (common.max_messages > 0).then_some(common.max_messages),
         backlog: None,
+        disk_full: None,
         durability: None,
         notes: Vec::new(),
     }

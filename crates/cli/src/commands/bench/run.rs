@@ -60,6 +60,9 @@ pub(crate) struct RunArgs {
     /// Directory of the servers' data: its file system and its disk are measured before the first run
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    /// Let runs that need it fill the file system of --data-dir, and free it again; without this they are left out
+    #[arg(long, requires = "data_dir")]
+    fill_disk: bool,
     /// Do not drop the page cache before each run
     #[arg(long)]
     keep_page_cache: bool,
@@ -84,9 +87,15 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     let mut work = Vec::new();
     // Everything that a file could be refused for is found before the first run.
     for job in args.jobs()? {
-        job.plan(&args.plan_options("check"), args.scale)?;
+        let plan = job.plan(&args.plan_options("check"), args.scale)?;
         let servers = args.servers(&job)?;
-        work.push((job, servers));
+        match args.left_out(&plan, servers.len()) {
+            Some(reason) => eprintln!("{} is left out: {reason}", plan.name),
+            None => work.push((job, servers)),
+        }
+    }
+    if work.is_empty() {
+        return Err(Failure::usage("there is nothing to run"));
     }
     let output = &args.output;
     std::fs::create_dir_all(output).map_err(|error| Failure::io(output.display(), &error))?;
@@ -135,6 +144,16 @@ impl RunArgs {
             all.extend(jobs(what, &drivers)?);
         }
         Ok(all)
+    }
+
+    /// Why a run is not made.
+    fn left_out(&self, plan: &Plan, servers: usize) -> Option<&'static str> {
+        plan.disk_full?;
+        if !self.fill_disk {
+            return Some("it fills the disk, and there is no --fill-disk");
+        }
+        (servers > 1)
+            .then_some("it fills the disk, which the other servers may share: run it on one at a time")
     }
 
     /// Those of the command line; else the one that the job's own file names: drivers may each name another.
@@ -195,6 +214,7 @@ impl Session<'_> {
         let options = RunOptions {
             workers: self.args.workers.clone(),
             search: SearchOptions::from_variables(|name| std::env::var(name).ok()),
+            fill_disk: self.args.data_dir.clone().filter(|_| self.args.fill_disk),
         };
         let outcome = run_plan(&plan, server, &options, &mut tell, interrupted())
             .await
@@ -289,7 +309,7 @@ fn failure(error: &RunError) -> Failure {
     match error {
         RunError::Client(error) | RunError::Topic { error, .. } => Failure::from(error.clone()),
         RunError::Stopped => Failure::new(Exit::Interrupted, error.to_string()),
-        RunError::Replication { .. } => Failure::usage(error.to_string()),
+        RunError::Replication { .. } | RunError::DiskFull(_) => Failure::usage(error.to_string()),
         RunError::NotReady { .. } | RunError::Worker { .. } => {
             Failure::new(Exit::Unreachable, error.to_string())
         }
@@ -358,6 +378,18 @@ producerRate: 7\ntestDurationMinutes: 1\n";
     fn a_file_s_name_says_what_was_run_where_and_when() {
         let name = file_name("A/max throughput partitions=1", "h:1", "2026-11-22T05:06:07.123Z");
         assert_eq!(name, "A-max-throughput-partitions=1-h-1-2026-11-22-05-06-07.json");
+    }
+
+    #[test]
+    fn a_run_that_fills_the_disk_is_left_out_unless_that_is_allowed() {
+        let left_out = |flags: &[&str], servers| {
+            let args = Line::parse_from([&["run", "C/disk-full"], flags].concat()).run;
+            let job = args.jobs().expect("it is there").remove(0);
+            args.left_out(&job.plan(&args.plan_options("x"), 1.0).expect("a plan"), servers).is_some()
+        };
+        let allowed = ["--fill-disk", "--data-dir", "/somewhere"];
+        assert!(left_out(&[], 1) && left_out(&allowed, 2) && !left_out(&allowed, 1));
+        assert!(Line::try_parse_from(["run", "C/disk-full", "--fill-disk"]).is_err(), "which disk?");
     }
 
     #[test]

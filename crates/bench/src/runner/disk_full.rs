@@ -1,0 +1,207 @@
+//! The disk of the server, filled while a load goes on, and freed again.
+//!
+//! Owns the file that takes what space there is. Guarantees that it is gone when this is dropped, and that no bytes are
+//! written for it. Refuses the file system that `/` is on, since more than the server would suffer.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use serde::Serialize;
+
+use super::error::RunError;
+use crate::plan::Plan;
+use crate::worker::Counts;
+
+/// Name of the file.
+const FILE_NAME: &str = "riverrun-bench-ballast.tmp";
+/// What is left when less than this cannot be taken is too little for anybody.
+const CHUNK_BYTES_MIN: u64 = 4096;
+
+/// What a full disk did to a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskFullFigures {
+    /// When the disk was full, from the beginning of the measurement.
+    pub full_at_s: f64,
+    /// When there was room again.
+    pub freed_at_s: f64,
+    /// Records that were acked in between: into what the server had set aside before.
+    pub acked_meanwhile: u64,
+    /// From then until the first record was acked; none where none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_ack_s: Option<f64>,
+}
+
+#[derive(Debug)]
+enum State {
+    Before,
+    Full,
+    Freed,
+}
+
+/// The disk of a run that fills it.
+///
+/// Invariants: the file is there while `state` is `Full`, and not otherwise.
+#[derive(Debug)]
+pub(super) struct DiskFull {
+    path: PathBuf,
+    file: Option<File>,
+    fill_at: Duration,
+    lasts: Duration,
+    begun: Instant,
+    state: State,
+    figures: DiskFullFigures,
+}
+
+impl DiskFull {
+    /// None where the plan leaves the disk alone. `directory` is where it may fill it.
+    pub(super) fn new(plan: &Plan, directory: Option<&Path>) -> Result<Option<Self>, RunError> {
+        let Some(lasts) = plan.disk_full else { return Ok(None) };
+        let refused = |reason: &str| Err(RunError::DiskFull(reason.to_owned()));
+        let Some(directory) = directory else { return refused("nobody said which file system to fill") };
+        let device = |path: &Path| Ok::<_, RunError>(path.metadata()?.dev());
+        if device(directory)? == device(Path::new("/"))? {
+            return refused("the file system of / is never filled: give the server one of its own");
+        }
+        Ok(Some(Self {
+            path: directory.join(FILE_NAME),
+            file: None,
+            fill_at: plan.test / 3,
+            lasts,
+            begun: Instant::now(),
+            state: State::Before,
+            figures: DiskFullFigures::default(),
+        }))
+    }
+
+    /// The measurement begins.
+    pub(super) fn begin(&mut self) {
+        self.begun = Instant::now();
+    }
+
+    /// Fills or frees the disk when it is time, after these were counted since the last look.
+    pub(super) fn look(&mut self, counts: &Counts) -> io::Result<()> {
+        let elapsed = self.begun.elapsed();
+        match self.state {
+            State::Before if elapsed >= self.fill_at => {
+                self.fill()?;
+                self.figures.full_at_s = self.begun.elapsed().as_secs_f64();
+                self.state = State::Full;
+            }
+            State::Full => {
+                self.figures.acked_meanwhile += counts.acked;
+                if elapsed >= self.fill_at + self.lasts {
+                    self.free()?;
+                    self.figures.freed_at_s = self.begun.elapsed().as_secs_f64();
+                    self.state = State::Freed;
+                } else {
+                    // What the server has given back meanwhile is taken, too.
+                    self.fill()?;
+                }
+            }
+            State::Freed if self.figures.first_ack_s.is_none() && counts.acked > 0 => {
+                self.figures.first_ack_s = Some(elapsed.as_secs_f64() - self.figures.freed_at_s);
+            }
+            State::Before | State::Freed => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn figures(&self) -> DiskFullFigures {
+        self.figures
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        if self.file.is_none() {
+            let mut options = OpenOptions::new();
+            self.file = Some(options.write(true).create(true).truncate(true).open(&self.path)?);
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        let space = statvfs(&self.path)?;
+        let mut chunk = space.f_bfree.saturating_mul(space.f_frsize);
+        let mut end = file.metadata()?.len();
+        while chunk >= CHUNK_BYTES_MIN {
+            match fallocate(file, FallocateFlags::empty(), end, chunk) {
+                Ok(()) => end += chunk,
+                Err(rustix::io::Errno::NOSPC) => chunk /= 2,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&mut self) -> io::Result<()> {
+        match self.file.take() {
+            Some(_) => std::fs::remove_file(&self.path),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for DiskFull {
+    fn drop(&mut self) {
+        if let Err(error) = self.free() {
+            tracing::error!(%error, path = %self.path.display(), "the file that fills the disk stays behind");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+
+    fn plan() -> Plan {
+        let text = "name: n\ntopics: 1\npartitionsPerTopic: 1\nmessageSize: 9\nproducersPerTopic: 1
+producerRate: 7\ntestDurationMinutes: 3\ndiskFullMinutes: 1\n";
+        let workload = Workload::parse("w", text).expect("a workload");
+        to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan")
+    }
+
+    fn acked(acked: u64) -> Counts {
+        Counts { acked, ..Counts::default() }
+    }
+
+    #[test]
+    fn the_file_system_of_the_machine_is_never_filled() {
+        for (directory, reason) in [(Some(Path::new("/")), "never filled"), (None, "nobody said")] {
+            let error = DiskFull::new(&plan(), directory).expect_err("refused");
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+        let other = Plan { disk_full: None, ..plan() };
+        assert!(DiskFull::new(&other, None).expect("nothing to refuse").is_none());
+    }
+
+    /// Where nothing can be filled: the times alone. A directory of files that cannot be made stands for a full one.
+    #[test]
+    fn a_disk_is_full_for_its_time_and_what_is_acked_then_counts_apart() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut disk = DiskFull {
+            path: dir.path().join(FILE_NAME),
+            file: None,
+            fill_at: Duration::MAX,
+            lasts: Duration::ZERO,
+            begun: Instant::now(),
+            state: State::Before,
+            figures: DiskFullFigures::default(),
+        };
+        disk.look(&acked(5)).expect("it is too early");
+        assert!(!disk.path.exists());
+        // As `look` does, but without taking the space of whoever runs this.
+        disk.file = Some(File::create(&disk.path).expect("room"));
+        disk.state = State::Full;
+        disk.fill_at = Duration::ZERO;
+        disk.look(&acked(3)).expect("freed");
+        assert!(!disk.path.exists());
+        disk.look(&acked(0)).expect("nothing to do");
+        assert_eq!(disk.figures().first_ack_s, None);
+        disk.look(&acked(1)).expect("nothing to do");
+        let figures = disk.figures();
+        assert_eq!(figures.acked_meanwhile, 3);
+        assert!(figures.freed_at_s > 0.0 && figures.first_ack_s.is_some_and(|after| after > 0.0));
+    }
+}
