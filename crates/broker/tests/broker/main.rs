@@ -9,6 +9,7 @@ mod admin_port;
 mod batches;
 mod catch_up;
 mod damage;
+mod disk;
 mod durability;
 mod fetching;
 mod framing;

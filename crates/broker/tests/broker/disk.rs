@@ -1,0 +1,308 @@
+//! Every file of a data directory, spoiled in every way: what is wrong is found, nobody reads anything that was not
+//! written there, whatever the file does not concern goes on, and with the file restored everything is back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use riverrun_broker::Server;
+use riverrun_protocol::offset_fetch_request::OffsetFetchRequestGroup;
+use riverrun_protocol::{ErrorCode, OffsetFetchRequest};
+use riverrun_records::{Batches, UnverifiedBatch};
+
+use crate::lifecycle::{commit, copy};
+use crate::support::{
+    Client, batch, configured, create_topic, fetch, find_coordinator, produce, records, values,
+};
+
+/// Topic, partition, and how long the values of its records are.
+const PARTITIONS: [(&str, i32, usize); 3] = [("synced", 0, 600_000), ("synced", 1, 100), ("cached", 0, 100)];
+/// Records of each partition before and after the older copy of the directory was made.
+const ROUNDS: [usize; 2] = [1, 2];
+const GROUP: &str = "g";
+
+/// What a way to spoil a file makes of it; none if it would change nothing.
+type Spoil = fn(&Case<'_>, Vec<u8>) -> Option<Vec<u8>>;
+
+const SPOILS: [(&str, Spoil); 5] = [
+    ("flipped", |case, mut bytes| {
+        // Another place in each file: the beginning, the midst, the end.
+        let at = [0, bytes.len() / 2, bytes.len().checked_sub(1)?][case.number % 3];
+        *bytes.get_mut(at)? ^= 0x10;
+        Some(bytes)
+    }),
+    ("cut", |_, bytes| (!bytes.is_empty()).then(|| bytes[..bytes.len() / 2].to_vec())),
+    ("emptied", |_, bytes| (!bytes.is_empty()).then(Vec::new)),
+    ("swapped", |case, _| fs::read(case.original.join(other_partition(case.file)?)).ok()),
+    ("old", |case, bytes| fs::read(case.older.join(case.file)).ok().filter(|old| *old != bytes)),
+];
+
+/// What is not as it was: whose it is, and what is the matter; or why the server does not start.
+type Seen = Result<Vec<(String, String)>, String>;
+
+/// Files of a directory that are spoiled together, and what they have then.
+struct Spoiled {
+    what: String,
+    files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+/// One file, to be spoiled in a copy of a directory.
+struct Case<'a> {
+    original: &'a Path,
+    older: &'a Path,
+    file: &'a Path,
+    number: usize,
+}
+
+/// The same file of the other partition of its topic.
+fn other_partition(file: &Path) -> Option<PathBuf> {
+    let (directory, name) = (file.parent()?, file.file_name()?);
+    let other = match directory.file_name()?.to_str()? {
+        "0" => "1",
+        "1" => "0",
+        _ => return None,
+    };
+    Some(directory.with_file_name(other).join(name))
+}
+
+fn builder(data: &Path) -> riverrun_broker::ServerBuilder {
+    configured(&[
+        ("data.dir", data.to_str().expect("text")),
+        ("journal.bytes", "8388608"),
+        ("offsets.topic.num.partitions", "1"),
+    ])
+}
+
+/// The value of a record, which no other record has.
+fn value(topic: &str, index: i32, number: usize, len: usize) -> String {
+    format!("{topic} {index} {number} {}", "x".repeat(len))
+}
+
+fn produce_round(client: &mut Client, numbers: std::ops::Range<usize>) {
+    for (topic, index, len) in PARTITIONS {
+        for number in numbers.clone() {
+            produce(client, topic, index, &batch(&[&value(topic, index, number, len)]));
+        }
+    }
+    let committed = i64::try_from(numbers.end).expect("small");
+    assert_eq!(commit(client, GROUP, "synced", committed), ErrorCode::NONE);
+}
+
+/// A directory after a clean stop, and an older copy of it after another.
+fn directories(root: &Path) -> (PathBuf, PathBuf) {
+    let (original, older) = (root.join("original"), root.join("older"));
+    let mut produced = 0;
+    for round in ROUNDS {
+        let server = builder(&original).start().expect("starts");
+        let mut client = Client::new(&server);
+        if produced == 0 {
+            create_topic(&mut client, "synced", 2, &[("segment.bytes", "1048576"), ("durability", "1")]);
+            create_topic(&mut client, "cached", 1, &[("durability", "4")]);
+            find_coordinator(&mut client, GROUP);
+        } else {
+            copy(&original, &older);
+        }
+        produce_round(&mut client, produced..produced + round);
+        produced += round;
+        server.stop().expect("a clean stop");
+    }
+    (original, older)
+}
+
+fn files(root: &Path, below: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(root.join(below)).expect("readable") {
+        let path = below.join(entry.expect("readable").file_name());
+        if root.join(&path).is_dir() {
+            files(root, &path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// All that can be read of a partition, or why that ends.
+fn read(client: &mut Client, topic: &str, index: i32) -> Result<Vec<String>, String> {
+    let (mut found, mut offset) = (Vec::new(), 0);
+    loop {
+        let data = fetch(client, topic, index, offset);
+        match ErrorCode(data.error_code) {
+            ErrorCode::NONE => {}
+            ErrorCode::KAFKA_STORAGE_ERROR => return Err("is offline".to_owned()),
+            error => return Err(error.to_string()),
+        }
+        let bytes = records(&data);
+        // The server hands out records unread, and the scrub looks at segments that are full; a reader's checksum is
+        // faster here.
+        let is_sound =
+            |batch: Result<UnverifiedBatch<'_>, _>| batch.is_ok_and(|batch| batch.verify().is_ok());
+        if !Batches::new(bytes).all(is_sound) {
+            return Err("is damaged for its reader".to_owned());
+        }
+        found.extend(values(bytes));
+        match Batches::new(bytes).last() {
+            Some(last) => offset = last.expect("whole").verify().expect("sound").last_offset().0 + 1,
+            None => return Ok(found),
+        }
+    }
+}
+
+fn committed(client: &mut Client) -> Result<i64, ErrorCode> {
+    let group = OffsetFetchRequestGroup { group_id: GROUP.into(), topics: None, ..Default::default() };
+    let response = client.call(&OffsetFetchRequest { groups: vec![group], ..Default::default() }, 9);
+    let group = &response.groups[0];
+    match ErrorCode(group.error_code) {
+        ErrorCode::NONE => Ok(group.topics.first().map_or(-1, |topic| topic.partitions[0].committed_offset)),
+        error => Err(error),
+    }
+}
+
+/// What is not as it was.
+fn missing(server: &Server) -> Vec<(String, String)> {
+    let mut client = Client::new(server);
+    let mut missing = Vec::new();
+    let produced = ROUNDS.iter().sum();
+    for (topic, index, len) in PARTITIONS {
+        let wanted: Vec<_> = (0..produced).map(|number| value(topic, index, number, len)).collect();
+        let why = match read(&mut client, topic, index) {
+            Ok(found) if found == wanted => continue,
+            Ok(found) => format!("has {} records", found.len()),
+            Err(why) => why,
+        };
+        missing.push((format!("{topic}-{index}"), why));
+    }
+    let why = match committed(&mut client) {
+        Ok(offset) if offset == i64::try_from(produced).expect("small") => return missing,
+        Err(ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE) => "is offline".to_owned(),
+        other => format!("{other:?}"),
+    };
+    missing.push((GROUP.to_owned(), why));
+    missing
+}
+
+/// Starts on a directory, looks, and stops.
+fn look(data: &Path) -> Seen {
+    let server = builder(data).start().map_err(|error| error.to_string())?;
+    let missing = missing(&server);
+    server.stop().expect("a clean stop");
+    Ok(missing)
+}
+
+/// What the server says of a copy of a directory in which files were spoiled. With the files restored it must be well.
+fn look_at(original: &Path, data: &Path, spoiled: &Spoiled) -> Seen {
+    copy(original, data);
+    for (file, bytes) in &spoiled.files {
+        fs::write(data.join(file), bytes).expect("writable");
+    }
+    let seen = look(data);
+    if seen != Ok(Vec::new()) {
+        for (file, _) in &spoiled.files {
+            fs::copy(original.join(file), data.join(file)).expect("restored");
+        }
+        assert_eq!(look(data), Ok(Vec::new()), "{}: restored after {seen:?}", spoiled.what);
+    }
+    fs::remove_dir_all(data).expect("removed");
+    seen
+}
+
+/// Looks at all cases, a few at a time: they wait for the disk.
+fn look_at_all<'a>(original: &Path, cases: &'a [Spoiled]) -> Vec<(&'a Spoiled, Seen)> {
+    const THREADS: usize = 4;
+    let part = |thread: usize| {
+        let data = original.with_file_name(format!("spoiled-{thread}"));
+        let cases = cases.iter().skip(thread).step_by(THREADS);
+        cases.map(|case| (case, look_at(original, &data, case))).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || part(thread))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("looked")).collect()
+    })
+}
+
+/// Fails unless the damage of a segment's file was found, and only its partition has it. Gives whose it is.
+#[track_caller]
+fn assert_found(what: &str, seen: &Seen) -> String {
+    let seen = seen.as_ref().unwrap_or_else(|error| panic!("{what}: the server does not start: {error}"));
+    let [(whose, why)] = &seen[..] else { panic!("{what}: {seen:?}") };
+    assert!(["is offline", "is damaged for its reader"].contains(&why.as_str()), "{what}: {whose} {why}");
+    whose.clone()
+}
+
+fn is_segment(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "log")
+}
+
+/// Every file of a directory below `below`.
+fn all_files(root: &Path, below: &str) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    files(root, Path::new(below), &mut all);
+    all.sort();
+    all
+}
+
+/// Every file in every way.
+fn every_case(original: &Path, older: &Path) -> Vec<Spoiled> {
+    let mut cases = Vec::new();
+    for (number, file) in all_files(original, "").iter().enumerate() {
+        let case = Case { original, older, file, number };
+        for (how, spoil) in SPOILS {
+            let bytes = fs::read(original.join(file)).expect("readable");
+            if let Some(bytes) = spoil(&case, bytes) {
+                let what = format!("{} {how}", file.display());
+                cases.push(Spoiled { what, files: vec![(file.clone(), bytes)] });
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn whatever_happens_to_a_file_nothing_is_made_up_and_nothing_else_is_lost() {
+    let root = tempfile::tempdir().expect("a directory");
+    let (original, older) = directories(root.path());
+    let cases = every_case(&original, &older);
+    let mut owners = BTreeMap::new();
+    for (Spoiled { what, files }, seen) in look_at_all(&original, &cases) {
+        let file = &files[0].0;
+        if is_segment(file) {
+            let found = assert_found(what, &seen);
+            let owner = owners.entry(file.parent()).or_insert_with(|| found.clone());
+            assert_eq!(found, *owner, "{what}");
+        } else if let Err(error) = &seen {
+            // What the whole server stands on may stop the start.
+            let is_common =
+                file.starts_with("meta") || file.starts_with("journal") || file.ends_with("directory.id");
+            let place = root.path().join("spoiled");
+            assert!(is_common && error.contains(place.to_str().expect("text")), "{what}: {error}");
+        } else {
+            assert_eq!(seen, Ok(Vec::new()), "{what}");
+        }
+    }
+    assert_eq!(owners.len(), 4, "{owners:?}");
+}
+
+/// A segment and its index.
+fn with_index(root: &Path, segment: &Path) -> Option<[Vec<u8>; 2]> {
+    Some([fs::read(root.join(segment)).ok()?, fs::read(root.join(segment).with_extension("index")).ok()?])
+}
+
+#[test]
+fn a_segment_and_an_index_that_fit_each_other_and_not_their_place_are_found() {
+    let root = tempfile::tempdir().expect("a directory");
+    let (original, older) = directories(root.path());
+    let mut cases = Vec::new();
+    for segment in all_files(&original, "logs").into_iter().filter(|file| is_segment(file)) {
+        let now = with_index(&original, &segment);
+        let others = other_partition(&segment).and_then(|other| with_index(&original, &other));
+        let old = with_index(&older, &segment).filter(|old| Some(old) != now.as_ref());
+        for (how, pair) in [("swapped", others), ("old", old)] {
+            let Some([log_bytes, index_bytes]) = pair else { continue };
+            let what = format!("{} and its index {how}", segment.display());
+            let index = segment.with_extension("index");
+            cases.push(Spoiled { what, files: vec![(segment.clone(), log_bytes), (index, index_bytes)] });
+        }
+    }
+    assert!(cases.len() >= 4, "{}", cases.len());
+    for (case, seen) in look_at_all(&original, &cases) {
+        assert_found(&case.what, &seen);
+    }
+}
