@@ -29,6 +29,20 @@
 //! assert!(tailer.next()?.is_none());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # What to choose
+//!
+//! - [`Durability`] says what a record survives when `append` returns: any process, or with [`Durability::Sync`] a
+//!   cut of power. Full segments are synced in the background whatever was chosen, and everything when the last
+//!   appender of a process goes; [`Tailer::set_synced_only`] shows only what has come that far.
+//! - A [`WaitStrategy`] says what a tailer does while there is nothing: [`BusySpin`] for a thread with a core of its
+//!   own, [`SpinThenYield`], or [`Park`], which costs nobody anything.
+//! - [`Queue::named_tailer`] keeps its place in the queue's directory.
+//! - [`QueueView`] only reads: a live queue of others, a copy, a file system that is mounted for reading.
+//! - [`Retention`] removes old segments, in the background of whoever appends.
+//!
+//! Two worked examples run: `examples/ping_pong.rs` (two processes, quotes and orders) and `examples/two_hops.rs`
+//! (a service between two queues, which goes on where it was). The files are drawn in `docs/format/queue.md`.
 
 #![expect(
     clippy::cast_possible_truncation,
