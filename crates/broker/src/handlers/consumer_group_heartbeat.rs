@@ -1,7 +1,11 @@
 //! `ConsumerGroupHeartbeat` (key 68), versions 0 to 1: membership of a KIP-848 group, and its assignment, which this
 //! server computes.
+//!
+//! Who asks to join and is told to try again is told so after a pause: Java's consumer makes none of its own then, and
+//! would ask thousands of times in a second.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_coordinator::GroupResponse;
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
@@ -9,6 +13,17 @@ use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRes
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::groups;
+
+/// How long somebody who joins waits for the answer to try again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The codes of that answer.
+const TRY_AGAIN: [ErrorCode; 3] = [
+    ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode::COORDINATOR_NOT_AVAILABLE,
+    ErrorCode::NOT_COORDINATOR,
+];
+/// The member epoch of a heartbeat that joins.
+const JOINING: i32 = 0;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -24,11 +39,15 @@ pub(crate) async fn handle(
     let handled = broker.groups.request(broker, context, version, group, |shard, context| {
         shard.consumer_group_heartbeat(context, &request, &topics)
     });
-    match handled.await {
+    let response = match handled.await {
         Ok(GroupResponse::ConsumerGroupHeartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),
+    };
+    if request.member_epoch == JOINING && TRY_AGAIN.contains(&ErrorCode(response.error_code)) {
+        tokio::time::sleep(PAUSE).await;
     }
+    response
 }
 
 fn refused(code: ErrorCode) -> ConsumerGroupHeartbeatResponse<'static> {

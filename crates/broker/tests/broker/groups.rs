@@ -198,6 +198,30 @@ fn members_of_the_new_protocol_part_the_partitions() {
 }
 
 #[test]
+fn a_member_that_is_to_try_again_is_told_so_after_a_pause() {
+    let (server, mut client) = with_topic(&[("groups.memory.max.bytes", "1048576")]);
+    let metadata = vec![b'm'; 100_000];
+    for group in ["large-0", "large-1"] {
+        let mut request = join_request(group, "", 10_000);
+        request.protocols[0].metadata = (&metadata[..]).into();
+        client.send(&request, 3);
+    }
+    // Both are in, and wait for others.
+    let mut joining = consumer("member-one", 0, None);
+    joining.subscribed_topic_names = Some((0..15).map(|index| format!("{index:0>30000}").into()).collect());
+    let mut other = Client::new(&server);
+    let begun = Instant::now();
+    let refused = other.call(&joining, 1);
+    assert_eq!(ErrorCode(refused.error_code), ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+    assert!(refused.error_message.is_some_and(|message| message.contains("memory")));
+    assert!((1_000..5_000).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    let begun = Instant::now();
+    let small = other.call(&consumer("member-two", 0, None), 1);
+    assert_eq!(ErrorCode(small.error_code), ErrorCode::NONE);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn clients_of_one_protocol_do_not_break_a_group_of_the_other() {
     let (_server, mut client) = with_topic(&[]);
     let modern = client.call(&consumer("member-one", 0, None), 1);
