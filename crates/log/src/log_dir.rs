@@ -362,8 +362,9 @@ impl LogDir {
     pub(crate) fn settle(&self) -> Result<(), LogError> {
         // Who comes second must not believe that nothing is left to do because another is at it.
         let _settling = self.settling.lock();
-        let mut result = Ok(());
-        for log in self.take_tails() {
+        let logs = self.take_tails();
+        let mut result = self.cover_lost(&logs);
+        for log in logs {
             let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
             if let Err(error) = settled {
                 if error.is_full() {
@@ -377,6 +378,15 @@ impl LogDir {
             tracing::info!(path = %self.path.display(), "the log dir has room again");
         }
         result
+    }
+
+    /// Makes a checkpoint if one of the logs has none that can be believed: where a power cut would tear what is settled
+    /// now, the next start could not tell it from damage to what was synced.
+    fn cover_lost(&self, logs: &[Arc<PartitionLog>]) -> Result<(), LogError> {
+        if logs.iter().all(|log| self.is_checkpoint_trusted(log.id())) {
+            return Ok(());
+        }
+        self.checkpoint(false).map(|_| ())
     }
 
     /// Whether what one partition met others would meet too.

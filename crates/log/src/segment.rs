@@ -145,8 +145,14 @@ impl Segment {
         let make = |path: &Path, bytes: &[u8]| -> Result<Arc<dyn File>, LogError> {
             let file = segment.home.fs.open(path, OpenMode::CreateOrOpen);
             let file = file.map_err(|error| LogError::io(path, error))?;
-            let written = file.set_len(0).and_then(|()| file.write_all_at(bytes, 0));
-            written.map_err(|error| LogError::write(path, error))?;
+            let write = || {
+                // Usually there is nothing to cut, and some file systems write a file that was cut at once when it is closed.
+                if file.len()? > 0 {
+                    file.set_len(0)?;
+                }
+                file.write_all_at(bytes, 0)
+            };
+            write().map_err(|error| LogError::write(path, error))?;
             Ok(file)
         };
         let header = segment.home.index_header(base_offset).encode();

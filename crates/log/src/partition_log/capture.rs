@@ -102,7 +102,9 @@ impl OpenLog {
         let path = self.home.dir.join(snapshot_file(offset));
         let write = || {
             let file = self.home.fs.open(&path, OpenMode::CreateOrOpen)?;
-            file.set_len(0)?;
+            if file.len()? > 0 {
+                file.set_len(0)?;
+            }
             file.write_all_at(&bytes, 0)
         };
         write().map_err(|error| LogError::write(&path, error))?;

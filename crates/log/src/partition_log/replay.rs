@@ -202,6 +202,11 @@ impl PartitionLog {
         matches!(&*self.state.read(), State::Offline(error) if !error.is_lasting())
     }
 
+    /// Whether its files are open.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(&*self.state.read(), State::Open(_))
+    }
+
     /// Whether it was taken out of use.
     pub(crate) fn is_offline(&self) -> bool {
         matches!(&*self.state.read(), State::Offline(_))

@@ -16,9 +16,14 @@ use crate::error::{LogError, ReadError};
 const READ_BYTES: usize = 1024 * 1024;
 
 impl PartitionLog {
-    /// Everything between the last checkpoint and the log end that was not put aside yet, in order, each with a
-    /// position that its journal had not settled. What is in the segments already is read from there and checked.
-    pub(crate) fn take_unheld(&self, settled: Position) -> Result<Vec<(Piece, Position)>, LogError> {
+    /// What lies between the last checkpoint and the log end and was not put aside yet, in order, each with a position
+    /// that its journal had not settled: all of it, or its beginning of at least `bytes_max`. What is in the segments
+    /// already is read from there and checked.
+    pub(crate) fn take_unheld(
+        &self,
+        settled: Position,
+        bytes_max: usize,
+    ) -> Result<Vec<(Piece, Position)>, LogError> {
         let Some(log) = self.current_log() else { return Ok(Vec::new()) };
         // Nobody settles meanwhile.
         let writer = log.writer.lock();
@@ -29,7 +34,8 @@ impl PartitionLog {
         let known_end = writer.recovery_point.max(log.log_start());
         let mut from = known_end.0.max(log.held_end.load(Ordering::Relaxed));
         let mut unheld = Vec::new();
-        while from < writer.end.0 {
+        let mut bytes_taken = 0;
+        while from < writer.end.0 && bytes_taken < bytes_max {
             let slice =
                 self.read(Offset(from), READ_BYTES, writer.end, true).map_err(|error| match error {
                     ReadError::Storage(error) => error,
@@ -40,16 +46,26 @@ impl PartitionLog {
                 })?;
             for chunk in &slice.chunks {
                 let bytes = chunk.to_bytes().map_err(|error| LogError::io(&self.path(), error))?;
+                bytes_taken += bytes.len();
                 self.add_batches(&bytes, settled, &mut unheld)?;
             }
             if slice.next_offset.0 <= from {
-                break;
+                let what = format!("nothing can be read at offset {from}, before the end at {}", writer.end);
+                return Err(LogError::corrupt(&self.path(), 0, what));
             }
             from = slice.next_offset.0;
         }
+        if from < writer.end.0 {
+            return Ok(unheld);
+        }
         let shown = log.shown.lock();
         let tail = shown.tail.entries().filter(|entry| entry.piece.base_offset.0 >= from);
-        unheld.extend(tail.map(|entry| (entry.piece.clone(), entry.position)));
+        let taken = tail.take_while(|entry| {
+            let is_taken = bytes_taken < bytes_max;
+            bytes_taken += entry.piece.bytes.len();
+            is_taken
+        });
+        unheld.extend(taken.map(|entry| (entry.piece.clone(), entry.position)));
         Ok(unheld)
     }
 

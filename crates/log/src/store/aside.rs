@@ -97,14 +97,18 @@ impl LogDir {
         let mut unreadable = vec![Vec::new(); batches.len()];
         for log in self.handles() {
             let Some(index) = self.shared().journal_index_of(log.id()) else { continue };
-            match log.take_unheld(settled) {
-                Ok(unheld) => batches[index].add(&log, unheld),
-                Err(error) => {
-                    tracing::debug!(partition = %log.id(), %error, "read back from the journal instead");
-                    unreadable[index].push(log);
+            loop {
+                match log.take_unheld(settled, BATCH_BYTES) {
+                    Ok(unheld) => batches[index].add(&log, unheld),
+                    Err(error) => {
+                        tracing::debug!(partition = %log.id(), %error, "read back from the journal instead");
+                        unreadable[index].push(log);
+                        break;
+                    }
                 }
-            }
-            if batches[index].bytes >= BATCH_BYTES {
+                if batches[index].bytes < BATCH_BYTES {
+                    break;
+                }
                 batches[index].hold(&self.held_name())?;
             }
         }

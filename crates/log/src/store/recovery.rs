@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use riverrun_journal::{EntryHeader, Journal, Position, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, PartitionId};
 
-use super::aside::{UNKNOWN_NAME, entry_of, held_name_of, is_of_dir, is_of_partition};
+use super::aside::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
@@ -46,7 +46,7 @@ impl LogStore {
             place: &place,
             report: RecoveryReport::default(),
             seen: HashSet::new(),
-            unread: BTreeMap::new(),
+            partly: BTreeMap::new(),
         };
         for (replay, journal) in replays.into_iter().zip(&self.shared.journals) {
             recovery.run(replay, journal)?;
@@ -70,9 +70,9 @@ struct Recovery<'a> {
     place: &'a dyn Fn(PartitionId) -> Place,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
-    /// Partitions of the journal that is being read which took something that cannot be read back, and the name under
-    /// which all that the journal has of them is to be held.
-    unread: BTreeMap<PartitionId, String>,
+    /// Partitions of the journal that is being read which took some of it and no more, and the name under which all that
+    /// the journal has of them is to be held.
+    partly: BTreeMap<PartitionId, String>,
 }
 
 impl Recovery<'_> {
@@ -98,7 +98,7 @@ impl Recovery<'_> {
                 journal.hold(&name, &entries).map_err(LogError::Journal)?;
             }
         }
-        self.put_aside_unread(journal)
+        self.put_aside_partly_taken(journal)
     }
 
     /// Writes entries of one partition, or puts them aside: for its log dir if that cannot take them now, and for the
@@ -116,7 +116,7 @@ impl Recovery<'_> {
             }
         };
         let log = self.store.dirs[dir].partition(id, config, self.epoch);
-        if self.unread.contains_key(&id) {
+        if self.partly.contains_key(&id) {
             self.report.held_entries += entries.len() as u64;
             return;
         }
@@ -132,7 +132,8 @@ impl Recovery<'_> {
         }
     }
 
-    /// Puts aside what a log could not take, with what it has taken before. Answers the error with the way out.
+    /// Puts aside what a log could not take, now or, with what it has taken before, when all of the journal was read.
+    /// Answers the error with the way out.
     fn set_aside(
         &mut self,
         log: &PartitionLog,
@@ -143,12 +144,12 @@ impl Recovery<'_> {
         self.report.held_entries += entries.len() as u64;
         let name = if error.is_lasting() { held_name_of(log.id()) } else { log.dir().held_name() };
         let error = source.explain(error, &name);
-        match with_written(log, entries) {
-            Ok(entries) => source.put_aside(name, entries),
-            Err(failed) => {
-                tracing::debug!(partition = %log.id(), error = %failed, "read back from the journal instead");
-                self.unread.insert(log.id(), name);
-            }
+        if log.is_open() {
+            // What it has taken is in no checkpoint, and is not found in the journal any more once something that comes
+            // later is aside.
+            self.partly.insert(log.id(), name);
+        } else {
+            source.put_aside(name, entries);
         }
         error
     }
@@ -161,11 +162,11 @@ impl Recovery<'_> {
         }
     }
 
-    /// Puts aside what a journal has of partitions that took something which cannot be read back. What they took of
-    /// held entries stays held.
-    fn put_aside_unread(&mut self, journal: &Journal) -> Result<(), LogError> {
-        let unread = std::mem::take(&mut self.unread);
-        if unread.is_empty() {
+    /// Puts aside all that a journal has of partitions that took only some of it. It is read once more, file by file, and
+    /// not from the segments: these may be on a disk that is gone. What they took of held entries stays held.
+    fn put_aside_partly_taken(&mut self, journal: &Journal) -> Result<(), LogError> {
+        let partly = std::mem::take(&mut self.partly);
+        if partly.is_empty() {
             return Ok(());
         }
         self.store.keeps_foreign.store(true, Ordering::Relaxed);
@@ -176,7 +177,7 @@ impl Recovery<'_> {
             damaged_count = replay.damaged().len();
             let mut aside: BTreeMap<&str, Vec<RecoveredEntry>> = BTreeMap::new();
             for (id, entries) in by_partition(entries) {
-                if let Some(name) = unread.get(&id) {
+                if let Some(name) = partly.get(&id) {
                     aside.entry(name).or_default().extend(entries);
                 }
             }
@@ -241,8 +242,8 @@ impl Source<'_> {
         let files = self.journal.dir().join(format!("held-{name}-*"));
         let what = format!(
             "{what}; what the journal has of this partition is kept in {}: stop the server in order and look with \
-             `riverrun log verify`; then restore the log from a copy, or cut it with `riverrun log repair` and move \
-             these files away, which gives up what is behind; deleting the topic removes them",
+             `riverrun log verify`; then restore the log from a copy, or cut it with `riverrun log repair`; moving these \
+             files away gives up what is in them, for a log that does not reach up to it; deleting the topic removes them",
             files.display()
         );
         LogError::Corrupt { path, position, what }
@@ -259,18 +260,6 @@ fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<Recov
         entries.sort_by_key(|entry| entry.position);
     }
     partitions
-}
-
-/// What has to be put aside of a partition that cannot take `entries`: what it took before is in no checkpoint either,
-/// and is not found in the journal any more once something that comes later is aside.
-fn with_written(log: &PartitionLog, entries: Vec<RecoveredEntry>) -> Result<Vec<RecoveredEntry>, LogError> {
-    let position = entries.first().map_or_else(Default::default, |entry| entry.position);
-    let written = log.take_unheld(position)?;
-    let Some(end) = written.last().map(|(piece, _)| piece.next_offset) else { return Ok(entries) };
-    let mut all: Vec<_> =
-        written.iter().map(|(piece, position)| entry_of(log.id(), piece, *position)).collect();
-    all.extend(entries.into_iter().filter(|entry| entry.header.base_offset >= end));
-    Ok(all)
 }
 
 /// Writes entries of one partition, which are in order.

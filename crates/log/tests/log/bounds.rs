@@ -277,3 +277,16 @@ fn threads_that_crowd_each_other_out_lose_nothing() {
     }
     assert!(store.open_log_count() <= 2, "{}", store.open_log_count());
 }
+
+/// What ten thousand partitions pay at their first record.
+#[test]
+fn the_first_record_of_a_partition_takes_no_more_operations_than_its_files_do() {
+    let machine = Machine::new(1, Machine::small_segments());
+    machine.append("makes the topic's directory");
+    let other = PartitionId { index: 1, ..crate::machine::ID };
+    let before = machine.sim.fs.operations();
+    machine.try_append_to(other, "first", ProducerStamp::NONE).unwrap();
+    let files = ["directory", "index", "log"].len() as u64;
+    let writes = ["index header", "no batch yet", "batch"].len() as u64;
+    assert_eq!(machine.sim.fs.operations() - before, files + writes);
+}

@@ -156,6 +156,36 @@ fn a_log_that_was_looked_at_since_a_checkpoint_was_damaged_is_as_any_other() {
     );
 }
 
+/// What the journal has is settled into a log whose checkpoint was damaged, and a power cut leaves some of that and some
+/// not: the journal has it all, so nothing has to be judged.
+#[test]
+fn a_log_whose_checkpoint_was_damaged_is_covered_before_anything_is_settled_into_it() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 6);
+    machine.store.take().unwrap().close().unwrap();
+    let path = Path::new(DIR).join("checkpoint");
+    let mut bytes = machine.content(&path);
+    bytes[30] ^= 1;
+    machine.put_content(&path, &bytes);
+    machine.start().unwrap();
+    let value = "x".repeat(1000);
+    for number in 6..16 {
+        assert_eq!(machine.append(&value), Offset(number));
+        machine.store().settle().unwrap();
+    }
+    let (config, options) = (machine.config.clone(), machine.options.clone());
+    let mut states = 0;
+    for sim in machine.sim.crash_states(300) {
+        let (config, options) = (config.clone(), options.clone());
+        let recovered = riverrun_log::RecoveryReport::default();
+        let mut found = Machine { sim, config, epoch: 5, options, store: None, recovered };
+        found.start().unwrap();
+        assert_eq!(found.records().unwrap().len(), 16, "state {states}");
+        states += 1;
+    }
+    assert!(states > 1);
+}
+
 #[test]
 fn a_start_that_ends_before_recovery_makes_no_damaged_checkpoint_a_good_one() {
     let mut machine = Machine::synced(1, &Machine::small_segments());

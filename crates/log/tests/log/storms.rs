@@ -5,6 +5,7 @@
 //! Everything but the journals' threads follows from a seed. `RIVERRUN_STORM_SEED=<seed>` runs one alone,
 //! `RIVERRUN_STORM_RUNS=<n>` sets the budget, `RIVERRUN_STORM_SHOW=1` prints what was done.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +73,10 @@ struct Storm {
     /// A disk may have failed since the start: what is only in the page cache may be lost.
     has_trouble: bool,
     away: Option<usize>,
+    /// A partition that nobody knows since the start.
+    forgotten: Option<PartitionId>,
+    /// When recovery asks for the place of so many entries' partition, a dir dies.
+    dies_at: u64,
     history: Vec<String>,
 }
 
@@ -98,6 +103,8 @@ impl Storm {
             topics: 1,
             has_trouble: false,
             away: None,
+            forgotten: None,
+            dies_at: u64::MAX,
             history: Vec::new(),
         };
         storm.start();
@@ -108,8 +115,18 @@ impl Storm {
         self.dice.next_u64() % bound
     }
 
+    /// A partition that is known.
     fn pick(&self) -> usize {
-        usize::try_from(self.below(self.parts.len() as u64)).unwrap()
+        loop {
+            let number = usize::try_from(self.below(self.parts.len() as u64)).unwrap();
+            if self.is_known(number) {
+                return number;
+            }
+        }
+    }
+
+    fn is_known(&self, number: usize) -> bool {
+        self.forgotten != Some(self.parts[number].id)
     }
 
     fn note(&mut self, what: impl Into<String>) {
@@ -119,7 +136,16 @@ impl Storm {
     fn try_start(&mut self) -> Result<LogStore, LogError> {
         self.epoch += 1;
         let store = LogStore::open(&self.sim.env(), &DIRS.map(PathBuf::from), self.options.clone())?;
+        let calls = Cell::new(0);
         let place = |id: PartitionId| {
+            if calls.replace(calls.get() + 1) == self.dies_at {
+                let dir = Path::new(DIRS[usize::try_from(self.below(2)).unwrap()]);
+                self.sim.fs.make_unreadable(Some(dir)).unwrap();
+                self.sim.fs.fail_write_after(self.below(3));
+            }
+            if self.forgotten == Some(id) {
+                return Place::Unknown;
+            }
             let part = self.parts.iter().find(|part| part.id == id);
             part.map_or(Place::Deleted, |part| Place::In(part.dir, part.config.clone()))
         };
@@ -148,6 +174,8 @@ impl Storm {
                         self.sim.fs.kill();
                     }
                     self.sim.fs.set_space(None);
+                    self.sim.fs.make_unreadable(None).unwrap();
+                    self.dies_at = u64::MAX;
                 }
             }
         }
@@ -264,21 +292,26 @@ impl Storm {
 
     fn make_trouble(&mut self) {
         let count = self.below(12);
-        let what = self.below(8);
+        let what = self.below(9);
         match what {
             0 => self.sim.fs.fail_sync_after(count),
             1 => self.sim.fs.fail_write_after(count),
             2 | 3 => self.sim.fs.stop_after(count),
             4 | 5 => self.sim.fs.set_space(Some(count * 5_000)),
+            6 => self
+                .sim
+                .fs
+                .make_unreadable(Some(Path::new(DIRS[usize::try_from(count % 2).unwrap()])))
+                .unwrap(),
             _ => self.sim.fs.set_space(None),
         }
-        self.has_trouble |= what < 4;
+        self.has_trouble |= what < 4 || what == 6;
         self.note(format!("trouble {what}, {count}"));
     }
 
     /// Takes note of what the watermarks promise.
     fn learn(&mut self) {
-        for number in 0..self.parts.len() {
+        for number in (0..self.parts.len()).filter(|number| self.is_known(*number)).collect::<Vec<_>>() {
             let synced = self.log(&self.parts[number]).watermarks().synced.0;
             let part = &mut self.parts[number];
             part.durable_end = part.durable_end.max(synced);
@@ -301,6 +334,8 @@ impl Storm {
         }
         drop(store);
         self.note(format!("restart {how}"));
+        self.sim.fs.make_unreadable(None).unwrap();
+        self.forgotten = (self.below(6) == 0).then(|| self.parts[self.pick()].id);
         // What a power cut has left there is still to be put right.
         let was_away = self.away.is_some();
         self.bring_dir_back();
@@ -324,9 +359,10 @@ impl Storm {
             0 => self.sim.fs.stop_after(count),
             1 => self.sim.fs.fail_write_after(count),
             2 => self.sim.fs.fail_sync_after(count / 4),
+            3 => self.dies_at = count / 6,
             _ => {}
         }
-        let is_start_troubled = trouble < 3;
+        let is_start_troubled = trouble < 4;
         if is_cut || self.has_trouble || is_start_troubled {
             for part in &mut self.parts {
                 part.written_end = 0;
@@ -334,6 +370,7 @@ impl Storm {
         }
         self.has_trouble = is_start_troubled;
         self.start();
+        self.dies_at = u64::MAX;
         self.check();
         while is_damaged && self.store().checkpoint().is_err() {
             self.sim.fs.set_space(None);
@@ -379,7 +416,7 @@ impl Storm {
 
     /// Compares what can be read with what must be there.
     fn check(&mut self) {
-        for number in 0..self.parts.len() {
+        for number in (0..self.parts.len()).filter(|number| self.is_known(*number)).collect::<Vec<_>>() {
             let log = self.log(&self.parts[number]);
             match read_all(&log) {
                 Ok((start, found)) => self.check_part(number, start, &found, log.log_end_offset().unwrap().0),
@@ -448,6 +485,7 @@ fn run(seed: u64) {
             storm.step();
         }
         storm.sim.fs.set_space(None);
+        storm.restart();
         storm.restart();
     }));
     if outcome.is_err() || number("RIVERRUN_STORM_SHOW").is_some() {

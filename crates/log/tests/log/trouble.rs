@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode};
-use riverrun_journal::Journal;
+use riverrun_journal::{Journal, JournalOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{
@@ -513,6 +513,36 @@ fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_wh
         assert_eq!(pair.values(0), expected);
         assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
     }
+}
+
+#[test]
+fn much_of_one_partition_is_put_aside_in_files_that_a_start_can_read_one_by_one() {
+    let options = StoreOptions { journal: JournalOptions::with_bytes(256 << 20), ..Machine::with_journal() };
+    let pair = Pair::new(options);
+    let value = "x".repeat(500_000);
+    for _ in 0..70 {
+        pair.append(0, &value).unwrap();
+    }
+    // Some of it is in the segments, some in memory.
+    pair.store.settle().unwrap();
+    for _ in 0..70 {
+        pair.append(0, &value).unwrap();
+    }
+    // What is made ahead for the journal must not meet the failure.
+    let mut operations = 0;
+    while operations != pair.sim.fs.operations() {
+        operations = pair.sim.fs.operations();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+    }
+    pair.sim.fs.fail_sync_after(0);
+    assert!(pair.store.checkpoint().is_err());
+    let names = pair.sim.fs.read_dir("/journal".as_ref()).unwrap();
+    let held = names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-"));
+    let sizes: Vec<_> = held.map(|entry| entry.len).collect();
+    assert!(sizes.len() >= 3 && sizes.iter().all(|size| *size < 70 << 20), "{sizes:?}");
+    let pair = pair.kill();
+    assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+    assert_eq!(pair.values(0).len(), 140);
 }
 
 #[test]
