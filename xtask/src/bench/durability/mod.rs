@@ -108,6 +108,25 @@ struct Findings {
     goals: Vec<Goal>,
 }
 
+/// Of the records of a run, the part that the tool warms up with at least: its virtual machine is new each time.
+const WARMUP_DIVISOR: u64 = 4;
+
+/// How many records a run has, and how many of them the tool warms up with.
+struct Counted {
+    records: u64,
+    warmup_records: u64,
+}
+
+impl Counted {
+    /// Of about `records`. The first record of each partition belongs to the warm-up: with each, Kafka's producer copies the
+    /// map of those that it has seen, and with ten thousand that takes it seconds.
+    fn of(records: u64, partitions: i32) -> Self {
+        let least = records / WARMUP_DIVISOR;
+        let warmup_records = least.max(u64::from(partitions.unsigned_abs()));
+        Self { records: records - least + warmup_records, warmup_records }
+    }
+}
+
 /// A server that is up for a section.
 struct Side {
     kind: ServerKind,

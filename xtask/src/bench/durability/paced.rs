@@ -7,15 +7,12 @@ use super::super::probe::{Target, Topic, until_answered};
 use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
 use super::contender::Contender;
-use super::{Options, ROUND_ROBIN, Side, contenders, side_of};
+use super::{Counted, Options, ROUND_ROBIN, Side, contenders, side_of};
 use crate::bench::Bench;
 
 /// Numbers of partitions that the goal compares.
 pub(super) const FEW: i32 = 100;
 pub(super) const MANY: i32 = 10_000;
-
-/// Of the records, the part that the tool warms up with.
-const WARMUP_DIVISOR: u64 = 4;
 
 /// One run.
 #[derive(Clone, Debug, Serialize)]
@@ -73,11 +70,11 @@ fn turn(
     let last = Target { topic: topic.name.clone(), partitions: partitions - 1..partitions };
     until_answered(&mut side.server, |probe| probe.produce(std::slice::from_ref(&last)))?;
     write_back(&bench.data)?;
-    let records = options.pace * options.seconds;
+    let Counted { records, warmup_records } = Counted::of(options.pace * options.seconds, partitions);
     let production = Production {
         topic: &topic.name,
         records,
-        warmup_records: records / WARMUP_DIVISOR,
+        warmup_records,
         pace_per_s: Some(options.pace),
         properties: ROUND_ROBIN,
     };

@@ -16,7 +16,7 @@ use super::super::procfs::{BusyThread, Memory, cpu_seconds};
 use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
 use super::contender::Contender;
-use super::{Options, ROUND_ROBIN, Side, contenders, side_of};
+use super::{Counted, Options, ROUND_ROBIN, Side, contenders, side_of};
 use crate::bench::Bench;
 
 /// Topics with more partitions than this are made once: making and deleting them in Kafka takes longer than a run.
@@ -36,9 +36,6 @@ const PILOTS_MAX: u32 = 4;
 
 /// Of each producer, in any run: percentiles of fewer say nothing.
 const RECORDS_MIN: u64 = 400;
-
-/// Of the records, the part that the tool warms up with: its virtual machine is new each time.
-const WARMUP_DIVISOR: u64 = 4;
 
 /// One measurement of one contender.
 #[derive(Clone, Debug, Serialize)]
@@ -145,11 +142,12 @@ impl Section<'_> {
         write_back(&self.bench.data)?;
         let (process, bootstrap) = (side.server.process_id(), side.server.bootstrap());
         let cpu_before_s = cpu_seconds(process)?;
-        let records = self.records_each(contender, case);
+        let Counted { records, warmup_records } =
+            Counted::of(self.records_each(contender, case), case.partitions);
         let production = Production {
             topic: &topic.name,
             records,
-            warmup_records: records / WARMUP_DIVISOR,
+            warmup_records,
             pace_per_s: None,
             properties: ROUND_ROBIN,
         };
