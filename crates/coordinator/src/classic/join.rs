@@ -73,7 +73,7 @@ impl ClassicGroup {
         request: &JoinGroupRequest<'_>,
     ) -> Result<(), (String, ErrorCode)> {
         let member_id = &*request.member_id;
-        if !self.has_room_for(member_id, turn) {
+        if !self.has_room_for(request, turn) {
             self.remove(turn, member_id, ErrorCode::GROUP_MAX_SIZE_REACHED);
             self.maybe_complete_join(turn);
             return Err((String::new(), ErrorCode::GROUP_MAX_SIZE_REACHED));
@@ -97,9 +97,10 @@ impl ClassicGroup {
     }
 
     /// Whether the group may grow by this member. While members rejoin, those that have are counted, so that after
-    /// the bound was lowered the last to come back are the ones to go.
-    fn has_room_for(&self, member_id: &str, turn: &Turn<'_>) -> bool {
-        let member = self.members.get(member_id);
+    /// the bound was lowered the last to come back are the ones to go. A static member that starts again takes the
+    /// place that it has.
+    fn has_room_for(&self, request: &JoinGroupRequest<'_>, turn: &Turn<'_>) -> bool {
+        let member = self.place_of(request);
         match self.state {
             State::Empty => true,
             State::PreparingRebalance => {

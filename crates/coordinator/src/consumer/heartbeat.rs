@@ -103,8 +103,8 @@ impl ConsumerGroup {
             let topics = topics.iter().filter(|topic| !topic.partitions.is_empty());
             topics.map(|topic| (topic.topic_id, topic.partitions.iter().copied().collect())).collect()
         });
-        self.check_room(&id, config)?;
         let sender = self.admit(&id, request, reported.as_ref())?;
+        self.check_room(&sender, config)?;
         let before = match &sender {
             Sender::New => Member::default(),
             Sender::Member => self.members.get(&id).cloned().unwrap_or_default(),
@@ -128,8 +128,9 @@ impl ConsumerGroup {
         Ok(self.response(&id, &before.progress, request, config))
     }
 
-    fn check_room(&self, id: &MemberId, config: &GroupConfig) -> Result<(), Refusal> {
-        if self.members.len() < config.consumer_max_size || self.members.contains_key(id) {
+    /// Whether there may be one more member, if it would be one more.
+    fn check_room(&self, sender: &Sender, config: &GroupConfig) -> Result<(), Refusal> {
+        if self.members.len() < config.consumer_max_size || !matches!(sender, Sender::New) {
             return Ok(());
         }
         let message = format!("the group has {} members, and may have no more", self.members.len());

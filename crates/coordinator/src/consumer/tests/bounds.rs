@@ -61,3 +61,19 @@ fn the_last_member_that_leaves_takes_along_all_that_was_counted() {
     assert!(group.topic_sets.is_empty() && group.pattern_users.is_empty() && group.patterns.is_empty());
     assert!(group.targets.is_empty() && group.holders.is_empty() && group.next_deadline().is_none());
 }
+
+#[test]
+fn a_static_member_takes_its_place_back_in_a_full_group() {
+    let mut world = World::new(GroupConfig { consumer_max_size: 1, ..GroupConfig::default() });
+    let with_instance = |id: &str, instance_id: &str| {
+        let mut client = Client::new(id, &["t"]);
+        client.instance_id = Some(instance_id.to_owned());
+        client
+    };
+    let mut first = with_instance("m0", "i");
+    assert_eq!(first.heartbeat(&mut world, false), ErrorCode::NONE);
+    first.leave(&mut world);
+    assert_eq!(with_instance("m1", "j").heartbeat(&mut world, false), ErrorCode::GROUP_MAX_SIZE_REACHED);
+    assert_eq!(with_instance("m2", "i").heartbeat(&mut world, false), ErrorCode::NONE);
+    assert_replays(&world);
+}
