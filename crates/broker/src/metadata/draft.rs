@@ -21,6 +21,11 @@ use crate::config::TopicOverrides;
 /// Partitions of all topics together at most.
 pub(crate) const PARTITIONS_MAX: u64 = 1_000_000;
 
+/// Starts of the node that lost metadata may have counted.
+const LOST_STARTS_MAX: i32 = 1000;
+/// Producer ids that lost metadata may have set aside.
+const LOST_PRODUCER_IDS_MAX: i64 = 1 << 32;
+
 /// A topic to be made. Its configs have been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct NewTopic {
@@ -149,6 +154,14 @@ impl<'a> Draft<'a> {
     pub(crate) fn start_node(&mut self) {
         let LeaderEpoch(epoch) = self.image.leader_epoch();
         self.record(Record::NodeStarted { epoch: epoch + 1 });
+    }
+
+    /// Steps over every start and every producer id that changes may have recorded which are lost: neither may come
+    /// twice.
+    pub(crate) fn skip_what_is_lost(&mut self) {
+        let LeaderEpoch(epoch) = self.image.leader_epoch();
+        self.record(Record::NodeStarted { epoch: epoch.saturating_add(LOST_STARTS_MAX) });
+        self.reserve_producer_ids(LOST_PRODUCER_IDS_MAX);
     }
 
     /// Takes a record over that was made elsewhere and fits.

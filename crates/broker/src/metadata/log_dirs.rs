@@ -111,10 +111,16 @@ fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataErro
         }
         Some(Err(reason)) => match known {
             Some(index) => repair(env, image, path, index, &reason),
-            None => Err(MetadataError::LogDir { path: path.to_owned(), reason }),
+            None => Err(not_recognised(path, &reason)),
         },
         None => without_identity(env, image, path, known),
     }
+}
+
+/// A directory that lies at no known path and does not say whose it is.
+fn not_recognised(path: &Path, reason: &str) -> MetadataError {
+    let way_out = "restore that from a copy, or name the directory by the path that it had at the last start";
+    MetadataError::LogDir { path: path.to_owned(), reason: format!("{reason}: {way_out}") }
 }
 
 fn recognise(image: &Image, path: &Path, identity: DirIdentity) -> Result<Found, MetadataError> {
@@ -141,7 +147,7 @@ fn without_identity(
     let fail = |reason: String| Err(MetadataError::LogDir { path: path.to_owned(), reason });
     match known {
         None if holds_records => {
-            fail(format!("it holds records, but no {IDENTITY_FILE} that says whose they are"))
+            Err(not_recognised(path, &format!("it holds records, but no {IDENTITY_FILE}")))
         }
         None => {
             let id = random_id(&*env.random).to_string();

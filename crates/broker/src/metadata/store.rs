@@ -122,6 +122,9 @@ impl Store {
         };
         let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs)?;
         store.change(|draft| {
+            if accepts_loss {
+                draft.skip_what_is_lost();
+            }
             draft.start_node();
             for record in dir_records {
                 draft.record(record);

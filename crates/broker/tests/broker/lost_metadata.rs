@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use riverrun_broker::Server;
+use riverrun_protocol::ErrorCode;
 
 use crate::admin_port::get;
 use crate::lifecycle::{commit, committed, copy};
 use crate::support::{
-    Client, batch, configured, create_topic, find_coordinator, produce, read_all, server_with,
+    Client, batch, configured, create_topic, fetch, find_coordinator, produce, read_all, records,
+    server_with, values,
 };
 
 /// The log of the metadata of a server that runs or was killed.
@@ -115,4 +117,130 @@ fn metadata_that_is_cut_after_a_stop_in_order_comes_from_its_copy_or_stops_the_s
     cut("snapshot-copy");
     let error = refused(&data);
     assert!(error.contains("snapshot") && error.contains("Restore") && error.contains("meta"), "{error}");
+}
+
+/// Every file below, with its path from there.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![dir.to_path_buf()]);
+    while let Some(at) = open.pop() {
+        for path in fs::read_dir(at).expect("readable").map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                found.push(path.strip_prefix(dir).expect("below").to_path_buf());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What becomes of a server one of whose files is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It starts, and everything is there.
+    Unharmed,
+    /// It does not start until a file of this name in `meta` says that the owner knows of the loss.
+    UntilAccepted(&'static str),
+    /// It does not start; the message tells what to do.
+    Refused,
+}
+
+/// The rows of docs/damage.md for what a server keeps beside segments and their indexes.
+fn expected(file: &str, damage: &str, was_killed: bool) -> Outcome {
+    match (file, damage) {
+        ("meta/log", _) => Outcome::UntilAccepted("accept-metadata-loss"),
+        ("journal/00000000.journal", "missing") if was_killed => Outcome::UntilAccepted("accept-loss"),
+        ("journal/00000000.journal", "empty") => Outcome::Refused,
+        _ => Outcome::Unharmed,
+    }
+}
+
+type Damage = (&'static str, fn(&mut Vec<u8>));
+
+const DAMAGES: [Damage; 3] = [
+    ("empty", |bytes| bytes.clear()),
+    ("half", |bytes| bytes.truncate(bytes.len() / 2)),
+    ("flipped", |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    }),
+];
+
+/// What is in two topics, if all of it is.
+fn reads_all(server: &Server) -> bool {
+    let mut client = Client::new(server);
+    ["a", "s"].iter().all(|topic| {
+        let data = fetch(&mut client, topic, 0, 0);
+        data.error_code == 0 && values(records(&data)) == [*topic, *topic]
+    })
+}
+
+/// A server with topics of two levels and a group, stopped in order or killed, and each of its files in turn missing, or
+/// emptied, cut or flipped.
+#[test]
+fn every_file_beside_the_segments_is_made_good_or_named_with_a_way_out_that_leads_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [data, stopped, killed] = ["data", "stopped", "killed"].map(|name| dir.path().join(name));
+    let start = || {
+        let options = [("data.dir", data.to_str().expect("text")), ("journal.bytes", "8388608")];
+        configured(&options).start().map_err(|error| error.to_string())
+    };
+    let server = start().expect("starts");
+    let mut client = Client::new(&server);
+    for (topic, level) in [("a", "4"), ("s", "1")] {
+        create_topic(&mut client, topic, 1, &[("durability", level)]);
+        produce(&mut client, topic, 0, &batch(&[topic]));
+        produce(&mut client, topic, 0, &batch(&[topic]));
+    }
+    find_coordinator(&mut client, "g");
+    assert_eq!(commit(&mut client, "g", "a", 1), ErrorCode::NONE);
+    copy(&data, &killed);
+    server.stop().expect("a clean stop");
+    copy(&data, &stopped);
+    for (state, was_killed) in [(&stopped, false), (&killed, true)] {
+        let is_beside =
+            |file: &&PathBuf| !matches!(file.extension().and_then(|e| e.to_str()), Some("log" | "index"));
+        for file in files(state).iter().filter(is_beside) {
+            let name = file.to_str().expect("text");
+            let kind = if name.starts_with("meta/log-") { "meta/log" } else { name };
+            let missing: Damage = ("missing", |_| ());
+            // Other damage after a stop in order is looked at elsewhere.
+            let others = DAMAGES.iter().filter(|_| was_killed);
+            for (damage, act) in others.copied().chain([missing]) {
+                let case = format!("{damage} {name}, killed: {was_killed}");
+                fs::remove_dir_all(&data).expect("removed");
+                copy(state, &data);
+                let mut bytes = fs::read(data.join(file)).expect("readable");
+                fs::remove_file(data.join(file)).expect("removed");
+                if !bytes.is_empty() && damage != "missing" {
+                    act(&mut bytes);
+                    fs::write(data.join(file), bytes).expect("writable");
+                }
+                check(&case, &data, start, expected(kind, damage, was_killed));
+            }
+        }
+    }
+}
+
+fn check(case: &str, data: &Path, start: impl Fn() -> Result<Server, String>, expected: Outcome) {
+    let error = match start() {
+        Ok(server) => {
+            assert_eq!(expected, Outcome::Unharmed, "{case}: it started");
+            assert!(reads_all(&server), "{case}: not all is there");
+            return;
+        }
+        Err(error) => error,
+    };
+    assert_ne!(expected, Outcome::Unharmed, "{case}: {error}");
+    assert!(error.contains("estore") || error.contains("Is its disk mounted?"), "{case}: {error}");
+    if let Outcome::UntilAccepted(file) = expected {
+        assert!(
+            error.contains(file) && error.contains(data.join("meta").to_str().expect("text")),
+            "{case}: {error}"
+        );
+        fs::write(data.join("meta").join(file), "").expect("writable");
+        start().unwrap_or_else(|error| panic!("{case}, accepted: {error}"));
+        start().unwrap_or_else(|error| panic!("{case}, once more: {error}"));
+    }
 }

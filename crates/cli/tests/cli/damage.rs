@@ -72,6 +72,22 @@ fn every_file_of_a_server_is_checked_and_the_damaged_one_named() {
 }
 
 #[test]
+fn metadata_that_lacks_a_topic_or_its_snapshot_is_found() {
+    let (dir, log) = stopped_data();
+    let topic = log.parent().and_then(Path::parent).expect("a topic's directory");
+    let unknown = topic.with_file_name("3f2a9c1e-0b7d-4e55-8c3a-5d1f6e7a8b90");
+    std::fs::create_dir_all(unknown.join("0")).expect("made");
+    let bad = run(&["log", "verify", text(dir.path())]).ended(5).text();
+    let line = format!("{} at byte 0: a topic that the metadata does not know", text(&unknown));
+    assert!(bad.contains(&line), "{bad}");
+    std::fs::remove_dir_all(&unknown).expect("removed");
+    run(&["log", "verify", text(dir.path())]).ended(0);
+    std::fs::remove_file(dir.path().join("meta/snapshot")).expect("removed");
+    let bad = run(&["log", "verify", text(dir.path())]).ended(5).text();
+    assert!(bad.contains("meta/snapshot at byte 0: it is missing"), "{bad}");
+}
+
+#[test]
 fn of_several_paths_all_are_checked_whatever_is_wrong_with_the_first() {
     let (dir, log) = stopped_data();
     let empty = tempfile::tempdir().expect("a directory");

@@ -281,6 +281,9 @@ fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays()
     let store = open(&env);
     assert_eq!(names(&store), ["in-the-log", "in-the-snapshot"]);
     assert!(store.may_lack_topics());
+    let LeaderEpoch(epoch) = store.image().leader_epoch();
+    let ProducerId(id) = store.allocate_producer_id().expect("an id");
+    assert!(epoch > 1000 && id > 1_000_000, "start {epoch}, producer id {id}: none comes twice");
     assert!(!env.fs.exists(&accept).expect("known"), "for this once");
     let kept = options().dir.join(format!("damaged-{}", log.file_name().expect("a name").display()));
     assert_eq!(read_whole(&*env.fs, &kept, 1 << 20).expect("kept"), bytes);

@@ -12,8 +12,8 @@ use crate::exit::{Exit, Failure};
 const DEPTH_MAX: usize = 3;
 /// Any of these makes a directory a log dir.
 const LOG_DIR_FILES: [&str; 3] = ["checkpoint", "log-starts", "directory.id"];
-/// The file that makes a directory that of the metadata, as does a log whose snapshot is lost.
-const METADATA_FILE: &str = "snapshot";
+/// Either file makes a directory that of the metadata, as does a log whose snapshots are lost.
+const METADATA_FILES: [&str; 2] = ["snapshot", "snapshot-copy"];
 const METADATA_LOG_PREFIX: &str = "log-";
 const METADATA_LOG_DIGITS: usize = 20;
 /// Ending of the files that make a directory a journal's.
@@ -74,7 +74,7 @@ impl Found {
                 directories.push(entry.path());
             } else if let Some(name) = name.to_str() {
                 is_log_dir |= LOG_DIR_FILES.contains(&name);
-                is_metadata |= name == METADATA_FILE || is_metadata_log(name);
+                is_metadata |= METADATA_FILES.contains(&name) || is_metadata_log(name);
                 is_journal |= name.ends_with(JOURNAL_SUFFIX);
             }
         }
