@@ -142,8 +142,6 @@ pub struct LogStore {
     waiting: Mutex<Vec<Arc<PartitionLog>>>,
     /// Partitions that nobody knows and of which the journals keep something aside.
     unknown: Mutex<Vec<PartitionId>>,
-    /// Recovery could not put aside anew what was aside under a name that nobody comes for.
-    keeps_foreign: AtomicBool,
     /// Held while tails are settled and journals get files back: one at a time.
     settling: Mutex<()>,
     /// The last attempt to settle has failed.
@@ -171,7 +169,6 @@ impl LogStore {
             replays: Mutex::new(replays),
             waiting: Mutex::default(),
             unknown: Mutex::default(),
-            keeps_foreign: AtomicBool::new(false),
             settling: Mutex::default(),
             is_troubled: AtomicBool::new(false),
         })

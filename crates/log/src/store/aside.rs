@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use riverrun_journal::{EntryHeader, EntryKind, Journal, Position, RecoveredEntry};
 use riverrun_types::{Offset, PartitionId};
@@ -155,7 +154,7 @@ impl LogStore {
     /// all of it under a checkpoint.
     pub(super) fn release_foreign(&self) -> Result<(), LogError> {
         let mut open = self.dirs.iter().filter(|dir| dir.is_open());
-        if self.keeps_foreign.load(Ordering::Relaxed) || !open.all(|dir| dir.has_covered_recovery()) {
+        if !open.all(|dir| dir.has_covered_recovery()) {
             return Ok(());
         }
         let current: HashSet<_> = self.dirs.iter().map(|dir| dir.held_name()).collect();

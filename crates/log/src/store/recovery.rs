@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use riverrun_journal::{EntryHeader, Journal, Position, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, PartitionId};
@@ -163,27 +162,23 @@ impl Recovery<'_> {
     }
 
     /// Puts aside all that a journal has of partitions that took only some of it. It is read once more, file by file, and
-    /// not from the segments: these may be on a disk that is gone. What they took of held entries stays held.
+    /// not from the segments: these may be on a disk that is gone.
     fn put_aside_partly_taken(&mut self, journal: &Journal) -> Result<(), LogError> {
         let partly = std::mem::take(&mut self.partly);
         if partly.is_empty() {
             return Ok(());
         }
-        self.store.keeps_foreign.store(true, Ordering::Relaxed);
+        for held in journal.held() {
+            let mut entries = Vec::new();
+            journal.read_held(&held, |found| entries.extend(found)).map_err(LogError::Journal)?;
+            hold_again(journal, entries, |id| partly.get(&id).filter(|name| !is_found(&held, name)))?;
+        }
         let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
         while let Some(mut entries) = replay.next().map_err(LogError::Journal)? {
             entries.extend(replay.damaged()[damaged_count..].iter().map(RecoveredEntry::damaged));
             damaged_count = replay.damaged().len();
-            let mut aside: BTreeMap<&str, Vec<RecoveredEntry>> = BTreeMap::new();
-            for (id, entries) in by_partition(entries) {
-                if let Some(name) = partly.get(&id) {
-                    aside.entry(name).or_default().extend(entries);
-                }
-            }
-            for (name, entries) in aside {
-                journal.hold(name, &entries).map_err(LogError::Journal)?;
-            }
+            hold_again(journal, entries, |id| partly.get(&id))?;
         }
         Ok(())
     }
@@ -227,11 +222,9 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Has entries held under `name`. What is held already stays where it is, if whoever comes for it under `name` looks
-    /// there, too.
+    /// Has entries held under `name`.
     fn put_aside(&mut self, name: String, entries: Vec<RecoveredEntry>) {
-        let is_found = |held: &str| held == name || (is_of_dir(&name) && is_of_partition(held));
-        if !self.held.as_deref().is_some_and(is_found) {
+        if !self.held.as_deref().is_some_and(|held| is_found(held, &name)) {
             self.aside.entry(name).or_default().extend(entries);
         }
     }
@@ -248,6 +241,29 @@ impl Source<'_> {
         );
         LogError::Corrupt { path, position, what }
     }
+}
+
+/// Whether what is held already stays where it is, because whoever comes for it under `name` looks there, too.
+fn is_found(held: &str, name: &str) -> bool {
+    held == name || (is_of_dir(name) && is_of_partition(held))
+}
+
+/// Holds the entries of those partitions that `name_of` has a name for.
+fn hold_again<'a>(
+    journal: &Journal,
+    entries: Vec<RecoveredEntry>,
+    name_of: impl Fn(PartitionId) -> Option<&'a String>,
+) -> Result<(), LogError> {
+    let mut aside: BTreeMap<&str, Vec<RecoveredEntry>> = BTreeMap::new();
+    for (id, entries) in by_partition(entries) {
+        if let Some(name) = name_of(id) {
+            aside.entry(name).or_default().extend(entries);
+        }
+    }
+    for (name, entries) in aside {
+        journal.hold(name, &entries).map_err(LogError::Journal)?;
+    }
+    Ok(())
 }
 
 /// The entries of each partition in the order of the journal.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode};
-use riverrun_journal::{Journal, JournalOptions};
+use riverrun_journal::{Journal, JournalOptions, RecoveredEntry};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{
@@ -513,6 +513,47 @@ fn a_dir_that_cannot_even_be_read_does_not_pin_the_journal_and_has_everything_wh
         assert_eq!(pair.values(0), expected);
         assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
     }
+}
+
+#[test]
+fn what_was_aside_for_a_dir_is_not_forgotten_when_its_partition_turns_out_to_lack_something() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    pair.sim.fs.fail_sync_after(0);
+    assert!(pair.store.checkpoint().is_err() && pair.store.dir_failure(0).is_some());
+    pair.go_round(1);
+    let pair = pair.kill();
+    for number in 6..9 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let Pair { sim, options, store, .. } = pair;
+    sim.fs.crash();
+    drop(store);
+    let names = sim.fs.read_dir("/journal".as_ref()).unwrap();
+    for name in names.iter().filter(|entry| entry.name.to_str().unwrap().ends_with(".journal")) {
+        let path = PathBuf::from("/journal").join(&name.name);
+        let mut bytes = riverrun_env::read_whole(&*sim.fs, &path, 1 << 30).unwrap();
+        if let Some(at) = bytes.windows(8).position(|window| window == b"record 7") {
+            bytes[at] ^= 1;
+            let file = sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
+            file.write_all_at(&bytes, 0).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    let pair = Pair::start(sim, options, 5).unwrap();
+    assert!(matches!(&pair.report.offline[..], [(_, LogError::Corrupt { .. })]), "{:?}", pair.report);
+    pair.store.checkpoint().unwrap();
+    let journal = pair.store.journals().next().unwrap();
+    let mut kept = std::collections::BTreeSet::new();
+    for name in journal.held().iter().filter(|name| name.starts_with("partition-")) {
+        let take = |entries: Vec<RecoveredEntry>| {
+            kept.extend(entries.iter().map(|entry| entry.header.base_offset.0));
+        };
+        journal.read_held(name, take).unwrap();
+    }
+    assert!(kept.into_iter().eq(0..9), "{:?}", journal.held());
 }
 
 #[test]
