@@ -5,5 +5,6 @@
 mod cluster;
 mod consumer;
 mod hostile;
+mod patterns;
 mod producer;
 mod server;

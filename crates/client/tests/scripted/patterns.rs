@@ -1,0 +1,99 @@
+//! Subscriptions by pattern: whose work it is to find the topics.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use riverrun_client::{ClientError, Consumer, ConsumerOptions, GroupProtocol};
+use riverrun_protocol::api_versions_response::ApiVersion;
+use riverrun_protocol::consumer_protocol::decode_subscription;
+use riverrun_protocol::{
+    ApiKey, ApiVersionsResponse, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+    JoinGroupRequest, JoinGroupResponse,
+};
+
+use crate::consumer::{options, server};
+use crate::server::{Call, Reply, ScriptedServer};
+
+/// What members have said that they subscribe to: names, and the pattern.
+type Said = Arc<Mutex<Vec<(Vec<String>, Option<String>)>>>;
+
+/// All versions, but of the heartbeat up to this one.
+fn versions(call: &Call<'_>, heartbeat_max: i16) -> Reply {
+    let range = |key: &ApiKey| ApiVersion {
+        api_key: *key as i16,
+        min_version: *key.versions().start(),
+        max_version: match key {
+            ApiKey::ConsumerGroupHeartbeat => heartbeat_max,
+            other => *other.versions().end(),
+        },
+    };
+    let api_keys = ApiKey::ALL.iter().map(range).collect();
+    call.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
+}
+
+/// A group that takes in what is said and gives nothing.
+async fn group(heartbeat_max: i16) -> (ScriptedServer, Said) {
+    let said = Said::default();
+    let heard = Arc::clone(&said);
+    let server = server(move |call| match call.key {
+        ApiKey::ApiVersions => Some(versions(call, heartbeat_max)),
+        ApiKey::ConsumerGroupHeartbeat => {
+            let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+            if let Some(names) = &request.subscribed_topic_names {
+                let names = names.iter().map(ToString::to_string).collect();
+                let pattern = request.subscribed_topic_regex.as_ref().map(ToString::to_string);
+                heard.lock().unwrap().push((names, pattern));
+            }
+            let answer = ConsumerGroupHeartbeatResponse {
+                member_id: Some("me".into()),
+                member_epoch: 1,
+                heartbeat_interval_ms: 10_000,
+                ..ConsumerGroupHeartbeatResponse::default()
+            };
+            Some(call.answer(&answer))
+        }
+        ApiKey::JoinGroup => {
+            let request = call.decode::<JoinGroupRequest<'_>>();
+            let subscription = decode_subscription(&request.protocols[0].metadata).unwrap();
+            let names = subscription.topics.iter().map(ToString::to_string).collect();
+            heard.lock().unwrap().push((names, None));
+            let leader = "another".into();
+            Some(call.answer(&JoinGroupResponse { leader, member_id: "me".into(), ..Default::default() }))
+        }
+        ApiKey::SyncGroup => Some(Reply::Silence),
+        _ => None,
+    })
+    .await;
+    (server, said)
+}
+
+async fn subscribed(group_protocol: GroupProtocol, heartbeat_max: i16) -> Vec<(Vec<String>, Option<String>)> {
+    let (server, said) = group(heartbeat_max).await;
+    let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe_pattern("[a-z]+").await.unwrap();
+    consumer.poll(Duration::from_millis(200)).await.unwrap();
+    let said = said.lock().unwrap();
+    said.clone()
+}
+
+#[tokio::test]
+async fn a_server_that_takes_patterns_is_given_the_pattern() {
+    let said = subscribed(GroupProtocol::Consumer, 1).await;
+    assert_eq!(said, [(vec![], Some("[a-z]+".to_owned()))]);
+}
+
+#[tokio::test]
+async fn one_that_does_not_is_given_the_topics_that_match() {
+    for protocol in [GroupProtocol::Consumer, GroupProtocol::Classic] {
+        assert_eq!(subscribed(protocol, 0).await, [(vec!["t".to_owned()], None)], "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_pattern_that_cannot_be_read_is_refused_at_once_where_it_is_ours_to_read() {
+    let (server, _) = group(1).await;
+    let options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    assert!(matches!(consumer.subscribe_pattern("(").await, Err(ClientError::Invalid(_))));
+}
