@@ -4,10 +4,12 @@
 //! on after its end is an error, and that what is allocated follows what was inflated and never what a stream
 //! claims about itself.
 
-use riverrun_types::limits::{INFLATE_BYTES_MAX, INFLATE_FLOOR_BYTES, INFLATE_RATIO_MAX};
+use riverrun_types::limits::{
+    INFLATE_BYTES_MAX, INFLATE_FLOOR_BYTES, INFLATE_LARGE_WINDOW_BYTES_MAX, INFLATE_RATIO_MAX,
+};
 
 use crate::Compression;
-use crate::codec::Decoder;
+use crate::codec::{Decoder, zstd};
 use crate::error::{BatchError, CorruptCause, Excess};
 
 /// Buffer growth while the whole of a stream is inflated.
@@ -51,7 +53,10 @@ pub(crate) struct Inflate<'a> {
 impl<'a> Inflate<'a> {
     /// Begins to inflate `input`, which is compressed as `compression` says.
     pub(crate) fn new(compression: Compression, input: &'a [u8]) -> Result<Self, BatchError> {
-        let limit = inflate_limit_bytes(input.len());
+        let mut limit = inflate_limit_bytes(input.len());
+        if compression == Compression::Zstd && zstd::has_large_window(input) {
+            limit = limit.min(INFLATE_LARGE_WINDOW_BYTES_MAX);
+        }
         let decoder = Decoder::new(compression, input, limit)?;
         Ok(Self { decoder, compression, produced: 0, limit, done: false })
     }

@@ -21,5 +21,7 @@ pub const INFLATE_RATIO_MAX: usize = 1_000;
 pub const INFLATE_FLOOR_BYTES: usize = 1024 * 1024;
 /// Inflated bytes of one batch at most, whatever the ratio.
 pub const INFLATE_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// Inflated bytes of one batch at most if its codec has to remember more than 8 MiB of them to go on.
+pub const INFLATE_LARGE_WINDOW_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Group ids, member ids, client ids: bytes at most.
 pub const NAME_BYTES_MAX: usize = 32 * 1024 - 1;

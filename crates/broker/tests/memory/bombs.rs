@@ -84,6 +84,8 @@ fn bombs() -> Vec<(&'static str, Compression, Vec<u8>)> {
         ("snappy", snappy, repeated(snappy, 200, 16, 0)),
         ("zstd", Compression::Zstd, zstd(23, INFLATED / 131_072)),
         ("zstd with a large window", Compression::Zstd, zstd(27, INFLATED / 131_072)),
+        // As little as is allowed to inflate to a hundred megabytes.
+        ("more zstd with a large window", Compression::Zstd, zstd(27, 4 * INFLATED / 131_072)),
         ("a kibibyte of zstd", Compression::Zstd, zstd(23, 220)),
         // A raw block of snappy says its size in front: a gigabyte.
         ("a few bytes of snappy", snappy, vec![0x80, 0x80, 0x80, 0x80, 0x04, 0xfe, 0, 0]),
