@@ -108,6 +108,9 @@ impl Broker {
         let is_gone = |_: &TopicId, mark: &mut JournalMark| self.logs.have_journals_passed(mark);
         let gone: BTreeMap<TopicId, JournalMark> = waiting.extract_if(.., is_gone).collect();
         drop(waiting);
+        if gone.is_empty() {
+            return;
+        }
         let ids: Vec<TopicId> = gone.keys().copied().collect();
         if let Err(error) = self.metadata.change(|draft| draft.forget_topics(&ids)) {
             tracing::warn!(%error, "that files of deleted topics are gone cannot be written down");
