@@ -7,8 +7,8 @@ use riverrun_protocol::join_group_response::JoinGroupResponseMember;
 use riverrun_protocol::{ErrorCode, JoinGroupRequest, JoinGroupResponse, Str};
 
 use super::member::{
-    Member, MemberId, PENDING_BYTES, Parked, Protocol, Terms, kept_client_id, member_bytes, new_member_id,
-    protocols_bytes, requested_bytes,
+    FIRST_MEMBER_BYTES, Member, MemberId, PENDING_BYTES, Parked, Protocol, Terms, kept_client_id,
+    member_bytes, new_member_id, protocols_bytes, requested_bytes,
 };
 use super::{ClassicGroup, PROTOCOL_COPIES, State, Turn};
 use crate::step::{GroupResponse, RequestContext};
@@ -126,7 +126,8 @@ impl ClassicGroup {
         if self.protocols_bytes - replaced_bytes + added_bytes > limit {
             return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
         }
-        let newcomer_bytes = if known.is_some() { 0 } else { newcomer_bytes(context, request) };
+        let first_bytes = if self.members.is_empty() { FIRST_MEMBER_BYTES } else { 0 };
+        let newcomer_bytes = if known.is_some() { 0 } else { first_bytes + newcomer_bytes(context, request) };
         let after_bytes = self.memory_bytes() + newcomer_bytes + PROTOCOL_COPIES * added_bytes
             - PROTOCOL_COPIES * replaced_bytes;
         turn.check_room(after_bytes).map_err(|shortage| shortage.code(ErrorCode::GROUP_MAX_SIZE_REACHED))

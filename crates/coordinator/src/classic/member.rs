@@ -44,6 +44,9 @@ const PROTOCOL_OVERHEAD_BYTES: usize = 64;
 /// Memory of a member beside its texts, protocols and assignment: its places in the group's maps.
 pub(super) const MEMBER_BYTES: usize = 512;
 
+/// Memory of the first member of a group beyond that: the first piece of a map has room for eleven.
+pub(super) const FIRST_MEMBER_BYTES: usize = 2_560;
+
 /// Memory of an id that was given out, beside its text.
 pub(super) const PENDING_BYTES: usize = 128;
 

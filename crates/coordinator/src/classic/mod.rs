@@ -37,6 +37,7 @@ use crate::memory::{Room, Shortage};
 use crate::step::Step;
 
 pub(crate) use join::{join_error, join_refusal};
+use member::FIRST_MEMBER_BYTES;
 pub(crate) use member::{Member, MemberId, Parked};
 pub(crate) use session::leave_response;
 pub(crate) use sync::sync_error;
@@ -342,7 +343,9 @@ impl ClassicGroup {
     /// Memory of the group, at most.
     pub(crate) fn memory_bytes(&self) -> usize {
         let names = [&self.protocol_type, &self.protocol].into_iter().flatten();
-        self.members_bytes
+        let first_bytes = if self.members.is_empty() { 0 } else { FIRST_MEMBER_BYTES };
+        first_bytes
+            + self.members_bytes
             + PROTOCOL_COPIES * self.protocols_bytes
             + self.assignments_bytes
             + self.pending_bytes

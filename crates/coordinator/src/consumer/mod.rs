@@ -59,7 +59,7 @@ struct ResolvedPattern {
 ///
 /// Invariants: `static_members` maps each instance id to the member that has it; `holders` maps exactly the
 /// partitions in the members' progress to their members; `subscription_bytes`, `topic_sets` and `pattern_users` count
-/// what the members' subscriptions hold; `memory_bytes` is the sum of what `size` says of everything here; `timers` knows members only; `assignment_epoch <= group_epoch`.
+/// what the members' subscriptions hold; `memory_bytes` is the sum of what `size` says of each thing here; `timers` knows members only; `assignment_epoch <= group_epoch`.
 #[derive(Debug, Default)]
 pub(crate) struct ConsumerGroup {
     group_epoch: i32,

@@ -17,6 +17,8 @@ use super::{ConsumerGroup, ResolvedPattern, TopicNames};
 
 /// A member beside its texts: itself, its timers, its places in the group's maps.
 const MEMBER_BYTES: usize = 1_024;
+/// The first member of a group beyond that: the first piece of a map has room for eleven.
+const FIRST_MEMBER_BYTES: usize = 4_096;
 /// A set of topics beside their names.
 const SET_BYTES: usize = 128;
 /// A name in a set, beside its text.
@@ -75,7 +77,7 @@ fn names_bytes(names: &TopicNames) -> usize {
 impl ConsumerGroup {
     /// Memory of the group.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.memory_bytes
+        self.memory_bytes + if self.members.is_empty() { 0 } else { FIRST_MEMBER_BYTES }
     }
 
     /// Whether there is memory for a member to subscribe so, and for what will be assigned because of it. `before` is
@@ -92,8 +94,9 @@ impl ConsumerGroup {
             return Ok(());
         }
         let given_back = before.map_or(0, |before| self.given_back_bytes(id, before, after));
-        let taken = member_bytes(id, after) + self.new_topics_bytes(after, topics);
-        room.check((self.memory_bytes + taken).saturating_sub(given_back))
+        let first = if self.members.is_empty() { FIRST_MEMBER_BYTES } else { 0 };
+        let taken = first + member_bytes(id, after) + self.new_topics_bytes(after, topics);
+        room.check((self.memory_bytes() + taken).saturating_sub(given_back))
     }
 
     /// What a member that subscribes anew leaves behind.
