@@ -98,7 +98,7 @@ error_codes! {
     53, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Final, "access to the transactional id is denied";
     54, SECURITY_DISABLED, Final, "security is not enabled";
     55, OPERATION_NOT_ATTEMPTED, Final, "the operation was not tried, as another one of its batch failed";
-    56, KAFKA_STORAGE_ERROR, Retry, "the log directory failed";
+    56, KAFKA_STORAGE_ERROR, Retry, "the server cannot use the files of the partition";
     57, LOG_DIR_NOT_FOUND, Final, "the server has no such log directory";
     58, SASL_AUTHENTICATION_FAILED, Final, "authentication failed";
     59, UNKNOWN_PRODUCER_ID, Final, "nothing is known of this producer id";

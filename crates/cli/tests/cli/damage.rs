@@ -88,6 +88,23 @@ fn metadata_that_lacks_a_topic_or_its_snapshot_is_found() {
 }
 
 #[test]
+fn a_partition_that_is_offline_is_described_with_the_reason_and_its_directory() {
+    let (dir, log) = stopped_data();
+    // A field of the first batch that the index answers for.
+    flip(&log, 7);
+    let mut server = Server::on(dir.path(), &[]);
+    // Damage is found by the first who reads.
+    let read = server.run(&["consume", "numbers", "--timeout", "2"]);
+    assert!(read.code != 0 && read.stderr.contains("cannot use the files"), "{} {}", read.code, read.stderr);
+    let told = server.run(&["topic", "describe", "numbers", "--timeout", "2"]).ended(0).text();
+    let uuid = log.parent().and_then(Path::parent).and_then(Path::file_name).expect("a topic's directory");
+    assert!(told.contains(uuid.to_str().expect("text")), "{told}");
+    assert!(told.contains("does not answer") && told.contains("KAFKA_STORAGE_ERROR"), "{told}");
+    assert!(told.contains("from first to last, without 1 partition(s)"), "{told}");
+    assert_eq!(server.interrupt(), 0);
+}
+
+#[test]
 fn of_several_paths_all_are_checked_whatever_is_wrong_with_the_first() {
     let (dir, log) = stopped_data();
     let empty = tempfile::tempdir().expect("a directory");

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use riverrun_client::{
-    Admin, ConfigEntry, ConfigResource, ConfigSource, Isolation, OffsetSpec, PartitionInfo, TopicInfo,
-    TopicPartition,
+    Admin, ClientError, ConfigEntry, ConfigResource, ConfigSource, FoundOffset, Isolation, OffsetSpec,
+    PartitionInfo, TopicInfo, TopicPartition,
 };
-use riverrun_types::{DurabilityLevel, NodeId};
+use riverrun_types::{DurabilityLevel, NodeId, TopicId};
 use serde::Serialize;
 
 use crate::args::ClientArgs;
@@ -46,6 +46,8 @@ pub(crate) struct DescribeArgs {
 struct Topic {
     name: String,
     id: String,
+    /// The id in its other form, which names directories in the log dirs.
+    uuid: String,
     internal: bool,
     /// The level that is wanted, 1 to 4.
     durability: Option<u8>,
@@ -68,6 +70,8 @@ struct Partition {
     begin_offset: Option<i64>,
     end_offset: Option<i64>,
     size_bytes: Option<i64>,
+    /// Why it does not tell its offsets.
+    error: Option<String>,
 }
 
 pub(super) async fn run(args: DescribeArgs) -> Result<(), Failure> {
@@ -94,12 +98,13 @@ async fn describe(
     state: &[ConfigEntry],
     sizes: &BTreeMap<TopicPartition, i64>,
 ) -> Topic {
-    let begins = offsets(admin, &info, OffsetSpec::Earliest).await;
-    let ends = offsets(admin, &info, OffsetSpec::Latest).await;
+    // At once: a partition that does not answer takes the whole time that it is given.
+    let (begins, ends) =
+        tokio::join!(offsets(admin, &info, OffsetSpec::Earliest), offsets(admin, &info, OffsetSpec::Latest));
     let partitions = info.partitions.iter().map(|partition| {
         let name = TopicPartition::new(info.name.as_str(), partition.index);
         let size_bytes = sizes.get(&name).copied();
-        describe_partition(partition, begins.get(&name).copied(), ends.get(&name).copied(), size_bytes)
+        describe_partition(partition, begins.get(&name), ends.get(&name), size_bytes)
     });
     let own = configs.iter().filter(|entry| entry.source == ConfigSource::Topic);
     let value =
@@ -111,6 +116,7 @@ async fn describe(
     Topic {
         partitions: partitions.collect(),
         id: info.id.to_string(),
+        uuid: uuid(info.id),
         internal: info.internal,
         durability: level(state, WANTED).or_else(|| level(configs, DURABILITY)),
         durability_reached: level(state, REACHED),
@@ -120,35 +126,48 @@ async fn describe(
     }
 }
 
-/// One offset of each partition that has a leader to tell it.
-async fn offsets(admin: &Admin, info: &TopicInfo, spec: OffsetSpec) -> BTreeMap<TopicPartition, i64> {
+/// The form that names directories.
+fn uuid(id: TopicId) -> String {
+    let hex = format!("{:032x}", u128::from_be_bytes(id.0));
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// One offset of each partition that has a leader to tell it, or why it does not.
+type Offsets = BTreeMap<TopicPartition, Result<Option<i64>, String>>;
+
+async fn offsets(admin: &Admin, info: &TopicInfo, spec: OffsetSpec) -> Offsets {
     let partitions = info.partitions.iter().filter(|partition| partition.leader.is_some());
     let wanted = partitions.map(|partition| (TopicPartition::new(info.name.as_str(), partition.index), spec));
     let found = admin.list_offsets(wanted.collect(), Isolation::ReadUncommitted).await;
-    found.into_iter().filter_map(|(partition, result)| Some((partition, result.ok()??.offset.0))).collect()
+    let told = |found: Result<Option<FoundOffset>, ClientError>| {
+        found.map(|found| found.map(|found| found.offset.0)).map_err(|error| error.to_string())
+    };
+    found.into_iter().map(|(partition, found)| (partition, told(found))).collect()
 }
 
 fn describe_partition(
     partition: &PartitionInfo,
-    begin_offset: Option<i64>,
-    end_offset: Option<i64>,
+    begin: Option<&Result<Option<i64>, String>>,
+    end: Option<&Result<Option<i64>, String>>,
     size_bytes: Option<i64>,
 ) -> Partition {
     let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect();
+    let offset = |found: Option<&Result<Option<i64>, String>>| found?.as_ref().ok().copied().flatten();
     Partition {
         index: partition.index,
         leader: partition.leader.map(|leader| leader.0),
         leader_epoch: partition.leader_epoch.0,
         replicas: numbers(&partition.replicas),
         in_sync: numbers(&partition.in_sync),
-        begin_offset,
-        end_offset,
+        begin_offset: offset(begin),
+        end_offset: offset(end),
         size_bytes,
+        error: end.or(begin).and_then(|found| found.as_ref().err().cloned()),
     }
 }
 
 fn text(topic: &Topic) -> String {
-    let mut text = format!("{}\n  id          {}\n", printable(&topic.name), topic.id);
+    let mut text = format!("{}\n  id          {} ({})\n", printable(&topic.name), topic.id, topic.uuid);
     let mut line = |name: &str, value: &str| {
         writeln!(text, "  {name:<11} {}", printable(value)).expect("a String takes every text");
     };
@@ -162,11 +181,24 @@ fn text(topic: &Topic) -> String {
         line("unsynced", &format!("{} records", number::count(records.max(0).cast_unsigned())));
     }
     let records: i64 = topic.partitions.iter().filter_map(|p| Some(p.end_offset? - p.begin_offset?)).sum();
-    line("offsets", &format!("{} from first to last", number::count(records.max(0).cast_unsigned())));
+    let silent = topic.partitions.iter().filter(|partition| partition.error.is_some()).count();
+    let without = if silent == 0 { String::new() } else { format!(", without {silent} partition(s)") };
+    line(
+        "offsets",
+        &format!("{} from first to last{without}", number::count(records.max(0).cast_unsigned())),
+    );
     for (name, value) in &topic.configs {
         line("config", &format!("{name}={}", value.as_deref().unwrap_or_default()));
     }
-    text + &partitions_table(&topic.partitions).render(2)
+    text += &partitions_table(&topic.partitions).render(2);
+    for partition in &topic.partitions {
+        if let Some(error) = &partition.error {
+            let (index, error) = (partition.index, printable(error));
+            writeln!(text, "  partition {index} does not answer: {error}")
+                .expect("a String takes every text");
+        }
+    }
+    text
 }
 
 fn durability(level: u8) -> String {
