@@ -105,6 +105,34 @@ fn a_partition_that_is_offline_is_described_with_the_reason_and_its_directory() 
 }
 
 #[test]
+fn a_log_dir_that_does_not_open_takes_its_partitions_offline_and_nobody_makes_up_their_size() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
+    let dirs = format!("log.dirs={},{}", text(&one), text(&two));
+    let mut server = Server::on(dir.path(), &["--set", &dirs]);
+    server.run(&["topic", "create", "t", "--partitions", "2"]).ended(0);
+    assert_eq!(server.interrupt(), 0);
+    let aside = dir.path().join("aside");
+    std::fs::rename(&two, &aside).expect("renamed");
+    std::fs::write(&two, "no directory").expect("written");
+    let mut server = Server::on(dir.path(), &["--set", &dirs]);
+    let told = server.run(&["topic", "describe", "t", "--timeout", "2", "--json"]).ended(0).json();
+    let partitions = told[0]["partitions"].as_array().expect("partitions").clone();
+    let offline: Vec<_> = partitions.iter().filter(|partition| !partition["error"].is_null()).collect();
+    assert!(offline.len() == 1 && offline[0]["size_bytes"].is_null(), "{told}");
+    assert_eq!(partitions.iter().filter(|partition| partition["size_bytes"] == 0).count(), 1, "{told}");
+    assert_eq!(server.interrupt(), 0);
+    std::fs::remove_file(&two).and_then(|()| std::fs::rename(&aside, &two)).expect("back");
+    let mut server = Server::on(dir.path(), &["--set", &dirs]);
+    let told = server.run(&["topic", "describe", "t", "--json"]).ended(0).json();
+    assert!(
+        told[0]["partitions"].as_array().expect("partitions").iter().all(|p| p["error"].is_null()),
+        "{told}"
+    );
+    assert_eq!(server.interrupt(), 0);
+}
+
+#[test]
 fn of_several_paths_all_are_checked_whatever_is_wrong_with_the_first() {
     let (dir, log) = stopped_data();
     let empty = tempfile::tempdir().expect("a directory");

@@ -109,11 +109,13 @@ impl Admin {
         Ok(answer.results.iter().map(log_dir).collect())
     }
 
-    /// Bytes of each partition on all servers together, replicas included.
+    /// Bytes of each partition on all servers together, replicas included. What lies in log dirs that have failed is left
+    /// out: nobody knows it.
     pub async fn partition_sizes(&self) -> Result<BTreeMap<TopicPartition, i64>, ClientError> {
         let mut sizes = BTreeMap::new();
         for (_, dirs) in self.describe_log_dirs(None).await? {
-            for replica in dirs?.into_iter().flat_map(|dir| dir.replicas) {
+            let well = dirs?.into_iter().filter(|dir| dir.error.is_none());
+            for replica in well.flat_map(|dir| dir.replicas) {
                 *sizes.entry(replica.partition).or_default() += replica.size_bytes;
             }
         }
