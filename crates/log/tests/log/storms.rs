@@ -1,6 +1,6 @@
 //! Random troubles: two log dirs and a journal or two, partitions at all levels, disks that fail, are full or away or die
-//! in a recovery, starts that do not know a partition, kills and power cuts, deleted records and topics. Whatever comes, what was acked is there as soon as its disk is, in its
-//! order, and nothing is there that nobody has sent.
+//! in a recovery, starts that do not know a partition, kills and power cuts, deleted records and topics. Whatever comes,
+//! what was acked is there as soon as its disk is, in its order, and nothing is there that nobody has sent.
 //!
 //! Everything but the journals' threads follows from a seed. `RIVERRUN_STORM_SEED=<seed>` runs one alone,
 //! `RIVERRUN_STORM_RUNS=<n>` sets the budget, `RIVERRUN_STORM_SHOW=1` prints what was done.
