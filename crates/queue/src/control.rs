@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use riverrun_records::layout;
@@ -16,6 +16,7 @@ use riverrun_types::{LeaderEpoch, Offset};
 use crate::error::{At as _, Damage, QueueError};
 use crate::layout as at;
 use crate::mapping::{Access, Mapping};
+use crate::protocol::{self, Look, Memory};
 use crate::sys::{self, Life};
 
 /// The file's name.
@@ -210,7 +211,7 @@ impl Control {
         self.forget_the_dead();
         self.u32(at::EPOCH_AT).store(mark.epoch.0 as u32, Relaxed);
         self.u64(at::DIRTY_END_AT).store(mark.head.position, Relaxed);
-        self.store_head(0, &mark.head);
+        protocol::store_head(self, 0, &mark.head);
         self.u64(at::HEADS_AT + at::HEAD_BYTES).store(u64::MAX, Relaxed);
         self.u64(at::PUBLISHED_AT).store(mark.head.position, Release);
         self.store_mark(mark);
@@ -261,10 +262,10 @@ impl Control {
         }
     }
 
-    /// Where readers end. SYNC: published, with [`publish`](Self::publish).
+    /// Where readers end.
     #[inline]
     pub(crate) fn published(&self) -> u64 {
-        self.u64(at::PUBLISHED_AT).load(Acquire)
+        protocol::published(self)
     }
 
     /// What the disk has. SYNC: synced, with [`raise_synced`](Self::raise_synced).
@@ -305,52 +306,23 @@ impl Control {
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// The queue's head, or none while its fields contradict each other, which they do not unless they are
-    /// damaged.
+    /// The queue's head. A file whose fields contradict each other, or say what cannot be, is damaged.
     pub(crate) fn head(&self) -> Result<Head, QueueError> {
-        // A reader can be overtaken by two appends while it reads, again and again, but hardly a million
-        // times.
+        // A reader can be overtaken by an append while it reads, again and again, but hardly a million times.
         for _ in 0..1_000_000 {
-            let position = self.published();
-            let found =
-                [0, 1].into_iter().map(|slot| self.load_head(slot)).find(|head| head.position == position);
-            // SYNC: heads. The fields above are read before the position is read again.
-            fence(Acquire);
-            if self.u64(at::PUBLISHED_AT).load(Relaxed) == position {
-                let possible = found.filter(|head| head.is_possible(self.segment_bytes));
-                return possible.ok_or_else(|| self.damaged(at::HEADS_AT, "head"));
+            match protocol::look(self) {
+                Look::Overtaken => {}
+                Look::Whole(head) if head.is_possible(self.segment_bytes) => return Ok(head),
+                Look::Whole(_) | Look::Nothing => break,
             }
         }
         Err(self.damaged(at::HEADS_AT, "head"))
     }
 
-    fn load_head(&self, slot: usize) -> Head {
-        let place = at::HEADS_AT + slot * at::HEAD_BYTES;
-        Head {
-            position: self.u64(place).load(Relaxed),
-            next_offset: Offset(self.u64(place + 8).load(Relaxed) as i64),
-            segment_base: Offset(self.u64(place + 16).load(Relaxed) as i64),
-        }
-    }
-
-    #[inline]
-    fn store_head(&self, slot: usize, head: &Head) {
-        let place = at::HEADS_AT + slot * at::HEAD_BYTES;
-        self.u64(place).store(head.position, Relaxed);
-        self.u64(place + 8).store(head.next_offset.0 as u64, Relaxed);
-        self.u64(place + 16).store(head.segment_base.0 as u64, Relaxed);
-    }
-
     /// Publishes everything up to `head`. For the holder of the writer lock.
     #[inline]
     pub(crate) fn publish(&self, head: &Head) {
-        // SYNC: heads. A slot is filled only after the position that it held before was replaced.
-        fence(Release);
-        let published = self.u64(at::PUBLISHED_AT).load(Relaxed);
-        let taken = self.u64(at::HEADS_AT).load(Relaxed) == published;
-        self.store_head(usize::from(taken), head);
-        // SYNC: published. Bytes and head are there before the position says so.
-        self.u64(at::PUBLISHED_AT).store(head.position, Release);
+        protocol::publish(self, head);
     }
 
     fn load_mark(&self, slot: usize) -> Option<Mark> {
@@ -406,6 +378,20 @@ impl Control {
     /// Writes the whole control file to disk.
     pub(crate) fn sync_all(&self) -> Result<(), QueueError> {
         self.map.sync(0, at::CONTROL_BYTES).at("sync", &self.path)
+    }
+}
+
+impl Memory for Control {
+    type Long = AtomicU64;
+
+    #[inline]
+    fn long(&self, place: usize) -> &AtomicU64 {
+        self.u64(place)
+    }
+
+    #[inline]
+    fn fence(order: Ordering) {
+        fence(order);
     }
 }
 

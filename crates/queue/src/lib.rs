@@ -59,8 +59,11 @@ mod keeper;
 mod layout;
 mod lock;
 mod mapping;
+#[cfg(test)]
+mod model;
 mod named;
 mod options;
+mod protocol;
 mod queue;
 mod recovery;
 mod reservation;

@@ -12,13 +12,14 @@
 //! see it.
 
 use std::fs::{File, OpenOptions};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, compiler_fence, fence};
 use std::time::{Duration, Instant};
 
 use crate::control::Control;
 use crate::error::{At as _, QueueError};
 use crate::layout::{OWNERS_MAX, owner_byte};
+use crate::protocol;
 use crate::sys::{self, LockKind};
 
 /// Tries before a thread goes to sleep: a record is appended in less time.
@@ -74,8 +75,7 @@ impl Owner {
 
     #[inline]
     fn try_free(&self, word: &AtomicU32) -> bool {
-        // SYNC: lock word, with `unlock`.
-        word.compare_exchange(0, self.number, Acquire, Relaxed).is_ok()
+        protocol::take(word, self.number)
     }
 
     /// Takes the lock if it is free or its holder is dead.
@@ -146,7 +146,7 @@ impl Owner {
         if !sys::try_lock_byte(&self.file, byte, LockKind::Exclusive).at("lock", control.path())? {
             return Ok(false);
         }
-        let taken = word.compare_exchange(holder, self.number, Acquire, Relaxed).is_ok();
+        let taken = protocol::take_over(word, holder, self.number);
         sys::unlock_byte(&self.file, byte).at("unlock", control.path())?;
         Ok(taken)
     }
@@ -154,8 +154,7 @@ impl Owner {
     /// Lets go of the lock, and wakes one that sleeps for it.
     #[inline]
     pub(crate) fn unlock(&self, (word, asleep): (&AtomicU32, &AtomicU32)) {
-        // SYNC: lock word, with `try_free`.
-        word.store(0, Release);
+        protocol::release(word);
         self.order_before_flags();
         if asleep.load(Relaxed) != 0 {
             asleep.store(0, Relaxed);
