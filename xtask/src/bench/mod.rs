@@ -13,6 +13,7 @@ mod machine;
 mod metrics;
 mod probe;
 mod procfs;
+mod queue;
 mod startup;
 mod table;
 mod throughput;
@@ -85,6 +86,8 @@ enum What {
     Durability(durability::Options),
     /// One record at a time, acked after its sync, beside what the device itself takes
     Latency(latency::Options),
+    /// The embedded queue, side by side with Chronicle Queue
+    Queue(queue::Options),
 }
 
 /// Arguments of `cargo xtask bench server`.
@@ -189,6 +192,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         What::Server(options) => run_server(options),
         What::Durability(options) => durability::run(options),
         What::Latency(options) => latency::run(options),
+        What::Queue(options) => queue::run(options),
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use hdrhistogram::Histogram;
+use riverrun_bench::process::ProcessWatch;
 use riverrun_queue::{
     AppendOptions, BusySpin, CreateOptions, Durability, Park, Queue, QueueError, Retention, SpinThenYield,
     StartAt, Tailer, WaitStrategy,
@@ -54,6 +55,12 @@ pub(crate) struct BenchArgs {
     /// Queues on the way
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     hops: u16,
+    /// Threads that append to the first queue, each its part of the rate
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    appenders: u16,
+    /// Threads that read the last queue, each all of it
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    tailers: u16,
     /// How readers wait
     #[arg(long, value_enum, default_value = "spin")]
     wait: Wait,
@@ -83,7 +90,13 @@ struct Report {
     achieved: u64,
     size_bytes: u32,
     hops: u16,
+    appenders: u16,
+    tailers: u16,
     records: u64,
+    /// Processor time of everything for each record.
+    cpu_ns_per_record: u64,
+    /// Memory that is no file's, when all was read.
+    private_bytes: u64,
     publish_ns: Percentiles,
     end_to_end_ns: Percentiles,
 }
@@ -117,7 +130,7 @@ fn measure(args: &BenchArgs, dirs: &[PathBuf]) -> Result<Report, Failure> {
     let queues = made.map_err(|error| queue_failure(&error))?;
     let bench = Bench {
         args,
-        count: if args.rate == 0 { args.seconds * 1_000_000 } else { args.rate * args.seconds },
+        share: share(args),
         epoch: Instant::now(),
         failed: AtomicBool::new(false),
         options: AppendOptions {
@@ -129,6 +142,12 @@ fn measure(args: &BenchArgs, dirs: &[PathBuf]) -> Result<Report, Failure> {
     bench.run(&queues).map_err(|error| queue_failure(&error))
 }
 
+/// Records that each appender appends.
+fn share(args: &BenchArgs) -> u64 {
+    let count = if args.rate == 0 { args.seconds * 1_000_000 } else { args.rate * args.seconds };
+    (count / u64::from(args.appenders)).max(1)
+}
+
 fn make(dir: &Path) -> Result<Queue, QueueError> {
     Queue::create(dir, CreateOptions { segment_bytes: 256 << 20 })
 }
@@ -136,7 +155,8 @@ fn make(dir: &Path) -> Result<Queue, QueueError> {
 /// One measurement.
 struct Bench<'a> {
     args: &'a BenchArgs,
-    count: u64,
+    /// Records of one appender.
+    share: u64,
     epoch: Instant,
     options: AppendOptions,
     /// Set when a part of the bench has failed, so that those who wait for its records end.
@@ -151,23 +171,50 @@ impl Bench<'_> {
                 .windows(2)
                 .map(|pair| scope.spawn(|| self.note(self.serve(&pair[0], &pair[1]))))
                 .collect();
-            let sink = scope.spawn(|| self.note(self.sink(&queues[queues.len() - 1])));
-            let (publishing, took) = self.note(self.produce(&queues[0]))?;
-            for service in services {
-                service.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let last = &queues[queues.len() - 1];
+            let sinks: Vec<_> =
+                (0..self.args.tailers).map(|_| scope.spawn(|| self.note(self.sink(last)))).collect();
+            let appenders: Vec<_> = (0..self.args.appenders)
+                .map(|_| scope.spawn(|| self.note(self.produce(&queues[0]))))
+                .collect();
+            let (mut publishing, mut took) = (histogram(), Duration::ZERO);
+            for (found, time) in joined(appenders)? {
+                publishing.add(found).expect("the bounds are the same");
+                took = took.max(time);
             }
-            let latency = sink.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            Ok(Report {
-                durability: if self.args.sync { "sync" } else { "async" },
-                rate: self.args.rate,
-                achieved: number::per_second(self.count, took),
-                size_bytes: self.args.size,
-                hops: self.args.hops,
-                records: self.count,
-                publish_ns: (&publishing).into(),
-                end_to_end_ns: (&latency).into(),
-            })
+            joined(services)?;
+            let mut latency = histogram();
+            for found in joined(sinks)? {
+                latency.add(found).expect("the bounds are the same");
+            }
+            Ok(self.report(&publishing, &latency, took))
         })
+    }
+
+    fn report(&self, publishing: &Histogram<u64>, latency: &Histogram<u64>, took: Duration) -> Report {
+        let records = self.count();
+        // What the system does not say is nought.
+        let used_s = ProcessWatch::own().and_then(|own| own.usage()).map_or(0.0, |usage| usage.cpu_s);
+        let cpu_ns = u64::try_from(Duration::from_secs_f64(used_s).as_nanos()).unwrap_or(u64::MAX);
+        Report {
+            durability: if self.args.sync { "sync" } else { "async" },
+            rate: self.args.rate,
+            achieved: number::per_second(records, took),
+            size_bytes: self.args.size,
+            hops: self.args.hops,
+            appenders: self.args.appenders,
+            tailers: self.args.tailers,
+            records,
+            cpu_ns_per_record: cpu_ns / records,
+            private_bytes: private_bytes(),
+            publish_ns: publishing.into(),
+            end_to_end_ns: latency.into(),
+        }
+    }
+
+    /// Records of all appenders.
+    fn count(&self) -> u64 {
+        self.share * u64::from(self.args.appenders)
     }
 
     fn note<T>(&self, outcome: Result<T, QueueError>) -> Result<T, QueueError> {
@@ -182,8 +229,8 @@ impl Bench<'_> {
     }
 
     /// Records of the first fifth are not counted: memory is new to them.
-    fn counts(&self, index: u64) -> bool {
-        index >= self.count / 5
+    fn counts(index: u64, count: u64) -> bool {
+        index >= count / 5
     }
 
     fn produce(&self, queue: &Queue) -> Result<(Histogram<u64>, Duration), QueueError> {
@@ -191,12 +238,12 @@ impl Bench<'_> {
         let mut publishing = histogram();
         let mut message = vec![0; self.args.size as usize];
         let begin = self.ns();
-        for index in 0..self.count {
+        for index in 0..self.share {
             let due = self.wait_until_due(begin, index);
             message[..8].copy_from_slice(&due.to_le_bytes());
             let started = self.ns();
             appender.append(&message)?;
-            if self.counts(index) {
+            if Self::counts(index, self.share) {
                 publishing.saturating_record(self.ns() - started);
             }
         }
@@ -207,7 +254,8 @@ impl Bench<'_> {
         if self.args.rate == 0 {
             return self.ns();
         }
-        let due_ns = u128::from(index) * 1_000_000_000 / u128::from(self.args.rate);
+        let due_ns =
+            u128::from(index) * 1_000_000_000 * u128::from(self.args.appenders) / u128::from(self.args.rate);
         let due = begin + u64::try_from(due_ns).unwrap_or(u64::MAX);
         while self.ns() < due {
             std::hint::spin_loop();
@@ -236,7 +284,7 @@ impl Bench<'_> {
         mut each: impl FnMut(u64, &[u8]) -> Result<(), QueueError>,
     ) -> Result<(), QueueError> {
         let mut index = 0;
-        while index < self.count && !self.failed.load(Ordering::Relaxed) {
+        while index < self.count() && !self.failed.load(Ordering::Relaxed) {
             if let Some(record) = tailer.wait(strategy, Some(LOOK_AROUND))? {
                 each(index, record.value.unwrap_or_default())?;
                 index += 1;
@@ -254,13 +302,31 @@ impl Bench<'_> {
         let mut latency = histogram();
         self.read(queue, |index, value| {
             let due = value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            if self.counts(index) {
+            if Self::counts(index, self.count()) {
                 latency.saturating_record(self.ns().saturating_sub(due));
             }
             Ok(())
         })?;
         Ok(latency)
     }
+}
+
+/// What all of the threads return, or the first error among it.
+fn joined<T>(
+    threads: Vec<std::thread::ScopedJoinHandle<'_, Result<T, QueueError>>>,
+) -> Result<Vec<T>, QueueError> {
+    let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    };
+    threads.into_iter().map(join).collect()
+}
+
+/// Memory of this process that lies in RAM and is of no file; 0 if the system does not say.
+fn private_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
 }
 
 fn histogram() -> Histogram<u64> {
@@ -275,12 +341,13 @@ fn text(report: &Report) -> String {
         )
     };
     format!(
-        "{} records of {} bytes, {}, {} hops: {} a second\n{}{}",
+        "{} records of {} bytes, {}, {} hops: {} a second, {} ns of processor time each\n{}{}",
         number::count(report.records),
         report.size_bytes,
         report.durability,
         report.hops,
         number::count(report.achieved),
+        number::count(report.cpu_ns_per_record),
         line("publish   ", &report.publish_ns),
         line("end to end", &report.end_to_end_ns),
     )

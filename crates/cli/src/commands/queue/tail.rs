@@ -14,6 +14,7 @@ use crate::text::time::{TIME_FORMS, now, parse_time};
 
 /// Flags of `queue tail`.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct TailArgs {
     /// The queue's directory
     #[arg(value_name = "DIR")]

@@ -1,0 +1,110 @@
+//! The embedded queue's goals, and whether this run reached them.
+//!
+//! Ratios pair the two queues within each round and directory, and take the median: the machine's mood changes.
+
+use super::super::goals::Goal;
+use super::super::median;
+use super::Section;
+use super::engine::{Engine, Run};
+
+/// Of Chronicle's latency.
+const LATENCY_RATIO_MAX: f64 = 0.5;
+/// Of Chronicle's messages per second.
+const THROUGHPUT_RATIO_MIN: f64 = 2.0;
+/// What another tailer may add to the processor time of a message, of what one costs.
+const TAILER_GROWTH_MAX: f64 = 0.2;
+const MEMORY_MB_MAX: f64 = 40.0;
+
+/// A figure and its name.
+type Figure = (&'static str, fn(&Run) -> f64);
+
+/// All that there are figures for.
+pub(super) fn of(runs: &[Run]) -> Vec<Goal> {
+    let mut dirs: Vec<&str> = runs.iter().map(|run| run.dir.as_str()).collect();
+    dirs.sort_unstable();
+    dirs.dedup();
+    let mut goals = Vec::new();
+    for dir in dirs {
+        let here: Vec<&Run> = runs.iter().filter(|run| run.dir == dir).collect();
+        for section in [Section::Paced, Section::TwoHops] {
+            goals.extend(latencies(&here, section));
+        }
+        goals.extend(throughput(&here));
+        goals.extend(fan(&here));
+        goals.extend(memory(&here));
+    }
+    goals
+}
+
+/// The median of ours over Chronicle's; none if they were not measured together.
+fn ratio(runs: &[&Run], section: Section, of: impl Fn(&Run) -> f64) -> Option<f64> {
+    let engine = |engine: Engine| {
+        runs.iter().filter(move |run| run.section == section && run.engine == engine).copied()
+    };
+    let ratios: Vec<f64> = engine(Engine::Riverrun)
+        .filter_map(|ours| {
+            let theirs = engine(Engine::Chronicle).find(|theirs| theirs.round == ours.round)?;
+            Some(of(ours) / of(theirs).max(1.0))
+        })
+        .collect();
+    (!ratios.is_empty()).then(|| median(ratios))
+}
+
+fn latencies(runs: &[&Run], section: Section) -> Vec<Goal> {
+    let Some(first) = runs.iter().find(|run| run.section == section) else { return Vec::new() };
+    let figures: [Figure; 4] = [
+        ("publish p50", |run| run.publish_ns[0]),
+        ("end to end p50", |run| run.end_to_end_ns[0]),
+        ("end to end p99", |run| run.end_to_end_ns[1]),
+        ("end to end p99.9", |run| run.end_to_end_ns[2]),
+    ];
+    let goal = |(name, of): Figure| {
+        let ratio = ratio(runs, section, of)?;
+        Some(Goal {
+            what: format!("{name}: {}, {}", first.what, first.dir),
+            measured: format!("{ratio:.2}x Chronicle"),
+            wanted: format!("<= {LATENCY_RATIO_MAX}x"),
+            reached: ratio <= LATENCY_RATIO_MAX,
+        })
+    };
+    figures.into_iter().filter_map(goal).collect()
+}
+
+fn throughput(runs: &[&Run]) -> Option<Goal> {
+    let ratio = ratio(runs, Section::Unpaced, |run| run.achieved)?;
+    Some(Goal {
+        what: format!("messages/s: unpaced, {}", runs[0].dir),
+        measured: format!("{ratio:.2}x Chronicle"),
+        wanted: format!(">= {THROUGHPUT_RATIO_MIN}x"),
+        reached: ratio >= THROUGHPUT_RATIO_MIN,
+    })
+}
+
+/// The time of a message with two tailers over that with one: for more there are rarely cores.
+fn fan(runs: &[&Run]) -> Option<Goal> {
+    let with = |tailers: u16| {
+        let wanted =
+            move |run: &&&Run| run.section == Section::Fan && run.appenders == 1 && run.tailers == tailers;
+        let found: Vec<f64> = runs.iter().filter(wanted).map(|run| 1e9 / run.achieved.max(1.0)).collect();
+        (!found.is_empty()).then(|| median(found))
+    };
+    let (one, two) = (with(1)?, with(2)?);
+    let growth = two / one - 1.0;
+    Some(Goal {
+        what: format!("time of a message, second tailer, {}", runs[0].dir),
+        measured: format!("{:+.0}%", growth * 100.0),
+        wanted: format!("<= {:+.0}% while cores last", TAILER_GROWTH_MAX * 100.0),
+        reached: growth <= TAILER_GROWTH_MAX,
+    })
+}
+
+fn memory(runs: &[&Run]) -> Option<Goal> {
+    let found = runs.iter().filter(|run| run.section == Section::Memory);
+    let most = found.map(|run| run.private_mb).max_by(f64::total_cmp)?;
+    Some(Goal {
+        what: format!("private memory, {}", runs[0].dir),
+        measured: format!("{most:.0} MB"),
+        wanted: format!("<= {MEMORY_MB_MAX:.0} MB"),
+        reached: most <= MEMORY_MB_MAX,
+    })
+}
