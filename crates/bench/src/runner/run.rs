@@ -8,7 +8,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::backlog::BacklogWatch;
 use super::disk_full::DiskFull;
@@ -35,6 +35,8 @@ const READY_TIMEOUT_EACH: Duration = Duration::from_millis(20);
 const LATE_LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What was sent is waited for so long after the end.
 const LATE_TIMEOUT: Duration = Duration::from_mins(1);
+/// A server that is there says at once where its partitions lie.
+const LOG_DIRS_TIMEOUT: Duration = Duration::from_secs(10);
 /// A backlog that is not read by then is given up: this many times the measurement, and ten minutes.
 const DRAIN_FACTOR: u32 = 4;
 
@@ -104,7 +106,8 @@ async fn with_topics(
     let fleet = Fleet::prepare(plan, &server.bootstrap, &options.workers).await?;
     let mut run = Run::new(plan, fleet, options.search, disk);
     let measured = run.all(watch, tell).await;
-    let log_dirs = topics.log_dirs(plan).await;
+    // Of a server that is gone there is nothing to ask.
+    let log_dirs = timeout(LOG_DIRS_TIMEOUT, topics.log_dirs(plan)).await.unwrap_or_default();
     let finished = run.fleet.finish().await;
     let mut figures = measured?;
     finished?;

@@ -9,10 +9,12 @@ use serde::Serialize;
 
 use super::error::RunError;
 use crate::environment::TopicDurability;
-use crate::plan::{Durability, Plan};
+use crate::plan::{Durability, Plan, TopicPlan};
 
 /// Topics of one request.
 const TOPICS_PER_REQUEST: usize = 500;
+/// Partitions of one request: Kafka refuses requests that make more than 10,000 records of metadata.
+const PARTITIONS_PER_REQUEST: u32 = 5000;
 /// Making and deleting many partitions takes its time.
 const CHANGE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Our own server's config for what acked records survive.
@@ -53,9 +55,10 @@ impl Topics {
             Some(durability) => configs(durability, knows_durability(&admin).await?),
             None => Vec::new(),
         };
-        let new_topic = |topic: &crate::plan::TopicPlan| {
+        let new_topic = |topic: &TopicPlan| {
             let mut new = NewTopic {
-                partitions: Some(topic.partitions.cast_signed()),
+                // The others come after it: see `grow`.
+                partitions: Some(topic.partitions.min(PARTITIONS_PER_REQUEST).cast_signed()),
                 replication: Some(topic.replication),
                 ..NewTopic::named(&topic.name)
             };
@@ -65,19 +68,40 @@ impl Topics {
             new
         };
         let mut topics = Self { admin, names: Vec::new() };
-        for chunk in plan.topics.chunks(TOPICS_PER_REQUEST) {
-            if let Err(error) = topics.create_some(chunk.iter().map(new_topic).collect()).await {
-                topics.delete().await;
-                return Err(error);
-            }
-        }
-        match topics.wait_until_known(plan).await {
+        match topics.create_all(plan, new_topic).await {
             Ok(()) => Ok(topics),
             Err(error) => {
                 topics.delete().await;
                 Err(error)
             }
         }
+    }
+
+    async fn create_all(
+        &mut self,
+        plan: &Plan,
+        new: impl Fn(&TopicPlan) -> NewTopic,
+    ) -> Result<(), RunError> {
+        for chunk in requests(&plan.topics) {
+            self.create_some(chunk.iter().map(&new).collect()).await?;
+        }
+        for topic in &plan.topics {
+            self.grow(topic).await?;
+        }
+        self.wait_until_known(plan).await
+    }
+
+    /// Gives a topic the partitions that one request could not make, unless it was there before.
+    async fn grow(&self, topic: &TopicPlan) -> Result<(), RunError> {
+        let mut count = PARTITIONS_PER_REQUEST;
+        while count < topic.partitions && self.names.contains(&topic.name) {
+            count = count.saturating_add(PARTITIONS_PER_REQUEST).min(topic.partitions);
+            let totals = [(topic.name.clone(), count.cast_signed())].into();
+            for (topic, result) in self.admin.create_partitions(&totals, false).await {
+                result.map_err(|error| RunError::Topic { topic, error })?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until nobody would be told that there is no such topic.
@@ -158,6 +182,24 @@ impl Topics {
     }
 }
 
+/// Topics in as few requests as may be.
+fn requests(topics: &[TopicPlan]) -> Vec<&[TopicPlan]> {
+    let mut requests = Vec::new();
+    let mut rest = topics;
+    while !rest.is_empty() {
+        let mut partitions = 0_u32;
+        let fits = |topic: &&TopicPlan| {
+            partitions = partitions.saturating_add(topic.partitions.min(PARTITIONS_PER_REQUEST));
+            partitions <= PARTITIONS_PER_REQUEST
+        };
+        let count = rest.iter().take(TOPICS_PER_REQUEST).take_while(fits).count().max(1);
+        let (request, later) = rest.split_at(count);
+        requests.push(request);
+        rest = later;
+    }
+    requests
+}
+
 /// Whether the server has our config. Asked for a topic that is not made.
 async fn knows_durability(admin: &Admin) -> Result<bool, ClientError> {
     let mut topic = NewTopic { partitions: Some(1), ..NewTopic::named("riverrun-bench-durability") };
@@ -195,6 +237,23 @@ mod tests {
     use riverrun_client::{NodeId, PartitionInfo};
 
     use super::*;
+
+    #[test]
+    fn no_request_makes_more_than_a_server_takes() {
+        let topic = |partitions| TopicPlan {
+            name: String::new(),
+            partitions,
+            replication: 1,
+            configs: crate::properties::Properties::default(),
+        };
+        let sizes = |counts: &[u32]| {
+            let topics: Vec<_> = counts.iter().map(|count| topic(*count)).collect();
+            requests(&topics).iter().map(|request| request.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&[1; 1200]), [500, 500, 200]);
+        assert_eq!(sizes(&[10_000, 2000, 3000, 1]), [1, 2, 1]);
+        assert_eq!(sizes(&[]), [0; 0]);
+    }
 
     #[test]
     fn a_topic_is_there_when_all_its_partitions_have_a_leader() {

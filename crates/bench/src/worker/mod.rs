@@ -11,8 +11,9 @@ mod settings;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
 use riverrun_client::{ClientError, Consumer, ConsumerOptions, Producer, StartAt, TopicPartition};
 use riverrun_types::ErrorKind;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout_at;
 
 use self::consuming::{Consuming, Gate};
 pub use self::meter::{Counts, Taken};
@@ -37,6 +39,11 @@ use crate::plan::{ConsumerPlan, KeySource, LoadPlan, ProducerPlan, Source, Value
 const THREADS_MAX: usize = 64;
 /// Clients that connect at a time.
 const CONNECTING_MAX: usize = 32;
+
+/// A load that is told to end has this long for it.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time between two looks at whether it has.
+const END_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A worker's part of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -215,19 +222,28 @@ impl Load {
         self.meters.take()
     }
 
-    /// Ends everything. Records that were not acked by then are given up.
+    /// Ends everything. Records that were not acked by then are given up; so are threads that a server which is gone
+    /// keeps waiting for longer than [`END_TIMEOUT`].
     pub async fn finish(mut self) {
         self.orders.end();
         self.gate.send_replace(Gate::Closed);
-        let threads = std::mem::take(&mut self.threads);
-        let joined = tokio::task::spawn_blocking(|| threads.into_iter().try_for_each(JoinHandle::join));
-        if !matches!(joined.await, Ok(Ok(()))) {
-            tracing::error!("a producing thread has failed");
+        let deadline = tokio::time::Instant::now() + END_TIMEOUT;
+        let producers = std::mem::take(&mut self.producers);
+        let close = join_all(producers.iter().map(|producer| producer.close()));
+        if timeout_at(deadline, close).await.is_err() {
+            tracing::warn!("records that were never acked are given up");
         }
-        for producer in std::mem::take(&mut self.producers) {
-            producer.close().await;
+        while self.threads.iter().any(|thread| !thread.is_finished())
+            && tokio::time::Instant::now() < deadline
+        {
+            tokio::time::sleep(END_LOOK_EVERY).await;
         }
-        while let Some(ended) = self.tasks.join_next().await {
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
+            if thread.join().is_err() {
+                tracing::error!("a producing thread has failed");
+            }
+        }
+        while let Ok(Some(ended)) = timeout_at(deadline, self.tasks.join_next()).await {
             if let Err(error) = ended {
                 tracing::error!(%error, "a consuming task has failed");
             }
@@ -259,5 +275,43 @@ async fn connect(mut options: ConsumerOptions, plan: &ConsumerPlan) -> Result<Co
             consumer.assign(partitions.iter().map(place).collect()).await?;
             Ok(consumer)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{KeyPlan, Stamp, ValuePlan};
+    use crate::properties::Properties;
+
+    pub(super) fn idle_share() -> LoadShare {
+        LoadShare {
+            bootstrap: "127.0.0.1:1".to_owned(),
+            load: LoadPlan {
+                producer_settings: Properties::default(),
+                consumer_settings: Properties::default(),
+                keys: KeyPlan::NONE,
+                values: ValuePlan::Letters { bytes: 10 },
+                value_bytes: 10,
+                in_flight: None,
+                stamp: Stamp::None,
+                seed: 1,
+            },
+            producers: Vec::new(),
+            producers_before: 0,
+            producers_total: 1,
+            consumers: Vec::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thread_that_waits_for_a_server_that_is_gone_keeps_no_load_from_ending() {
+        let mut load = Load::prepare(idle_share()).await.expect("there is nobody to connect");
+        let (end, waiting) = std::sync::mpsc::sync_channel::<()>(0);
+        load.threads.push(std::thread::spawn(move || {
+            let _ = waiting.recv();
+        }));
+        load.finish().await;
+        drop(end);
     }
 }

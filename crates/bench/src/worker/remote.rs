@@ -237,29 +237,8 @@ impl RemoteWorker {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::idle_share;
     use super::*;
-    use crate::plan::{KeyPlan, LoadPlan, Stamp, ValuePlan};
-    use crate::properties::Properties;
-
-    fn idle_share() -> LoadShare {
-        LoadShare {
-            bootstrap: "127.0.0.1:1".to_owned(),
-            load: LoadPlan {
-                producer_settings: Properties::default(),
-                consumer_settings: Properties::default(),
-                keys: KeyPlan::NONE,
-                values: ValuePlan::Letters { bytes: 10 },
-                value_bytes: 10,
-                in_flight: None,
-                stamp: Stamp::None,
-                seed: 1,
-            },
-            producers: Vec::new(),
-            producers_before: 0,
-            producers_total: 1,
-            consumers: Vec::new(),
-        }
-    }
 
     #[test]
     fn latencies_are_the_same_after_their_way() {
