@@ -30,6 +30,9 @@ use crate::error::ClientError;
 /// Buffers of full batches that are kept for the next ones at most.
 const SPARE_BUFFERS_MAX: usize = 8;
 
+/// The buffer's room is given back in so many parts at most while somebody waits for it.
+const BUFFER_LUMPS: usize = 16;
+
 /// Looks for batches that were tried for too long in the time that they are tried for.
 const EXPIRY_LOOKS: u32 = 16;
 
@@ -93,7 +96,8 @@ pub(super) struct DrainPlan<'a> {
 
 /// The producer's buffer.
 ///
-/// Invariants: `space` has as many permits as bytes are free; a batch's bytes are given back with its outcome.
+/// Invariants: `space` has as many permits as bytes are free, but for those in `freed`; a batch's bytes are freed with its
+/// outcome.
 #[derive(Debug)]
 pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,
@@ -101,6 +105,8 @@ pub(super) struct Accumulator {
     state: Mutex<State>,
     space: Semaphore,
     short_of_space: AtomicUsize,
+    freed: AtomicUsize,
+    lump_bytes: usize,
     /// Tells the sender that there is something to look at.
     pub(super) wake: Notify,
     settled: Notify,
@@ -117,10 +123,17 @@ impl Accumulator {
             state: Mutex::default(),
             space: Semaphore::new(options.buffer_bytes),
             short_of_space: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
+            lump_bytes: options.buffer_bytes / BUFFER_LUMPS,
             wake: Notify::new(),
             settled: Notify::new(),
             options,
         }
+    }
+
+    /// Batches of one partition that may be under way at once.
+    fn in_flight_max(&self) -> usize {
+        self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,6 +187,25 @@ impl Accumulator {
         self.space.add_permits(bytes);
     }
 
+    /// Gives the bytes of a batch back. While somebody waits for room it comes in lumps: who was woken up for every batch
+    /// would be asleep again after a few records. The sender sees to what is left with [`release_freed`](Self::release_freed).
+    fn free(&self, bytes: usize) {
+        let freed = self.freed.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if freed >= self.lump_bytes || self.short_of_space.load(Ordering::Relaxed) == 0 {
+            self.release_freed();
+        }
+    }
+
+    /// Bytes that were freed and not given back yet.
+    pub(super) fn freed_bytes(&self) -> usize {
+        self.freed.load(Ordering::Relaxed)
+    }
+
+    /// Gives back what was freed.
+    pub(super) fn release_freed(&self) {
+        self.release(self.freed.swap(0, Ordering::Relaxed));
+    }
+
     /// Puts a record, whose bytes are reserved, into the last batch of its partition. `callback` is taken if that
     /// succeeds.
     pub(super) fn append(
@@ -183,6 +215,7 @@ impl Accumulator {
         reserved_bytes: usize,
         callback: &mut Option<Callback>,
     ) -> Result<Appended, ClientError> {
+        let in_flight_max = self.in_flight_max();
         let mut guard = self.lock();
         let state = &mut *guard;
         if state.closed {
@@ -203,15 +236,15 @@ impl Accumulator {
         };
         let (delivery, look) = if let Some(open) = queue.open(reserved_bytes) {
             let delivery = open.append(record, timestamp, reserved_bytes, callback)?;
-            let full = open.is_full();
-            if full {
+            let goes = open.is_full() && queue.takes_off(in_flight_max);
+            if goes {
                 state.list(key);
             }
-            (delivery, full)
+            (delivery, goes)
         } else {
             let mut batch = state.new_batch(key, self.shape);
             let delivery = batch.append(record, timestamp, reserved_bytes, callback)?;
-            let look = state.begin(batch, self.options.linger);
+            let look = state.begin(batch, self.options.linger, in_flight_max);
             (delivery, look || self.short_of_space.load(Ordering::Relaxed) > 0)
         };
         if let Choice::Sticky(partition) = choice {
@@ -233,7 +266,7 @@ impl Accumulator {
             linger: self.options.linger,
             hurry_below: if pressed { u64::MAX } else { state.hurry_below },
             fresh_allowed: plan.fresh_allowed,
-            in_flight_max: self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX),
+            in_flight_max: self.in_flight_max(),
         };
         let mut drained = Drained::default();
         self.expire(&mut state, plan.now, &mut drained);
@@ -364,7 +397,7 @@ impl Accumulator {
         drop(state);
         let reserved_bytes = batch.reserved_bytes;
         let buffer = batch.finish(result);
-        self.release(reserved_bytes);
+        self.free(reserved_bytes);
         self.settled.notify_waiters();
         if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() >= self.shape.full_bytes) {
             let mut state = self.lock();
@@ -481,7 +514,8 @@ impl Accumulator {
     /// What has happened so far, in numbers.
     pub(super) fn metrics(&self) -> ProducerMetrics {
         let state = self.lock();
-        let (buffer_free_bytes, batches_waiting) = (self.space.available_permits(), state.unresolved.len());
+        let buffer_free_bytes = self.space.available_permits() + self.freed_bytes();
+        let batches_waiting = state.unresolved.len();
         ProducerMetrics { buffer_free_bytes, batches_waiting, ..state.counts }
     }
 

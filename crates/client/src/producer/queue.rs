@@ -81,15 +81,19 @@ impl PartitionQueue {
                 _ => Readiness::Now,
             };
         }
-        // A server that does not know the producer takes any sequence number for its first, so the first batch
-        // goes alone: if it were refused and the second taken, it could never follow.
-        let in_flight_max = if self.confirmed { rules.in_flight_max } else { 1 };
-        if !rules.fresh_allowed || self.in_flight.len() >= in_flight_max {
+        if !rules.fresh_allowed || !self.takes_off(rules.in_flight_max) {
             return Readiness::Blocked;
         }
         let lingers = front.created + rules.linger;
         let complete = self.waiting.len() > 1 || front.is_full() || front.id < rules.hurry_below;
         if complete || lingers <= rules.now { Readiness::Now } else { Readiness::At(lingers) }
+    }
+
+    /// Whether one more batch may be under way.
+    pub(super) fn takes_off(&self, in_flight_max: usize) -> bool {
+        // A server that does not know the producer takes any sequence number for its first, so the first batch
+        // goes alone: if it were refused and the second taken, it could never follow.
+        self.in_flight.len() < if self.confirmed { in_flight_max } else { 1 }
     }
 
     /// Whether nothing waits.

@@ -25,6 +25,9 @@ use super::verdict::{self, Verdict};
 use crate::cluster::{Cluster, KnownTopic, Lane};
 use crate::error::ClientError;
 
+/// How long room that was freed is kept back at most, while more comes.
+const RELEASE_PAUSE: Duration = Duration::from_millis(1);
+
 /// Something that the sender waited for.
 enum Event {
     Answered(Answered),
@@ -71,6 +74,8 @@ pub(super) struct Sender {
     stale: BTreeSet<Arc<str>>,
     refreshing: bool,
     refresh_at: Option<Instant>,
+    /// When room that was freed has to be given back, however little it is.
+    release_at: Option<Instant>,
 }
 
 impl Sender {
@@ -90,6 +95,7 @@ impl Sender {
             stale: BTreeSet::new(),
             refreshing: false,
             refresh_at: None,
+            release_at: None,
         }
     }
 
@@ -98,6 +104,7 @@ impl Sender {
         loop {
             let next_check = self.step().await;
             if self.accumulator.is_done() {
+                self.accumulator.release_freed();
                 return;
             }
             let next_check = next_check.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
@@ -129,13 +136,26 @@ impl Sender {
             }
         }
         self.refresh(now);
+        let release_at = self.release(now);
         let retries = self.nodes.values().filter_map(|node| node.retry_at);
         let identity = match self.identity {
             Identity::Wanted(at) => at,
             _ => None,
         };
         let timers = retries.chain(identity).chain(self.refresh_at.filter(|_| !self.stale.is_empty()));
+        let timers = timers.chain(release_at);
         next_check.into_iter().chain(timers.filter(|at| *at > now)).min()
+    }
+
+    /// Gives room back that was freed a while ago, and says when to look again.
+    fn release(&mut self, now: Instant) -> Option<Instant> {
+        if self.release_at.is_some_and(|at| at <= now) {
+            self.accumulator.release_freed();
+        }
+        let left = self.accumulator.freed_bytes() > 0;
+        let pending = self.release_at.filter(|at| *at > now).unwrap_or(now + RELEASE_PAUSE);
+        self.release_at = left.then_some(pending);
+        self.release_at
     }
 
     fn drain(&mut self, now: Instant) -> Drained {

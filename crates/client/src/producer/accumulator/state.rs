@@ -114,16 +114,20 @@ impl State {
     }
 
     /// Puts a new batch behind the others of its partition. Answers whether the sender should look: it or the batch before
-    /// is full, or this one is the next that something has to be done about.
-    pub(super) fn begin(&mut self, batch: Batch, linger: Duration) -> bool {
+    /// is full, or this one is the next that something has to be done about. Where as much as may be is under way, what comes
+    /// back has the sender look.
+    pub(super) fn begin(&mut self, batch: Batch, linger: Duration, in_flight_max: usize) -> bool {
         let (key, lingers, full) = (batch.key, batch.created + linger, batch.is_full());
         self.unresolved.insert(batch.id);
         self.next_batch += ID_STEP;
         let Some(queue) = self.queue(key) else { return false };
         queue.push(batch);
         if full || queue.len() > 1 || linger.is_zero() {
-            self.list(key);
-            return true;
+            let goes = queue.takes_off(in_flight_max);
+            if goes {
+                self.list(key);
+            }
+            return goes;
         }
         self.park(key, lingers)
     }

@@ -132,6 +132,40 @@ async fn sending_waits_for_room_and_what_is_there_no_longer_lingers() {
     assert!(waiting.now_or_never().is_some());
 }
 
+#[test]
+fn while_as_much_as_may_be_is_under_way_the_sender_is_left_alone() {
+    let accumulator = accumulator(|_| {});
+    append(&accumulator, &record(0, 190));
+    let first = drain(&accumulator);
+    assert!(accumulator.wake.notified().now_or_never().is_some());
+    for _ in 0..3 {
+        append(&accumulator, &record(0, 190));
+    }
+    assert!(accumulator.wake.notified().now_or_never().is_none(), "the first goes alone");
+    deliver(&accumulator, first);
+    assert_eq!(partitions(&drain(&accumulator)), [0], "what came back has it looked at");
+}
+
+#[tokio::test]
+async fn room_is_given_back_in_lumps_while_somebody_waits_for_it() {
+    let accumulator = accumulator(|options| options.buffer_bytes = 16_000);
+    for _ in 0..70 {
+        append(&accumulator, &record(0, 180));
+    }
+    let mut waiting = Box::pin(accumulator.reserve(700));
+    assert!(waiting.as_mut().now_or_never().is_none());
+    for _ in 0..4 {
+        deliver(&accumulator, drain(&accumulator));
+        assert!(waiting.as_mut().now_or_never().is_none());
+    }
+    assert_eq!(accumulator.freed_bytes(), 4 * 220);
+    deliver(&accumulator, drain(&accumulator));
+    assert_eq!(accumulator.freed_bytes(), 0, "a sixteenth of the buffer");
+    assert!(waiting.now_or_never().is_some());
+    deliver(&accumulator, drain(&accumulator));
+    assert_eq!(accumulator.freed_bytes(), 0, "nobody waits");
+}
+
 #[tokio::test]
 async fn a_flush_waits_for_what_was_there_and_not_for_later_records() {
     let accumulator = accumulator(|_| {});
