@@ -107,7 +107,9 @@ mod tests {
     fn sums_are_those_of_the_plain_way_at_every_length() {
         let bytes: Vec<u8> = (0..5000_u32).map(|index| (index * 131 + index / 7) as u8).collect();
         assert_eq!(extend(0, b"123456789"), 0xE306_9283);
-        for len in (0..2000).chain([3071, 3072, 3080, 4999]) {
+        // An interpreter takes its time.
+        let step = if cfg!(miri) { 61 } else { 1 };
+        for len in (0..2000).step_by(step).chain([3071, 3072, 3080, 4999]) {
             for (begin, before) in [(0, 0), (1, 7), (0, 0xdead_beef)] {
                 let part = &bytes[begin..=len][..len];
                 assert_eq!(extend(before, part), crc32c::crc32c_append(before, part), "{len} bytes");

@@ -103,3 +103,32 @@ impl Template {
         after.copy_from_slice(&SUFFIX);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use riverrun_records::UnverifiedBatch;
+
+    use super::*;
+
+    #[test]
+    fn what_is_put_is_a_batch_of_one_record_with_that_value() {
+        let mut template = Template::new(LeaderEpoch(3));
+        let lens = [0, 1, 7, 7, 8, 57, 58, 63, 64, 120, 127, 128, 512, 512, 1600, 0];
+        for (index, len) in lens.into_iter().enumerate() {
+            let value: Vec<u8> = (0..len).map(|byte| (byte * 7 + index) as u8).collect();
+            // Times whose encodings differ in length, some twice.
+            let (offset, timestamp) = (Offset(index as i64 * 1000), i64::from(index as i32 / 2) << 30);
+            template.fit(len, timestamp);
+            let mut out = vec![0; template.size_bytes()];
+            template.put(&mut out, &value, template.sum(&value), offset);
+            let batch = UnverifiedBatch::only(&out).and_then(UnverifiedBatch::verify).expect("a good batch");
+            assert_eq!((batch.base_offset(), batch.leader_epoch()), (offset, LeaderEpoch(3)));
+            let records = batch.records().expect("readable");
+            let records: Vec<_> = records.iter().map(|record| record.expect("whole")).collect();
+            assert_eq!(records.len(), 1);
+            let found = (records[0].offset, records[0].timestamp.0, records[0].key, records[0].value);
+            assert_eq!(found, (offset, timestamp, None, Some(value.as_slice())));
+            assert_eq!(records[0].headers().count(), 0);
+        }
+    }
+}

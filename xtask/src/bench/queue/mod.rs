@@ -138,7 +138,7 @@ fn measure(
 /// What is measured in each round.
 fn loads(options: &Options) -> Vec<Load> {
     /// More than any queue takes on any machine.
-    const UNPACED_RATE: u64 = 20_000_000;
+    const UNPACED_RATE: u64 = 10_000_000;
     let wanted = |section: Section| match options.only.as_slice() {
         [] => section != Section::Memory,
         only => only.contains(&section),
