@@ -312,6 +312,7 @@ function middle(runs, figure) {
 const OVERVIEW = [
   ["Published, records/s", (run) => run.totals.publishRate, brief, true],
   ["Read, records/s", (run) => run.totals.consumeRate, brief, true],
+  ["Backlog read, MB/s", (run) => run.backlog && run.backlog.drainedBytes / 1e6 / run.backlog.drainS, number, true],
   ["Publish p99", (run) => run.publish && run.publish.p99_us, time, false],
   ["End to end p99", (run) => run.endToEnd && run.endToEnd.p99_us, time, false],
 ].filter(([, figure]) => results.some((run) => figure(run) > 0));

@@ -69,6 +69,8 @@ pub(super) fn line_of(document: &Value) -> String {
             rate(totals, "publish", "published")
         ),
         rate(totals, "consume", "read"),
+        backlog(&ours["backlog"]),
+        disk_full(&ours["diskFull"]),
         latency(ours, "publish", "publish"),
         latency(ours, "endToEnd", "end to end"),
         format!("durability {}", durability(&ours["durability"])),
@@ -85,6 +87,27 @@ fn rate(totals: &Value, key: &str, word: &str) -> String {
     let records = number(&totals[format!("{key}Rate")]);
     let bytes = number(&totals[format!("{key}BytesRate")]);
     if records > 0.0 { format!("{records:.0} rec/s ({:.1} MB/s) {word}", bytes / 1e6) } else { String::new() }
+}
+
+/// The rates before it are of the whole measurement, in which the backlog was written, too.
+fn backlog(backlog: &Value) -> String {
+    let (records, seconds) = (number(&backlog["drainedRecords"]), number(&backlog["drainS"]));
+    if seconds <= 0.0 {
+        return String::new();
+    }
+    let mb_per_s = number(&backlog["drainedBytes"]) / 1e6 / seconds;
+    format!(
+        "backlog of {records:.0} read in {seconds:.2} s ({:.0} rec/s, {mb_per_s:.1} MB/s)",
+        records / seconds
+    )
+}
+
+fn disk_full(full: &Value) -> String {
+    match full["firstAckS"].as_f64() {
+        _ if !full.is_object() => String::new(),
+        Some(after) => format!("first ack {after:.2} s after the disk had room again"),
+        None => "no ack after the disk had room again".to_owned(),
+    }
 }
 
 fn latency(ours: &Value, key: &str, name: &str) -> String {
@@ -111,6 +134,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_backlog_is_told_by_itself_and_so_is_a_full_disk() {
+        let drained = json!({"drainedRecords": 2000, "drainS": 0.5, "drainedBytes": 5_000_000});
+        assert_eq!(backlog(&drained), "backlog of 2000 read in 0.50 s (4000 rec/s, 10.0 MB/s)");
+        assert_eq!(disk_full(&json!({"firstAckS": 0.254})), "first ack 0.25 s after the disk had room again");
+        assert_eq!(disk_full(&json!({"fullAtS": 1.0})), "no ack after the disk had room again");
+        assert_eq!((backlog(&Value::Null), disk_full(&Value::Null)), (String::new(), String::new()));
+    }
 
     #[test]
     fn a_run_s_line_leaves_out_what_it_did_not_do() {
