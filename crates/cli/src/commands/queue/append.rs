@@ -4,7 +4,7 @@ use std::io::BufRead as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use riverrun_queue::{AppendOptions, Durability, NewRecord, Queue};
+use riverrun_queue::{AppendOptions, Durability, NewRecord};
 
 use super::queue_failure;
 use crate::exit::Failure;
@@ -24,7 +24,7 @@ pub(crate) struct AppendArgs {
 }
 
 pub(crate) fn run(args: &AppendArgs) -> Result<(), Failure> {
-    let queue = Queue::open(&args.dir).map_err(|error| queue_failure(&error))?;
+    let queue = super::open(&args.dir).map_err(|error| queue_failure(&error))?;
     let durability = if args.sync { Durability::Sync } else { Durability::Async };
     let options = AppendOptions { durability, ..AppendOptions::default() };
     let mut appender = queue.appender(options).map_err(|error| queue_failure(&error))?;

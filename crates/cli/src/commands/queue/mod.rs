@@ -6,8 +6,10 @@ mod create;
 mod info;
 mod tail;
 
+use std::path::Path;
+
 use clap::Subcommand;
-use riverrun_queue::QueueError;
+use riverrun_queue::{Queue, QueueError};
 
 use crate::exit::{Exit, Failure};
 
@@ -37,6 +39,17 @@ pub(crate) fn run(command: QueueCommand) -> Result<(), Failure> {
         QueueCommand::Verify(args) => info::verify(&args),
         QueueCommand::Bench(args) => bench::run(&args),
     }
+}
+
+/// Opens a queue to write to it, and says what a recovery had to set aside.
+fn open(dir: &Path) -> Result<Queue, QueueError> {
+    let queue = Queue::open(dir)?;
+    let recovery = queue.recovery();
+    if let (Some((path, at)), Some(cut_to)) = (&recovery.cut_at, &recovery.cut_to) {
+        let (path, cut_to) = (path.display(), cut_to.display());
+        tracing::warn!("{path} was not whole from byte {at} on: what followed was moved to {cut_to}");
+    }
+    Ok(queue)
 }
 
 /// An error of the queue, with the exit code that says what to do about it.

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use riverrun_queue::{Offset, Park, Queue, QueueError, QueueView, Record, StartAt, Tailer};
+use riverrun_queue::{Offset, Park, QueueError, QueueView, Record, StartAt, Tailer};
 use serde_json::{Map, Value};
 
 use super::queue_failure;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
 /// Only a place is something to write.
 fn open(args: &TailArgs) -> Result<Tailer, QueueError> {
     let Some(name) = &args.name else { return QueueView::open(&args.dir)?.tailer(args.from) };
-    let queue = Queue::open(&args.dir)?;
+    let queue = super::open(&args.dir)?;
     if args.reset {
         queue.remove_tailer(name)?;
     }
