@@ -7,5 +7,6 @@ mod damage;
 mod demo;
 mod files;
 mod perf;
+mod queue;
 mod records;
 mod serve;

@@ -45,6 +45,9 @@ pub(super) struct Options {
     /// A program that measures Chronicle Queue; without it ours is measured alone
     #[arg(long, value_name = "FILE")]
     chronicle: Option<PathBuf>,
+    /// A `riverrun` to measure instead of the one of this checkout, which is built first
+    #[arg(long, value_name = "FILE")]
+    riverrun: Option<PathBuf>,
     /// Directories for the queues, made and emptied; repeatable. `/dev/shm` and `target/bench` when absent
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
@@ -85,8 +88,11 @@ struct Findings {
 /// Measures and prints.
 pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let toolbox = Toolbox::new(checkout()?);
-    toolbox.install(&[Kit::Server].into())?;
-    let engines = Engines { riverrun: toolbox.server_binary(), chronicle: options.chronicle.clone() };
+    if options.riverrun.is_none() {
+        toolbox.install(&[Kit::Server].into())?;
+    }
+    let riverrun = options.riverrun.clone().unwrap_or_else(|| toolbox.server_binary());
+    let engines = Engines { riverrun, chronicle: options.chronicle.clone() };
     let mut findings = Findings { machine: Machine::look(&toolbox), runs: Vec::new(), goals: Vec::new() };
     let result = measure(options, &engines, &dirs(options, &toolbox), &mut findings.runs);
     findings.goals = goals::of(&findings.runs);
