@@ -105,7 +105,8 @@ impl Producer {
         }
     }
 
-    /// Hands a record over and has `callback` called with its outcome. It is dropped uncalled only if this fails.
+    /// Hands a record over and has `callback` called with its outcome. It is dropped uncalled only if this fails. A callback
+    /// takes an allocation for each record, which the [`Delivery`] of the other ways does not.
     pub async fn send_with(
         &self,
         record: &RecordRef<'_>,
