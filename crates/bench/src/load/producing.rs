@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use riverrun_client::ClientError;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::LoadError;
 use super::clock::StampClock;
@@ -48,6 +49,8 @@ pub struct ProduceRun {
     tallies: Vec<Tally<ClientError>>,
     steady_since: Arc<OnceLock<Instant>>,
     orders: Arc<Orders>,
+    /// Dropped with it: threads that wait for room end then.
+    wanted: watch::Sender<()>,
     started: Instant,
 }
 
@@ -60,6 +63,7 @@ impl ProduceLoad {
             tallies: Vec::new(),
             steady_since: Arc::default(),
             orders: Arc::default(),
+            wanted: watch::Sender::new(()),
             started,
         };
         let total = self.threads.len();
@@ -90,7 +94,7 @@ impl ProduceLoad {
             stamp: Stamp::None,
             clock: StampClock::new(),
         };
-        let lanes = Lanes::new(runtime.clone(), lanes);
+        let lanes = Lanes::new(runtime.clone(), lanes, run.wanted.subscribe());
         let sending = Sending::new(lanes, tally.clone(), place, source, Arc::clone(&run.orders));
         run.threads.push(sending.start(runtime).map_err(LoadError::Thread)?);
         run.tallies.push(tally);

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use riverrun_client::{ClientError, Producer, RecordMetadata, RecordRef};
 use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::plan::ProducerPlan;
 
@@ -116,13 +117,15 @@ impl InFlight {
 pub(crate) struct Lanes {
     runtime: Handle,
     lanes: Vec<Lane>,
+    /// Told, or closed, when nobody waits for the sender any more: it then waits for no room, either.
+    wanted: watch::Receiver<()>,
 }
 
 impl Lanes {
     /// Over these lanes, of which there is at least one, on a thread that is none of the runtime's.
-    pub(crate) fn new(runtime: Handle, lanes: Vec<Lane>) -> Self {
+    pub(crate) fn new(runtime: Handle, lanes: Vec<Lane>, wanted: watch::Receiver<()>) -> Self {
         assert!(!lanes.is_empty(), "a sender without a lane");
-        Self { runtime, lanes }
+        Self { runtime, lanes, wanted }
     }
 
     /// The lane of a turn, and how often its turn has come before.
@@ -163,7 +166,7 @@ impl Target for Lanes {
         // Nearly always there is room at once, and no need to put the thread to sleep.
         let taken = match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => taken,
-            Poll::Pending => self.runtime.block_on(sending),
+            Poll::Pending => self.runtime.block_on(unless_abandoned(sending, self.wanted.clone())),
         };
         if let (Err(_), Some(in_flight)) = (&taken, &lane.in_flight) {
             in_flight.leave();
@@ -172,9 +175,34 @@ impl Target for Lanes {
     }
 }
 
+/// What comes of it, or the end of those who wanted it.
+async fn unless_abandoned(
+    sending: impl Future<Output = Result<(), ClientError>>,
+    mut wanted: watch::Receiver<()>,
+) -> Result<(), ClientError> {
+    tokio::select! {
+        taken = sending => taken,
+        _ = wanted.changed() => Err(ClientError::Closed),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn nobody_waits_for_room_on_behalf_of_a_load_that_is_gone() {
+        let (load, wanted) = watch::channel(());
+        drop(load);
+        let outcome = unless_abandoned(std::future::pending(), wanted).await;
+        assert!(matches!(outcome, Err(ClientError::Closed)));
+        let (load, wanted) = watch::channel(());
+        load.send_replace(());
+        let outcome = unless_abandoned(std::future::pending(), wanted).await;
+        assert!(matches!(outcome, Err(ClientError::Closed)));
+        let (_load, wanted) = watch::channel(());
+        assert!(unless_abandoned(std::future::ready(Ok(())), wanted).await.is_ok());
+    }
 
     #[test]
     fn records_go_to_topics_in_turn_or_to_their_partitions() {

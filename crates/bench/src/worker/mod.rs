@@ -114,6 +114,8 @@ pub struct Load {
     clock: StampClock,
     producers: Vec<Arc<Producer>>,
     threads: Vec<JoinHandle<()>>,
+    /// Told when threads that wait for room are to end.
+    wanted: watch::Sender<()>,
     gate: watch::Sender<Gate>,
     tasks: JoinSet<()>,
 }
@@ -128,6 +130,7 @@ impl Load {
             clock: StampClock::new(),
             producers: Vec::new(),
             threads: Vec::new(),
+            wanted: watch::Sender::new(()),
             gate: watch::Sender::new(Gate::Open),
             tasks: JoinSet::new(),
         };
@@ -178,7 +181,8 @@ impl Load {
         };
         let source = RecordSource { keys, values, stamp: self.share.load.stamp, clock: self.clock };
         let meter = SenderMeter { meters: Arc::clone(&self.meters), at: place.first };
-        let lanes = Lanes::new(Handle::current(), (first..end).map(lane).collect());
+        let wanted = self.wanted.subscribe();
+        let lanes = Lanes::new(Handle::current(), (first..end).map(lane).collect(), wanted);
         Sending::new(lanes, meter, place, source, Arc::clone(&self.orders))
     }
 
@@ -233,6 +237,8 @@ impl Load {
         if timeout_at(deadline, close).await.is_err() {
             tracing::warn!("records that were never acked are given up");
         }
+        self.wanted.send_replace(());
+        let deadline = deadline.max(tokio::time::Instant::now() + END_LOOK_EVERY * 10);
         while self.threads.iter().any(|thread| !thread.is_finished())
             && tokio::time::Instant::now() < deadline
         {
