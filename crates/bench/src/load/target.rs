@@ -116,7 +116,7 @@ impl InFlight {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     runtime: Handle,
-    lanes: Vec<Lane>,
+    all: Vec<Lane>,
     /// Told, or closed, when nobody waits for the sender any more: it then waits for no room, either.
     wanted: watch::Receiver<()>,
 }
@@ -125,14 +125,14 @@ impl Lanes {
     /// Over these lanes, of which there is at least one, on a thread that is none of the runtime's.
     pub(crate) fn new(runtime: Handle, lanes: Vec<Lane>, wanted: watch::Receiver<()>) -> Self {
         assert!(!lanes.is_empty(), "a sender without a lane");
-        Self { runtime, lanes, wanted }
+        Self { runtime, all: lanes, wanted }
     }
 
     /// The lane of a turn, and how often its turn has come before.
     #[expect(clippy::cast_possible_truncation, reason = "a remainder is below a length")]
     fn of(&self, turn: u64) -> (&Lane, u64) {
-        let count = self.lanes.len() as u64;
-        (&self.lanes[(turn % count) as usize], turn / count)
+        let count = self.all.len() as u64;
+        (&self.all[(turn % count) as usize], turn / count)
     }
 }
 
