@@ -3,6 +3,7 @@
 //! Owns nothing but the parts and the paths between them: a topic's name or id to its entry in the image, and a
 //! partition of that to the live partition.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -23,6 +24,7 @@ use crate::groups::Groups;
 use crate::health::OpenFailures;
 use crate::metadata::{self, Image, JournalRegistry, Topic};
 use crate::metrics::SharedMetrics;
+use crate::mounts::{MountedQueue, Mounts};
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::partitions::{Partition, Partitions, Placement};
@@ -63,6 +65,7 @@ pub(crate) struct Broker {
     pub(crate) logs: Arc<LogStore>,
     pub(crate) journals: Arc<JournalRegistry>,
     pub(crate) partitions: Partitions,
+    pub(crate) mounts: Mounts,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: SessionCache,
     pub(crate) catch_up: Arc<CatchUp>,
@@ -90,7 +93,7 @@ impl Broker {
         NodeId(self.config.server.node_id)
     }
 
-    /// The leader epoch of every partition: this node's start count.
+    /// The leader epoch of every partition that is the server's own: this node's start count.
     pub(crate) fn epoch(&self) -> LeaderEpoch {
         self.partitions.epoch()
     }
@@ -143,13 +146,27 @@ impl Broker {
         Ok(())
     }
 
-    /// Whether the epoch that a client believes in is ours (KIP-320). Clients that do not check send -1.
-    pub(crate) fn check_epoch(&self, believed: LeaderEpoch) -> Result<(), ErrorCode> {
-        match believed {
-            LeaderEpoch(..0) => Ok(()),
-            epoch if epoch < self.epoch() => Err(ErrorCode::FENCED_LEADER_EPOCH),
-            epoch if epoch > self.epoch() => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
-            _ => Ok(()),
+    /// The queue behind a mounted topic; none if it is another topic.
+    pub(crate) fn mounted(&self, topic: &Topic, index: i32) -> Option<Result<&Arc<MountedQueue>, ErrorCode>> {
+        let queue = self.mounts.get(topic.id).filter(|_| topic.is_mounted)?;
+        Some(if topic.has_partition(index) { Ok(queue) } else { Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) })
+    }
+
+    /// The leader epoch of a topic's partitions: the server's, but for a mounted one, whose queue counts its own.
+    pub(crate) fn leader_epoch(&self, topic: &Topic) -> LeaderEpoch {
+        let mounted = self.mounts.get(topic.id).filter(|_| topic.is_mounted);
+        mounted.map_or_else(|| self.epoch(), |queue| queue.epoch())
+    }
+
+    /// Whether the epoch that a client believes in is the topic's (KIP-320). Clients that do not check send -1.
+    pub(crate) fn check_epoch(&self, topic: &Topic, believed: LeaderEpoch) -> Result<(), ErrorCode> {
+        if believed < LeaderEpoch(0) {
+            return Ok(());
+        }
+        match believed.cmp(&self.leader_epoch(topic)) {
+            Ordering::Less => Err(ErrorCode::FENCED_LEADER_EPOCH),
+            Ordering::Greater => Err(ErrorCode::UNKNOWN_LEADER_EPOCH),
+            Ordering::Equal => Ok(()),
         }
     }
 

@@ -81,10 +81,10 @@ fn sequence_error(error: &SequenceError) -> ErrorCode {
 pub(crate) fn topic_error(error: &TopicError) -> ErrorCode {
     match error {
         TopicError::InvalidName(_) | TopicError::Collides { .. } => ErrorCode::INVALID_TOPIC_EXCEPTION,
-        TopicError::Exists(_) => ErrorCode::TOPIC_ALREADY_EXISTS,
+        TopicError::Exists(_) | TopicError::MountedTwice { .. } => ErrorCode::TOPIC_ALREADY_EXISTS,
         TopicError::Unknown => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
         TopicError::InvalidPartitions(_) => ErrorCode::INVALID_PARTITIONS,
-        TopicError::TooManyPartitions(_) => ErrorCode::POLICY_VIOLATION,
+        TopicError::TooManyPartitions(_) | TopicError::Mounted(_) => ErrorCode::POLICY_VIOLATION,
         // Kafka's words for a server without a place for a replica (KIP-1066).
         TopicError::NoLogDir => ErrorCode::INVALID_REPLICATION_FACTOR,
     }

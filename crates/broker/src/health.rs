@@ -102,6 +102,7 @@ impl Broker {
         troubles.extend(self.unknown_partitions());
         troubles.extend(self.uncleanable_partitions());
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
+        troubles.extend(self.mounts.troubles());
         let image = self.metadata.image();
         let cordoned = image.log_dirs().iter().filter(|dir| self.config.is_cordoned(&dir.path));
         let note = |path: &Path| format!("log dir {} is cordoned: it gets no new partitions", path.display());

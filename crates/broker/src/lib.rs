@@ -24,6 +24,7 @@ mod health;
 mod log_limit;
 mod metadata;
 mod metrics;
+mod mounts;
 mod net;
 mod partitions;
 mod router;

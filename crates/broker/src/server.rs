@@ -24,6 +24,7 @@ use crate::admin;
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Origin, Settings};
 use crate::health::nothing_to_write_to;
+use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;
 use crate::net::listener::{ConnectionBounds, ConnectionCounts, Listener, ListenerLimits, bind};
 use crate::router::Router;
@@ -229,6 +230,13 @@ fn run(
         }
     };
     let Started { broker, addresses, tasks } = started;
+    let watchers = match Watchers::start(&broker.mounts) {
+        Ok(watchers) => watchers,
+        Err(error) => {
+            report(Err(StartError::Thread(error)));
+            return Ok(());
+        }
+    };
     let settler = match Settler::start(&broker) {
         Ok(settler) => settler,
         Err(error) => {
@@ -240,6 +248,7 @@ fn run(
     let failure = runtime.block_on(serve(&broker, tasks, stop, stopping));
     runtime.shutdown_timeout(STOP_GRACE);
     settler.stop();
+    drop(watchers);
     let closed = close(&broker);
     match failure {
         Some(reason) => Err(StopError::StorageFailed(reason)),

@@ -24,6 +24,7 @@ use crate::groups::Groups;
 use crate::health::OpenFailures;
 use crate::metadata::{JournalRegistry, MetadataError, Store, StoreOptions};
 use crate::metrics::Metrics;
+use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
 use crate::partitions::Partitions;
@@ -51,6 +52,14 @@ pub enum StartError {
         address: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// A queue cannot be mounted.
+    #[error("mounts: {mount}: {reason}")]
+    Mount {
+        /// What the configuration asks for.
+        mount: String,
+        /// What is wrong, and what to do.
+        reason: String,
     },
     /// The temporary directory cannot be made.
     #[error("cannot make a temporary directory: {0}")]
@@ -94,6 +103,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             log_dirs: config.log_dirs(),
         },
     )?;
+    let mounts = Mounts::open(&env, &meta_dir, &config.server.mounts, &metadata)?;
     let image = metadata.image();
     for (index, dir) in image.log_dirs().iter().enumerate() {
         if config.is_cordoned(&dir.path) {
@@ -115,6 +125,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
         metrics.register_collectors(broker);
         Broker {
             partitions: Partitions::new(Arc::clone(&logs), image.leader_epoch()),
+            mounts,
             groups: Groups::new(&config, &env),
             fetch_sessions: SessionCache::new(network.max_incremental_fetch_session_cache_slots),
             catch_up: CatchUp::new(network.catchup_reads_max, network.catchup_distance_bytes),

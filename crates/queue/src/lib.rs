@@ -52,6 +52,8 @@
 mod appender;
 mod aside;
 mod batch;
+mod batches;
+mod bell;
 mod control;
 mod crc;
 mod error;
@@ -80,6 +82,8 @@ mod wait;
 const _: () = assert!(usize::BITS == 64, "whole segments are mapped");
 
 pub use appender::{Appender, NewRecord};
+pub use batches::BatchReader;
+pub use bell::Bell;
 pub use error::{Damage, QueueError};
 pub use options::{
     AppendOptions, CreateOptions, Durability, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,

@@ -6,15 +6,18 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use riverrun_records::layout;
-use riverrun_types::Offset;
+use riverrun_types::{LeaderEpoch, Offset};
 
 use crate::appender::Appender;
+use crate::batches::BatchReader;
+use crate::bell::Bell;
 use crate::control::{Control, Head};
 use crate::error::{At as _, QueueError};
 use crate::keeper::Keeper;
@@ -245,6 +248,51 @@ impl QueueView {
         Tailer::open(Arc::clone(&self.core), at)
     }
 
+    /// Whole batches, from the one on in which `at` lies.
+    pub fn batches(&self, at: StartAt) -> Result<BatchReader, QueueError> {
+        Ok(BatchReader::new(self.tailer(at)?))
+    }
+
+    /// What rings when something is published.
+    pub fn bell(&self) -> Bell {
+        Bell::new(Arc::clone(&self.core))
+    }
+
+    /// What tells this queue from every other, also from one that is made later in the same place.
+    pub fn id(&self) -> u128 {
+        self.core.control.queue_id()
+    }
+
+    /// How often the queue was recovered: no batch has a later epoch.
+    pub fn epoch(&self) -> LeaderEpoch {
+        self.core.control.epoch()
+    }
+
+    /// The first offset that is in the queue.
+    pub fn start_offset(&self) -> Result<Offset, QueueError> {
+        self.core.start_offset()
+    }
+
+    /// The offset that the next record gets. Asks no file.
+    pub fn end_offset(&self) -> Result<Offset, QueueError> {
+        let head = self.core.head();
+        self.core.control.check_whole()?;
+        Ok(head?.next_offset)
+    }
+
+    /// Base offsets of the segments, rising.
+    pub fn segments(&self) -> Result<Vec<Offset>, QueueError> {
+        Ok(self.core.published_segments()?.0)
+    }
+
+    /// Whether the queue still lies where it was opened: false if it was removed, or another one is there.
+    pub fn is_in_place(&self) -> bool {
+        let control = &self.core.control;
+        let here = control.file().metadata().map(|file| (file.dev(), file.ino()));
+        let there = std::fs::metadata(control.path()).map(|file| (file.dev(), file.ino()));
+        matches!((here, there), (Ok(here), Ok(there)) if here == there)
+    }
+
     /// How the queue stands.
     pub fn status(&self) -> Result<Status, QueueError> {
         self.core.status()
@@ -290,6 +338,11 @@ impl Core {
             return self.control.synced();
         }
         self.snapshot().map_or_else(|| self.control.synced(), |snapshot| snapshot.synced)
+    }
+
+    /// Whether nobody has recovered the queue yet, so that what the control file says does not count.
+    pub(crate) fn is_unrecovered(&self) -> bool {
+        self.snapshot().is_some()
     }
 
     /// The snapshot, as long as it counts.

@@ -279,21 +279,27 @@ impl Tailer {
         if self.synced_only { self.core.synced() } else { self.core.published() }
     }
 
-    /// Opens the next batch; false if none is readable.
+    /// Header of the batch at `position`; none if none is readable.
     #[inline]
-    fn open_batch(&mut self) -> Result<bool, QueueError> {
-        self.records = None;
-        let header = loop {
+    fn next_header(&mut self) -> Result<Option<BatchHeader>, QueueError> {
+        loop {
             if let Some(header) = self.peek(self.limit)? {
-                break header;
+                return Ok(Some(header));
             }
             let readable = self.readable();
             if readable <= self.position {
                 self.core.control.check_whole()?;
-                return Ok(false);
+                return Ok(None);
             }
             self.limit = readable;
-        };
+        }
+    }
+
+    /// Opens the next batch; false if none is readable.
+    #[inline]
+    fn open_batch(&mut self) -> Result<bool, QueueError> {
+        self.records = None;
+        let Some(header) = self.next_header()? else { return Ok(false) };
         self.segment.map.touch(self.within(), header.size_bytes());
         let within = self.within();
         // SAFETY: `peek` has seen that the batch lies below what is published, where nobody writes any more.
@@ -311,6 +317,67 @@ impl Tailer {
         self.records = Some(unsafe { std::mem::transmute::<RecordIter<'_>, RecordIter<'static>>(iter) });
         self.inflated = records.inflated().is_some().then_some(records);
         self.pass(&header);
+        Ok(true)
+    }
+
+    /// The offset of the batch that [`copy_batch`](Self::copy_batch) copies next.
+    pub(crate) fn batch_offset(&self) -> Offset {
+        self.batch_offset
+    }
+
+    /// Bytes from that batch to the end of what is readable.
+    pub(crate) fn bytes_left(&self) -> u64 {
+        self.readable().saturating_sub(self.position)
+    }
+
+    /// Another tailer at the batch that this one comes to next.
+    pub(crate) fn fork(&self) -> Self {
+        Self {
+            core: Arc::clone(&self.core),
+            segment: self.segment.clone(),
+            position: self.position,
+            batch_offset: self.batch_offset,
+            limit: self.limit,
+            synced_only: self.synced_only,
+            from: self.batch_offset,
+            from_time: TimestampMs(i64::MIN),
+            inflated: None,
+            place: None,
+            records: None,
+        }
+    }
+
+    /// Passes over the next batch, and over what is left of the one that is open. None if there is no next one.
+    pub(crate) fn pass_batch(&mut self) -> Result<Option<BatchHeader>, QueueError> {
+        self.records = None;
+        let header = self.next_header()?;
+        if let Some(header) = &header {
+            self.pass(header);
+            self.from = self.batch_offset;
+        }
+        Ok(header)
+    }
+
+    /// Appends the next batch to `into` and passes over it, as over what is left of the one that is open. False,
+    /// and nothing is done, if it is larger than `room_bytes` or there is none.
+    pub(crate) fn copy_batch(&mut self, into: &mut Vec<u8>, room_bytes: usize) -> Result<bool, QueueError> {
+        self.records = None;
+        let header = self.next_header()?;
+        let Some(header) = header.filter(|header| header.size_bytes() <= room_bytes) else {
+            return Ok(false);
+        };
+        let (within, begin) = (self.within(), into.len());
+        // SAFETY: `next_header` has seen that the batch lies below what is published, where nobody writes any more.
+        into.extend_from_slice(unsafe { self.segment.map.slice(within, header.size_bytes()) });
+        // The copy, of which no page can go any more.
+        let checked =
+            self.check(&into[begin..]).map(|_| ()).map_err(|what| self.segment.damaged(within, what));
+        if let Err(error) = self.segment.check_whole(within).and(checked) {
+            into.truncate(begin);
+            return Err(error);
+        }
+        self.pass(&header);
+        self.from = self.batch_offset;
         Ok(true)
     }
 

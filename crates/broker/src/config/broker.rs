@@ -146,6 +146,7 @@ impl BrokerConfig {
         config.check_listeners()?;
         config.check_limits()?;
         config.check_dirs()?;
+        config.check_mounts()?;
         Ok(config)
     }
 
@@ -264,6 +265,18 @@ impl BrokerConfig {
         check_lags(topics.min_compaction_lag_ms, topics.max_compaction_lag_ms).map_err(ConfigError::Conflict)
     }
 
+    fn check_mounts(&self) -> Result<(), ConfigError> {
+        let mounts = &self.server.mounts;
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = mounts.iter().find(|mount| !seen.insert(&mount.topic)) {
+            return Err(ConfigError::Conflict(format!("mounts names the topic {} twice", twice.topic)));
+        }
+        if mounts.len() > MOUNTS_MAX {
+            return Err(ConfigError::Conflict(format!("mounts has more than {MOUNTS_MAX} entries")));
+        }
+        Ok(())
+    }
+
     fn check_dirs(&self) -> Result<(), ConfigError> {
         let (logs, journals) = (self.log_dirs(), self.journal_dirs());
         for (option, dirs) in [("log.dirs", &logs), ("journal.dirs", &journals)] {
@@ -286,6 +299,9 @@ impl BrokerConfig {
         }
     }
 }
+
+/// Queues that are mounted at most: a process maps a bounded number of files.
+const MOUNTS_MAX: usize = 64;
 
 /// In `cordoned.log.dirs`: all log dirs.
 const ALL_DIRS: &str = "*";

@@ -75,6 +75,39 @@ pub fn describe_topic(config: &BrokerConfig, name: &str, overrides: &TopicOverri
     TopicOptions::DEFINITIONS.iter().map(entry).collect()
 }
 
+/// What is to be told of a queue of this machine that is a topic. Nothing of it can be changed by a client.
+pub fn describe_mounted(segment_bytes: u64, dir: &str) -> Vec<ConfigEntry> {
+    let of_queue = |name: &'static str, value: String| {
+        let def = topic::definition(name).expect("a row of the table of topics");
+        entry(def, Some(value), Vec::new(), true)
+    };
+    vec![
+        of_queue("cleanup.policy", "delete".to_owned()),
+        of_queue("compression.type", "producer".to_owned()),
+        of_queue("message.timestamp.type", "CreateTime".to_owned()),
+        fixed(
+            "mount.directory",
+            Kind::Text("a path"),
+            dir.to_owned(),
+            "Directory of the queue on the server's machine.",
+        ),
+        of_queue("segment.bytes", segment_bytes.to_string()),
+    ]
+}
+
+/// A value that nobody sets.
+fn fixed(name: &'static str, kind: Kind, value: String, documentation: &str) -> ConfigEntry {
+    ConfigEntry {
+        name,
+        value: Some(value),
+        is_read_only: true,
+        source: ConfigSource::Default,
+        synonyms: Vec::new(),
+        type_code: kind.type_code(),
+        documentation: documentation.to_owned(),
+    }
+}
+
 /// What a client may ask of a topic besides its configs: values that nobody sets. They are told only to whoever asks for
 /// them by name, so that tools that copy or compare all configs of a topic do not meet them.
 pub fn topic_state(
@@ -84,19 +117,10 @@ pub fn topic_state(
 ) -> Vec<ConfigEntry> {
     let level = Kind::Int(1, 4);
     let records = Kind::Long(0, i64::MAX);
-    let state = |name, kind: Kind, value: String, documentation: &str| ConfigEntry {
-        name,
-        value: Some(value),
-        is_read_only: true,
-        source: ConfigSource::Default,
-        synonyms: Vec::new(),
-        type_code: kind.type_code(),
-        documentation: documentation.to_owned(),
-    };
     vec![
-        state("durability.wanted", level, wanted.to_string(), "The level that the topic's configs ask for."),
-        state("durability.reached", level, reached.to_string(), "The level that acked records have now."),
-        state(
+        fixed("durability.wanted", level, wanted.to_string(), "The level that the topic's configs ask for."),
+        fixed("durability.reached", level, reached.to_string(), "The level that acked records have now."),
+        fixed(
             "durability.unsynced.records",
             records,
             unsynced_records.to_string(),

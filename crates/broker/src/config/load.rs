@@ -24,6 +24,10 @@ pub fn environment_name(option: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{}", upper.replace(['.', '-'], "_"))
 }
 
+/// The option that may be a table in the file, with a name of the owner's for each entry.
+const MOUNTS: &str = "mounts";
+const MOUNT_PREFIX: &str = "mounts.";
+
 /// Everything that can set an option.
 #[derive(Clone, Debug, Default)]
 pub struct Sources<'a> {
@@ -83,6 +87,7 @@ fn read_file(settings: &mut Settings, name: &str, text: &str) -> Result<(), Conf
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| failed(explain(&error)))?;
     let mut flat = BTreeMap::new();
     flatten(&mut flat, "", table).map_err(failed)?;
+    gather_mounts(&mut flat);
     for (key, value) in &flat {
         settings.set(key, value, Origin::File(name.to_owned()))?;
     }
@@ -118,6 +123,17 @@ fn flatten(flat: &mut BTreeMap<String, String>, prefix: &str, table: toml::Table
         }
     }
     Ok(())
+}
+
+/// Makes the items of the list `mounts` of what stands in a table of that name.
+fn gather_mounts(flat: &mut BTreeMap<String, String>) {
+    let in_table = |key: &String, _: &mut String| key.starts_with(MOUNT_PREFIX);
+    let items =
+        flat.extract_if(.., in_table).map(|(key, dir)| format!("{}={dir}", &key[MOUNT_PREFIX.len()..]));
+    let items: Vec<String> = items.collect();
+    if !items.is_empty() {
+        flat.insert(MOUNTS.to_owned(), items.join(","));
+    }
 }
 
 fn list_text(name: &str, items: Vec<Value>) -> Result<String, String> {
@@ -201,6 +217,22 @@ mod tests {
         }
         let error = load("num.partitions = [1, 2]").expect_err("one value");
         assert!(error.to_string().contains("num.partitions takes one value"), "{error}");
+    }
+
+    #[test]
+    fn mounts_are_a_list_or_a_table() {
+        for file in [
+            "mounts = ['a=/a', 'b.c=/b']",
+            "mounts = 'a=/a,b.c=/b'",
+            "[mounts]\na = '/a'\n'b.c' = '/b'",
+            "mounts.a = '/a'\nmounts.b.c = '/b'",
+        ] {
+            let mounts = load(file).expect(file).server.mounts;
+            let shown: Vec<String> = mounts.iter().map(ToString::to_string).collect();
+            assert_eq!(shown, ["a=/a", "b.c=/b"], "{file}");
+        }
+        let error = load("mounts = ['a=/a', 'a=/b']").expect_err("twice").to_string();
+        assert!(error.contains("mounts names the topic a twice"), "{error}");
     }
 
     #[test]

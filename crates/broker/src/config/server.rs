@@ -6,6 +6,7 @@ use riverrun_types::limits;
 
 use super::definition::Kind::{Bool, Int, List, Long, Text};
 use super::definition::{Accept, options};
+use super::mount::Mount;
 
 options! {
     /// The server as a whole.
@@ -27,6 +28,10 @@ options! {
     /// Bytes of each log dir's volume that producers leave free, so that when it fills up, readers, group offsets and
     /// deletions go on. It is never more than a twentieth of the volume.
     log_dir_reserve_bytes: u64 = "log.dir.reserve.bytes", Long(0, i64::MAX), Some("134217728");
+    /// Embedded queues (`riverrun queue`) of this machine that are offered as topics, as `name=directory`, separated by
+    /// commas; in the file also as a table `[mounts]` with a directory for each name. Such a topic has one partition, which
+    /// is read by Kafka clients while processes append to the queue, and takes no records from the network.
+    mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas"), Some("");
     /// Threads that serve connections and requests. Not set: one for each processor core.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a

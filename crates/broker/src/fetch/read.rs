@@ -14,6 +14,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Image;
+use crate::mounts::{MountedQueue, Refused};
 use crate::net::response::Part;
 use crate::partitions::{Partition, Waiter};
 
@@ -33,6 +34,8 @@ pub(crate) struct Answer {
     pub(crate) log_start: Offset,
     /// Where the client's log and ours part (KIP-595), if it asked and they do.
     pub(crate) diverging: Option<(LeaderEpoch, Offset)>,
+    /// Of the topic, if it is known: what a client is told that believes in another one.
+    pub(crate) leader_epoch: LeaderEpoch,
     pub(crate) parts: Vec<Part>,
     pub(crate) bytes: usize,
     /// Whether the limits, and not the high watermark, ended the read.
@@ -47,6 +50,7 @@ impl Answer {
             high_watermark: unknown,
             log_start: unknown,
             diverging: None,
+            leader_epoch: LeaderEpoch::UNKNOWN,
             parts: Vec::new(),
             bytes: 0,
             more: false,
@@ -87,10 +91,11 @@ pub(crate) fn read_all(
     let image = broker.metadata.image();
     let mut pass = Pass { answers: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
     for wanted in wanted {
-        let answer = match resolve(broker, context, &image, wanted) {
-            Ok(partition) => {
+        let mut leader_epoch = LeaderEpoch::UNKNOWN;
+        let mut answer = match resolve(broker, context, &image, wanted, &mut leader_epoch) {
+            Ok(source) => {
                 if let Some(waiter) = waiter {
-                    partition.enroll(waiter);
+                    source.enroll(waiter);
                 }
                 let turn = Turn {
                     catch_up: &broker.catch_up,
@@ -98,10 +103,14 @@ pub(crate) fn read_all(
                     bytes_left: limits.bytes_max.saturating_sub(pass.bytes),
                     first: pass.bytes == 0,
                 };
-                read_one(&partition, wanted, turn)
+                match source {
+                    Source::Log(partition) => read_one(&partition, wanted, turn),
+                    Source::Queue(queue) => read_mounted(queue, wanted, turn),
+                }
             }
             Err(code) => Answer::error(code),
         };
+        answer.leader_epoch = leader_epoch;
         pass.bytes += answer.bytes;
         pass.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
         pass.urgent |= answer.bytes > 0 && answer.more;
@@ -110,12 +119,29 @@ pub(crate) fn read_all(
     pass
 }
 
-fn resolve(
-    broker: &Arc<Broker>,
+/// What a partition's records are read from.
+enum Source<'b> {
+    Log(Arc<Partition>),
+    Queue(&'b MountedQueue),
+}
+
+impl Source<'_> {
+    fn enroll(&self, waiter: &Arc<Waiter>) {
+        match self {
+            Self::Log(partition) => partition.enroll(waiter),
+            Self::Queue(queue) => queue.enroll(waiter),
+        }
+    }
+}
+
+/// Finds what is wanted, and tells the topic's epoch as soon as the topic is known.
+fn resolve<'b>(
+    broker: &'b Arc<Broker>,
     context: &RequestContext,
     image: &Image,
     wanted: &Wanted,
-) -> Result<Arc<Partition>, ErrorCode> {
+    leader_epoch: &mut LeaderEpoch,
+) -> Result<Source<'b>, ErrorCode> {
     let key = match &wanted.partition.topic {
         TopicRef::Name(name) => TopicKey::Name(name),
         TopicRef::Id(id) => TopicKey::Id(*id),
@@ -124,8 +150,46 @@ fn resolve(
     if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
         return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
     }
-    broker.check_epoch(wanted.current_leader_epoch)?;
-    broker.partition(topic, wanted.partition.index)
+    *leader_epoch = broker.leader_epoch(topic);
+    broker.check_epoch(topic, wanted.current_leader_epoch)?;
+    let index = wanted.partition.index;
+    match broker.mounted(topic, index) {
+        Some(queue) => Ok(Source::Queue(queue?)),
+        None => broker.partition(topic, index).map(Source::Log),
+    }
+}
+
+fn read_mounted(queue: &MountedQueue, wanted: &Wanted, turn: Turn<'_>) -> Answer {
+    try_read_mounted(queue, wanted, turn).unwrap_or_else(|refused| {
+        let high_watermark = queue.high_watermark().unwrap_or(Offset(-1));
+        Answer { high_watermark, log_start: refused.log_start, ..Answer::error(refused.code) }
+    })
+}
+
+fn try_read_mounted(queue: &MountedQueue, wanted: &Wanted, turn: Turn<'_>) -> Result<Answer, Refused> {
+    if wanted.last_fetched_epoch >= LeaderEpoch(0) {
+        let (epoch, end) = queue.epoch_end_offset(wanted.last_fetched_epoch)?;
+        if epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset {
+            return Ok(Answer {
+                high_watermark: queue.high_watermark()?,
+                log_start: queue.log_start(),
+                diverging: Some((epoch, end)),
+                ..Answer::error(ErrorCode::NONE)
+            });
+        }
+    }
+    let bytes_max = usize::try_from(wanted.max_bytes).unwrap_or_default().min(turn.bytes_left);
+    let slice = queue.read(wanted.fetch_offset, bytes_max, turn.first)?;
+    let bytes = slice.bytes.len();
+    let parts = if bytes > 0 { vec![Part::Bytes(slice.bytes.into())] } else { Vec::new() };
+    Ok(Answer {
+        high_watermark: slice.high_watermark,
+        log_start: slice.log_start,
+        bytes,
+        more: slice.more,
+        parts,
+        ..Answer::error(ErrorCode::NONE)
+    })
 }
 
 fn read_one(partition: &Partition, wanted: &Wanted, turn: Turn<'_>) -> Answer {
@@ -170,6 +234,7 @@ fn try_read(
         high_watermark,
         log_start: slice.log_start,
         diverging: None,
+        leader_epoch: LeaderEpoch::UNKNOWN,
         bytes: slice.len,
         more,
         parts: parts(slice, turn, partition, wanted),

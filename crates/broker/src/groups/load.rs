@@ -11,7 +11,7 @@ use riverrun_types::Offset;
 
 use super::Loaded;
 use crate::broker::Broker;
-use crate::metadata::{Image, OFFSETS_TOPIC};
+use crate::metadata::OFFSETS_TOPIC;
 use crate::partitions::Partition;
 
 /// Bytes that are read at a time.
@@ -35,10 +35,9 @@ pub(super) fn load(
 }
 
 /// Drops offsets of topics that do not exist any more.
-pub(super) fn forget_missing_topics(shard: &mut Shard, image: &Image) -> Step {
+pub(super) fn forget_missing_topics(shard: &mut Shard, exists: impl Fn(&str) -> bool) -> Step {
     let committed = shard.committed_offsets().map(|(_, topic, ..)| topic);
-    let missing: BTreeSet<String> =
-        committed.filter(|topic| image.topic(topic).is_none()).map(str::to_owned).collect();
+    let missing: BTreeSet<String> = committed.filter(|topic| !exists(topic)).map(str::to_owned).collect();
     if missing.is_empty() {
         return Step::default();
     }

@@ -455,7 +455,8 @@ impl Groups {
             return Ok(());
         }
         let image = broker.metadata.image();
-        self.step_on(broker, index, &mut state, None, |shard, _| load::forget_missing_topics(shard, &image))
+        let is_known = |name: &str| image.topic(name).is_some() || broker.mounts.knows(name);
+        self.step_on(broker, index, &mut state, None, |shard, _| load::forget_missing_topics(shard, is_known))
     }
 
     /// Loads every shard, so that offsets expire and lag is shown whether or not anybody asks for a group. What

@@ -13,6 +13,7 @@ use crate::config::{TopicOverrides, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Draft, Image};
+use crate::mounts::READ_ONLY;
 
 /// Whose configuration a client may change.
 pub(crate) enum Subject {
@@ -90,10 +91,14 @@ pub(crate) fn subject(
             (Subject::Server, Resource::Cluster, ErrorCode::CLUSTER_AUTHORIZATION_FAILED)
         }
     };
-    if context.authorize(Operation::AlterConfigs, resource) {
-        Ok(subject)
-    } else {
-        Err((denied, "Authorization failed.".to_owned()))
+    if !context.authorize(Operation::AlterConfigs, resource) {
+        return Err((denied, "Authorization failed.".to_owned()));
+    }
+    match &subject {
+        Subject::Topic(id) if image.topic_by_id(*id).is_some_and(|topic| topic.is_mounted) => {
+            Err((ErrorCode::POLICY_VIOLATION, READ_ONLY.to_owned()))
+        }
+        _ => Ok(subject),
     }
 }
 

@@ -62,6 +62,9 @@ async fn delete(
         return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
     }
     let topic = TopicKey::Name(name).find(image)?;
+    if topic.is_mounted {
+        return Err(ErrorCode::POLICY_VIOLATION);
+    }
     let partition = broker.partition(topic, asked.partition_index)?;
     if !partition.log.config().cleanup.delete {
         return Err(ErrorCode::POLICY_VIOLATION);

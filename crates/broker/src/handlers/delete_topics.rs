@@ -15,6 +15,7 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Draft, Image, Topic, is_internal};
+use crate::mounts::READ_ONLY;
 
 /// First version in which topics are in `topics`, by name or id.
 const STATES_SINCE: i16 = 6;
@@ -110,6 +111,9 @@ fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) 
     if is_internal(&topic.name) {
         let message = "The topic is the server's own: it holds the offsets of all groups.";
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
+    }
+    if topic.is_mounted {
+        return Err((ErrorCode::POLICY_VIOLATION, READ_ONLY.to_owned()));
     }
     Ok(topic.id)
 }

@@ -16,9 +16,10 @@ use riverrun_protocol::{DescribeConfigsRequest, DescribeConfigsResponse, ErrorCo
 use super::bounds::{DESCRIBED_RESOURCES_MAX, once};
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
-use crate::config::describe::{ConfigEntry, describe_broker, describe_topic, topic_state};
+use crate::config::describe::{ConfigEntry, describe_broker, describe_mounted, describe_topic, topic_state};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::metadata::Image;
+use crate::mounts::MountedQueue;
 
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
@@ -65,18 +66,31 @@ fn entries(
         return Err((denied, "Authorization failed.".to_owned()));
     }
     let mut entries = match &found {
-        ConfigResource::Topic(topic) => describe_topic(&broker.config, &topic.name, &topic.configs),
+        ConfigResource::Topic(topic) => match broker.mounts.get(topic.id) {
+            Some(queue) => mounted(queue)?,
+            None => describe_topic(&broker.config, &topic.name, &topic.configs),
+        },
         ConfigResource::Broker => describe_broker(&broker.config),
         ConfigResource::AllBrokers => Vec::new(),
     };
     if let Some(keys) = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty()) {
-        if let ConfigResource::Topic(topic) = &found {
+        if let ConfigResource::Topic(topic) = &found
+            && !topic.is_mounted
+        {
             let now = broker.durability(topic);
             entries.extend(topic_state(now.wanted, now.reached, now.unsynced_records));
         }
         entries.retain(|entry| keys.iter().any(|key| key == entry.name));
     }
     Ok(entries)
+}
+
+/// What is true of a queue of this machine: all else that a topic can be configured to do is its appenders' business.
+fn mounted(queue: &MountedQueue) -> Result<Vec<ConfigEntry>, Refusal> {
+    let segment_bytes = queue.segment_bytes();
+    let segment_bytes =
+        segment_bytes.map_err(|refused| (refused.code, "The queue cannot be read.".to_owned()))?;
+    Ok(describe_mounted(segment_bytes, &queue.dir().display().to_string()))
 }
 
 fn answer(

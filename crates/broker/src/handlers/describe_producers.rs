@@ -34,6 +34,10 @@ fn describe_topic(
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
         let found = TopicKey::Name(&topic.name).find(image)?;
+        if let Some(mounted) = broker.mounted(found, index) {
+            // Nobody produces to it by way of this server.
+            return mounted.map(|_| Vec::new());
+        }
         let partition = broker.partition(found, index)?;
         partition.log.active_producers().map_err(|trouble| error::log_error(&trouble))
     };

@@ -31,7 +31,7 @@ pub(crate) async fn handle(
     let asked_for: BTreeSet<&str> = request.topics.iter().map(|topic| &*topic.name).collect();
     let is_all = asked_for.is_empty();
     let names = if is_all { image.topics().map(|topic| &*topic.name).collect() } else { asked_for };
-    let mut page = Page { image: &image, context, epoch: broker.epoch(), room: limit, topics: Vec::new() };
+    let mut page = Page { image: &image, context, broker, room: limit, topics: Vec::new() };
     let from = start.map_or("", |(name, _)| name);
     for name in names.range(from..) {
         let first = start.map_or(0, |(topic, partition)| if topic == *name { partition } else { 0 });
@@ -51,7 +51,7 @@ pub(crate) async fn handle(
 struct Page<'a> {
     image: &'a Image,
     context: &'a RequestContext,
-    epoch: LeaderEpoch,
+    broker: &'a Broker,
     /// Partitions that still fit.
     room: usize,
     topics: Vec<DescribeTopicPartitionsResponseTopic<'static>>,
@@ -81,7 +81,8 @@ impl Page<'_> {
         }
         let room = i32::try_from(self.room).unwrap_or(i32::MAX);
         let end = first.saturating_add(room).min(topic.partition_count());
-        let partitions: Vec<_> = (first..end).map(|index| self.partition(index)).collect();
+        let epoch = self.broker.leader_epoch(topic);
+        let partitions: Vec<_> = (first..end).map(|index| self.partition(index, epoch)).collect();
         self.room -= partitions.len();
         self.topics.push(self.described(topic, partitions));
         (end < topic.partition_count()).then_some(end)
@@ -102,13 +103,17 @@ impl Page<'_> {
         }
     }
 
-    fn partition(&self, partition_index: i32) -> DescribeTopicPartitionsResponsePartition {
+    fn partition(
+        &self,
+        partition_index: i32,
+        leader_epoch: LeaderEpoch,
+    ) -> DescribeTopicPartitionsResponsePartition {
         let NodeId(node) = self.image.node_id();
         DescribeTopicPartitionsResponsePartition {
             error_code: ErrorCode::NONE.0,
             partition_index,
             leader_id: node,
-            leader_epoch: self.epoch.0,
+            leader_epoch: leader_epoch.0,
             replica_nodes: vec![node],
             isr_nodes: vec![node],
             eligible_leader_replicas: Some(Vec::new()),

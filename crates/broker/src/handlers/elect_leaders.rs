@@ -39,7 +39,7 @@ pub(crate) async fn handle(
 }
 
 fn result(topic: Option<&Arc<Topic>>, partition_id: i32) -> PartitionResult<'static> {
-    let (code, message) = match topic.and_then(|topic| topic.log_dir(partition_id)) {
+    let (code, message) = match topic.filter(|topic| topic.has_partition(partition_id)) {
         Some(_) => (ErrorCode::ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
         None => (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
     };

@@ -207,7 +207,7 @@ fn partition_data(
     });
     let current_leader = match answer.error {
         ErrorCode::FENCED_LEADER_EPOCH | ErrorCode::NOT_LEADER_OR_FOLLOWER if version >= LEADER_SINCE => {
-            LeaderIdAndEpoch { leader_id: broker.node_id().0, leader_epoch: broker.epoch().0 }
+            LeaderIdAndEpoch { leader_id: broker.node_id().0, leader_epoch: answer.leader_epoch.0 }
         }
         _ => LeaderIdAndEpoch::default(),
     };

@@ -16,6 +16,7 @@ use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::Image;
+use crate::mounts::MountedQueue;
 use crate::partitions::Partition;
 
 /// First version that says the epoch of the record that was found.
@@ -82,7 +83,10 @@ fn list_topic(
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
         let found = TopicKey::Name(&topic.name).find(image)?;
-        broker.check_epoch(LeaderEpoch(asked.current_leader_epoch))?;
+        broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
+        if let Some(queue) = broker.mounted(found, asked.partition_index) {
+            return find_mounted(queue?, asked.timestamp);
+        }
         find(&*broker.partition(found, asked.partition_index)?, asked.timestamp)
     };
     let answer = |asked: &ListOffsetsPartition| response(asked.partition_index, list(asked));
@@ -114,6 +118,21 @@ fn find(partition: &Partition, timestamp: i64) -> Result<Found, ErrorCode> {
     let found = found.map_err(|trouble| error::log_error(&trouble))?;
     let is_end = matches!(timestamp, LATEST | EARLIEST | EARLIEST_LOCAL);
     Ok(found.filter(|(_, offset, _)| is_end || *offset < partition.high_watermark()))
+}
+
+fn find_mounted(queue: &MountedQueue, timestamp: i64) -> Result<Found, ErrorCode> {
+    let found = match timestamp {
+        LATEST => queue.high_watermark().map(|end| Some((TimestampMs::NONE, end, queue.epoch()))),
+        EARLIEST | EARLIEST_LOCAL => {
+            let start = queue.log_start();
+            queue.epoch_of(start).map(|epoch| Some((TimestampMs::NONE, start, epoch)))
+        }
+        MAX_TIMESTAMP => queue.max_timestamp(),
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => Ok(None),
+        0.. => queue.offset_for_timestamp(TimestampMs(timestamp)),
+        _ => return Err(ErrorCode::UNSUPPORTED_VERSION),
+    };
+    found.map_err(|refused| refused.code)
 }
 
 fn response(index: i32, found: Result<Found, ErrorCode>) -> ListOffsetsPartitionResponse {

@@ -13,7 +13,7 @@ use riverrun_protocol::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use riverrun_protocol::{ErrorCode, MetadataRequest, MetadataResponse};
-use riverrun_types::{LeaderEpoch, NodeId, TopicId};
+use riverrun_types::{NodeId, TopicId};
 
 use super::operations;
 use crate::broker::Broker;
@@ -43,7 +43,7 @@ pub(crate) async fn handle(
     let view = View {
         image: &image,
         context,
-        epoch: broker.epoch(),
+        broker,
         refused: &refused,
         tells_operations: request.include_topic_authorized_operations,
         version,
@@ -108,7 +108,7 @@ fn distinct<'r, 'a>(wanted: &'r [MetadataRequestTopic<'a>]) -> Vec<&'r MetadataR
 struct View<'a> {
     image: &'a Image,
     context: &'a RequestContext,
-    epoch: LeaderEpoch,
+    broker: &'a Broker,
     /// Topics that could not be made just now, and why.
     refused: &'a BTreeMap<String, ErrorCode>,
     tells_operations: bool,
@@ -171,11 +171,12 @@ impl View<'_> {
 
     fn describe(&self, topic: &Topic) -> MetadataResponseTopic<'static> {
         let NodeId(node) = self.image.node_id();
+        let leader_epoch = self.broker.leader_epoch(topic);
         let partition = |index| MetadataResponsePartition {
             error_code: ErrorCode::NONE.0,
             partition_index: index,
             leader_id: node,
-            leader_epoch: self.epoch.0,
+            leader_epoch: leader_epoch.0,
             replica_nodes: vec![node],
             isr_nodes: vec![node],
             offline_replicas: Vec::new(),

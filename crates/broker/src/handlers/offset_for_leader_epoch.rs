@@ -35,7 +35,11 @@ fn end_topic(
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
         let found = TopicKey::Name(&topic.topic).find(image)?;
-        broker.check_epoch(LeaderEpoch(asked.current_leader_epoch))?;
+        broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
+        if let Some(queue) = broker.mounted(found, asked.partition) {
+            let end = queue?.epoch_end_offset(LeaderEpoch(asked.leader_epoch));
+            return end.map_err(|refused| refused.code);
+        }
         let partition = broker.partition(found, asked.partition)?;
         let end = partition.log.epoch_end_offset(LeaderEpoch(asked.leader_epoch));
         end.map_err(|trouble| error::log_error(&trouble))

@@ -29,6 +29,7 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::{Image, is_internal};
+use crate::mounts::READ_ONLY;
 use crate::net::response::Outcome;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 use crate::router::{Call, decode, respond};
@@ -316,6 +317,9 @@ fn plan_topic(
         if is_internal(&topic.name) && *context.client_id != *ADMIN_CLIENT_ID {
             return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
         }
+        if topic.is_mounted {
+            return Err(ErrorCode::POLICY_VIOLATION);
+        }
         Ok(topic)
     });
     let target = |index: i32, records: Option<Records<'_>>| Target {
@@ -347,7 +351,10 @@ fn append(
 ) -> Answer {
     let partition = match target.partition {
         Ok(partition) => partition,
-        Err(code) => return Answer::refused(target.index, code, None),
+        Err(code) => {
+            let message = (code == ErrorCode::POLICY_VIOLATION).then(|| READ_ONLY.to_owned());
+            return Answer::refused(target.index, code, message);
+        }
     };
     let batch = batches.take(&target.records);
     if version < ZSTD_SINCE && is_zstd(&batch) {

@@ -102,7 +102,7 @@ impl<'a> Draft<'a> {
     /// Deletes a topic and answers what it was. It stays among the doomed until [`Self::forget_topics`], so that a
     /// crash leaves no files that nobody knows of.
     pub(crate) fn delete_topic(&mut self, id: TopicId) -> Result<Arc<Topic>, TopicError> {
-        let topic = Arc::clone(self.image.topic_by_id(id).ok_or(TopicError::Unknown)?);
+        let topic = Arc::clone(changeable(self.image.topic_by_id(id))?);
         self.record(Record::TopicDeleted { id });
         Ok(topic)
     }
@@ -118,7 +118,7 @@ impl<'a> Draft<'a> {
 
     /// Raises a topic's partitions to `total`.
     pub(crate) fn grow_topic(&mut self, name: &str, total: i32) -> Result<Arc<Topic>, TopicError> {
-        let topic = self.image.topic(name).ok_or(TopicError::Unknown)?;
+        let topic = changeable(self.image.topic(name))?;
         let (id, current) = (topic.id, topic.partition_count());
         if total <= current {
             return Err(TopicError::InvalidPartitions(format!(
@@ -136,7 +136,7 @@ impl<'a> Draft<'a> {
         id: TopicId,
         configs: TopicOverrides,
     ) -> Result<(), TopicError> {
-        let topic = self.image.topic_by_id(id).ok_or(TopicError::Unknown)?;
+        let topic = changeable(self.image.topic_by_id(id))?;
         if *topic.configs != configs {
             self.record(Record::TopicConfigsSet { id, configs });
         }
@@ -202,6 +202,12 @@ impl<'a> Draft<'a> {
             }
         }
     }
+}
+
+/// A topic that was found, if clients may change it: of one that is mounted nothing is theirs.
+fn changeable(found: Option<&Arc<Topic>>) -> Result<&Arc<Topic>, TopicError> {
+    let topic = found.ok_or(TopicError::Unknown)?;
+    if topic.is_mounted { Err(TopicError::Mounted(topic.name.to_string())) } else { Ok(topic) }
 }
 
 /// A random id in the form of a version 4 UUID. As Kafka's, its text never begins with `-`, which command lines would

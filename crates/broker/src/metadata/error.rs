@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::frames::FrameError;
 use super::store::ACCEPT_METADATA_LOSS_FILE;
+use crate::mounts::READ_ONLY;
 
 /// Why a change to a topic is refused. Nothing has changed. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -31,6 +32,15 @@ pub(crate) enum TopicError {
     /// There is no such topic.
     #[error("This server does not host this topic-partition.")]
     Unknown,
+    /// The topic is mounted: nothing of it is the clients'.
+    #[error("Topic '{0}': {READ_ONLY}")]
+    Mounted(String),
+    /// The queue is a topic already.
+    #[error("The queue is mounted as topic '{other}' already.")]
+    MountedTwice {
+        /// The topic's name.
+        other: Arc<str>,
+    },
     /// The number of partitions cannot be.
     #[error("{0}")]
     InvalidPartitions(String),

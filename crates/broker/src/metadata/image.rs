@@ -13,7 +13,7 @@ use crate::config::TopicOverrides;
 
 /// A topic at one moment.
 ///
-/// Invariants: it has one partition at least; partition indexes are 0 and up without a gap.
+/// Invariants: it has one partition at least; partition indexes are 0 and up without a gap. A mounted one has no configs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
     /// Its name.
@@ -22,13 +22,21 @@ pub(crate) struct Topic {
     pub(crate) id: TopicId,
     /// The configs that it sets for itself, by name.
     pub(crate) configs: Arc<TopicOverrides>,
+    /// Whether it is a queue of this machine. It has one partition then, which lies in no log dir, and is not in the
+    /// metadata log: the server's configuration says that it is there.
+    pub(crate) is_mounted: bool,
     dirs: Arc<[u16]>,
 }
 
 impl Topic {
     /// How many partitions it has.
     pub(crate) fn partition_count(&self) -> i32 {
-        i32::try_from(self.dirs.len()).unwrap_or(i32::MAX)
+        if self.is_mounted { 1 } else { i32::try_from(self.dirs.len()).unwrap_or(i32::MAX) }
+    }
+
+    /// Whether it has a partition of this index.
+    pub(crate) fn has_partition(&self, index: i32) -> bool {
+        (0..self.partition_count()).contains(&index)
     }
 
     /// Index of the log dir that holds a partition; `None` if there is no such partition.
@@ -205,12 +213,28 @@ impl Image {
             return Err(format!("topic {name} has no partitions or is made twice"));
         }
         self.count_partitions(dirs)?;
-        let topic = Topic { name: Arc::from(name), id, configs: Arc::new(configs), dirs: Arc::from(dirs) };
-        if let Some(key) = collision_key(name) {
+        self.put_named(Topic {
+            name: Arc::from(name),
+            id,
+            configs: Arc::new(configs),
+            is_mounted: false,
+            dirs: Arc::from(dirs),
+        });
+        Ok(())
+    }
+
+    /// Adds a queue of this machine, whose name and id no topic has. Nothing of it goes into the log.
+    pub(crate) fn mount(&mut self, name: &str, id: TopicId) {
+        let (name, configs, dirs) = (Arc::from(name), Arc::default(), Arc::from([]));
+        self.topics_generation += 1;
+        self.put_named(Topic { name, id, configs, is_mounted: true, dirs });
+    }
+
+    fn put_named(&mut self, topic: Topic) {
+        if let Some(key) = collision_key(&topic.name) {
             self.by_collision_key.insert(Arc::from(&*key), Arc::clone(&topic.name));
         }
         self.put_topic(topic);
-        Ok(())
     }
 
     fn put_topic(&mut self, topic: Topic) {
@@ -265,7 +289,7 @@ impl Image {
             id: dir.id.clone(),
             path: dir.path.to_string_lossy().into_owned(),
         });
-        let topics = self.topics().map(|topic| Record::TopicCreated {
+        let topics = self.topics().filter(|topic| !topic.is_mounted).map(|topic| Record::TopicCreated {
             id: topic.id,
             name: topic.name.to_string(),
             dirs: topic.dirs.to_vec(),

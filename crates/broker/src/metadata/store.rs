@@ -22,7 +22,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
-use riverrun_types::ProducerId;
+use riverrun_types::{ProducerId, TopicId};
 
 use self::files::{
     Loaded, LogFile, WriteFailure, load, remove_other_generations, start_generation, write_snapshot,
@@ -30,7 +30,7 @@ use self::files::{
 pub(super) use self::files::{Verified, verify};
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
-use super::error::MetadataError;
+use super::error::{MetadataError, TopicError};
 use super::image::Image;
 use super::log_dirs::{self, UnknownTopics};
 use super::records::{Head, to_json};
@@ -189,6 +189,20 @@ impl Store {
             self.snapshot(&mut writer, &image);
         }
         Ok(outcome)
+    }
+
+    /// Adds a queue of this machine to what everyone sees, or says why it cannot be a topic. Nothing of it is kept.
+    pub(crate) fn mount(&self, name: &str, id: TopicId) -> Result<(), TopicError> {
+        // Changes are made one after the other.
+        let _writer = self.writer.lock();
+        self.draft().check_new_name(name)?;
+        let mut image = Image::clone(&self.image());
+        if let Some(other) = image.topic_by_id(id) {
+            return Err(TopicError::MountedTwice { other: Arc::clone(&other.name) });
+        }
+        image.mount(name, id);
+        self.image.store(Arc::new(image));
+        Ok(())
     }
 
     /// Why nothing changes any more, if that is so. Waits for a change that is under way.

@@ -16,7 +16,9 @@ use riverrun_log::KnownPartition;
 use riverrun_types::{DurabilityLevel, Offset, PartitionId, TopicId};
 
 use crate::broker::Broker;
+use crate::durability::Durability;
 use crate::metadata::Image;
+use crate::mounts::MountedQueue;
 
 /// Reads the server that it belongs to; shows nothing once that is gone.
 pub(super) struct PartitionCollector {
@@ -45,9 +47,8 @@ struct Shown {
     size_bytes: u64,
     log_start: Offset,
     high_watermark: Offset,
-    wanted: DurabilityLevel,
-    reached: DurabilityLevel,
-    unsynced_records: i64,
+    /// None of a mounted queue: each appender has its own.
+    durability: Option<Durability>,
 }
 
 impl Collector for PartitionCollector {
@@ -87,14 +88,29 @@ fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
             size_bytes: known.size_bytes,
             log_start: known.log_start,
             high_watermark: live.as_ref().map_or(known.log_end, |live| live.high_watermark()),
-            wanted,
-            reached: live.as_ref().map_or(wanted, |live| live.level()),
-            unsynced_records: live.map_or(0, |live| live.unsynced_records()),
+            durability: Some(Durability {
+                wanted,
+                reached: live.as_ref().map_or(wanted, |live| live.level()),
+                unsynced_records: live.map_or(0, |live| live.unsynced_records()),
+            }),
         })
     };
     let dirs = 0..broker.logs.dir_count();
     let known = dirs.flat_map(|dir| broker.logs.known(dir));
-    known.filter(|known| known.log_end > Offset::ZERO).filter_map(&mut show).collect()
+    let own = known.filter(|known| known.log_end > Offset::ZERO).filter_map(&mut show);
+    own.chain(broker.mounts.all().filter_map(|queue| shown_mounted(queue))).collect()
+}
+
+/// A mounted queue; none while it cannot be read.
+fn shown_mounted(queue: &MountedQueue) -> Option<Shown> {
+    Some(Shown {
+        topic: Arc::clone(queue.name()),
+        id: PartitionId { topic: queue.id(), index: 0 },
+        size_bytes: queue.size_bytes().ok()?,
+        log_start: queue.log_start(),
+        high_watermark: queue.high_watermark().ok()?,
+        durability: None,
+    })
 }
 
 fn put_partitions(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Result {
@@ -107,15 +123,19 @@ fn put_partitions(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::
     put(encoder, "high_watermark", "End offset of what readers of a partition may see", None, &ends)?;
     let starts = series(|partition| partition.log_start.0);
     put(encoder, "log_start_offset", "First offset of a partition that can be read", None, &starts)?;
-    let levels = series(|partition| i64::from(partition.reached.number()));
+    let series = |value: fn(&Durability) -> i64| -> Series {
+        let known = shown.iter().filter_map(|partition| Some((partition, partition.durability?)));
+        known.map(|(partition, durability)| (labels(partition), value(&durability))).collect()
+    };
+    let levels = series(|durability| i64::from(durability.reached.number()));
     let help =
         "What acked records of a partition survive, from 1 (replicated and synced) to 4 (in the page cache)";
     put(encoder, "durability_level", help, None, &levels)?;
-    let wanted = series(|partition| i64::from(partition.wanted.number()));
+    let wanted = series(|durability| i64::from(durability.wanted.number()));
     let help =
         "The level that the configs of a partition's topic ask for; it differs while a change is under way";
     put(encoder, "durability_level_wanted", help, None, &wanted)?;
-    let unsynced = series(|partition| partition.unsynced_records);
+    let unsynced = series(|durability| durability.unsynced_records);
     put(
         encoder,
         "unsynced_records",

@@ -19,8 +19,7 @@ use riverrun_types::{Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, ac
 
 use acks::{AckQueue, Decision};
 pub(crate) use acks::{AckWaiter, Acknowledge, NotDurable};
-pub(crate) use waiters::Waiter;
-use waiters::Waiters;
+pub(crate) use waiters::{Waiter, Waiters};
 
 /// One partition that is in use.
 ///

@@ -16,6 +16,7 @@ mod framing;
 mod groups;
 mod lifecycle;
 mod lost_metadata;
+mod mounts;
 mod names;
 mod repeats;
 mod topic_admin;

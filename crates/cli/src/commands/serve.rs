@@ -25,6 +25,7 @@ Examples:
   riverrun serve --data /var/lib/riverrun --set num.partitions=3
   riverrun serve --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://db1:9092
   riverrun serve --config riverrun.toml --admin 127.0.0.1:9644
+  riverrun serve --mount quotes=/var/lib/quotes
 
 A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over
 the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
@@ -51,6 +52,9 @@ pub(crate) struct ServeArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Offer the embedded queue in DIR as the topic NAME, for reading; repeatable
+    #[arg(long = "mount", value_name = "NAME=DIR")]
+    mounts: Vec<String>,
     /// Set any option by name; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_assignment)]
     set: Vec<(String, String)>,
@@ -147,6 +151,7 @@ fn flags(args: &ServeArgs) -> Result<Vec<(String, String)>, Failure> {
         ("data.dir", args.data.as_ref().map(|path| path_text(path)).transpose()?),
         ("listeners", args.listen.as_ref().map(|address| format!("PLAINTEXT://{address}"))),
         ("admin.listen", args.admin.clone()),
+        ("mounts", (!args.mounts.is_empty()).then(|| args.mounts.join(","))),
     ];
     let named = named.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     for (key, value) in named.chain(args.set.iter().cloned()) {

@@ -1,0 +1,320 @@
+//! Queues of this machine that are offered as topics while processes append to them.
+//!
+//! Owns the queues that the configuration names, each open for reading only, and one thread for each. A mounted topic
+//! has one partition, whose records are what is published in the queue; its id comes from the queue's own, so it is the
+//! same after a restart, and another when the queue was made anew. Guarantees that a queue that is removed or damaged is
+//! an error of that topic and of nothing else. Refuses whatever would change the queue.
+
+mod cursors;
+mod lookup;
+mod names;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use riverrun_env::Env;
+use riverrun_protocol::ErrorCode;
+use riverrun_queue::{QueueError, QueueView, StartAt};
+use riverrun_types::{ErrorKind, LeaderEpoch, Offset, TopicId};
+
+use self::cursors::Cursors;
+use self::lookup::SegmentFacts;
+use self::watch::Sleeper;
+pub(crate) use self::watch::Watchers;
+use crate::config::Mount;
+use crate::log_limit::STORAGE_TROUBLE;
+use crate::metadata::Store;
+use crate::partitions::{Waiter, Waiters};
+use crate::start::StartError;
+
+/// What clients are told who want to change a mounted topic or its records.
+pub(crate) const READ_ONLY: &str =
+    "The topic is a queue of this machine that is mounted read-only: it is changed where it lies.";
+
+/// Bytes of one answer of a mounted partition, unless the first batch has more.
+const READ_BYTES_MAX: usize = 4 << 20;
+
+/// What lies nearer to the end than this is in memory: it was appended a moment ago.
+const NEAR_BYTES: u64 = 64 << 20;
+
+/// The queues that are mounted.
+#[derive(Debug, Default)]
+pub(crate) struct Mounts {
+    by_topic: HashMap<TopicId, Arc<MountedQueue>>,
+    /// Under which queues are mounted or were.
+    names: BTreeSet<String>,
+}
+
+impl Mounts {
+    /// Opens the queues that the configuration names, and makes topics of them. `meta_dir` is where it is remembered
+    /// which ones these were.
+    pub(crate) fn open(
+        env: &Env,
+        meta_dir: &Path,
+        mounts: &[Mount],
+        metadata: &Store,
+    ) -> Result<Self, StartError> {
+        let mut by_topic = HashMap::new();
+        for mount in mounts {
+            let failed = |reason: String| StartError::Mount { mount: mount.to_string(), reason };
+            let queue = MountedQueue::open(mount).map_err(|error| failed(error.to_string()))?;
+            metadata.mount(&mount.topic, queue.id).map_err(|refused| {
+                failed(format!("{refused} Mount the queue under another name, or once only."))
+            })?;
+            by_topic.insert(queue.id, Arc::new(queue));
+        }
+        Ok(Self { by_topic, names: names::remember(env, meta_dir, mounts)? })
+    }
+
+    /// Whether a queue is mounted under this name or was once, so that it may be again.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// The queue behind a topic, if it is a mounted one.
+    pub(crate) fn get(&self, topic: TopicId) -> Option<&Arc<MountedQueue>> {
+        self.by_topic.get(&topic)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<MountedQueue>> {
+        self.by_topic.values()
+    }
+
+    /// What is wrong with them, a line for each that is not well.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let mut troubles: Vec<String> = self.all().filter_map(|queue| queue.trouble()).collect();
+        troubles.sort();
+        troubles
+    }
+}
+
+/// Why a mounted partition does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) code: ErrorCode,
+    /// Where the log starts, for a client that is out of range.
+    pub(crate) log_start: Offset,
+}
+
+/// What a fetch takes.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) log_start: Offset,
+    /// The end of what readers may see: not before the end of `bytes`.
+    pub(crate) high_watermark: Offset,
+    /// Whether the limit, and not the end of the queue, ended the read.
+    pub(crate) more: bool,
+}
+
+/// A queue that is a topic.
+///
+/// Invariants: `log_start` is an offset that the queue began with at some time. Once `damage` is set it stays.
+#[derive(Debug)]
+pub(crate) struct MountedQueue {
+    name: Arc<str>,
+    id: TopicId,
+    dir: PathBuf,
+    view: QueueView,
+    log_start: AtomicI64,
+    is_gone: AtomicBool,
+    damage: Mutex<Option<String>>,
+    cursors: Mutex<Cursors>,
+    /// What is known of segments that are full. Held while one is searched, so that searches take turns.
+    facts: Mutex<BTreeMap<Offset, SegmentFacts>>,
+    waiters: Waiters,
+    sleeper: Sleeper,
+}
+
+impl MountedQueue {
+    fn open(mount: &Mount) -> Result<Self, QueueError> {
+        let view = QueueView::open(&mount.dir)?;
+        let start = view.start_offset()?;
+        Ok(Self {
+            name: Arc::from(mount.topic.as_str()),
+            id: topic_id(view.id()),
+            dir: mount.dir.clone(),
+            view,
+            log_start: AtomicI64::new(start.0),
+            is_gone: AtomicBool::new(false),
+            damage: Mutex::default(),
+            cursors: Mutex::default(),
+            facts: Mutex::default(),
+            waiters: Waiters::default(),
+            sleeper: Sleeper::default(),
+        })
+    }
+
+    /// The topic's name.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The topic's id.
+    pub(crate) fn id(&self) -> TopicId {
+        self.id
+    }
+
+    /// The queue's directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The epoch that clients are told: how often the queue was recovered. No batch has a later one.
+    pub(crate) fn epoch(&self) -> LeaderEpoch {
+        self.view.epoch()
+    }
+
+    /// The first offset, as it was known about a second ago.
+    pub(crate) fn log_start(&self) -> Offset {
+        Offset(self.log_start.load(Ordering::Relaxed))
+    }
+
+    /// The end of what readers may see.
+    pub(crate) fn high_watermark(&self) -> Result<Offset, Refused> {
+        self.check_in_place()?;
+        self.view.end_offset().map_err(|error| self.refuse(&error))
+    }
+
+    /// Bytes of the segments.
+    pub(crate) fn size_bytes(&self) -> Result<u64, Refused> {
+        self.check_in_place()?;
+        let status = self.view.status().map_err(|error| self.refuse(&error))?;
+        Ok(status.segments as u64 * status.segment_bytes)
+    }
+
+    /// Bytes of a segment.
+    pub(crate) fn segment_bytes(&self) -> Result<u64, Refused> {
+        Ok(self.view.status().map_err(|error| self.refuse(&error))?.segment_bytes)
+    }
+
+    /// Has `waiter` woken when something is published, or the queue is gone.
+    pub(crate) fn enroll(&self, waiter: &Arc<Waiter>) {
+        self.waiters.enroll(waiter);
+        self.sleeper.call();
+    }
+
+    /// Whole batches from the one on in which `from` lies; the first also above `bytes_max` if `whole_first` is set.
+    pub(crate) fn read(&self, from: Offset, bytes_max: usize, whole_first: bool) -> Result<Slice, Refused> {
+        self.check_in_place()?;
+        self.try_read(from, bytes_max.min(READ_BYTES_MAX), whole_first).map_err(|error| self.refuse(&error))
+    }
+
+    fn try_read(&self, from: Offset, bytes_max: usize, whole_first: bool) -> Result<Slice, QueueError> {
+        let (start, end) = (self.log_start(), self.view.end_offset()?);
+        if from < start || from > end {
+            return Err(QueueError::OffsetOutOfRange { offset: from, start, end });
+        }
+        let mut slice = Slice { bytes: Vec::new(), log_start: start, high_watermark: end, more: false };
+        let found = self.cursors.lock().find(from, Instant::now());
+        let mut reader = match found {
+            Some(reader) => reader,
+            // At the end there is no need to look for the place.
+            None if from == end => self.view.batches(StartAt::End)?,
+            None => tokio::task::block_in_place(|| self.view.batches(StartAt::Offset(from)))?,
+        };
+        if reader.offset() <= from {
+            self.cursors.lock().keep(from, reader.clone(), Instant::now());
+        } else {
+            // It was the end when it was looked at: the next look finds what has come since.
+            return Ok(Slice { more: true, ..slice });
+        }
+        if from < end {
+            let is_far = reader.bytes_left() > NEAR_BYTES;
+            let mut copy = || reader.copy(&mut slice.bytes, bytes_max, whole_first);
+            // What lies far behind the end may be on the disk only.
+            if is_far { tokio::task::block_in_place(copy) } else { copy() }?;
+            // What is published meanwhile may have come with it.
+            slice.high_watermark = self.view.end_offset()?;
+            slice.more = reader.offset() < slice.high_watermark;
+            self.cursors.lock().keep(reader.offset(), reader, Instant::now());
+        }
+        Ok(slice)
+    }
+
+    fn check_in_place(&self) -> Result<(), Refused> {
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Err(Refused { code: ErrorCode::KAFKA_STORAGE_ERROR, log_start: Offset(-1) });
+        }
+        Ok(())
+    }
+
+    /// The words that a client knows. Damage is remembered for health.
+    fn refuse(&self, error: &QueueError) -> Refused {
+        if let QueueError::OffsetOutOfRange { start, .. } = error {
+            self.log_start.fetch_max(start.0, Ordering::Relaxed);
+            return Refused { code: ErrorCode::OFFSET_OUT_OF_RANGE, log_start: *start };
+        }
+        if error.kind() != ErrorKind::Retry && !self.notice_if_gone() {
+            self.damage.lock().get_or_insert_with(|| error.to_string());
+        }
+        STORAGE_TROUBLE.warn(|suppressed| {
+            tracing::error!(topic = &*self.name, suppressed, %error, "a mounted queue cannot be read");
+        });
+        Refused { code: ErrorCode::KAFKA_STORAGE_ERROR, log_start: Offset(-1) }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Some(format!(
+                "the queue of topic {} is gone from {}, or another one is there: restart the server when it is as it \
+                 should be",
+                self.name,
+                self.dir.display()
+            ));
+        }
+        self.damage
+            .lock()
+            .as_ref()
+            .map(|reason| format!("the queue of topic {} is damaged: {reason}", self.name))
+    }
+
+    /// Looks at the directory: whether the queue is still there, and where it starts.
+    fn look(&self) {
+        if self.notice_if_gone() {
+            return;
+        }
+        if let Ok(start) = self.view.start_offset() {
+            self.log_start.fetch_max(start.0, Ordering::Relaxed);
+        }
+        let start = self.log_start();
+        self.cursors.lock().release(start, Instant::now());
+        // A search may hold it for long, and readers wait for this thread: another look comes.
+        if let Some(mut facts) = self.facts.try_lock() {
+            facts.retain(|base, _| *base >= start);
+        }
+    }
+
+    /// Whether the queue is gone. Who waits for it is told when that changes.
+    fn notice_if_gone(&self) -> bool {
+        let is_gone = !self.view.is_in_place();
+        if self.is_gone.swap(is_gone, Ordering::Relaxed) != is_gone {
+            let (topic, dir) = (&*self.name, self.dir.display());
+            if is_gone {
+                tracing::error!(topic, %dir, "the queue of a topic is gone");
+            } else {
+                tracing::info!(topic, %dir, "the queue of a topic is back");
+            }
+            self.waiters.wake();
+        }
+        is_gone
+    }
+}
+
+/// The topic id of a queue, in the form of a version 4 UUID whose text does not begin with `-`.
+fn topic_id(queue: u128) -> TopicId {
+    let mut bytes = queue.to_be_bytes();
+    bytes[0] &= 0x7f;
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    TopicId(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! What a mounted queue answers without a server around it.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt as _;
+
+use riverrun_queue::{AppendOptions, Appender, CreateOptions, NewRecord, Queue};
+use riverrun_records::Batches;
+use riverrun_types::TimestampMs;
+use tempfile::TempDir;
+
+use super::*;
+
+fn queue() -> (TempDir, Appender, MountedQueue) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 4096 }).expect("made");
+    let appender = queue.appender(AppendOptions::default()).expect("attached");
+    let mounted = mount(dir.path());
+    (dir, appender, mounted)
+}
+
+fn mount(dir: &Path) -> MountedQueue {
+    MountedQueue::open(&Mount { topic: "quotes".to_owned(), dir: dir.to_owned() }).expect("whole")
+}
+
+fn append(appender: &mut Appender, timestamp: i64) {
+    let value = [7; 500];
+    let record =
+        NewRecord { timestamp: Some(TimestampMs(timestamp)), value: Some(&value), ..NewRecord::default() };
+    appender.append_record(&record).expect("room");
+}
+
+fn offsets(slice: &Slice) -> Vec<i64> {
+    Batches::new(&slice.bytes)
+        .map(|batch| batch.expect("whole").verify().expect("whole").base_offset().0)
+        .collect()
+}
+
+/// Searches step aside for the disk, which only a runtime with several threads lets them.
+fn in_runtime(test: impl FnOnce()) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+    runtime.block_on(async { test() });
+}
+
+#[test]
+fn whole_batches_are_read_in_order_within_the_limit() {
+    in_runtime(|| {
+        let (_dir, mut appender, mounted) = queue();
+        (0..20).for_each(|time| append(&mut appender, time));
+        let mut next = 0;
+        while next < 20 {
+            let slice = mounted.read(Offset(next), 1500, true).expect("readable");
+            let found = offsets(&slice);
+            assert_eq!(found, (next..next + 2).collect::<Vec<_>>());
+            assert_eq!((slice.high_watermark, slice.more), (Offset(20), next + 2 < 20));
+            next += 2;
+        }
+        assert!(mounted.read(Offset(20), 1500, true).expect("the end").bytes.is_empty());
+        assert!(mounted.read(Offset(3), 10, false).expect("no room").bytes.is_empty());
+        assert_eq!(offsets(&mounted.read(Offset(3), 10, true).expect("the first")), [3]);
+        for wrong in [-1, 21] {
+            let refused = mounted.read(Offset(wrong), 1500, true).expect_err("not there");
+            assert_eq!(refused, Refused { code: ErrorCode::OFFSET_OUT_OF_RANGE, log_start: Offset(0) });
+        }
+    });
+}
+
+#[test]
+fn offsets_by_time_are_those_of_the_first_records() {
+    in_runtime(|| {
+        let (_dir, mut appender, mounted) = queue();
+        assert_eq!(mounted.max_timestamp(), Ok(None));
+        for time in [10, 30, 20, 30, 5, 5, 5, 5, 5, 5, 5, 5, 40, 1] {
+            append(&mut appender, time);
+        }
+        let epoch = mounted.epoch();
+        for _ in 0..2 {
+            for (time, found) in [(0, (10, 0)), (11, (30, 1)), (30, (30, 1)), (31, (40, 12))] {
+                let expected = Some((TimestampMs(found.0), Offset(found.1), epoch));
+                assert_eq!(mounted.offset_for_timestamp(TimestampMs(time)), Ok(expected), "{time}");
+            }
+            assert_eq!(mounted.offset_for_timestamp(TimestampMs(41)), Ok(None));
+            assert_eq!(mounted.max_timestamp(), Ok(Some((TimestampMs(40), Offset(12), epoch))));
+        }
+    });
+}
+
+#[test]
+fn an_epoch_ends_where_the_first_batch_of_a_later_one_begins() {
+    in_runtime(|| {
+        let (dir, mut appender, mounted) = queue();
+        let first = mounted.epoch();
+        (0..10).for_each(|time| append(&mut appender, time));
+        drop(appender);
+        drop(mounted);
+        // Another boot id: the first to open the queue then recovers it.
+        let control = OpenOptions::new().write(true).open(dir.path().join("queue.control")).expect("there");
+        control.write_all_at(&[0x55; 16], 64).expect("written");
+        let queue = Queue::open(dir.path()).expect("whole");
+        let mut appender = queue.appender(AppendOptions::default()).expect("attached");
+        (10..13).for_each(|time| append(&mut appender, time));
+        let mounted = mount(dir.path());
+        let second = mounted.epoch();
+        assert!(second > first, "{first:?} {second:?}");
+        assert_eq!(mounted.epoch_end_offset(first), Ok((first, Offset(10))));
+        assert_eq!(mounted.epoch_end_offset(second), Ok((second, Offset(13))));
+        assert_eq!(
+            mounted.epoch_end_offset(LeaderEpoch(second.0 + 1)),
+            Ok((LeaderEpoch::UNKNOWN, Offset(-1)))
+        );
+        assert_eq!(mounted.epoch_of(Offset(10)), Ok(second));
+    });
+}
+
+#[test]
+fn a_queue_that_is_gone_is_told_of_and_comes_back() {
+    in_runtime(|| {
+        let (dir, mut appender, mounted) = queue();
+        append(&mut appender, 1);
+        let control = dir.path().join("queue.control");
+        let aside = dir.path().join("aside");
+        std::fs::rename(&control, &aside).expect("renamed");
+        mounted.look();
+        let refused = mounted.read(Offset(0), 1000, true).expect_err("gone");
+        assert_eq!(refused.code, ErrorCode::KAFKA_STORAGE_ERROR);
+        assert!(mounted.trouble().is_some_and(|trouble| trouble.contains("quotes")));
+        std::fs::rename(&aside, &control).expect("renamed");
+        mounted.look();
+        assert_eq!(offsets(&mounted.read(Offset(0), 1000, true).expect("back")), [0]);
+        assert_eq!(mounted.trouble(), None);
+    });
+}
+
+#[test]
+fn a_file_that_was_cut_is_an_error_and_not_a_signal() {
+    in_runtime(|| {
+        let (dir, mut appender, mounted) = queue();
+        (0..10).for_each(|time| append(&mut appender, time));
+        let segment = dir.path().join(format!("{:020}.log", 0));
+        OpenOptions::new().write(true).open(segment).expect("there").set_len(0).expect("cut");
+        let refused = mounted.read(Offset(0), 100_000, true).expect_err("damaged");
+        assert_eq!(refused.code, ErrorCode::KAFKA_STORAGE_ERROR);
+        assert!(mounted.trouble().is_some_and(|trouble| trouble.contains("damaged")));
+    });
+}
+
+#[test]
+fn places_are_bounded_and_go_with_time_and_with_their_segments() {
+    let (_dir, mut appender, mounted) = queue();
+    append(&mut appender, 1);
+    let mut cursors = Cursors::default();
+    let reader = mounted.view.batches(StartAt::Start).expect("readable");
+    let now = Instant::now();
+    (0..1000).for_each(|offset| cursors.keep(Offset(offset), reader.clone(), now));
+    let kept = |cursors: &mut Cursors| {
+        (0..1000).filter(|offset| cursors.find(Offset(*offset), now).is_some()).count()
+    };
+    let full = kept(&mut cursors);
+    assert!((1..100).contains(&full), "{full}");
+    cursors.keep(Offset(2000), reader, now);
+    cursors.release(Offset(2000), now);
+    assert!(kept(&mut cursors) == 0 && cursors.find(Offset(2000), now).is_some());
+    cursors.release(Offset(0), now + std::time::Duration::from_mins(1));
+    assert!(cursors.find(Offset(2000), now).is_none());
+}
+
+#[test]
+fn a_topic_id_is_a_uuid_that_does_not_look_like_an_option() {
+    for queue in [0, 1, u128::MAX, 0xf8 << 120] {
+        let id = topic_id(queue);
+        assert!(!id.is_zero() && !id.to_string().starts_with('-'), "{id}");
+    }
+    assert_ne!(topic_id(2), topic_id(3));
+}

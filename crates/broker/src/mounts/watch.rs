@@ -1,0 +1,107 @@
+//! The thread of a mounted queue: it sleeps until something is published, and wakes the fetches that wait.
+//!
+//! It lets appenders wake it only while a fetch waits: an append that has nobody to wake costs what it costs without a
+//! server. Now and then it looks whether the queue is still there.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{MountedQueue, Mounts};
+
+/// Time between two looks at a queue's directory.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where the thread of a queue sleeps that nobody waits for.
+#[derive(Debug, Default)]
+pub(super) struct Sleeper {
+    is_stopping: Mutex<bool>,
+    called: Condvar,
+}
+
+impl Sleeper {
+    /// Says that somebody waits for the queue now.
+    pub(super) fn call(&self) {
+        // Under the lock: the thread has not looked yet, or sleeps already.
+        let _looking = self.is_stopping.lock();
+        self.called.notify_one();
+    }
+
+    fn stop(&self) {
+        *self.is_stopping.lock() = true;
+        self.called.notify_one();
+    }
+}
+
+/// The threads of all mounted queues.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    running: Vec<(Arc<MountedQueue>, JoinHandle<()>)>,
+}
+
+impl Watchers {
+    /// Starts a thread for each queue.
+    pub(crate) fn start(mounts: &Mounts) -> io::Result<Self> {
+        let mut watchers = Self::default();
+        for queue in mounts.all() {
+            let watched = Arc::clone(queue);
+            let thread = std::thread::Builder::new().name("riverrun-mount".to_owned());
+            watchers.running.push((Arc::clone(queue), thread.spawn(move || watched.watch())?));
+        }
+        Ok(watchers)
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        for (queue, _) in &self.running {
+            queue.sleeper.stop();
+        }
+        for (queue, thread) in self.running.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!(topic = &**queue.name(), "the thread of a mounted queue panicked");
+            }
+        }
+    }
+}
+
+impl MountedQueue {
+    fn watch(&self) {
+        let bell = self.view.bell();
+        if !bell.is_woken() {
+            tracing::warn!(
+                topic = &**self.name(),
+                dir = %self.dir().display(),
+                "the queue's control file cannot be written: appenders do not wake readers, who look each millisecond"
+            );
+        }
+        let mut seen = bell.position();
+        let mut looked = Instant::now();
+        while self.sleep_until_awaited() {
+            if looked.elapsed() >= LOOK_INTERVAL {
+                self.look();
+                looked = Instant::now();
+            }
+            if !self.waiters.any() {
+                continue;
+            }
+            let position = bell.wait(seen, LOOK_INTERVAL);
+            if position != seen {
+                seen = position;
+                self.waiters.wake();
+            }
+        }
+    }
+
+    /// Sleeps until a fetch waits, or a look is due. False once the server stops.
+    fn sleep_until_awaited(&self) -> bool {
+        let mut is_stopping = self.sleeper.is_stopping.lock();
+        if !*is_stopping && !self.waiters.any() {
+            self.sleeper.called.wait_for(&mut is_stopping, LOOK_INTERVAL);
+        }
+        !*is_stopping
+    }
+}

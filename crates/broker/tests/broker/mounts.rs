@@ -1,0 +1,292 @@
+//! Queues of this machine as topics: read by clients while somebody appends, and changed by none of them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use riverrun_broker::Server;
+use riverrun_protocol::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
+use riverrun_protocol::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
+use riverrun_protocol::delete_topics_request::DeleteTopicState;
+use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
+use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use riverrun_protocol::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopics};
+use riverrun_protocol::{
+    AlterConfigsRequest, CreatePartitionsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
+    DescribeConfigsRequest, ErrorCode, FetchRequest, ListOffsetsRequest, OffsetCommitRequest,
+    OffsetFetchRequest,
+};
+use riverrun_queue::{AppendOptions, Appender, CreateOptions, NewRecord, Queue};
+use riverrun_types::TimestampMs;
+
+use crate::admin_port::get;
+use crate::support::{
+    Client, PATIENCE, batch, configured, create_topic, fetch, fetch_request, find_coordinator, only,
+    read_all, server_with, topic_id, try_create_topic, try_produce, values,
+};
+
+const TOPIC: &str = "quotes";
+
+/// A new queue, and an appender to it.
+fn queue(dir: &Path) -> Appender {
+    let queue = Queue::create(dir, CreateOptions { segment_bytes: 1 << 16 }).expect("made");
+    queue.appender(AppendOptions::default()).expect("attached")
+}
+
+fn append(appender: &mut Appender, value: &str, timestamp: i64) {
+    let record = NewRecord {
+        value: Some(value.as_bytes()),
+        timestamp: Some(TimestampMs(timestamp)),
+        ..NewRecord::default()
+    };
+    appender.append_record(&record).expect("room");
+}
+
+fn mounted(dir: &Path) -> Server {
+    server_with(&[("mounts", &mount_of(dir)), ("admin.listen", "127.0.0.1:0")])
+}
+
+fn mount_of(dir: &Path) -> String {
+    format!("{TOPIC}={}", dir.display())
+}
+
+fn list_offset(client: &mut Client, timestamp: i64) -> (ErrorCode, i64, i64) {
+    let partition = ListOffsetsPartition { timestamp, current_leader_epoch: -1, ..Default::default() };
+    let topic = ListOffsetsTopic { name: TOPIC.into(), partitions: vec![partition] };
+    let request = ListOffsetsRequest { replica_id: -1, topics: vec![topic], ..Default::default() };
+    let found = client.call(&request, 8).topics.remove(0).partitions.remove(0);
+    (ErrorCode(found.error_code), found.timestamp, found.offset)
+}
+
+fn health(server: &Server) -> String {
+    get(server.admin_address().expect("an admin port"), "/health").1
+}
+
+#[test]
+fn what_is_in_a_queue_is_read_from_any_place_and_across_segments() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut appender = queue(dir.path());
+    let expected: Vec<String> = (0..3000).map(|number| format!("{number:0100}")).collect();
+    expected.iter().zip(0..).for_each(|(value, time)| append(&mut appender, value, time));
+    let server = mounted(dir.path());
+    let mut client = Client::new(&server);
+    assert_eq!(read_all(&mut client, TOPIC, 0, 0), expected);
+    assert_eq!(read_all(&mut client, TOPIC, 0, 2345), expected[2345..]);
+    assert_eq!(ErrorCode(fetch(&mut client, TOPIC, 0, 3001).error_code), ErrorCode::OFFSET_OUT_OF_RANGE);
+    assert_eq!(
+        ErrorCode(fetch(&mut client, TOPIC, 1, 0).error_code),
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        "there is one partition"
+    );
+    for (timestamp, found) in [(-2, (-1, 0)), (-1, (-1, 3000)), (-3, (2999, 2999)), (1234, (1234, 1234))] {
+        assert_eq!(list_offset(&mut client, timestamp), (ErrorCode::NONE, found.0, found.1), "{timestamp}");
+    }
+    // It goes on while it is read.
+    append(&mut appender, "more", 3000);
+    assert_eq!(read_all(&mut client, TOPIC, 0, 3000), ["more"]);
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn a_waiting_consumer_has_a_record_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut appender = queue(dir.path());
+    let server = mounted(dir.path());
+    let mut client = Client::new(&server);
+    let mut latencies = Vec::new();
+    for round in 0..50 {
+        let request = FetchRequest { max_wait_ms: 20_000, min_bytes: 1, ..fetch_request(TOPIC, 0, round) };
+        client.send(&request, 12);
+        std::thread::sleep(Duration::from_millis(if round < 5 { 150 } else { 5 }));
+        let begin = Instant::now();
+        append(&mut appender, "quote", round);
+        let data = only(client.receive::<FetchRequest<'_>>(12).1);
+        latencies.push(begin.elapsed());
+        assert_eq!(values(crate::support::records(&data)), ["quote"]);
+        assert_eq!(data.high_watermark, round + 1);
+    }
+    latencies.sort_unstable();
+    println!("latencies: median {:?}, most {:?}", latencies[25], latencies[49]);
+    assert!(latencies[25] < Duration::from_millis(50), "{latencies:?}");
+}
+
+#[test]
+fn a_group_goes_on_where_it_was_after_a_restart_and_the_topic_is_the_same() {
+    let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let mut appender = queue(dir.path());
+    (0..10).for_each(|time| append(&mut appender, "quote", time));
+    let mount = mount_of(dir.path());
+    let options = [("mounts", mount.as_str()), ("data.dir", data.path().to_str().expect("text"))];
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    let id = topic_id(&mut client, TOPIC);
+    find_coordinator(&mut client, "g");
+    let partition = OffsetCommitRequestPartition { committed_offset: 7, ..Default::default() };
+    let topic =
+        OffsetCommitRequestTopic { name: TOPIC.into(), partitions: vec![partition], ..Default::default() };
+    let commit = OffsetCommitRequest {
+        group_id: "g".into(),
+        generation_id_or_member_epoch: -1,
+        topics: vec![topic],
+        ..Default::default()
+    };
+    assert_eq!(client.call(&commit, 7).topics[0].partitions[0].error_code, 0);
+    server.stop().expect("a clean stop");
+
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    assert_eq!(topic_id(&mut client, TOPIC), id);
+    assert_eq!(committed(&mut client), 7);
+    server.stop().expect("a clean stop");
+
+    // Without the mount, and with it again.
+    let server = server_with(&options[1..]);
+    assert_eq!(committed(&mut Client::new(&server)), 7, "the offsets wait for the mount");
+    server.stop().expect("a clean stop");
+    assert_eq!(committed(&mut Client::new(&server_with(&options))), 7);
+}
+
+fn committed(client: &mut Client) -> i64 {
+    find_coordinator(client, "g");
+    let topic =
+        OffsetFetchRequestTopics { name: TOPIC.into(), partition_indexes: vec![0], ..Default::default() };
+    let group =
+        OffsetFetchRequestGroup { group_id: "g".into(), topics: Some(vec![topic]), ..Default::default() };
+    let request = OffsetFetchRequest { groups: vec![group], ..Default::default() };
+    client.call(&request, 8).groups.remove(0).topics.remove(0).partitions.remove(0).committed_offset
+}
+
+#[test]
+fn nothing_of_a_mounted_topic_is_changed_by_clients() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut appender = queue(dir.path());
+    append(&mut appender, "quote", 1);
+    let server = mounted(dir.path());
+    let mut client = Client::new(&server);
+    let refused = ErrorCode::POLICY_VIOLATION;
+    let produced = try_produce(&mut client, TOPIC, 0, &batch(&["mine"]));
+    assert_eq!(ErrorCode(produced.error_code), refused);
+    assert!(produced.error_message.is_some_and(|message| message.contains("read-only")));
+
+    let state = DeleteTopicState { name: Some(TOPIC.into()), ..Default::default() };
+    let deleted = client.call(&DeleteTopicsRequest { topics: vec![state], ..Default::default() }, 6);
+    assert_eq!(ErrorCode(deleted.responses[0].error_code), refused);
+
+    let grown = CreatePartitionsTopic { name: TOPIC.into(), count: 2, ..Default::default() };
+    let grown = client.call(&CreatePartitionsRequest { topics: vec![grown], ..Default::default() }, 3);
+    assert_eq!(ErrorCode(grown.results[0].error_code), refused);
+
+    let config = AlterableConfig { name: "retention.ms".into(), value: Some("1".into()) };
+    let resource =
+        AlterConfigsResource { resource_type: 2, resource_name: TOPIC.into(), configs: vec![config] };
+    let altered = client.call(&AlterConfigsRequest { resources: vec![resource], ..Default::default() }, 2);
+    assert_eq!(ErrorCode(altered.responses[0].error_code), refused);
+
+    let records = DeleteRecordsTopic {
+        name: TOPIC.into(),
+        partitions: vec![DeleteRecordsPartition { offset: 1, ..Default::default() }],
+    };
+    let records = client.call(&DeleteRecordsRequest { topics: vec![records], ..Default::default() }, 2);
+    assert_eq!(ErrorCode(records.topics[0].partitions[0].error_code), refused);
+
+    for (name, code) in [(TOPIC, ErrorCode::TOPIC_ALREADY_EXISTS), ("other", ErrorCode::NONE)] {
+        assert_eq!(try_create_topic(&mut client, name, 1, 1, &[]), code, "{name}");
+    }
+    assert_eq!(read_all(&mut client, TOPIC, 0, 0), ["quote"]);
+}
+
+#[test]
+fn a_mounted_topic_tells_what_is_true_of_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut appender = queue(dir.path());
+    append(&mut appender, "quote", 1);
+    let server = mounted(dir.path());
+    let mut client = Client::new(&server);
+    let resource =
+        DescribeConfigsResource { resource_type: 2, resource_name: TOPIC.into(), ..Default::default() };
+    let request = DescribeConfigsRequest { resources: vec![resource], ..Default::default() };
+    let told = client.call(&request, 4).results.remove(0);
+    assert_eq!(ErrorCode(told.error_code), ErrorCode::NONE);
+    let segment_bytes = told.configs.iter().find(|config| config.name == "segment.bytes").expect("told");
+    assert_eq!((segment_bytes.value.as_deref(), segment_bytes.read_only), (Some("65536"), true));
+    let (_, metrics) = get(server.admin_address().expect("an admin port"), "/metrics");
+    for line in [
+        "riverrun_log_size_bytes{topic=\"quotes\",partition=\"0\"} 65536",
+        "riverrun_high_watermark{topic=\"quotes\",partition=\"0\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
+    }
+    assert!(health(&server).contains("ok"));
+}
+
+#[test]
+fn a_queue_that_is_removed_is_an_error_of_its_topic_alone() {
+    let above = tempfile::tempdir().expect("a directory");
+    let dir = above.path().join("queue");
+    let mut appender = queue(&dir);
+    append(&mut appender, "quote", 1);
+    let server = mounted(&dir);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    let mut waiting = Client::new(&server);
+    waiting.send(&FetchRequest { max_wait_ms: 15_000, ..fetch_request(TOPIC, 0, 1) }, 12);
+    std::fs::remove_dir_all(&dir).expect("removed");
+    let answered = only(waiting.receive::<FetchRequest<'_>>(12).1);
+    assert_eq!(ErrorCode(answered.error_code), ErrorCode::KAFKA_STORAGE_ERROR, "who waits is told");
+    assert_eq!(list_offset(&mut client, -1).0, ErrorCode::KAFKA_STORAGE_ERROR);
+    assert!(health(&server).contains(TOPIC));
+    // Another queue in its place is another topic, which a start finds.
+    let mut other = queue(&dir);
+    append(&mut other, "other", 1);
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(ErrorCode(fetch(&mut client, TOPIC, 0, 0).error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new());
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn old_segments_go_while_readers_are_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut appender = queue(dir.path());
+    let value = "x".repeat(1000);
+    (0..500).for_each(|time| append(&mut appender, &value, time));
+    let server = mounted(dir.path());
+    let mut client = Client::new(&server);
+    assert_eq!(read_all(&mut client, TOPIC, 0, 0).len(), 500);
+    let queue = Queue::open(dir.path()).expect("whole");
+    let retention = riverrun_queue::Retention { bytes: Some(2 << 16), ..Default::default() };
+    assert!(queue.apply_retention(&retention).expect("removed") > 0);
+    let start = queue.start_offset().expect("known").0;
+    let until = Instant::now() + PATIENCE;
+    while list_offset(&mut client, -2) != (ErrorCode::NONE, -1, start) {
+        assert!(Instant::now() < until, "the start is not told");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(ErrorCode(fetch(&mut client, TOPIC, 0, 0).error_code), ErrorCode::OFFSET_OUT_OF_RANGE);
+    assert_eq!(
+        read_all(&mut client, TOPIC, 0, start).len(),
+        500 - usize::try_from(start).expect("an offset")
+    );
+}
+
+#[test]
+fn a_mount_that_cannot_be_is_a_start_error_that_says_so() {
+    let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let data = data.path().to_str().expect("text");
+    let start = |mounts: &str| {
+        let started = configured(&[("mounts", mounts), ("data.dir", data)]).start();
+        started.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let missing = start(&mount_of(dir.path()));
+    assert!(missing.contains("no queue here"), "{missing}");
+    drop(queue(dir.path()));
+    let twice = start(&format!("a={0},b={0}", dir.path().display()));
+    assert!(twice.contains("mounted as topic 'a' already"), "{twice}");
+    assert_eq!(start(&mount_of(dir.path())), "");
+    let server = server_with(&[("data.dir", data)]);
+    create_topic(&mut Client::new(&server), TOPIC, 1, &[]);
+    server.stop().expect("a clean stop");
+    let taken = start(&mount_of(dir.path()));
+    assert!(taken.contains("already exists"), "{taken}");
+}
