@@ -244,13 +244,16 @@ fn close_idle(broker: &Broker) {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
     use riverrun_env::FileSystem as _;
     use riverrun_env::sim::SimEnv;
     use riverrun_log::config::LogConfig;
-    use riverrun_types::TopicId;
+    use riverrun_records::{BatchBuilder, BatchOptions};
+    use riverrun_types::{TimestampMs, TopicId};
 
     use super::*;
     use crate::config::BrokerConfig;
+    use crate::metadata::NewTopic;
     use crate::start::open_broker;
 
     #[test]
@@ -264,5 +267,39 @@ mod tests {
         sim.fs.create_dir_all(&log.path()).expect("made");
         assert!(kept_partitions(&broker).is_empty());
         assert!(sim.fs.exists(&log.path()).expect("known"));
+    }
+
+    /// Three segments of which retention takes two, and nobody appends any more.
+    fn idle_log(broker: &Broker) -> Arc<Partition> {
+        let configs = [("retention.bytes", "1000000"), ("segment.bytes", "1048576"), ("durability", "4")];
+        let configs = configs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let new = NewTopic { name: "t".to_owned(), partition_count: 1, configs };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let partition = broker.partition(&topic, 0).expect("there");
+        let value = vec![7; 400_000];
+        for record in 0..6 {
+            let mut batch = BatchBuilder::new(BatchOptions::default());
+            batch.append(TimestampMs(record), None, Some(&value), &[]).expect("fits");
+            let batch = BytesMut::from(&batch.build().expect("built")[..]);
+            partition.log.append(batch, broker.append_options()).expect("taken");
+            partition.log.write_staged().expect("written");
+        }
+        partition
+    }
+
+    #[test]
+    fn a_look_while_a_checkpoint_is_written_down_is_not_the_last_one() {
+        let sim = SimEnv::new(1);
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        let broker = open_broker(sim.env(), config).expect("starts");
+        let partition = idle_log(&broker);
+        let before = partition.log.size_bytes();
+        let looks = Arc::new(Mutex::new(Looks::default()));
+        let (for_look, looks_then) = (Arc::clone(&broker), Arc::clone(&looks));
+        sim.fs.during_next_sync(move || apply_retention(&for_look, &looks_then));
+        checkpoint(&broker);
+        assert_eq!(partition.log.size_bytes(), before, "the look came too early");
+        apply_retention(&broker, &looks);
+        assert!(partition.log.size_bytes() < 2_000_000, "{}", partition.log.size_bytes());
     }
 }

@@ -187,7 +187,13 @@ impl PartitionLog {
 
     /// Up to where the last checkpoint has covered the segments; retention and compaction go no further. Opens nothing.
     pub fn recovery_point(&self) -> Offset {
-        self.dir.checkpointed(self.id).map_or(Offset::ZERO, |checkpoint| checkpoint.recovery_point)
+        match self.current_log() {
+            // What is still being written down, or could not be, does not count yet.
+            Some(log) => log.recovery_point(),
+            None => {
+                self.dir.checkpointed(self.id).map_or(Offset::ZERO, |checkpoint| checkpoint.recovery_point)
+            }
+        }
     }
 
     /// What an append of now survives once it is acked. It differs from the level that the options ask for while a
