@@ -111,15 +111,22 @@ fn identify(env: &Env, image: &Image, path: &Path) -> Result<Found, MetadataErro
         }
         Some(Err(reason)) => match known {
             Some(index) => repair(env, image, path, index, &reason),
-            None => Err(not_recognised(path, &reason)),
+            None => Err(not_recognised(path, &reason, holds_topic_directories(env, path)?)),
         },
         None => without_identity(env, image, path, known),
     }
 }
 
 /// A directory that lies at no known path and does not say whose it is.
-fn not_recognised(path: &Path, reason: &str) -> MetadataError {
-    let way_out = "restore that from a copy, or name the directory by the path that it had at the last start";
+fn not_recognised(path: &Path, reason: &str, holds_records: bool) -> MetadataError {
+    let way_out = if holds_records {
+        format!(
+            "restore {IDENTITY_FILE} from a copy, or name the directory by the path that it had at the last start"
+        )
+    } else {
+        // Nobody misses it, unless it is a known directory that was emptied and moved: its path is asked for then.
+        format!("the directory holds no records; remove {IDENTITY_FILE} to have it written anew")
+    };
     MetadataError::LogDir { path: path.to_owned(), reason: format!("{reason}: {way_out}") }
 }
 
@@ -147,7 +154,7 @@ fn without_identity(
     let fail = |reason: String| Err(MetadataError::LogDir { path: path.to_owned(), reason });
     match known {
         None if holds_records => {
-            Err(not_recognised(path, &format!("it holds records, but no {IDENTITY_FILE}")))
+            Err(not_recognised(path, &format!("it holds records, but no {IDENTITY_FILE}"), true))
         }
         None => {
             let id = random_id(&*env.random).to_string();

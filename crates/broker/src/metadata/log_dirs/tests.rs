@@ -114,6 +114,23 @@ fn a_damaged_or_lost_identity_is_written_anew_where_the_records_are() {
 }
 
 #[test]
+fn a_damaged_identity_at_a_new_path_is_refused_with_the_way_out() {
+    let env = used();
+    env.fs.rename("/b".as_ref(), "/moved".as_ref()).expect("moved");
+    env.fs.create_dir_all("/new".as_ref()).expect("made");
+    for path in ["/moved/directory.id", "/new/directory.id"] {
+        env.fs.open(path.as_ref(), OpenMode::CreateOrOpen).and_then(|file| file.set_len(3)).expect("cut");
+    }
+    let error = open(&env, &["/a", "/moved"]).expect_err("whose?");
+    assert!(error.contains("/moved") && error.contains("the path that it had"), "{error}");
+    let error = open(&env, &["/a", "/new"]).expect_err("whose?");
+    assert!(error.contains("/new") && error.contains("remove directory.id"), "{error}");
+    env.fs.remove_file("/new/directory.id".as_ref()).expect("removed");
+    env.fs.rename("/moved".as_ref(), "/b".as_ref()).expect("moved back");
+    assert!(open(&env, &["/a", "/b", "/new"]).is_ok());
+}
+
+#[test]
 fn an_emptied_log_dir_is_refused_until_its_owner_accepts_the_loss() {
     let env = used();
     env.fs.remove_dir_all("/a".as_ref()).expect("removed");
