@@ -39,6 +39,7 @@
 //!   own, [`SpinThenYield`], or [`Park`], which costs nobody anything.
 //! - [`Queue::named_tailer`] keeps its place in the queue's directory.
 //! - [`QueueView`] only reads: a live queue of others, a copy, a file system that is mounted for reading.
+//! - [`PartitionTailer`] reads a partition of a server on this machine, from the server's own files.
 //! - [`Retention`] removes old segments, in the background of whoever appends.
 //!
 //! Two worked examples run: `examples/ping_pong.rs` (two processes, quotes and orders) and `examples/two_hops.rs`
@@ -65,6 +66,7 @@ mod mapping;
 mod model;
 mod named;
 mod options;
+mod partition;
 mod protocol;
 mod queue;
 mod recovery;
@@ -88,10 +90,11 @@ pub use error::{Damage, QueueError};
 pub use options::{
     AppendOptions, CreateOptions, Durability, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
 };
+pub use partition::PartitionTailer;
 pub use queue::{Queue, QueueView, Status};
 pub use recovery::Recovery;
 pub use reservation::Reservation;
-pub use riverrun_records::{Header, Headers, Record};
+pub use riverrun_records::{Batch, Header, Headers, Record};
 pub use riverrun_types::{Offset, TimestampMs};
 pub use tailer::{StartAt, Tailer};
 pub use wait::{BusySpin, Park, SpinThenYield, WaitStrategy, Watch};

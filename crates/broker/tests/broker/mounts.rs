@@ -17,13 +17,13 @@ use riverrun_protocol::{
     DescribeConfigsRequest, ErrorCode, FetchRequest, ListOffsetsRequest, OffsetCommitRequest,
     OffsetFetchRequest,
 };
-use riverrun_queue::{AppendOptions, Appender, CreateOptions, NewRecord, Queue};
+use riverrun_queue::{AppendOptions, Appender, CreateOptions, NewRecord, PartitionTailer, Queue, StartAt};
 use riverrun_types::TimestampMs;
 
 use crate::admin_port::get;
 use crate::support::{
-    Client, PATIENCE, batch, configured, create_topic, fetch, fetch_request, find_coordinator, only,
-    read_all, server_with, topic_id, try_create_topic, try_produce, values,
+    Client, PATIENCE, batch, configured, create_topic, fetch, fetch_request, find_coordinator, only, produce,
+    read_all, records, server_with, topic_id, try_create_topic, try_produce, values,
 };
 
 const TOPIC: &str = "quotes";
@@ -103,7 +103,7 @@ fn a_waiting_consumer_has_a_record_at_once() {
         append(&mut appender, "quote", round);
         let data = only(client.receive::<FetchRequest<'_>>(12).1);
         latencies.push(begin.elapsed());
-        assert_eq!(values(crate::support::records(&data)), ["quote"]);
+        assert_eq!(values(records(&data)), ["quote"]);
         assert_eq!(data.high_watermark, round + 1);
     }
     latencies.sort_unstable();
@@ -183,12 +183,12 @@ fn nothing_of_a_mounted_topic_is_changed_by_clients() {
     let altered = client.call(&AlterConfigsRequest { resources: vec![resource], ..Default::default() }, 2);
     assert_eq!(ErrorCode(altered.responses[0].error_code), refused);
 
-    let records = DeleteRecordsTopic {
+    let deletion = DeleteRecordsTopic {
         name: TOPIC.into(),
         partitions: vec![DeleteRecordsPartition { offset: 1, ..Default::default() }],
     };
-    let records = client.call(&DeleteRecordsRequest { topics: vec![records], ..Default::default() }, 2);
-    assert_eq!(ErrorCode(records.topics[0].partitions[0].error_code), refused);
+    let deleted = client.call(&DeleteRecordsRequest { topics: vec![deletion], ..Default::default() }, 2);
+    assert_eq!(ErrorCode(deleted.topics[0].partitions[0].error_code), refused);
 
     for (name, code) in [(TOPIC, ErrorCode::TOPIC_ALREADY_EXISTS), ("other", ErrorCode::NONE)] {
         assert_eq!(try_create_topic(&mut client, name, 1, 1, &[]), code, "{name}");
@@ -289,4 +289,35 @@ fn a_mount_that_cannot_be_is_a_start_error_that_says_so() {
     server.stop().expect("a clean stop");
     let taken = start(&mount_of(dir.path()));
     assert!(taken.contains("already exists"), "{taken}");
+}
+
+#[test]
+fn a_partition_of_the_server_is_read_from_its_files() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = server_with(&[("data.dir", data.path().to_str().expect("text"))]);
+    let mut client = Client::new(&server);
+    for (name, level) in [("synced", "1"), ("cached", "4")] {
+        create_topic(&mut client, name, 1, &[("durability", level)]);
+        produce(&mut client, name, 0, &batch(&["first"]));
+    }
+    let dirs =
+        ["synced", "cached"].map(|name| data.path().join("logs").join(uuid(&mut client, name)).join("0"));
+    let mut tailer = PartitionTailer::open(&dirs[1], StartAt::Start).expect("a directory");
+    for value in ["first", "second", "third"] {
+        let found = tailer.wait_batch(PATIENCE).expect("readable").expect("in the page cache");
+        assert_eq!(values(found.bytes()), [value]);
+        let next = if value == "first" { "second" } else { "third" };
+        produce(&mut client, "cached", 0, &batch(&[next]));
+    }
+    // What is synced gets into the segments now and then, and at a stop.
+    server.stop().expect("a clean stop");
+    let mut tailer = PartitionTailer::open(&dirs[0], StartAt::Start).expect("a directory");
+    let found = tailer.next_batch().expect("readable").expect("settled");
+    assert_eq!(values(found.bytes()), ["first"]);
+}
+
+/// The name of a topic's directories.
+fn uuid(client: &mut Client, topic: &str) -> String {
+    let id = format!("{:032x}", u128::from_be_bytes(topic_id(client, topic).0));
+    format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..])
 }
