@@ -25,11 +25,15 @@ impl Shard {
         match self.groups.get(group_id).map(|entry| &entry.group) {
             Some(Group::Simple) => described.group_state = Group::Simple.state_name().into(),
             Some(Group::Classic(group)) => describe_classic(group, &mut described),
-            Some(Group::Consumer(_)) | None => {
+            other => {
                 described.group_state = "Dead".into();
                 if api_version >= GROUP_ID_NOT_FOUND_VERSION {
+                    let message = match other {
+                        None => format!("there is no group {group_id:?}"),
+                        Some(_) => format!("the group {group_id:?} uses the consumer protocol"),
+                    };
                     described.error_code = ErrorCode::GROUP_ID_NOT_FOUND.0;
-                    described.error_message = Some(format!("there is no classic group {group_id:?}").into());
+                    described.error_message = Some(message.into());
                 }
             }
         }

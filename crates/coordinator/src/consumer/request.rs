@@ -35,10 +35,13 @@ impl Refusal {
 
     /// A group that is live in the other protocol, or that there is no room for.
     pub(super) fn of_group(code: ErrorCode, group_id: &str) -> Self {
-        Self::new(
-            code,
-            format!("the group {group_id:?} cannot be joined with the consumer protocol: {}", code.message()),
-        )
+        // The code is Kafka's for a live group of the other protocol, which is there all the same.
+        let why = match code {
+            ErrorCode::GROUP_ID_NOT_FOUND => "its members use the classic protocol",
+            _ => code.message(),
+        };
+        let message = format!("the group {group_id:?} cannot be joined with the consumer protocol: {why}");
+        Self::new(code, message)
     }
 
     /// A member or a group that there is no memory for.
