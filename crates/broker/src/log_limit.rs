@@ -18,6 +18,9 @@ pub(crate) static UNKNOWN_TOPICS: LogLimit = LogLimit::new(Duration::from_hours(
 /// Journals that cannot be settled: every cycle meets the trouble again.
 pub(crate) static SETTLING_TROUBLE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(5), Duration::from_mins(1));
+/// Partitions of group offsets that fail: a log dir takes many of them with it.
+pub(crate) static GROUP_TROUBLE: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(5), Duration::from_mins(1));
 /// Requests that are refused because groups have taken all the memory that they may: clients try again and again.
 pub(crate) static GROUP_MEMORY_SHORTAGE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));

@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::context::RequestContext;
-use crate::log_limit::GROUP_MEMORY_SHORTAGE;
+use crate::log_limit::{GROUP_MEMORY_SHORTAGE, GROUP_TROUBLE};
 use crate::metadata::{Image, OFFSETS_TOPIC};
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 
@@ -150,15 +150,18 @@ impl Slot {
         state
     }
 
-    /// Discards the shard, and lets it rest. Says why, unless it is the same trouble as before.
+    /// Discards the shard, and lets it rest. Says why, unless it is the same trouble as before, or others were in trouble
+    /// a moment ago.
     fn fail(&self, state: &mut SlotState, clock: &dyn Clock, why: &dyn fmt::Display) {
         let rest = self.failures.count();
         state.fail(clock.monotonic() + rest.lasts);
         let shard = self.held.shard();
+        tracing::debug!(shard, error = %why, rest = ?rest.lasts, "the groups of a partition rest");
         if rest.is_first {
-            tracing::error!(shard, error = %why, "the groups of a partition take no changes until this is over");
-        } else {
-            tracing::debug!(shard, error = %why, rest = ?rest.lasts, "the groups of a partition rest again");
+            GROUP_TROUBLE.warn(|suppressed| {
+                let what = "groups take no changes while their partition is in trouble; others may follow";
+                tracing::error!(shard, error = %why, suppressed, "{what}");
+            });
         }
     }
 

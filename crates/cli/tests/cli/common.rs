@@ -1,8 +1,9 @@
 //! What the command-line tests share: the real binary, a server of it on a free port, and a bound on every wait.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -116,6 +117,7 @@ pub(crate) struct Server {
     pub(crate) ready: Value,
     dir: Option<TempDir>,
     data: PathBuf,
+    log: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
 impl Server {
@@ -142,10 +144,13 @@ impl Server {
             panic!("the server did not start: {ended}: {text}");
         }
         let ready = serde_json::from_str(&line).expect("a JSON line");
-        // Nobody reads what it logs; a full pipe would stop it.
+        // Also when nobody asks what it logged: a full pipe would stop it.
         let mut stderr = child.stderr.take().expect("piped");
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-        Self { child, ready, dir: None, data: data.to_owned() }
+        let log = std::thread::spawn(move || {
+            let mut logged = Vec::new();
+            stderr.read_to_end(&mut logged).map(|_| logged)
+        });
+        Self { child, ready, dir: None, data: data.to_owned(), log: Some(log) }
     }
 
     pub(crate) fn bootstrap(&self) -> &str {
@@ -177,6 +182,12 @@ impl Server {
     pub(crate) fn interrupt(&mut self) -> i32 {
         signal(&self.child, Signal::INT);
         wait(&mut self.child).code().unwrap_or(-1)
+    }
+
+    /// All that it has logged, once it has ended.
+    pub(crate) fn logged(&mut self) -> String {
+        let log = self.log.take().expect("asked once").join().expect("no panic");
+        String::from_utf8(log.expect("readable")).expect("text")
     }
 
     /// The directory, which otherwise goes with the server.

@@ -133,6 +133,28 @@ fn a_log_dir_that_does_not_open_takes_its_partitions_offline_and_nobody_makes_up
 }
 
 #[test]
+fn a_log_dir_that_does_not_open_is_told_of_once_and_not_for_each_partition_of_group_offsets() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
+    let dirs = format!("log.dirs={},{}", text(&one), text(&two));
+    let mut server = Server::on(dir.path(), &["--set", &dirs]);
+    server.feed(&["produce", "t"], b"record\n").ended(0);
+    server.run(&["consume", "t", "--group", "g"]).ended(0);
+    assert_eq!(server.interrupt(), 0);
+    let aside = dir.path().join("aside");
+    std::fs::rename(&two, &aside).and_then(|()| std::fs::write(&two, "no directory")).expect("replaced");
+    let mut server = Server::on(dir.path(), &["--set", &dirs]);
+    // Looks at every group, and waits for their loading.
+    server.run(&["group", "list", "--timeout", "2"]);
+    assert_eq!(server.interrupt(), 0);
+    let logged = server.logged();
+    let told =
+        logged.lines().filter(|line| line.contains("ERROR") && line.contains("groups take no changes"));
+    // A slow machine takes as long as the pause between two lines.
+    assert!((1..=3).contains(&told.count()), "{logged}");
+}
+
+#[test]
 fn of_several_paths_all_are_checked_whatever_is_wrong_with_the_first() {
     let (dir, log) = stopped_data();
     let empty = tempfile::tempdir().expect("a directory");
