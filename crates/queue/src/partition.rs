@@ -248,7 +248,7 @@ mod tests {
         for number in base..base + count {
             builder.append(TimestampMs(number * 10), None, Some(b"value"), &[]).expect("small");
         }
-        let mut bytes = builder.build().expect("small").to_vec();
+        let mut bytes = builder.build().expect("small");
         bytes[..8].copy_from_slice(&base.to_be_bytes());
         bytes
     }
