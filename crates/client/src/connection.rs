@@ -15,9 +15,9 @@ use riverrun_protocol::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, ErrorCode, Frame, Request, decode_response,
     encode_request,
 };
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -371,20 +371,14 @@ fn drop_written(parts: &mut VecDeque<Bytes>, mut written: usize) {
 }
 
 async fn read_answers(
-    mut reader: OwnedReadHalf,
+    mut reader: impl AsyncRead + Unpin,
     mut expected: mpsc::Receiver<Expected>,
     broken: Arc<AtomicBool>,
 ) {
     let mut ahead = BytesMut::with_capacity(AHEAD_BYTES);
-    loop {
-        let next = tokio::select! {
-            // A request is announced before it is written, so it is seen before its answer can arrive.
-            biased;
-            next = expected.recv() => next,
-            // Between answers: either the server has closed the connection, or it says what nobody asked.
-            _ = reader.read_buf(&mut ahead) => None,
-        };
-        let Some(Expected { correlation, reply, _permit }) = next else { break };
+    while let Some(Expected { correlation, reply, _permit }) =
+        next_expected(&mut reader, &mut expected, &mut ahead).await
+    {
         match read_answer(&mut reader, &mut ahead).await {
             Ok(bytes) if bytes.get(..4) == Some(&correlation.to_be_bytes()) => {
                 // The caller may have given up waiting; the answer is not for anybody else.
@@ -396,9 +390,28 @@ async fn read_answers(
     broken.store(true, Ordering::Release);
 }
 
+/// The request whose answer comes next. `None` when there is to be none: nobody asks any more, the server has closed the
+/// connection, or it says what nobody asked.
+async fn next_expected(
+    reader: &mut (impl AsyncRead + Unpin),
+    expected: &mut mpsc::Receiver<Expected>,
+    ahead: &mut BytesMut,
+) -> Option<Expected> {
+    tokio::select! {
+        biased;
+        next = expected.recv() => next,
+        read = reader.read_buf(ahead) => match read {
+            // A request is announced before it is written, so if this is an answer, its request is here by now: it may
+            // have been announced, written and answered after the queue was looked at.
+            Ok(1..) => expected.try_recv().ok(),
+            _ => None,
+        },
+    }
+}
+
 /// An answer in memory of its own and of its length, so that what is kept of it keeps nothing else alive. `ahead` holds what
 /// was read beyond the answer before.
-async fn read_answer(reader: &mut OwnedReadHalf, ahead: &mut BytesMut) -> io::Result<Bytes> {
+async fn read_answer(reader: &mut (impl AsyncRead + Unpin), ahead: &mut BytesMut) -> io::Result<Bytes> {
     while ahead.len() < LENGTH_BYTES {
         ahead.reserve(AHEAD_BYTES - ahead.len());
         read_some(reader, ahead).await?;
@@ -416,9 +429,50 @@ async fn read_answer(reader: &mut OwnedReadHalf, ahead: &mut BytesMut) -> io::Re
     Ok(answer.freeze())
 }
 
-async fn read_some(reader: &mut OwnedReadHalf, buffer: &mut impl BufMut) -> io::Result<()> {
+async fn read_some(reader: &mut (impl AsyncRead + Unpin), buffer: &mut impl BufMut) -> io::Result<()> {
     match reader.read_buf(buffer).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::ReadBuf;
+
+    use super::*;
+
+    /// A server so quick that a request is announced and answered between two looks of the reader.
+    struct Quick {
+        expect: mpsc::Sender<Expected>,
+        request: Option<Expected>,
+    }
+
+    impl AsyncRead for Quick {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if let Some(request) = self.request.take() {
+                buffer.put_slice(&4_i32.to_be_bytes());
+                buffer.put_slice(&request.correlation.to_be_bytes());
+                self.expect.try_send(request).expect("there is room");
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_right_after_its_request_was_announced_does_not_end_the_connection() {
+        let (expect, expected) = mpsc::channel(1);
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("nobody closes it");
+        let (reply, answer) = oneshot::channel();
+        let request = Some(Expected { correlation: 7, reply, _permit: permit });
+        read_answers(Quick { expect, request }, expected, Arc::default()).await;
+        assert_eq!(answer.await.expect("an answer"), 7_i32.to_be_bytes().as_slice());
     }
 }
