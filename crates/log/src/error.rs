@@ -46,6 +46,17 @@ pub enum LogError {
         /// What is wrong there.
         what: String,
     },
+    /// A batch that is what was written, and that inflates to more than anybody here reads, or has no memory for. It
+    /// is left alone, and so is the partition.
+    #[error("{}: the batch at byte {position} is intact and cannot be processed: {source}", path.display())]
+    Unprocessed {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        position: u64,
+        /// What there is too much of.
+        source: BatchError,
+    },
     /// A file of ours cannot be read: another kind, a newer version, damage.
     #[error("{}: {source}", path.display())]
     Format {
@@ -136,6 +147,15 @@ impl LogError {
         Self::Corrupt { path: path.to_path_buf(), position, what: what.into() }
     }
 
+    /// What follows from a batch in the file that cannot be used: damage only if its bytes are wrong.
+    pub(crate) fn batch(path: &Path, position: u64, source: BatchError) -> Self {
+        if source.is_damage() {
+            Self::corrupt(path, position, source.to_string())
+        } else {
+            Self::Unprocessed { path: path.to_path_buf(), position, source }
+        }
+    }
+
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -152,6 +172,7 @@ impl LogError {
             | Self::JournalFailed(_)
             | Self::Write { .. }
             | Self::Corrupt { .. }
+            | Self::Unprocessed { .. }
             | Self::Format { .. }
             | Self::DirFailed { .. } => ErrorKind::GiveUp,
         }

@@ -31,6 +31,8 @@ const SWAP_SUFFIX: &str = ".swap";
 pub enum Weight {
     /// It lies below the log start, where nobody reads any more.
     BelowLogStart,
+    /// Records that inflate to more than is read here: their batch is intact by its checksum, and nobody looked inside.
+    NotChecked,
     /// It lies above what the last checkpoint has synced, where a crash leaves such things. The next start cuts it
     /// off, and writes anew what the journal has of it.
     TornTail,
@@ -43,6 +45,7 @@ impl Weight {
     pub fn name(self) -> &'static str {
         match self {
             Self::BelowLogStart => "below-log-start",
+            Self::NotChecked => "not-checked",
             Self::TornTail => "torn-tail",
             Self::Damage => "damage",
         }
@@ -215,7 +218,7 @@ impl Verification<'_> {
     fn check_reaches(&mut self, path: &Path, check: &SegmentCheck, len: &std::io::Result<u64>) {
         let Some(known) = self.known else { return };
         let is_short = check.end() < known.recovery_point && known.log_start < known.recovery_point;
-        if is_short && check.flaws.is_empty() {
+        if is_short && check.flaws.iter().all(|flaw| flaw.is_unchecked) {
             let what = format!(
                 "ends at offset {}, where offsets up to {} were synced",
                 check.end(),
@@ -229,9 +232,13 @@ impl Verification<'_> {
 
 /// How bad a flaw is, by what the checkpoint says of the partition.
 pub(crate) fn weight(flaw: &Flaw, known: Option<&PartitionCheckpoint>) -> Weight {
-    let Some(known) = known else { return Weight::Damage };
+    let Some(known) = known else {
+        return if flaw.is_unchecked { Weight::NotChecked } else { Weight::Damage };
+    };
     if flaw.until.is_some_and(|until| until <= known.log_start) {
         Weight::BelowLogStart
+    } else if flaw.is_unchecked {
+        Weight::NotChecked
     } else if flaw.half == Half::Log && flaw.from >= known.recovery_point {
         Weight::TornTail
     } else {

@@ -117,13 +117,19 @@ impl<'a> Batch<'a> {
         self.compression
     }
 
+    /// Whether [`payload`](Self::payload) is a stream: what compaction has emptied is none, whatever its codec.
+    pub(crate) fn is_compressed(&self) -> bool {
+        let is_emptied = self.header.record_count() == 0 && self.payload().is_empty();
+        self.compression != Compression::None && !is_emptied
+    }
+
     /// The records' bytes as they lie in the batch, compressed or not.
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[layout::RECORDS..]
     }
 
-    /// The records, inflated within [`inflate_limit_bytes`](crate::inflate_limit_bytes) if they are compressed.
-    /// Nothing is allocated if they are not.
+    /// The records, inflated within [`INFLATE_STORED_BYTES_MAX`](riverrun_types::limits::INFLATE_STORED_BYTES_MAX)
+    /// if they are compressed. Nothing is allocated if they are not.
     pub fn records(&self) -> Result<BatchRecords<'a>, BatchError> {
         BatchRecords::open(self)
     }

@@ -188,8 +188,13 @@ impl BatchBuilder {
         if headers.len() > RECORD_HEADERS_MAX as usize {
             return Err(BatchError::TooLarge { excess: Excess::Headers, limit: RECORD_HEADERS_MAX as usize });
         }
+        self.check_room()?;
         let offset_delta = self.previous_delta + 1;
-        let encoding = self.begin(timestamp, offset_delta, key, value)?;
+        let timestamp_delta = timestamp
+            .0
+            .checked_sub(self.base_timestamp.unwrap_or(timestamp).0)
+            .ok_or(BatchError::InvalidTimestamp(timestamp))?;
+        let encoding = Encoding { timestamp_delta, offset_delta, key, value };
         let body_bytes = fields_bytes(&encoding) + headers_bytes(headers);
         check_record_bytes(body_bytes)?;
         self.put_fields(&encoding, body_bytes);
@@ -200,7 +205,7 @@ impl BatchBuilder {
 
     /// Appends a record of another batch, at the offset that it has there. Its headers are copied as they are.
     ///
-    /// Fails as [`append`](Self::append) does, and if the offset is not after the previous one or lies outside
+    /// Fails if the batch is full, and if the offset is not after the previous one or lies outside
     /// the batch that is being retained.
     pub fn append_record(&mut self, record: &Record<'_>) -> Result<i32, BatchError> {
         let offset_delta = record
@@ -211,7 +216,12 @@ impl BatchBuilder {
             .filter(|delta| *delta > self.previous_delta)
             .filter(|delta| self.retained_last_delta.is_none_or(|last| *delta <= last))
             .ok_or(InvalidCause::OffsetDelta)?;
-        let encoding = self.begin(record.timestamp, offset_delta, record.key, record.value)?;
+        self.check_room()?;
+        let base = self.base_timestamp.unwrap_or(record.timestamp);
+        // Wraps as readers do, so that each timestamp comes back however far it lies from the base, which may be a
+        // delete horizon.
+        let timestamp_delta = record.timestamp.0.wrapping_sub(base.0);
+        let encoding = Encoding { timestamp_delta, offset_delta, key: record.key, value: record.value };
         let count_bytes = varint::encoded_bytes(record.header_count as i64);
         let body_bytes = fields_bytes(&encoding) + count_bytes + record.header_bytes.len();
         check_record_bytes(body_bytes)?;
@@ -222,20 +232,11 @@ impl BatchBuilder {
         Ok(offset_delta)
     }
 
-    fn begin<'a>(
-        &self,
-        timestamp: TimestampMs,
-        offset_delta: i32,
-        key: Option<&'a [u8]>,
-        value: Option<&'a [u8]>,
-    ) -> Result<Encoding<'a>, BatchError> {
+    fn check_room(&self) -> Result<(), BatchError> {
         if self.count >= BATCH_RECORDS_MAX {
             return Err(BatchError::TooLarge { excess: Excess::Records, limit: BATCH_RECORDS_MAX as usize });
         }
-        let base = self.base_timestamp.unwrap_or(timestamp);
-        let timestamp_delta =
-            timestamp.0.checked_sub(base.0).ok_or(BatchError::InvalidTimestamp(timestamp))?;
-        Ok(Encoding { timestamp_delta, offset_delta, key, value })
+        Ok(())
     }
 
     fn put_fields(&mut self, encoding: &Encoding<'_>, body_bytes: usize) {

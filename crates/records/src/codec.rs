@@ -1,4 +1,4 @@
-//! The four codecs, one file each, and the decoder that is any of them.
+//! The four codecs, one file each, and the decoder and the encoder that are any of them.
 //!
 //! A decoder reads from memory in small steps; counting what comes out is [`crate::inflate`]'s.
 
@@ -7,7 +7,11 @@ pub(crate) mod lz4;
 pub(crate) mod snappy;
 pub(crate) mod zstd;
 
-use std::io;
+use std::io::{self, Write};
+
+use ::zstd::stream::write::Encoder as ZstdEncoder;
+use flate2::write::GzEncoder;
+use lz4_flex::frame::FrameEncoder;
 
 use crate::Compression;
 use crate::error::{BatchError, CorruptCause};
@@ -51,6 +55,48 @@ impl<'a> Decoder<'a> {
         match self {
             Self::Lz4(decoder) => decoder.ended_well(),
             Self::Gzip(_) | Self::Snappy(_) | Self::Zstd(_) => true,
+        }
+    }
+}
+
+/// A stream of any codec in the making, or bytes as they are.
+pub(crate) enum Encoder<W: Write> {
+    None(W),
+    Gzip(GzEncoder<W>),
+    Snappy(snappy::Encoder<W>),
+    Lz4(Box<FrameEncoder<W>>),
+    Zstd(ZstdEncoder<'static, W>),
+}
+
+impl<W: Write> Encoder<W> {
+    /// An encoder of `input_bytes` bytes in all. The level is one of the codec's.
+    pub(crate) fn new(compression: Compression, level: i32, input_bytes: usize, out: W) -> io::Result<Self> {
+        Ok(match compression {
+            Compression::None => Self::None(out),
+            Compression::Gzip => Self::Gzip(gzip::encoder(level, out)),
+            Compression::Snappy => Self::Snappy(snappy::Encoder::new(out)?),
+            Compression::Lz4 => Self::Lz4(Box::new(lz4::encoder(out))),
+            Compression::Zstd => Self::Zstd(zstd::encoder(level, input_bytes, out)?),
+        })
+    }
+
+    pub(crate) fn write_all(&mut self, input: &[u8]) -> io::Result<()> {
+        match self {
+            Self::None(out) => out.write_all(input),
+            Self::Gzip(encoder) => encoder.write_all(input),
+            Self::Snappy(encoder) => encoder.write_all(input),
+            Self::Lz4(encoder) => encoder.write_all(input),
+            Self::Zstd(encoder) => encoder.write_all(input),
+        }
+    }
+
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self {
+            Self::None(_) => Ok(()),
+            Self::Gzip(encoder) => encoder.finish().map(|_| ()),
+            Self::Snappy(encoder) => encoder.finish(),
+            Self::Lz4(encoder) => encoder.finish().map(|_| ()).map_err(io::Error::other),
+            Self::Zstd(encoder) => encoder.finish().map(|_| ()),
         }
     }
 }

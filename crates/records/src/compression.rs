@@ -1,13 +1,18 @@
 //! The codecs by name and id, their levels, and compressing.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::str::FromStr;
 
 use crate::batch::Batch;
-use crate::codec;
+use crate::codec::{self, Encoder};
 use crate::error::{BatchError, Excess};
+use crate::inflate::Inflate;
 use crate::layout;
 use crate::patch::{patch_crc, put};
+
+/// Bytes that are inflated at a time to be compressed another way.
+const PIECE_BYTES: usize = 32 * 1024;
 
 /// How the records of a batch are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -109,28 +114,89 @@ pub fn compress(
     out: &mut Vec<u8>,
 ) -> Result<(), BatchError> {
     compression.check_level(level)?;
-    match compression {
-        Compression::None => {
-            out.extend_from_slice(input);
-            Ok(())
-        }
-        Compression::Gzip => codec::gzip::compress(level, input, out),
-        Compression::Snappy => codec::snappy::compress(input, out),
-        Compression::Lz4 => codec::lz4::compress(input, out),
-        Compression::Zstd => codec::zstd::compress(level, input, out),
-    }
+    let compressed = Encoder::new(compression, level, input.len(), out).and_then(|mut encoder| {
+        encoder.write_all(input)?;
+        encoder.finish()
+    });
+    compressed.map_err(|_| BatchError::CompressFailed(compression))
 }
 
-/// The same batch with its records compressed another way; records and every other field stay as they are.
-pub fn recompress(batch: &Batch<'_>, compression: Compression, level: i32) -> Result<Vec<u8>, BatchError> {
-    let records = batch.records()?;
-    let mut out = Vec::with_capacity(layout::HEADER_BYTES + records.bytes().len());
+/// How a batch is compressed another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecompressOptions {
+    /// The codec.
+    pub compression: Compression,
+    /// Its level.
+    pub level: i32,
+    /// Bytes of the records when uncompressed, as [`ProducedInfo`](crate::ProducedInfo) says.
+    pub inflated_bytes: usize,
+    /// Bytes that the new batch may have.
+    pub bytes_max: usize,
+}
+
+/// The same batch with its records compressed another way; records and every other field stay as they are. What it
+/// takes of memory follows the batches, old and new, and not what they inflate to.
+pub fn recompress(batch: &Batch<'_>, options: &RecompressOptions) -> Result<Vec<u8>, BatchError> {
+    let RecompressOptions { compression, level, .. } = *options;
+    compression.check_level(level)?;
+    let mut out = Vec::with_capacity(batch.bytes().len().min(options.bytes_max));
     out.extend_from_slice(&batch.bytes()[..layout::HEADER_BYTES]);
-    compress(compression, level, records.bytes(), &mut out)?;
+    let mut bounded = Bounded { out: &mut out, bytes_max: options.bytes_max, is_full: false };
+    let copied = copy_records(batch, options, &mut bounded);
+    if bounded.is_full {
+        return Err(BatchError::TooLarge { excess: Excess::Bytes, limit: options.bytes_max });
+    }
+    copied?;
     let attributes = (batch.attributes() & !layout::COMPRESSION_MASK) | i16::from(compression.id());
     put(&mut out, layout::ATTRIBUTES, attributes.to_be_bytes());
     seal(&mut out)?;
     Ok(out)
+}
+
+/// Inflates the records piece by piece and compresses them into `out`.
+fn copy_records(
+    batch: &Batch<'_>,
+    options: &RecompressOptions,
+    out: &mut Bounded<'_>,
+) -> Result<(), BatchError> {
+    let RecompressOptions { compression, level, inflated_bytes, .. } = *options;
+    let failed = |_| BatchError::CompressFailed(compression);
+    let mut encoder = Encoder::new(compression, level, inflated_bytes, out).map_err(failed)?;
+    if batch.is_compressed() {
+        let mut inflate = Inflate::stored(batch.compression(), batch.payload())?;
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match inflate.read(&mut piece)? {
+                0 => break,
+                count => encoder.write_all(&piece[..count]).map_err(failed)?,
+            }
+        }
+    } else {
+        encoder.write_all(batch.payload()).map_err(failed)?;
+    }
+    encoder.finish().map_err(failed)
+}
+
+/// Takes bytes up to a bound.
+struct Bounded<'a> {
+    out: &'a mut Vec<u8>,
+    bytes_max: usize,
+    is_full: bool,
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.bytes_max.saturating_sub(self.out.len()) {
+            self.is_full = true;
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.out.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes the length field and the CRC of a batch that is otherwise complete.

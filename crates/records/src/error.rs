@@ -135,6 +135,12 @@ pub enum Excess {
 }
 
 impl BatchError {
+    /// Whether the bytes themselves are wrong. Otherwise they are more than a bound allows or than an encoder has
+    /// memory for, and may be as good as any.
+    pub fn is_damage(self) -> bool {
+        !matches!(self, Self::TooLarge { .. } | Self::CompressFailed(_))
+    }
+
     /// What the caller should do: wrong bytes stay wrong, so all but a failing encoder ask for other bytes.
     pub fn kind(self) -> ErrorKind {
         match self {

@@ -1,11 +1,13 @@
 //! Inflating within a bound.
 //!
-//! Guarantees that no more comes out than [`inflate_limit_bytes`] allows, that a stream which ends early or goes
-//! on after its end is an error, and that what is allocated follows what was inflated and never what a stream
-//! claims about itself.
+//! There are two bounds, both absolute: one for what a client sends, and a wider one for what is stored. So whatever
+//! was accepted can be read, compressed another way and written anew by compaction, with any of its records gone.
+//!
+//! Guarantees that no more comes out than the bound allows, that a stream which ends early or goes on after its end
+//! is an error, and that what is allocated follows what was inflated and never what a stream claims about itself.
 
 use riverrun_types::limits::{
-    INFLATE_BYTES_MAX, INFLATE_FLOOR_BYTES, INFLATE_LARGE_WINDOW_BYTES_MAX, INFLATE_RATIO_MAX,
+    INFLATE_LARGE_WINDOW_BYTES_MAX, INFLATE_PRODUCED_BYTES_MAX, INFLATE_STORED_BYTES_MAX,
 };
 
 use crate::Compression;
@@ -15,19 +17,13 @@ use crate::error::{BatchError, CorruptCause, Excess};
 /// Buffer growth while the whole of a stream is inflated.
 const GROWTH_BYTES_MIN: usize = 4 * 1024;
 
-/// How many bytes a stream of `compressed_bytes` may inflate to: a ratio, with a floor for small batches and an
-/// absolute ceiling.
-pub fn inflate_limit_bytes(compressed_bytes: usize) -> usize {
-    compressed_bytes.saturating_mul(INFLATE_RATIO_MAX).clamp(INFLATE_FLOOR_BYTES, INFLATE_BYTES_MAX)
-}
-
-/// Appends `input`, inflated within its bound, to `out`.
+/// Appends `input`, inflated within the bound of what is stored, to `out`.
 pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
     if compression == Compression::None {
         out.extend_from_slice(input);
         return Ok(());
     }
-    let mut inflate = Inflate::new(compression, input)?;
+    let mut inflate = Inflate::stored(compression, input)?;
     loop {
         let filled = out.len();
         out.resize(filled + inflate.growth_bytes(input.len()), 0);
@@ -51,12 +47,19 @@ pub(crate) struct Inflate<'a> {
 }
 
 impl<'a> Inflate<'a> {
-    /// Begins to inflate `input`, which is compressed as `compression` says.
-    pub(crate) fn new(compression: Compression, input: &'a [u8]) -> Result<Self, BatchError> {
-        let mut limit = inflate_limit_bytes(input.len());
-        if compression == Compression::Zstd && zstd::has_large_window(input) {
-            limit = limit.min(INFLATE_LARGE_WINDOW_BYTES_MAX);
-        }
+    /// Begins to inflate what a client sends.
+    pub(crate) fn produced(compression: Compression, input: &'a [u8]) -> Result<Self, BatchError> {
+        let is_large = compression == Compression::Zstd && zstd::has_large_window(input);
+        let limit = if is_large { INFLATE_LARGE_WINDOW_BYTES_MAX } else { INFLATE_PRODUCED_BYTES_MAX };
+        Self::new(compression, input, limit)
+    }
+
+    /// Begins to inflate what was accepted once, here or elsewhere.
+    pub(crate) fn stored(compression: Compression, input: &'a [u8]) -> Result<Self, BatchError> {
+        Self::new(compression, input, INFLATE_STORED_BYTES_MAX)
+    }
+
+    fn new(compression: Compression, input: &'a [u8], limit: usize) -> Result<Self, BatchError> {
         let decoder = Decoder::new(compression, input, limit)?;
         Ok(Self { decoder, compression, produced: 0, limit, done: false })
     }

@@ -41,10 +41,10 @@ mod walk;
 
 pub use batch::{Batch, Batches, UnverifiedBatch};
 pub use builder::{BatchBuilder, BatchOptions, ProducerStamp, RetainOptions, Timestamps};
-pub use compression::{Compression, ParseCompressionError, compress, recompress};
+pub use compression::{Compression, ParseCompressionError, RecompressOptions, compress, recompress};
 pub use error::{BatchError, CorruptCause, Excess, InvalidCause};
 pub use header::{BatchHeader, TimestampType, increment_sequence};
-pub use inflate::{decompress, inflate_limit_bytes};
+pub use inflate::decompress;
 pub use patch::{
     patch_base_offset, patch_leader_epoch, patch_log_append_time, patch_max_timestamp, patch_producer,
     uncovered_checksum,

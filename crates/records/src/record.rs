@@ -6,7 +6,6 @@
 use bytes::Bytes;
 use riverrun_types::{Offset, TimestampMs};
 
-use crate::Compression;
 use crate::batch::Batch;
 use crate::error::{BatchError, InvalidCause};
 use crate::header::{BatchHeader, TimestampType};
@@ -30,14 +29,12 @@ enum Data<'a> {
 impl<'a> BatchRecords<'a> {
     pub(crate) fn open(batch: &Batch<'a>) -> Result<Self, BatchError> {
         let header = *batch.header();
-        let data = if batch.compression() == Compression::None {
-            Data::InPlace(batch.payload())
-        } else if header.record_count() == 0 && batch.payload().is_empty() {
-            Data::InPlace(&[])
-        } else {
+        let data = if batch.is_compressed() {
             let mut inflated = Vec::new();
             decompress(batch.compression(), batch.payload(), &mut inflated)?;
             Data::Inflated(inflated.into())
+        } else {
+            Data::InPlace(batch.payload())
         };
         Ok(Self { header, data })
     }

@@ -66,7 +66,7 @@ pub fn validate_produced(batch: &Batch<'_>, rules: &ProduceRules) -> Result<Prod
     if batch.compression() == Compression::None {
         walk(SliceSource::new(batch.payload()), batch.header(), rules)
     } else {
-        let inflate = Inflate::new(batch.compression(), batch.payload())?;
+        let inflate = Inflate::produced(batch.compression(), batch.payload())?;
         walk(StreamSource::new(inflate), batch.header(), rules)
     }
 }

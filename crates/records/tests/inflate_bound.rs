@@ -7,8 +7,8 @@ use std::io::{Read as _, Write};
 use flate2::write::GzEncoder;
 use lz4_flex::frame::{BlockMode, FrameEncoder, FrameInfo};
 use riverrun_records::{
-    BatchBuilder, BatchError, BatchOptions, Compression, Excess, ProduceRules, UnverifiedBatch, layout,
-    validate_produced,
+    BatchBuilder, BatchError, BatchOptions, Compression, Excess, ProduceRules, RecompressOptions,
+    UnverifiedBatch, layout, recompress, validate_produced,
 };
 use riverrun_types::TimestampMs;
 
@@ -98,14 +98,57 @@ fn assert_too_large<T>(name: &str, result: Result<T, BatchError>) {
     );
 }
 
+/// A sound batch that inflates to nearly all that is allowed is neither held inflated nor written past its bound.
+fn recompressing_follows_the_batches() {
+    let value_bytes = 99 << 20;
+    let mut record = Vec::new();
+    put_varint(&mut record, 2 * (value_bytes + 9));
+    record.extend([0, 0, 0, 1]);
+    put_varint(&mut record, 2 * value_bytes);
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).expect("an encoder");
+    encoder.write_all(&record).expect("written");
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..99 {
+        encoder.write_all(&zeros).expect("written");
+    }
+    encoder.write_all(&[0]).expect("written");
+    let bytes = batch(Compression::Zstd, &encoder.finish().expect("a stream"));
+    let batch = UnverifiedBatch::only(&bytes).and_then(UnverifiedBatch::verify).expect("a good header");
+    let info = validate_produced(&batch, &ProduceRules::default()).expect("a client may send it");
+    for compression in Compression::ALL {
+        let options = RecompressOptions {
+            compression,
+            level: compression.default_level(),
+            inflated_bytes: info.inflated_bytes,
+            bytes_max: 1 << 20,
+        };
+        let fits = matches!(compression, Compression::Gzip | Compression::Lz4 | Compression::Zstd);
+        match recompress(&batch, &options) {
+            Ok(new) => assert!(fits && new.len() <= 1 << 20, "{compression}"),
+            Err(error) => {
+                assert_eq!(error, BatchError::TooLarge { excess: Excess::Bytes, limit: 1 << 20 });
+                assert!(!fits, "{compression}");
+            }
+        }
+    }
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: usize) {
+    while value > 0x7f {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
 #[test]
 fn a_bomb_is_too_large_and_costs_little_memory() {
     let codecs = [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
     let bombs = codecs.map(|codec| batch(codec, &stream(codec, BOMB_BYTES)));
     // What inflates most from a kilobyte: a claim in snappy, repeated blocks in zstd.
     let claim = batch(Compression::Snappy, &[&[0x80, 0x80, 0x80, 0x80, 0x04][..], &[0; 1024]].concat());
-    let small = batch(Compression::Zstd, &stream(Compression::Zstd, 8 << 20));
-    assert!(claim.len() < 2048 && small.len() < 2048, "{} and {}", claim.len(), small.len());
+    let small = batch(Compression::Zstd, &stream(Compression::Zstd, 160 << 20));
+    assert!(claim.len() < 2048 && small.len() < 20_000, "{} and {}", claim.len(), small.len());
 
     let before = peak_resident_bytes();
     for (codec, bytes) in codecs.iter().zip(&bombs) {
@@ -117,8 +160,13 @@ fn a_bomb_is_too_large_and_costs_little_memory() {
     for bytes in [&claim, &small] {
         let batch = UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).expect("a good header");
         assert_too_large("validate", validate_produced(&batch, &ProduceRules::default()));
-        assert_too_large("records", batch.records());
     }
+    recompressing_follows_the_batches();
     let extra = peak_resident_bytes() - before;
     assert!(extra < EXTRA_BYTES_MAX, "small ones: {extra} bytes");
+    // Whoever reads a batch holds all of it, up to the bound.
+    for bytes in [&claim, &small] {
+        let batch = UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).expect("a good header");
+        assert_too_large("records", batch.records());
+    }
 }

@@ -15,13 +15,21 @@ pub const TOPIC_PARTITIONS_MAX: i32 = 100_000;
 pub const BATCH_RECORDS_MAX: i32 = 1_000_000;
 /// Headers on one record at most.
 pub const RECORD_HEADERS_MAX: i32 = 100_000;
-/// A batch inflates to this many times its compressed size at most, once past [`INFLATE_FLOOR_BYTES`].
-pub const INFLATE_RATIO_MAX: usize = 1_000;
-/// Inflated bytes that are allowed whatever the ratio.
-pub const INFLATE_FLOOR_BYTES: usize = 1024 * 1024;
-/// Inflated bytes of one batch at most, whatever the ratio.
-pub const INFLATE_BYTES_MAX: usize = 100 * 1024 * 1024;
-/// Inflated bytes of one batch at most if its codec has to remember more than 8 MiB of them to go on.
+/// Inflated bytes of one batch that a client sends at most. There is no bound on the ratio: a batch of equal bytes is
+/// as good as any other, and whatever is accepted must stay readable however it is compressed later.
+pub const INFLATE_PRODUCED_BYTES_MAX: usize = 100 * 1024 * 1024;
+/// The same if its codec has to remember more than 8 MiB of them to go on.
 pub const INFLATE_LARGE_WINDOW_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Inflated bytes of one batch that is read at most. The only bound on what is stored, whatever its codec.
+pub const INFLATE_STORED_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// By how many bytes a record may grow when it is encoded anew: a timestamp further from the batch's takes up to 9
+/// more, and then the record's length one more.
+const RECORD_GROWTH_BYTES_MAX: usize = 10;
+
+// What compaction writes of an accepted batch can be read.
+const _: () = assert!(
+    INFLATE_STORED_BYTES_MAX
+        >= INFLATE_PRODUCED_BYTES_MAX + BATCH_RECORDS_MAX as usize * RECORD_GROWTH_BYTES_MAX
+);
 /// Group ids, member ids, client ids: bytes at most.
 pub const NAME_BYTES_MAX: usize = 32 * 1024 - 1;

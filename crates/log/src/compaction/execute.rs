@@ -190,7 +190,7 @@ fn map_keys(
                 return Ok(None);
             }
             let batch = reader.verify(&bytes)?;
-            let full_at = map_batch(&batch, dirty.start, &mut map).map_err(|cause| reader.damage(cause))?;
+            let full_at = map_batch(&batch, dirty.start, &mut map).map_err(|cause| reader.failure(cause))?;
             if let Some(offset) = full_at {
                 return Ok(Some((map, offset)));
             }
@@ -264,12 +264,12 @@ impl GroupRun<'_> {
                 return Ok(None);
             }
             let batch = reader.verify(&bytes)?;
-            let (rewritten, counts) = rewrite(&batch, &self.rules).map_err(|cause| reader.damage(cause))?;
+            let (rewritten, counts) = rewrite(&batch, &self.rules).map_err(|cause| reader.failure(cause))?;
             let before = writer.len();
             match &rewritten {
                 Rewritten::Kept => writer.append(batch.header(), &bytes)?,
                 Rewritten::Rebuilt(new) => {
-                    let header = BatchHeader::parse(new).map_err(|cause| reader.damage(cause))?;
+                    let header = BatchHeader::parse(new).map_err(|cause| reader.failure(cause))?;
                     writer.append(&header, new)?;
                 }
                 Rewritten::Dropped => {}
@@ -347,11 +347,11 @@ impl<'a> SegmentReader<'a> {
     }
 
     fn verify<'b>(&self, bytes: &'b [u8]) -> Result<Batch<'b>, LogError> {
-        UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).map_err(|cause| self.damage(cause))
+        UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).map_err(|cause| self.failure(cause))
     }
 
-    fn damage(&self, cause: BatchError) -> LogError {
-        LogError::corrupt(&self.segment.path, self.position, cause.to_string())
+    fn failure(&self, cause: BatchError) -> LogError {
+        LogError::batch(&self.segment.path, self.position, cause)
     }
 }
 

@@ -4,9 +4,9 @@
 
 use bytes::{Bytes, BytesMut};
 use riverrun_records::{
-    Batch, BatchHeader, Compression, ProduceRules, ProducedInfo, TimestampBounds, TimestampType,
-    UnverifiedBatch, patch_base_offset, patch_leader_epoch, patch_log_append_time, patch_max_timestamp,
-    recompress, validate_produced,
+    Batch, BatchHeader, Compression, ProduceRules, ProducedInfo, RecompressOptions, TimestampBounds,
+    TimestampType, UnverifiedBatch, patch_base_offset, patch_leader_epoch, patch_log_append_time,
+    patch_max_timestamp, recompress, validate_produced,
 };
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
@@ -133,10 +133,9 @@ fn prepare_produced(
         let batch = UnverifiedBatch::only(&bytes)?.verify()?;
         check_size(bytes.len(), config)?;
         let info = validate_produced(&batch, &rules(config, now))?;
-        (info, recompressed(&batch, config)?)
+        (info, recompressed(&batch, &info, config)?)
     };
     if let Some(rebuilt) = rebuilt {
-        check_size(rebuilt.len(), config)?;
         bytes = BytesMut::from(Bytes::from(rebuilt));
     }
     let log_append_time = set_timestamps(&mut bytes, &info, config, now)?;
@@ -173,15 +172,25 @@ fn rules(config: &LogConfig, now: TimestampMs) -> ProduceRules {
     ProduceRules { require_keys: config.cleanup.compact, timestamps: is_producers_time.then_some(bounds) }
 }
 
-/// The batch in the topic's codec, if that is another.
-fn recompressed(batch: &Batch<'_>, config: &LogConfig) -> Result<Option<Vec<u8>>, AppendError> {
+/// The batch in the topic's codec, if that is another. It has to keep to `max.message.bytes`, too.
+fn recompressed(
+    batch: &Batch<'_>,
+    info: &ProducedInfo,
+    config: &LogConfig,
+) -> Result<Option<Vec<u8>>, AppendError> {
     let wanted: Option<Compression> = config.compression.filter(|wanted| *wanted != batch.compression());
     let Some(wanted) = wanted else { return Ok(None) };
     let level = match config.compression_levels.of(wanted) {
         0 => wanted.default_level(),
         level => level,
     };
-    Ok(Some(recompress(batch, wanted, level)?))
+    let options = RecompressOptions {
+        compression: wanted,
+        level,
+        inflated_bytes: info.inflated_bytes,
+        bytes_max: config.max_message_bytes as usize,
+    };
+    Ok(Some(recompress(batch, &options)?))
 }
 
 /// Stamps the append time, or mends a header that misstates the largest timestamp: indexes rely on it.

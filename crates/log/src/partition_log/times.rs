@@ -97,8 +97,8 @@ fn find_in_segment(
             // Nothing was found here only if the header can be believed.
             UnverifiedBatch::only(&bytes).and_then(UnverifiedBatch::verify).map(|_| None)
         };
-        let corrupt = |error| LogError::corrupt(&segment.log_path(), position, format!("{error}"));
-        if let Some(found) = found.map_err(corrupt)? {
+        let failure = |error| LogError::batch(&segment.log_path(), position, error);
+        if let Some(found) = found.map_err(failure)? {
             return Ok(Some(found));
         }
         position += header.size_bytes() as u64;

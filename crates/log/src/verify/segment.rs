@@ -34,6 +34,8 @@ pub(crate) struct Flaw {
     pub(crate) from: Offset,
     /// No offset from here on is hit, if it is known to end.
     pub(crate) until: Option<Offset>,
+    /// Nothing is known to be wrong: the records are more than a bound allows to look at.
+    pub(crate) is_unchecked: bool,
 }
 
 /// The entries of an index, as far as they are intact.
@@ -211,7 +213,7 @@ impl SegmentCheck {
         from: Offset,
         until: Option<Offset>,
     ) {
-        self.flaws.push(Flaw { half, position, what: what.into(), from, until });
+        self.flaws.push(Flaw { half, position, what: what.into(), from, until, is_unchecked: false });
     }
 
     /// Steps over damage to the next intact batch; `false` if there is none.
@@ -318,8 +320,17 @@ impl SegmentCheck {
                 Ok(count) => records = count,
                 Err(error) => {
                     let (from, until) = (batch.header.base_offset(), batch.header.next_offset());
-                    self.find(Half::Log, batch.position, error.to_string(), from, Some(until));
-                    return Ok(());
+                    self.flaws.push(Flaw {
+                        half: Half::Log,
+                        position: batch.position,
+                        what: error.to_string(),
+                        from,
+                        until: Some(until),
+                        is_unchecked: !error.is_damage(),
+                    });
+                    if error.is_damage() {
+                        return Ok(());
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ mod crash_states;
 mod crashes;
 mod damage;
 mod dirs;
+mod extremes;
 mod flips;
 mod front;
 mod journal;

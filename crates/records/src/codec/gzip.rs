@@ -1,12 +1,9 @@
 //! gzip, by flate2 on zlib-rs. One member is written; several in a row are read, as Java does.
 
-use std::io::Write as _;
+use std::io::Write;
 
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
-
-use crate::Compression;
-use crate::error::BatchError;
 
 /// Leaves the level to the codec (6).
 pub(crate) const LEVEL_DEFAULT: i32 = -1;
@@ -18,13 +15,8 @@ pub(crate) fn decoder(input: &[u8]) -> Decoder<'_> {
     Box::new(MultiGzDecoder::new(input))
 }
 
-pub(crate) fn compress(level: i32, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
+pub(crate) fn encoder<W: Write>(level: i32, out: W) -> GzEncoder<W> {
     let level =
         u32::try_from(level).map_or_else(|_| flate2::Compression::default(), flate2::Compression::new);
-    let mut encoder = GzEncoder::new(out, level);
-    encoder
-        .write_all(input)
-        .and_then(|()| encoder.finish())
-        .map(|_| ())
-        .map_err(|_| BatchError::CompressFailed(Compression::Gzip))
+    GzEncoder::new(out, level)
 }

@@ -3,7 +3,7 @@
 //! Frames whose blocks depend on each other, legacy and skippable frames and dictionaries are refused, because
 //! Java consumers cannot read them. A content checksum is verified where there is one.
 
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Write};
 
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 
@@ -58,9 +58,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-pub(crate) fn compress(input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
+pub(crate) fn encoder<W: Write>(out: W) -> FrameEncoder<W> {
     let info = FrameInfo::new().block_mode(BlockMode::Independent).block_size(BlockSize::Max64KB);
-    let mut encoder = FrameEncoder::with_frame_info(info, out);
-    encoder.write_all(input).map_err(|_| BatchError::CompressFailed(Compression::Lz4))?;
-    encoder.finish().map(|_| ()).map_err(|_| BatchError::CompressFailed(Compression::Lz4))
+    FrameEncoder::with_frame_info(info, out)
 }

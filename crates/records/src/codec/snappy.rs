@@ -9,6 +9,8 @@
 //! whole, so its claimed size is checked against the bound, and against what snappy can reach at all, before
 //! anything is allocated.
 
+use std::io::{self, Write};
+
 use crate::Compression;
 use crate::error::{BatchError, CorruptCause};
 use crate::inflate::too_large;
@@ -94,20 +96,55 @@ fn check_frame_header(input: &[u8]) -> Result<&[u8], BatchError> {
     if version >= VERSION { Ok(rest) } else { Err(bad_stream()) }
 }
 
-pub(crate) fn compress(input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&VERSION.to_be_bytes());
-    out.extend_from_slice(&VERSION.to_be_bytes());
-    let mut encoder = snap::raw::Encoder::new();
-    for chunk in input.chunks(CHUNK_BYTES) {
-        let length_at = out.len();
-        let block_at = length_at + 4;
-        out.resize(block_at + snap::raw::max_compress_len(chunk.len()), 0);
-        let failed = BatchError::CompressFailed(Compression::Snappy);
-        let length = encoder.compress(chunk, &mut out[block_at..]).map_err(|_| failed)?;
-        let length_field = u32::try_from(length).map_err(|_| failed)?;
-        out[length_at..block_at].copy_from_slice(&length_field.to_be_bytes());
-        out.truncate(block_at + length);
+/// Writes a framed stream, chunk by chunk.
+///
+/// Invariants: `pending` is less than a chunk.
+pub(crate) struct Encoder<W> {
+    out: W,
+    pending: Vec<u8>,
+    block: Vec<u8>,
+}
+
+impl<W: Write> Encoder<W> {
+    pub(crate) fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(&MAGIC)?;
+        out.write_all(&VERSION.to_be_bytes())?;
+        out.write_all(&VERSION.to_be_bytes())?;
+        Ok(Self { out, pending: Vec::new(), block: Vec::new() })
     }
-    Ok(())
+
+    pub(crate) fn write_all(&mut self, mut input: &[u8]) -> io::Result<()> {
+        if !self.pending.is_empty() {
+            let (begun, rest) = input.split_at(input.len().min(CHUNK_BYTES - self.pending.len()));
+            self.pending.extend_from_slice(begun);
+            input = rest;
+            if self.pending.len() == CHUNK_BYTES {
+                self.write_pending()?;
+            }
+        }
+        let mut chunks = input.chunks_exact(CHUNK_BYTES);
+        for chunk in &mut chunks {
+            write_chunk(&mut self.out, &mut self.block, chunk)?;
+        }
+        self.pending.extend_from_slice(chunks.remainder());
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        if self.pending.is_empty() { Ok(()) } else { self.write_pending() }
+    }
+
+    fn write_pending(&mut self) -> io::Result<()> {
+        write_chunk(&mut self.out, &mut self.block, &self.pending)?;
+        self.pending.clear();
+        Ok(())
+    }
+}
+
+fn write_chunk(out: &mut impl Write, block: &mut Vec<u8>, chunk: &[u8]) -> io::Result<()> {
+    block.resize(snap::raw::max_compress_len(chunk.len()), 0);
+    let length = snap::raw::Encoder::new().compress(chunk, block).map_err(io::Error::other)?;
+    let length_field = u32::try_from(length).map_err(io::Error::other)?;
+    out.write_all(&length_field.to_be_bytes())?;
+    out.write_all(&block[..length])
 }

@@ -1,6 +1,6 @@
 //! Zstandard, by libzstd.
 
-use std::io::Write as _;
+use std::io::{self, Write};
 use std::ops::RangeInclusive;
 
 use zstd::stream::read;
@@ -18,8 +18,9 @@ pub(crate) const LEVELS: RangeInclusive<i32> = -131_072..=22;
 /// what Java reads. The decoder reserves address space for it and touches only what it inflates, so the bound on
 /// inflated bytes bounds its memory.
 const WINDOW_LOG_MAX: u32 = 27;
-/// The largest window of the levels up to 19. Whoever writes a larger one may inflate less.
+/// The largest window of the levels up to [`LEVEL_ORDINARY_MAX`]. A client that writes a larger one may inflate less.
 const WINDOW_LOG_ORDINARY: u32 = 23;
+const LEVEL_ORDINARY_MAX: i32 = 19;
 
 const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 const FLAG_SINGLE_SEGMENT: u8 = 1 << 5;
@@ -53,20 +54,21 @@ fn window_bytes(input: &[u8]) -> Option<u64> {
     Some(base + base / 8 * u64::from(window & 7))
 }
 
-pub(crate) fn compress(level: i32, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
-    let written = Encoder::new(out, level).and_then(|mut encoder| {
-        encoder.set_pledged_src_size(Some(input.len() as u64))?;
-        encoder.write_all(input)?;
-        encoder.finish().map(|_| ())
-    });
-    written.map_err(|_| BatchError::CompressFailed(Compression::Zstd))
+/// An encoder of `input_bytes` bytes in all. It never writes a large window, whatever its level.
+pub(crate) fn encoder<W: Write>(level: i32, input_bytes: usize, out: W) -> io::Result<Encoder<'static, W>> {
+    let mut encoder = Encoder::new(out, level)?;
+    encoder.set_pledged_src_size(Some(input_bytes as u64))?;
+    if level > LEVEL_ORDINARY_MAX {
+        encoder.window_log(WINDOW_LOG_ORDINARY)?;
+    }
+    Ok(encoder)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decompress;
     use crate::error::Excess;
+    use crate::inflate::Inflate;
 
     /// A piece that does not compress, again and again, with this window and nothing said of the size.
     fn stream(window_log: u32, pieces: usize) -> Vec<u8> {
@@ -84,23 +86,47 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn inflated(input: &[u8]) -> Result<usize, BatchError> {
-        let mut out = Vec::new();
-        decompress(Compression::Zstd, input, &mut out).map(|()| out.len())
+    fn inflated(inflate: Result<Inflate<'_>, BatchError>) -> Result<usize, BatchError> {
+        let (mut inflate, mut buffer, mut total) = (inflate?, vec![0; 1 << 16], 0);
+        loop {
+            match inflate.read(&mut buffer)? {
+                0 => return Ok(total),
+                count => total += count,
+            }
+        }
+    }
+
+    fn produced(input: &[u8]) -> Result<usize, BatchError> {
+        inflated(Inflate::produced(Compression::Zstd, input))
     }
 
     #[test]
-    fn a_large_window_inflates_to_less() {
+    fn a_large_window_of_a_client_inflates_to_less() {
         let (ordinary, large) = (stream(23, 640), stream(27, 640));
         assert!(!has_large_window(&ordinary) && has_large_window(&large));
-        assert_eq!(inflated(&ordinary), Ok(640 * 64 * 1024));
+        assert_eq!(produced(&ordinary), Ok(640 * 64 * 1024));
         let limit = riverrun_types::limits::INFLATE_LARGE_WINDOW_BYTES_MAX;
-        assert_eq!(inflated(&large), Err(BatchError::TooLarge { excess: Excess::InflatedBytes, limit }));
+        assert_eq!(produced(&large), Err(BatchError::TooLarge { excess: Excess::InflatedBytes, limit }));
         assert_eq!(
-            inflated(&stream(27, 100)),
+            produced(&stream(27, 100)),
             Ok(100 * 64 * 1024),
             "what its level writes of little is read"
         );
+        assert_eq!(
+            inflated(Inflate::stored(Compression::Zstd, &large)),
+            Ok(640 * 64 * 1024),
+            "stored elsewhere"
+        );
+    }
+
+    #[test]
+    fn no_level_writes_a_large_window() {
+        let content = vec![7; 9 << 20];
+        for level in [1, 3, 19, 20, 22] {
+            let mut out = Vec::new();
+            crate::compress(Compression::Zstd, level, &content, &mut out).unwrap();
+            assert!(!has_large_window(&out), "level {level}");
+        }
     }
 
     #[test]
@@ -112,8 +138,8 @@ mod tests {
         assert_eq!(window_bytes(&single), Some(content.len() as u64));
         assert!(has_large_window(&single));
         let behind = [stream(20, 1), stream(27, 1)].concat();
-        assert_eq!(inflated(&behind), Err(CorruptCause::Stream(Compression::Zstd).into()));
-        assert_eq!(inflated(&[stream(20, 1), stream(23, 1)].concat()), Ok(2 * 64 * 1024));
+        assert_eq!(produced(&behind), Err(CorruptCause::Stream(Compression::Zstd).into()));
+        assert_eq!(produced(&[stream(20, 1), stream(23, 1)].concat()), Ok(2 * 64 * 1024));
         for cut in [&b""[..], &MAGIC, &[0x28, 0xb5, 0x2f, 0xfd, 0]] {
             assert_eq!(window_bytes(cut), None);
         }

@@ -33,8 +33,8 @@ through, whatever is found, and nothing is changed.
 
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
 nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
-tail, which the next start cuts off), damage below the log start, and what of a journal is settled
-are listed and count as good.
+tail, which the next start cuts off), damage below the log start, records that inflate to more than
+is read here, and what of a journal is settled are listed and count as good.
 
 Stop the server first: while it writes, files may look damaged that are not.";
 
@@ -317,6 +317,8 @@ fn result(findings: &[FindingReport]) -> &'static str {
         "DAMAGED"
     } else if has(Weight::TornTail) {
         "torn tail"
+    } else if has(Weight::NotChecked) {
+        "not checked"
     } else {
         "good"
     }
