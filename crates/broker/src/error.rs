@@ -3,7 +3,7 @@
 use riverrun_log::producer_state::SequenceError;
 use riverrun_log::{AppendError, LogError, ReadError};
 use riverrun_protocol::ErrorCode;
-use riverrun_records::BatchError;
+use riverrun_records::{BatchError, CorruptCause};
 
 use crate::metadata::{MetadataError, TopicError};
 
@@ -32,10 +32,14 @@ pub(crate) fn group_append_error(error: &AppendError) -> ErrorCode {
 
 fn batch_error(error: &BatchError) -> ErrorCode {
     match error {
-        BatchError::Corrupt(_) => ErrorCode::CORRUPT_MESSAGE,
-        BatchError::Invalid(_) => ErrorCode::INVALID_RECORD,
+        // What is cut holds no whole batch, which is the sender's doing and stays so when it is sent again; so is a
+        // format of before there were batches.
+        BatchError::Corrupt(CorruptCause::Cut)
+        | BatchError::Invalid(_)
+        | BatchError::UnsupportedMagic(0 | 1) => ErrorCode::INVALID_RECORD,
+        // A format that nobody has defined may have been one that was garbled on its way.
+        BatchError::Corrupt(_) | BatchError::UnsupportedMagic(_) => ErrorCode::CORRUPT_MESSAGE,
         BatchError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
-        BatchError::UnsupportedMagic(_) => ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT,
         BatchError::UnsupportedCompression(_) => ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
         BatchError::InvalidTimestamp(_) => ErrorCode::INVALID_TIMESTAMP,
         BatchError::UnsupportedLevel { .. } | BatchError::CompressFailed(_) => {

@@ -2,8 +2,6 @@
 //!
 //! Pure: configs and changes in, checked configs out, or a sentence for the client that says why not.
 
-use std::collections::BTreeSet;
-
 use super::broker::{BrokerConfig, check_topic_configs};
 use super::definition::{Kind, shown, split_list};
 use super::topic::{self, TopicOverrides};
@@ -24,18 +22,14 @@ pub enum ConfigChange {
     Subtract(String),
 }
 
-/// The configs after `changes`. They are right, alone and against each other, or nothing is changed.
+/// The configs after `changes`, of which there is at most one for each config. They are right, alone and against each other, or nothing is changed.
 pub fn alter_topic_configs(
     config: &BrokerConfig,
     current: &TopicOverrides,
     changes: &[(String, ConfigChange)],
 ) -> Result<TopicOverrides, String> {
     let mut altered = current.clone();
-    let mut seen = BTreeSet::new();
     for (name, change) in changes {
-        if !seen.insert(name) {
-            return Err(format!("Error due to duplicate config keys: {}", shown(name)));
-        }
         let value = match change {
             ConfigChange::Set(value) => Some(value.trim().to_owned()),
             ConfigChange::Delete => None,
@@ -126,7 +120,6 @@ mod tests {
     fn what_does_not_fit_changes_nothing_and_says_why() {
         for (changes, part) in [
             (&[("retention.ms", ConfigChange::Append("1".into()))] as &[_], "not a list"),
-            (&[("retention.ms", set("1")), ("retention.ms", set("2"))], "duplicate config keys"),
             (&[("retention.ms", set("-2"))], "Invalid value -2"),
             (&[("nonsense", set("1"))], "Unknown topic config name: nonsense"),
             (&[("cleanup.policy", ConfigChange::Append("truncate".into()))], "cleanup.policy"),

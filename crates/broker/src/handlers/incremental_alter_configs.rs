@@ -4,6 +4,7 @@
 //! (`validateOnly`). Changes of one topic happen together or not at all. Options of the server cannot be changed while
 //! it runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
@@ -42,6 +43,7 @@ fn wish(
         Subject::Server => return nothing_changes_here(resource.configs.iter().map(|entry| &*entry.name)),
     };
     let changes: Vec<_> = resource.configs.iter().map(change).collect::<Result<_, _>>()?;
+    check_named_once(&changes)?;
     let config = Arc::clone(config);
     Ok(Wish::Topic { id, alter: Box::new(move |current| alter_topic_configs(&config, current, &changes)) })
 }
@@ -62,9 +64,32 @@ fn change(entry: &AlterableConfig<'_>) -> Result<(String, ConfigChange), Refusal
     Ok((entry.name.to_string(), change))
 }
 
+fn check_named_once(changes: &[(String, ConfigChange)]) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
+    match changes.iter().find(|(name, _)| !seen.insert(name)) {
+        Some((twice, _)) => {
+            let message = format!("Error due to duplicate config keys: {}", shown(twice));
+            Err((ErrorCode::INVALID_REQUEST, message))
+        }
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_config_that_is_named_twice_makes_the_request_wrong_and_not_the_config() {
+        let set = |name: &str| (name.to_owned(), ConfigChange::Set("1".into()));
+        let delete = |name: &str| (name.to_owned(), ConfigChange::Delete);
+        assert_eq!(check_named_once(&[set("a"), delete("b")]), Ok(()));
+        for changes in [[set("a"), set("a")], [set("a"), delete("a")]] {
+            let (code, message) = check_named_once(&changes).expect_err("refused");
+            assert_eq!(code, ErrorCode::INVALID_REQUEST);
+            assert!(message.ends_with(": a"), "{message}");
+        }
+    }
 
     #[test]
     fn operations_are_kafkas_numbers_and_need_a_value_except_delete() {

@@ -48,16 +48,16 @@ fn assert_refused(cases: &[(&str, ErrorCode, Spoil)]) {
 }
 
 #[test]
-fn a_wrong_checksum_or_a_lying_length_is_corrupt() {
+fn a_wrong_checksum_or_length_is_corrupt_and_what_holds_no_whole_batch_is_invalid() {
     use ErrorCode as Code;
     assert_refused(&[
         ("a flipped byte", Code::CORRUPT_MESSAGE, |bytes| *bytes.last_mut().unwrap() ^= 1),
         ("a flipped checksum", Code::CORRUPT_MESSAGE, |bytes| bytes[layout::CRC] ^= 0x80),
-        ("a length that is too long", Code::CORRUPT_MESSAGE, |bytes| put(bytes, layout::LENGTH, 1 << 20)),
+        ("a length that is too long", Code::INVALID_RECORD, |bytes| put(bytes, layout::LENGTH, 1 << 20)),
         ("a negative length", Code::CORRUPT_MESSAGE, |bytes| put(bytes, layout::LENGTH, -1)),
         ("a length that is too short", Code::INVALID_RECORD, |bytes| put(bytes, layout::LENGTH, 48)),
-        ("a batch that is cut short", Code::CORRUPT_MESSAGE, |bytes| bytes.truncate(bytes.len() - 1)),
-        ("a header that is cut short", Code::CORRUPT_MESSAGE, |bytes| bytes.truncate(20)),
+        ("a batch that is cut short", Code::INVALID_RECORD, |bytes| bytes.truncate(bytes.len() - 1)),
+        ("a header that is cut short", Code::INVALID_RECORD, |bytes| bytes.truncate(20)),
     ]);
 }
 
@@ -116,12 +116,12 @@ fn counts_and_deltas_that_lie_are_invalid() {
 fn what_only_a_broker_or_another_format_sets_is_refused() {
     use ErrorCode as Code;
     assert_refused(&[
-        ("format 0", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 0),
-        ("format 1", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 1),
-        ("format 3", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 3),
-        ("format -1", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| bytes[layout::MAGIC] = 0xff),
-        ("a message of format 0", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| *bytes = old_message(0)),
-        ("a message of format 1", Code::UNSUPPORTED_FOR_MESSAGE_FORMAT, |bytes| *bytes = old_message(1)),
+        ("format 0", Code::INVALID_RECORD, |bytes| bytes[layout::MAGIC] = 0),
+        ("format 1", Code::INVALID_RECORD, |bytes| bytes[layout::MAGIC] = 1),
+        ("format 3", Code::CORRUPT_MESSAGE, |bytes| bytes[layout::MAGIC] = 3),
+        ("format -1", Code::CORRUPT_MESSAGE, |bytes| bytes[layout::MAGIC] = 0xff),
+        ("a message of format 0", Code::INVALID_RECORD, |bytes| *bytes = old_message(0)),
+        ("a message of format 1", Code::INVALID_RECORD, |bytes| *bytes = old_message(1)),
         ("the control bit", Code::INVALID_RECORD, |bytes| {
             set_attributes(bytes, layout::CONTROL);
             seal(bytes);
@@ -177,7 +177,7 @@ fn another_format_is_refused_in_every_version_of_produce() {
         for version in 3..=12 {
             let response = client.call(&produce_request("t", 0, &bytes, -1), version);
             let code = ErrorCode(response.responses[0].partition_responses[0].error_code);
-            assert_eq!(code, ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT, "version {version}");
+            assert_eq!(code, ErrorCode::INVALID_RECORD, "version {version}");
         }
     }
     assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new());
