@@ -388,7 +388,8 @@ fn bind_listener(host: &str, port: u16, backlog: u32) -> Result<TcpListener, Sta
     let host = if host.is_empty() { "0.0.0.0" } else { host };
     let text = format!("{host}:{port}");
     let error = |source| StartError::Bind { address: text.clone(), source };
-    let address = (host, port).to_socket_addrs().map_err(error)?.next();
+    let unknown = |source| StartError::Lookup { address: text.clone(), source };
+    let address = (host, port).to_socket_addrs().map_err(unknown)?.next();
     let address = address.ok_or_else(|| error(std::io::ErrorKind::AddrNotAvailable.into()))?;
     bind(address, backlog).map_err(error)
 }

@@ -46,8 +46,18 @@ pub enum StartError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// An address cannot be bound.
-    #[error("cannot listen on {address}: {source}; is another server running there?")]
+    #[error("cannot listen on {address}: {source}{}", hint(source))]
     Bind {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The host of an address is not known.
+    #[error(
+        "cannot listen on {address}: its host is neither an address nor a name that is known here: {source}"
+    )]
+    Lookup {
         /// The address.
         address: String,
         /// What the system said.
@@ -70,6 +80,16 @@ pub enum StartError {
     /// The server's thread ended while it was starting.
     #[error("the server's thread died while starting")]
     Died,
+}
+
+/// What is likely the cause where an address cannot be bound, and the system's word for it tells too little.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; is another server running there?",
+        io::ErrorKind::AddrNotAvailable => "; it is no address of this machine",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 may need privileges",
+        _ => "",
+    }
 }
 
 /// The reserve of a log dir is this share of its volume at most.

@@ -221,6 +221,7 @@ impl BrokerConfig {
             return Err(ConfigError::Conflict("listeners is empty: the server would hear nobody".into()));
         }
         check_names_are_distinct("listeners", &network.listeners)?;
+        check_ports_are_distinct(&network.listeners)?;
         check_names_are_distinct("advertised.listeners", &network.advertised_listeners)?;
         for advertised in &network.advertised_listeners {
             if !network.listeners.iter().any(|listener| listener.name == advertised.name) {
@@ -329,6 +330,21 @@ fn check_names_are_distinct(option: &str, listeners: &[Listener]) -> Result<(), 
         }
         None => Ok(()),
     }
+}
+
+/// Two listeners of one port need an address each: one of every interface has them all.
+fn check_ports_are_distinct(listeners: &[Listener]) -> Result<(), ConfigError> {
+    let collide = |a: &Listener, b: &Listener| {
+        let same_host = a.is_wildcard() || b.is_wildcard() || a.host.eq_ignore_ascii_case(&b.host);
+        a.port != 0 && a.port == b.port && same_host
+    };
+    for (index, second) in listeners.iter().enumerate() {
+        if let Some(first) = listeners[..index].iter().find(|first| collide(first, second)) {
+            let message = format!("listeners has {first} and {second}, which cannot both have the port");
+            return Err(ConfigError::Conflict(message));
+        }
+    }
+    Ok(())
 }
 
 fn check_is_reachable(name: &str, advertised: Option<&Listener>) -> Result<(), ConfigError> {

@@ -97,3 +97,19 @@ fn what_the_journal_has_of_a_deleted_topic_is_no_trouble_and_is_forgotten_once_t
     assert_eq!(unknown(&broker), [""; 0]);
     assert!(!broker.logs.has_aside());
 }
+
+#[test]
+fn what_keeps_a_server_from_listening_is_told_by_its_kind() {
+    let told = |kind: io::ErrorKind| {
+        let address = "127.0.0.1:80".to_owned();
+        StartError::Bind { address, source: kind.into() }.to_string()
+    };
+    for (kind, hint) in [
+        (io::ErrorKind::AddrInUse, "another server"),
+        (io::ErrorKind::AddrNotAvailable, "no address of this machine"),
+        (io::ErrorKind::PermissionDenied, "privileges"),
+    ] {
+        assert!(told(kind).contains(hint), "{}", told(kind));
+    }
+    assert!(!told(io::ErrorKind::Other).contains("another server"), "{}", told(io::ErrorKind::Other));
+}

@@ -222,6 +222,12 @@ fn cannot_start(error: &StartError, data: &Path) -> Failure {
         StartError::Bind { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
             Failure::new(Exit::Conflict, message).advise("--listen with another port; 0 takes a free one")
         }
+        StartError::Lookup { .. } => {
+            Failure::usage(message).advise("--listen with an address of this machine, such as 127.0.0.1:9092")
+        }
+        StartError::Bind { source, .. } if source.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            Failure::usage(message).advise("--listen with an address of this machine, such as 127.0.0.1:9092")
+        }
         _ => Failure::new(Exit::Failed, message),
     }
 }

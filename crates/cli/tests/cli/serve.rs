@@ -58,6 +58,20 @@ fn a_port_in_use_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn an_address_that_is_not_of_this_machine_is_refused_as_such() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().to_str().expect("text");
+    // The first is no address, so it would have to be a name; the second is one that nobody has.
+    for (listen, part) in
+        [("999.1.1.1:3", "neither an address nor a name"), ("192.0.2.1:3", "no address of this")]
+    {
+        let refused = run(&["serve", "--data", data, "--listen", listen]).ended(2);
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+        assert!(!refused.stderr.contains("another server"), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn ctrl_c_stops_cleanly_and_the_next_start_has_everything() {
     let mut server = Server::start();
     server.feed(&["produce", "kept"], b"one\ntwo\n").ended(0);

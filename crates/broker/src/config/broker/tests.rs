@@ -94,6 +94,27 @@ fn kafkas_options_without_meaning_here_say_what_to_do() {
 }
 
 #[test]
+fn listeners_of_one_port_need_an_address_each() {
+    for (listeners, good) in [
+        ("A://127.0.0.1:9092,B://127.0.0.1:9092", false),
+        ("A://localhost:9092,B://127.0.0.1:9093,C://LocalHost:9092", false),
+        ("A://0.0.0.0:9092,B://127.0.0.1:9092", false),
+        ("A://127.0.0.1:9092,B://:9092", false),
+        ("A://127.0.0.1:9092,B://127.0.0.2:9092", true),
+        ("A://127.0.0.1:0,B://127.0.0.1:0", true),
+    ] {
+        let told = ("advertised.listeners", "A://a:1,B://b:1");
+        let refusal = BrokerConfig::from_pairs([("listeners", listeners), told]).err().map(|e| e.to_string());
+        assert_eq!(refusal.is_none(), good, "{listeners}: {refusal:?}");
+        if let Some(refusal) = refusal {
+            let named =
+                |name: &str| listeners.split(',').any(|one| one.starts_with(name) && refusal.contains(one));
+            assert!(named("A") && (named("B") || named("C")), "{refusal}");
+        }
+    }
+}
+
+#[test]
 fn a_wildcard_listener_needs_an_advertised_address() {
     let error = error_of(&[("listeners", "PLAINTEXT://0.0.0.0:9092")]);
     assert!(error.contains("advertised.listeners=PLAINTEXT://"), "{error}");
@@ -108,6 +129,7 @@ fn contradictions_are_refused() {
     for pairs in [
         &[("listeners", "")] as &[_],
         &[("listeners", "A://127.0.0.1:1,A://127.0.0.1:2")],
+        &[("listeners", "A://127.0.0.1:1,B://127.0.0.1:1")],
         &[("advertised.listeners", "OTHER://example.org:1")],
         &[("advertised.listeners", "PLAINTEXT://0.0.0.0:1")],
         &[("log.dirs", "/a,/a")],
