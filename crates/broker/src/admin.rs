@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 
 use crate::broker::Broker;
 use crate::health::Health;
+use crate::metrics::Format;
 use crate::shutdown::{StopSignal, stopped};
-
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves until `stop` turns true.
 pub(crate) async fn run(socket: TcpListener, broker: Arc<Broker>, mut stop: StopSignal) {
@@ -40,11 +39,13 @@ pub(crate) fn warn_if_exposed(address: SocketAddr) {
     }
 }
 
-async fn metrics(State(broker): State<Arc<Broker>>) -> Response {
+async fn metrics(State(broker): State<Arc<Broker>>, headers: HeaderMap) -> Response {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let format = Format::accepted(&accepts.collect::<Vec<_>>().join(","));
     // Collectors read files' sizes and take locks: not on a worker that serves connections.
-    let text = tokio::task::spawn_blocking(move || broker.metrics.exposition()).await;
+    let text = tokio::task::spawn_blocking(move || broker.metrics.exposition(format)).await;
     match text {
-        Ok(Ok(text)) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

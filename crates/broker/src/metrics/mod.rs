@@ -3,6 +3,7 @@
 //! Owns the registry and the metrics that are counted as things happen; what is read at a scrape (logs, groups,
 //! the process) comes from the collectors beside this file. Each name is registered once, with its description.
 
+mod format;
 mod journals;
 mod partitions;
 mod process;
@@ -21,6 +22,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use riverrun_protocol::ApiKey;
 
+pub(crate) use self::format::Format;
 use crate::broker::Broker;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -117,12 +119,15 @@ impl Metrics {
     }
 
     /// The text that Prometheus scrapes.
-    pub(crate) fn exposition(&self) -> Result<String, fmt::Error> {
+    pub(crate) fn exposition(&self, format: Format) -> Result<String, fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode_registry(&mut text, &self.registry)?;
         process::encode(&mut text)?;
         prometheus_client::encoding::text::encode_eof(&mut text)?;
-        Ok(text)
+        Ok(match format {
+            Format::OpenMetrics => text,
+            Format::Classic => format::classic(&text),
+        })
     }
 }
 

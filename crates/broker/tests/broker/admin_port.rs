@@ -14,13 +14,19 @@ use crate::support::{
 
 /// Status line and body of a GET.
 pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let (head, body) = get_with(address, path, "");
+    (head.lines().next().expect("a status").to_owned(), body)
+}
+
+/// Head and body of a GET with these headers, each with its line's end.
+fn get_with(address: SocketAddr, path: &str, headers: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("the port is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").expect("sent");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answered");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    (head.lines().next().expect("a status").to_owned(), body.to_owned())
+    (head.to_owned(), body.to_owned())
 }
 
 #[test]
@@ -94,7 +100,13 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
     create_topic(&mut client, "t", 2, &[]);
     produce(&mut client, "t", 0, &batch(&["a"]));
     produce(&mut client, "t", 1, &batch(&["a"]));
-    let (_, text) = get(server.admin_address().expect("an admin port"), "/metrics");
+    let accept =
+        "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3\r\n";
+    let (head, text) = get_with(server.admin_address().expect("an admin port"), "/metrics", accept);
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
     let described: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
     let names: BTreeSet<&str> = described.iter().copied().collect();
@@ -149,4 +161,31 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
     let distinct: BTreeSet<&str> = series.iter().copied().collect();
     assert_eq!(series.len(), distinct.len());
     assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn who_does_not_ask_for_open_metrics_gets_the_classic_format() {
+    let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[]);
+    produce(&mut client, "t", 0, &batch(&["a"]));
+    for headers in ["", "Accept: */*\r\n", "Accept: text/plain;version=0.0.4\r\n"] {
+        let (head, text) = get_with(server.admin_address().expect("an admin port"), "/metrics", headers);
+        assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
+        assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
+        let mut described = BTreeSet::new();
+        for line in text.lines() {
+            if let Some(family) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = family.split_once(' ').expect("a name and a type");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                described.insert(name);
+            } else if !line.starts_with('#') {
+                let name = line.split(['{', ' ']).next().expect("a name");
+                let parts = ["", "_bucket", "_sum", "_count"];
+                let family = parts.iter().find_map(|part| described.get(name.strip_suffix(part)?));
+                assert!(family.is_some(), "{name} was not described");
+            }
+        }
+        assert!(described.contains("process_cpu_seconds_total"), "{described:?}");
+    }
 }
