@@ -68,7 +68,7 @@ fn reading_starts_and_ends_where_it_is_told() {
     for (flags, expected) in [
         (&["--from", "8"][..], "8\n9\n"),
         (&["--from", "-2"], "8\n9\n"),
-        (&["--from", "99"], ""),
+        (&["--from", "10"], ""),
         (&["--from", "end", "--until-end"], ""),
         (&["--from", &since, "--max", "1"], "0\n"),
         (&["--from", "-1h", "--max", "2"], "0\n1\n"),
@@ -79,6 +79,9 @@ fn reading_starts_and_ends_where_it_is_told() {
         let consumed = server.run(&[&["consume", "ten"], flags].concat()).ended(0);
         assert_eq!(consumed.text(), expected, "{flags:?}");
     }
+    let beyond = server.run(&["consume", "ten", "--from", "99", "--until-end"]).ended(2);
+    assert!(beyond.stderr.contains("ten-0 begins at 0 and ends at 10"), "{}", beyond.stderr);
+    assert_eq!(beyond.text(), "");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::io::IsTerminal as _;
 
 use clap::{Args, ValueEnum};
 use riverrun_client::{Consumer, ConsumerOptions, GroupProtocol, OffsetReset};
+use riverrun_types::Offset;
 
 use self::format::Format;
 use self::reading::{Limits, Printer, Reading};
@@ -43,7 +44,7 @@ pub(crate) struct ConsumeArgs {
     /// The topics
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
-    /// Where to begin: beginning, end, an offset, -N for the last N of each partition, @MILLISECONDS since 1970, a
+    /// Where to begin: beginning, end, an offset (that at least one of the partitions has), -N for the last N of each partition, @MILLISECONDS since 1970, a
     /// time such as 2013-01-01T10:00:00Z, or a time ago such as -90s, -15m, -1h. With a group it holds where nothing
     /// is committed, and is beginning or end
     #[arg(long, value_name = "PLACE", default_value = "beginning", allow_hyphen_values = true)]
@@ -137,6 +138,9 @@ async fn read(reading: &mut Reading, args: &ConsumeArgs) -> Result<(), Failure> 
     if args.group.is_some() {
         consumer.subscribe(&args.topics).await?;
     } else {
+        if let From::Offset(offset) = args.from {
+            places::check_offset(&bounds, Offset(offset))?;
+        }
         consumer.assign(places::starts(&bounds, args.from)).await?;
     }
     let ends = bounds.into_iter().map(|(partition, bounds)| (partition, bounds.end)).collect();

@@ -8,6 +8,9 @@ use riverrun_types::Offset;
 use super::start::From;
 use crate::exit::{Exit, Failure};
 
+/// Partitions whose ranges an error tells at most.
+const RANGES_TOLD: usize = 10;
+
 /// The first offset of a partition and the one after its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
@@ -53,6 +56,32 @@ pub(super) async fn bounds(
     Ok(bounds.collect())
 }
 
+/// Fails if no partition has this offset, and says of which partitions it lies outside if some have it.
+pub(super) fn check_offset(bounds: &BTreeMap<TopicPartition, Bounds>, offset: Offset) -> Result<(), Failure> {
+    let outside: Vec<_> =
+        bounds.iter().filter(|(_, bounds)| !(bounds.begin..=bounds.end).contains(&offset)).collect();
+    let range = |(partition, bounds): &(&TopicPartition, &Bounds)| {
+        format!("{partition} begins at {} and ends at {}", bounds.begin.0, bounds.end.0)
+    };
+    if outside.len() < bounds.len() {
+        for place in &outside {
+            eprintln!(
+                "offset {} is out of range: {}; it is read from what is nearest",
+                offset.0,
+                range(place)
+            );
+        }
+        return Ok(());
+    }
+    let ranges: Vec<_> = outside.iter().take(RANGES_TOLD).map(range).collect();
+    let more = match outside.len().saturating_sub(RANGES_TOLD) {
+        0 => String::new(),
+        more => format!(", and {more} more partitions do not have it either"),
+    };
+    let message = format!("offset {} is out of range: {}{more}", offset.0, ranges.join(", "));
+    Err(Failure::usage(message).advise("--from beginning, --from end, or --from -10 for the last 10"))
+}
+
 /// Where reading starts in each partition.
 pub(super) fn starts(
     bounds: &BTreeMap<TopicPartition, Bounds>,
@@ -75,6 +104,29 @@ fn start(bounds: Bounds, from: From) -> StartAt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offset_that_no_partition_has_is_an_error_that_names_the_ranges() {
+        let of = |ranges: &[(i64, i64)]| -> BTreeMap<_, _> {
+            let bounds = ranges.iter().map(|&(begin, end)| Bounds { begin: Offset(begin), end: Offset(end) });
+            (0..).map(|index| TopicPartition::new("t", index)).zip(bounds).collect()
+        };
+        for (ranges, offset, good) in [
+            (&[(10, 20)][..], 9, false),
+            (&[(10, 20)], 10, true),
+            (&[(10, 20)], 20, true),
+            (&[(10, 20)], 21, false),
+            (&[(0, 5), (0, 30)], 21, true),
+            (&[(0, 5), (0, 7)], 21, false),
+        ] {
+            assert_eq!(check_offset(&of(ranges), Offset(offset)).is_ok(), good, "{ranges:?} {offset}");
+        }
+        let failure = check_offset(&of(&[(3, 5); 12]), Offset(1)).expect_err("out of range");
+        assert_eq!(failure.exit, Exit::Usage);
+        for part in ["offset 1 ", "t-0 begins at 3 and ends at 5", "and 2 more partitions"] {
+            assert!(failure.message().contains(part), "{part} in {}", failure.message());
+        }
+    }
 
     #[test]
     fn a_place_outside_of_a_partition_becomes_the_nearest_in_it() {
