@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use riverrun_client::ClusterOptions;
 
 use crate::commands::{bench, config, consume, demo, group, log, perf, produce, queue, serve, topic};
-use crate::exit::EXIT_CODES;
+use crate::exit::{EXIT_CODES, Failure};
 
 /// Environment variables with our prefix that set flags of this program and not options of the server.
 pub(crate) const OWN_VARIABLES: [&str; 2] = ["RIVERRUN_BOOTSTRAP", "RIVERRUN_LOG"];
@@ -31,12 +31,37 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The command line, or a message and the end of the process.
-pub(crate) fn parse() -> Cli {
-    Cli::try_parse().unwrap_or_else(|error| {
+/// The command line, and whether failures are told in JSON. A wrong one that asks for JSON comes back as a failure;
+/// otherwise it ends the process with a message, as the wish for help does.
+pub(crate) fn parse() -> Result<(Cli, bool), Failure> {
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
+        Ok((cli, wants_json(&matches)))
+    });
+    parsed.or_else(|error| {
         let again = error.use_stderr().then(|| blind_to_environment(Cli::command()).try_get_matches());
-        again.and_then(Result::err).unwrap_or(error).exit()
+        let error = again.and_then(Result::err).unwrap_or(error);
+        if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
+            return Err(Failure::usage(in_one_line(&error.render().to_string())));
+        }
+        error.exit()
     })
+}
+
+/// Whether the command, or one within it, has `--json` or `--format json`.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let flag = matches.try_get_one::<bool>("json").ok().flatten().is_some_and(|flag| *flag);
+    let format =
+        matches.try_get_raw("format").ok().flatten().into_iter().flatten().any(|text| text == "json");
+    flag || format || matches.subcommand().is_some_and(|(_, inner)| wants_json(inner))
+}
+
+/// The error in a message of several paragraphs, of which the last ones tell the usage.
+fn in_one_line(message: &str) -> String {
+    let message = message.split("\n\nUsage:").next().unwrap_or_default();
+    let message = message.split("\n\nFor more information").next().unwrap_or_default();
+    let words: Vec<_> = message.strip_prefix("error: ").unwrap_or(message).split_whitespace().collect();
+    words.join(" ")
 }
 
 /// The usage line of an error names the flags that are in use, those of the environment as well: whoever reads it
@@ -145,6 +170,21 @@ mod tests {
     #[test]
     fn the_definition_of_the_command_line_holds_together() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn json_is_wanted_by_the_flag_or_the_format_of_the_command_itself() {
+        for (line, wanted) in [
+            (&["topic", "list", "--json"][..], true),
+            (&["topic", "list"], false),
+            (&["consume", "json", "--json"], true),
+            (&["consume", "json", "--format", "json"], true),
+            (&["consume", "json", "--format", "hex"], false),
+            (&["config", "docs"], false),
+        ] {
+            let matches = Cli::command().try_get_matches_from([&["riverrun"], line].concat());
+            assert_eq!(wants_json(&matches.expect("a right line")), wanted, "{line:?}");
+        }
     }
 
     #[test]

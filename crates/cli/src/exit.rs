@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use riverrun_broker::config::ConfigError;
 use riverrun_client::ClientError;
 use riverrun_protocol::ErrorCode;
+use serde_json::{Value, json};
 
 /// What the process tells its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,10 +110,23 @@ impl Failure {
         }
     }
 
-    /// Says on stderr what went wrong. Where there is nothing to say, says nothing.
-    pub(crate) fn report(&self) -> ExitCode {
-        if self.exit != Exit::Ok {
+    /// Says on stderr what went wrong: to people, or to programs as one JSON object on a line of its own.
+    pub(crate) fn tell(&self, json: bool) {
+        if json {
+            eprintln!("{}", self.to_json());
+        } else {
             eprintln!("{self}");
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({"error": self.message, "advice": self.advice, "exit_code": self.exit as u8})
+    }
+
+    /// Tells it, if there is something to tell, and gives the code to end with.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        if self.exit != Exit::Ok {
+            self.tell(json);
         }
         ExitCode::from(self.exit as u8)
     }
@@ -233,6 +247,15 @@ mod tests {
         let text = server(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION).about("topic flights").to_string();
         assert!(text.starts_with("error: topic flights: "), "{text}");
         assert!(text.contains("\n  try: riverrun topic list"), "{text}");
+    }
+
+    #[test]
+    fn a_program_is_told_the_same_as_people() {
+        let failure = server(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION).about("topic flights");
+        let told = failure.to_json();
+        assert_eq!((&told["error"], &told["exit_code"]), (&json!(failure.message()), &json!(3)));
+        assert!(told["advice"].as_str().expect("advice").starts_with("riverrun topic list"), "{told}");
+        assert_eq!(Failure::usage("no").to_json()["advice"], Value::Null);
     }
 
     #[test]

@@ -17,10 +17,13 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     allocator::bound_arenas();
-    let cli = args::parse();
+    let (cli, json) = match args::parse() {
+        Ok(parsed) => parsed,
+        Err(failure) => return failure.report(true),
+    };
     let outcome = logging::start(cli.log_level.as_deref(), cli.command.default_log_level());
     match outcome.and_then(|()| commands::run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(json),
     }
 }

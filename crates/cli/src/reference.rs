@@ -16,7 +16,9 @@ This page is what `--help` says of each command; a test keeps it current.
 
 Answers go to stdout, everything else to stderr. With `--json`, commands that answer once print one JSON document;
 `consume` and `log dump` print one object on each line. A byte string in JSON is text under its name if it is UTF-8, and
-base64 under its name with `_base64` if it is not. Exit codes stand at the end of the first section.
+base64 under its name with `_base64` if it is not. A command that fails says why on stderr: in text, or with `--json` as
+one JSON object, the last line, with `error`, `advice` (null where there is none) and `exit_code`. Exit codes stand at the
+end of the first section.
 ";
 
 fn page() -> String {

@@ -33,7 +33,7 @@ pub(crate) fn report(output: OutputArgs, outcomes: Vec<Outcome>) -> Result<(), F
             Ok(_) if output.json => {}
             Ok(done) => print_text(&format!("{} {done}\n", printable(&name)))?,
             Err(failure) if first.is_none() => first = Some(failure),
-            Err(failure) => eprintln!("{failure}"),
+            Err(failure) => failure.tell(output.json),
         }
     }
     first.map_or(Ok(()), Err)

@@ -5,6 +5,7 @@ mod bench;
 mod common;
 mod damage;
 mod demo;
+mod failures;
 mod files;
 mod perf;
 mod queue;

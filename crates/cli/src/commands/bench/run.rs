@@ -111,7 +111,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
                     Ok(document) => documents.push(document),
                     Err(failure) if failure.exit == Exit::Interrupted => return Err(failure),
                     Err(failure) => {
-                        eprintln!("{failure}");
+                        failure.tell(args.form.json);
                         failures.push(failure.exit);
                     }
                 }
