@@ -5,7 +5,7 @@
 use riverrun_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 use crate::Compression;
-use crate::error::{BatchError, CorruptCause};
+use crate::error::{BatchError, CorruptCause, InvalidCause};
 use crate::layout;
 
 /// What the timestamps of a batch mean.
@@ -195,6 +195,29 @@ impl BatchHeader {
     /// That time, if the batch has one.
     pub fn delete_horizon(&self) -> Option<TimestampMs> {
         self.has_delete_horizon().then_some(self.base_timestamp)
+    }
+
+    /// The offset of a record.
+    pub(crate) fn offset_at(&self, delta: i32) -> Offset {
+        Offset(self.base_offset.0.saturating_add(i64::from(delta)))
+    }
+
+    /// The timestamp of a record.
+    pub(crate) fn timestamp_at(&self, delta: i64) -> TimestampMs {
+        match self.timestamp_type() {
+            TimestampType::LogAppendTime => self.max_timestamp,
+            // Wraps as every other reader does: compaction writes what lies further apart than 63 bits can say.
+            TimestampType::CreateTime => TimestampMs(self.base_timestamp.0.wrapping_add(delta)),
+        }
+    }
+
+    /// Answers the offset delta of a record, which must lie behind that of the one before and inside the batch.
+    #[inline]
+    pub(crate) fn check_delta(&self, previous: i32, delta: i32) -> Result<i32, BatchError> {
+        if delta <= previous || delta > self.last_offset_delta {
+            return Err(InvalidCause::OffsetDelta.into());
+        }
+        Ok(delta)
     }
 
     fn has(&self, bit: i16) -> bool {

@@ -35,6 +35,7 @@ pub mod layout;
 mod patch;
 mod record;
 mod source;
+mod stamps;
 mod validate;
 mod varint;
 mod walk;
@@ -50,4 +51,5 @@ pub use patch::{
     uncovered_checksum,
 };
 pub use record::{BatchRecords, Header, Headers, Record, RecordIter};
+pub use stamps::RecordStamp;
 pub use validate::{ProduceRules, ProducedInfo, TimestampBounds, validate_produced};

@@ -8,7 +8,7 @@ use riverrun_types::{Offset, TimestampMs};
 
 use crate::batch::Batch;
 use crate::error::{BatchError, InvalidCause};
-use crate::header::{BatchHeader, TimestampType};
+use crate::header::BatchHeader;
 use crate::inflate::decompress;
 use crate::source::{SliceSource, Source as _};
 use crate::walk::{RecordShape, read_header, read_record};
@@ -88,26 +88,16 @@ impl<'a> RecordIter<'a> {
     fn read(&mut self) -> Result<Record<'a>, BatchError> {
         let mut source = SliceSource::at(self.bytes, self.position);
         let shape = read_record(&mut source)?;
-        if shape.offset_delta <= self.previous_delta || shape.offset_delta > self.header.last_offset_delta() {
-            return Err(InvalidCause::OffsetDelta.into());
-        }
+        self.previous_delta = self.header.check_delta(self.previous_delta, shape.offset_delta)?;
         self.position = source.position();
-        self.previous_delta = shape.offset_delta;
         Ok(self.view(&shape))
     }
 
     fn view(&self, shape: &RecordShape) -> Record<'a> {
         let bytes = self.bytes;
-        let timestamp = match self.header.timestamp_type() {
-            TimestampType::LogAppendTime => self.header.max_timestamp(),
-            // Wraps as every other reader does; a broker refuses such a batch before it is stored.
-            TimestampType::CreateTime => {
-                TimestampMs(self.header.base_timestamp().0.wrapping_add(shape.timestamp_delta))
-            }
-        };
         Record {
-            offset: Offset(self.header.base_offset().0.saturating_add(i64::from(shape.offset_delta))),
-            timestamp,
+            offset: self.header.offset_at(shape.offset_delta),
+            timestamp: self.header.timestamp_at(shape.timestamp_delta),
             key: shape.key.clone().map(|range| &bytes[range]),
             value: shape.value.clone().map(|range| &bytes[range]),
             header_count: shape.header_count,

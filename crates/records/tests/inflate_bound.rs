@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use std::io::{Read as _, Write};
+use std::ops::ControlFlow;
 
 use flate2::write::GzEncoder;
 use lz4_flex::frame::{BlockMode, FrameEncoder, FrameInfo};
@@ -99,7 +100,7 @@ fn assert_too_large<T>(name: &str, result: Result<T, BatchError>) {
 }
 
 /// A sound batch that inflates to nearly all that is allowed is neither held inflated nor written past its bound.
-fn recompressing_follows_the_batches() {
+fn walking_and_recompressing_follow_the_batches() {
     let value_bytes = 99 << 20;
     let mut record = Vec::new();
     put_varint(&mut record, 2 * (value_bytes + 9));
@@ -115,6 +116,12 @@ fn recompressing_follows_the_batches() {
     let bytes = batch(Compression::Zstd, &encoder.finish().expect("a stream"));
     let batch = UnverifiedBatch::only(&bytes).and_then(UnverifiedBatch::verify).expect("a good header");
     let info = validate_produced(&batch, &ProduceRules::default()).expect("a client may send it");
+    let mut seen = 0;
+    let visited = batch.visit_stamps(|_| {
+        seen += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!((visited, seen), (Ok(()), 1));
     for compression in Compression::ALL {
         let options = RecompressOptions {
             compression,
@@ -161,7 +168,7 @@ fn a_bomb_is_too_large_and_costs_little_memory() {
         let batch = UnverifiedBatch::only(bytes).and_then(UnverifiedBatch::verify).expect("a good header");
         assert_too_large("validate", validate_produced(&batch, &ProduceRules::default()));
     }
-    recompressing_follows_the_batches();
+    walking_and_recompressing_follow_the_batches();
     let extra = peak_resident_bytes() - before;
     assert!(extra < EXTRA_BYTES_MAX, "small ones: {extra} bytes");
     // Whoever reads a batch holds all of it, up to the bound.

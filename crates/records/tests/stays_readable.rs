@@ -1,6 +1,8 @@
 //! What a client may send can be read ever after: as it came, in every codec, and with any of its records gone. The
 //! records compress as well as records can, and their timestamps lie as far apart as they may.
 
+use std::ops::ControlFlow;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use riverrun_records::{
@@ -70,6 +72,14 @@ fn check(bytes: &[u8], expected: &[(i64, Entry)]) -> Result<(), TestCaseError> {
         count += 1;
     }
     prop_assert_eq!((count, records.iter().count()), (expected.len(), expected.len()));
+    let mut stamps = Vec::new();
+    let visited = batch.visit_stamps(|stamp| {
+        stamps.push((stamp.offset.0, stamp.timestamp.0));
+        ControlFlow::Continue(())
+    });
+    prop_assert_eq!(visited, Ok(()));
+    let of_expected = |(offset, entry): &(i64, Entry)| (*offset, entry.timestamp);
+    prop_assert_eq!(stamps, expected.iter().map(of_expected).collect::<Vec<_>>());
     Ok(())
 }
 

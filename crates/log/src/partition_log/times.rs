@@ -1,5 +1,7 @@
 //! Finding records by time: `ListOffsets` with a timestamp, and with "the largest timestamp".
 
+use std::ops::ControlFlow;
+
 use riverrun_records::{Batches, UnverifiedBatch};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
@@ -112,12 +114,13 @@ fn find_in_batch(
     log_start: Offset,
 ) -> Result<Option<Found>, riverrun_records::BatchError> {
     let batch = UnverifiedBatch::only(bytes)?.verify()?;
-    let records = batch.records()?;
-    for record in &records {
-        let record = record?;
+    let mut found = None;
+    batch.visit_stamps(|record| {
         if record.timestamp >= timestamp && record.offset >= log_start {
-            return Ok(Some((record.timestamp, record.offset, batch.leader_epoch())));
+            found = Some((record.timestamp, record.offset, batch.leader_epoch()));
+            return ControlFlow::Break(());
         }
-    }
-    Ok(None)
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
 }
