@@ -28,6 +28,10 @@ const ROOM_BYTES: u64 = 120 << 20;
 /// The server looks often for what retention lets go, and its reserve suits the small room.
 const SERVER_SETTINGS: &[&str] = &["log.retention.check.interval.ms=500", "log.dir.reserve.bytes=16777216"];
 
+/// No more than this is free on a full disk: its reserve, and what a refusal in between has kept free. What the last
+/// cycle deleted may still be on its way out while the first records are refused.
+const FULL_BYTES: u64 = 32 << 20;
+
 /// A deleted segment's file is gone soon after.
 const DELETE_DELAY_MS: &str = "100";
 
@@ -145,7 +149,12 @@ impl Full<'_, '_> {
             Relief::DeleteTopic => Some(self.load_ballast(cycle).await?),
             Relief::DeleteRecords | Relief::Retention => None,
         };
-        self.wait("the disk is full", |run| run.progress().failed() > refused + REFUSED_MIN).await?;
+        let disk = self.disk;
+        let is_full = |run: &Run<'_>| {
+            run.progress().failed() > refused + REFUSED_MIN
+                && disk.free_bytes().is_ok_and(|free| free < FULL_BYTES)
+        };
+        self.wait("the disk is full", is_full).await?;
         match ballast {
             Some(ballast) => ballast.stop().await,
             None => Ok(()),
