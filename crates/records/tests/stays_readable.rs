@@ -35,7 +35,7 @@ impl Entry {
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
-    let timestamp = prop_oneof![Just(-1), Just(0), Just(i64::MAX), 0..=i64::MAX];
+    let timestamp = prop_oneof![Just(i64::MIN), Just(-1), Just(0), Just(i64::MAX), any::<i64>()];
     let equal_bytes =
         prop_oneof![3 => 0..4000_usize, 2 => 100_000..400_000_usize, 1 => 1 << 20..4_usize << 20];
     (timestamp, 0..2000_usize, any::<u8>(), equal_bytes).prop_map(
