@@ -1,8 +1,8 @@
 //! The properties of batches and streams that the targets check.
 
 use riverrun_records::{
-    Batch, BatchBuilder, Compression, ProduceRules, RetainOptions, UnverifiedBatch, compress, decompress,
-    RecompressOptions, layout, recompress, validate_produced,
+    Batch, BatchBuilder, Compression, ProduceRules, RecompressOptions, RetainOptions, UnverifiedBatch,
+    compress, decompress, layout, recompress, validate_produced,
 };
 use riverrun_types::limits::INFLATE_STORED_BYTES_MAX;
 
