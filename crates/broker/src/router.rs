@@ -70,6 +70,13 @@ impl Dispatch for Router {
             ),
         }
     }
+
+    fn compressed_bytes(&self, frame: &[u8]) -> usize {
+        match frame.first_chunk().map(|key| ApiKey::from_i16(i16::from_be_bytes(*key))) {
+            Some(Some(ApiKey::Produce)) => handlers::produce::compressed_bytes(frame),
+            _ => 0,
+        }
+    }
 }
 
 fn timed<F, Fut>(

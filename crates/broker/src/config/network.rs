@@ -24,7 +24,8 @@ options! {
     socket_receive_buffer_bytes: i32 = "socket.receive.buffer.bytes", Int(-1, i32::MAX), Some("102400");
     /// Connections that wait to be accepted at most.
     socket_listen_backlog_size: u32 = "socket.listen.backlog.size", Int(1, i32::MAX), Some("1024");
-    /// Milliseconds from the first byte of a request to its last at most. A client that sends slower is disconnected.
+    /// Milliseconds from the first byte of a request to its last at most. A client that sends slower is disconnected. While
+    /// others wait for memory, a large request has less time: see `queued.max.request.bytes`.
     socket_frame_timeout_ms: u64 = "socket.frame.timeout.ms", Int(1, i32::MAX), Some("60000");
     /// Open connections at most; further ones are closed at once.
     max_connections: usize = "max.connections", Int(0, i32::MAX), Some("2147483647");
@@ -38,8 +39,10 @@ options! {
     /// Requests of one connection that may be unanswered at once. Kafka counts them over all connections.
     queued_max_requests: usize = "queued.max.requests", Int(1, 65536), Some("500");
     /// Bytes of requests that all connections together may hold; further ones wait unread. Large requests that are not
-    /// whole yet hold three quarters of it at most, so that others always pass. Not counted are 64 KiB of each
-    /// connection, in which it reads. Kafka has no such bound unless it is set.
+    /// whole yet hold three quarters of it at most, so that others always pass: those of up to 2 MiB a half, larger
+    /// ones a quarter. Where one waits for that memory, whoever was given some and does not send what it is for within
+    /// two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB) is disconnected. Not counted
+    /// are 64 KiB of each connection, in which it reads. Kafka has no such bound unless it is set.
     queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of unsent responses that all connections together may hold before further requests wait.
     queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");

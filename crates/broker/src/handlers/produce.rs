@@ -20,7 +20,9 @@ use riverrun_protocol::produce_request::TopicProduceData;
 use riverrun_protocol::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
 };
-use riverrun_protocol::{ErrorCode, ProduceRequest, ProduceResponse, Records};
+use riverrun_protocol::{
+    ApiKey, Decode as _, Decoder, ErrorCode, ProduceRequest, ProduceResponse, Records, RequestHeader,
+};
 use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::{Acks, ErrorKind, TopicId};
 
@@ -115,6 +117,19 @@ pub(crate) async fn handle(
         None => {}
     }
     respond(call, &ProduceResponse { responses: responses(topics), ..Default::default() })
+}
+
+/// Bytes of all compressed batches in the frame of a produce request; none if it is not sound, as it is refused then.
+pub(crate) fn compressed_bytes(frame: &[u8]) -> usize {
+    let mut decoder = Decoder::new(frame);
+    let Ok(header) = RequestHeader::decode(&mut decoder) else { return 0 };
+    if !ApiKey::Produce.codec_versions().contains(&header.api_version) {
+        return 0;
+    }
+    let Ok(request) = ProduceRequest::decode(&mut decoder, header.api_version) else { return 0 };
+    let partitions = request.topic_data.iter().flat_map(|topic| &topic.partition_data);
+    let batches = partitions.filter_map(|partition| partition.records.and_then(|records| records.as_bytes()));
+    batches.filter(|batch| is_compressed(batch)).map(<[u8]>::len).sum()
 }
 
 /// Appends that may not be written yet. They are when this is dropped, so that what was staged does not wait for the next
@@ -395,6 +410,13 @@ fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
 /// is refused where it is checked.
 fn is_zstd(batch: &[u8]) -> bool {
     BatchHeader::parse(batch).and_then(|header| header.try_compression()) == Ok(Compression::Zstd)
+}
+
+/// Whether the bytes begin with a batch that says it is compressed.
+fn is_compressed(batch: &[u8]) -> bool {
+    BatchHeader::parse(batch)
+        .and_then(|header| header.try_compression())
+        .is_ok_and(|codec| codec != Compression::None)
 }
 
 fn accepted(index: i32, appended: &Appended) -> PartitionProduceResponse<'static> {

@@ -4,49 +4,63 @@
 //! charged as they stand (a request that was admitted must be able to finish, so nothing waits for a response's
 //! charge and no two parties can wait for each other). Refuses nothing: it slows the senders.
 //!
-//! A large frame is charged as it arrives. All frames that are still arriving hold a part of the budget only, so
-//! that requests which are whole always find some of it, however many others never get whole. Frames that are half
-//! here could then wait for each other for ever; so one of them at a time may overdraw the budget and is done. What
-//! it overdraws stands in nobody's way.
+//! A large frame is charged while it arrives, in one of two [lanes](super::lane), which leave a quarter of the budget to
+//! what is whole. Who finds its lane full waits in line, the oldest first, and how long a frame may then take to fill
+//! what it was given follows from how much waits behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, oneshot};
+
+use super::lane::{Grant, Lane, ORDINARY_BYTES_MAX};
 
 /// The part of a budget that may be spent on what is only of use, so that it never stands in the way of requests.
 const SPARE_SHARE: usize = 4;
-/// The part of a budget that frames which are still arriving leave to others.
-const WHOLE_SHARE: usize = 4;
+/// The part of a budget for ordinary frames that arrive, and the part for huge ones.
+const ORDINARY_SHARE: usize = 2;
+const HUGE_SHARE: usize = 4;
 
 /// Bytes that may be held at once.
 ///
 /// Invariants: `used` is the sum of all live [`Charge`]s but for what is overdrawn; it passes the capacity only by
-/// responses and by one charge that was taken when nothing else was held. `arriving` is the part of it that charges
-/// of frames which are not whole hold. One charge at a time is overdrawn: the one that holds the permit of
-/// `overdraft`.
+/// responses and by one charge that was taken when nothing else was held. `in_line` is how many frames wait in both
+/// lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
+/// release is missed (both in the one order of all).
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     capacity_bytes: usize,
     used_bytes: AtomicUsize,
-    arriving_bytes: Mutex<usize>,
-    /// Frames that wait for memory to arrive in.
-    arrivals_held_up: AtomicUsize,
     released: Notify,
-    overdraft: Arc<Semaphore>,
+    ordinary: Mutex<Lane>,
+    huge: Mutex<Lane>,
+    in_line: AtomicUsize,
 }
 
 /// A share of the budget, given back when dropped.
+///
+/// Invariants: it is in its lane's line exactly while `awaited` is set and no grant has come.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<MemoryBudget>,
     /// Bytes that are counted in the budget.
     bytes: usize,
-    is_arriving: bool,
-    /// Bytes beyond the budget, and the leave to take them.
+    /// Where it arrives, while it is not whole, or while it is overdrawn.
+    arrival: Option<Arrival>,
+    /// Bytes beyond the budget.
     overdrawn_bytes: usize,
-    overdraft: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Debug)]
+struct Arrival {
+    is_huge: bool,
+    is_whole: bool,
+    /// The older, the lower.
+    ticket: u64,
+    is_overdrawn: bool,
+    awaited: Option<(usize, oneshot::Receiver<Grant>)>,
 }
 
 impl MemoryBudget {
@@ -54,10 +68,10 @@ impl MemoryBudget {
         Arc::new(Self {
             capacity_bytes,
             used_bytes: AtomicUsize::new(0),
-            arriving_bytes: Mutex::new(0),
-            arrivals_held_up: AtomicUsize::new(0),
             released: Notify::new(),
-            overdraft: Arc::new(Semaphore::new(1)),
+            ordinary: Mutex::new(Lane::new(capacity_bytes / ORDINARY_SHARE)),
+            huge: Mutex::new(Lane::new(capacity_bytes / HUGE_SHARE)),
+            in_line: AtomicUsize::new(0),
         })
     }
 
@@ -69,11 +83,6 @@ impl MemoryBudget {
     /// Whether more is held than there is.
     pub(crate) fn is_spent(&self) -> bool {
         self.used_bytes() > self.capacity_bytes
-    }
-
-    /// Whether a frame waits for memory that others, which are not whole either, hold.
-    pub(crate) fn holds_up_arrivals(&self) -> bool {
-        self.arrivals_held_up.load(Ordering::Relaxed) > 0
     }
 
     /// Takes `bytes`, waiting while others hold too much. A charge larger than the whole budget is admitted
@@ -91,46 +100,53 @@ impl MemoryBudget {
     /// Takes `bytes` at once if most of the budget is free: for what is only of use. It counts as arriving.
     pub(crate) fn try_charge_spare(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let has_spare = self.used_bytes().saturating_add(bytes) <= self.capacity_bytes / SPARE_SHARE;
-        let mut charge = self.arriving();
+        let mut charge = self.arriving(0);
         (has_spare && charge.try_grow(bytes)).then_some(charge)
     }
 
-    /// A charge of nothing yet, for a frame that arrives.
-    pub(crate) fn arriving(self: &Arc<Self>) -> Charge {
+    /// A charge of nothing yet, for a frame of this length that arrives.
+    pub(crate) fn arriving(self: &Arc<Self>, length: usize) -> Charge {
+        let is_huge = length > ORDINARY_BYTES_MAX;
+        let ticket = self.lane(is_huge).lock().next_ticket();
         let mut charge = self.charged(0);
-        charge.is_arriving = true;
+        charge.arrival =
+            Some(Arrival { is_huge, is_whole: false, ticket, is_overdrawn: false, awaited: None });
         charge
     }
 
     /// Takes `bytes` whatever is held: for what exists already.
     pub(crate) fn force_charge(self: &Arc<Self>, bytes: usize) -> Charge {
-        self.used_bytes.fetch_add(bytes, Ordering::AcqRel);
+        self.used_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.charged(bytes)
     }
 
     /// The charge of bytes that have been taken.
     fn charged(self: &Arc<Self>, bytes: usize) -> Charge {
-        let budget = Arc::clone(self);
-        Charge { budget, bytes, is_arriving: false, overdrawn_bytes: 0, overdraft: None }
+        Charge { budget: Arc::clone(self), bytes, arrival: None, overdrawn_bytes: 0 }
+    }
+
+    fn lane(&self, is_huge: bool) -> &Mutex<Lane> {
+        if is_huge { &self.huge } else { &self.ordinary }
     }
 
     fn take(&self, bytes: usize) -> bool {
         let fits = |used: usize| used == 0 || used.saturating_add(bytes) <= self.capacity_bytes;
         self.used_bytes
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |used| {
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| {
                 fits(used).then(|| used.saturating_add(bytes))
             })
             .is_ok()
     }
 
-    fn take_arriving(&self, bytes: usize) -> bool {
-        let arriving_max = self.capacity_bytes - self.capacity_bytes / WHOLE_SHARE;
-        let mut arriving = self.arriving_bytes.lock();
-        let is_taken = arriving.saturating_add(bytes) <= arriving_max && self.take(bytes);
-        if is_taken {
-            *arriving += bytes;
+    /// Something was given back: whoever waits for it goes on.
+    fn tell_released(&self) {
+        if self.in_line.load(Ordering::SeqCst) > 0 {
+            for lane in [&self.ordinary, &self.huge] {
+                let served = lane.lock().serve(|bytes| self.take(bytes));
+                self.in_line.fetch_sub(served, Ordering::SeqCst);
+            }
         }
-        is_taken
+        self.released.notify_waiters();
     }
 
     /// Tries until `taken` says yes, each time that something was released.
@@ -154,80 +170,113 @@ impl Charge {
         self.bytes + self.overdrawn_bytes
     }
 
-    /// Takes more for a frame that arrives, at once: if the budget has it, or if this charge may overdraw.
+    /// Whether it waits for more.
+    pub(crate) fn is_in_line(&self) -> bool {
+        self.arrival.as_ref().is_some_and(|arrival| arrival.awaited.is_some())
+    }
+
+    /// How long a frame may take to fill what it was given, because others wait for memory in its lane.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let arrival = self.arrival.as_ref()?;
+        self.budget.lane(arrival.is_huge).lock().patience()
+    }
+
+    /// Takes more for a frame that arrives, at once: if its lane has it, or if this charge is overdrawn.
     pub(crate) fn try_grow(&mut self, bytes: usize) -> bool {
-        if self.overdraft.is_some() {
+        let Some(arrival) = &self.arrival else { return false };
+        if arrival.is_overdrawn {
             self.overdrawn_bytes += bytes;
             return true;
         }
-        let is_taken = self.budget.take_arriving(bytes);
+        let budget = &self.budget;
+        let is_taken = budget.lane(arrival.is_huge).lock().try_take(bytes, |bytes| budget.take(bytes));
         if is_taken {
             self.bytes += bytes;
         }
         is_taken
     }
 
-    /// Takes more for a frame that arrives, waiting for the budget or for leave to overdraw it.
-    pub(crate) async fn grow(&mut self, bytes: usize) {
-        while !self.try_grow(bytes) {
-            let budget = &self.budget;
-            let _held_up = HeldUp::new(&budget.arrivals_held_up);
-            let permit = tokio::select! {
-                () = budget.wait_for(|| budget.take_arriving(bytes)) => None,
-                permit = Arc::clone(&budget.overdraft).acquire_owned() => permit.ok(),
-            };
-            if permit.is_none() {
-                self.bytes += bytes;
-                return;
+    /// Takes more for a frame of which `rest` has not been charged, or gets in line for it: see [`Self::granted`].
+    pub(crate) fn grow(&mut self, bytes: usize, rest: usize) -> bool {
+        if self.try_grow(bytes) {
+            return true;
+        }
+        let budget = Arc::clone(&self.budget);
+        let Some(arrival) = &mut self.arrival else { return false };
+        let mut lane = budget.lane(arrival.is_huge).lock();
+        arrival.awaited = Some((bytes, lane.join(arrival.ticket, bytes, rest)));
+        budget.in_line.fetch_add(1, Ordering::SeqCst);
+        // What was released before it was counted told it nothing.
+        let served = lane.serve(|bytes| budget.take(bytes));
+        budget.in_line.fetch_sub(served, Ordering::SeqCst);
+        false
+    }
+
+    /// Waits until what it is in line for was granted. Safe to drop at any time.
+    pub(crate) async fn granted(&mut self) {
+        let Some(Arrival { awaited: Some((_, granted)), .. }) = &mut self.arrival else { return };
+        // The sender is in the line until it grants.
+        if let Ok(grant) = granted.await {
+            self.accept(grant);
+        }
+    }
+
+    fn accept(&mut self, grant: Grant) {
+        let Some(arrival) = &mut self.arrival else { return };
+        let Some((bytes, _)) = arrival.awaited.take() else { return };
+        match grant {
+            Grant::Taken => self.bytes += bytes,
+            Grant::Overdraft => {
+                arrival.is_overdrawn = true;
+                self.overdrawn_bytes += bytes;
             }
-            self.overdraft = permit;
         }
     }
 
     /// What arrived is whole. It goes on to hold what it holds, and what it overdrew is nobody else's until it ends:
-    /// there is never more than one such frame.
+    /// there is never more than one such frame in a lane.
     pub(crate) fn settle(&mut self) {
-        if self.overdrawn_bytes == 0 {
-            self.overdraft = None;
-        }
-        self.end_arrival();
+        self.end_arrival(self.overdrawn_bytes == 0);
+        self.budget.tell_released();
     }
 
-    fn end_arrival(&mut self) {
-        if std::mem::take(&mut self.is_arriving) {
-            *self.budget.arriving_bytes.lock() -= self.bytes;
-            self.budget.released.notify_waiters();
+    /// Gives its place in the lane back; with `overdraft`, also the leave to overdraw.
+    fn end_arrival(&mut self, overdraft: bool) {
+        let Some(arrival) = &mut self.arrival else { return };
+        let mut lane = self.budget.lane(arrival.is_huge).lock();
+        if !std::mem::replace(&mut arrival.is_whole, true) {
+            lane.give_back(self.bytes);
+        }
+        if overdraft {
+            lane.end_overdraft(arrival.is_overdrawn);
+            drop(lane);
+            self.arrival = None;
+        }
+    }
+
+    fn leave_line(&mut self) {
+        let Some(arrival) = &mut self.arrival else { return };
+        let Some((_, granted)) = &mut arrival.awaited else { return };
+        if self.budget.lane(arrival.is_huge).lock().leave(arrival.ticket) {
+            self.budget.in_line.fetch_sub(1, Ordering::SeqCst);
+        } else if let Ok(grant) = granted.try_recv() {
+            self.accept(grant);
         }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.used_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
-        self.end_arrival();
-        self.budget.released.notify_waiters();
-    }
-}
-
-/// One frame that waits, in the count of them.
-struct HeldUp<'a>(&'a AtomicUsize);
-
-impl<'a> HeldUp<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for HeldUp<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.leave_line();
+        self.budget.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.end_arrival(true);
+        self.budget.tell_released();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -257,75 +306,152 @@ mod tests {
         assert!(budget.try_charge(1).is_some());
     }
 
-    /// A frame that has arrived so far.
-    async fn arrived(budget: &Arc<MemoryBudget>, bytes: usize) -> Charge {
-        let mut charge = budget.arriving();
-        charge.grow(bytes).await;
+    const MIB: usize = 1 << 20;
+
+    /// A budget of 8 MiB, half of which is for ordinary frames and a quarter for huge ones.
+    fn budget() -> Arc<MemoryBudget> {
+        MemoryBudget::new(8 * MIB)
+    }
+
+    #[track_caller]
+    fn assert_nothing_is_held(budget: &Arc<MemoryBudget>) {
+        let held = [&budget.ordinary, &budget.huge].map(|lane| lane.lock().held_bytes());
+        assert_eq!((budget.used_bytes(), held, budget.in_line.load(Ordering::SeqCst)), (0, [0, 0], 0));
+        let (ordinary, huge) = (budget.arriving(1), budget.arriving(100 * MIB));
+        assert_eq!((ordinary.patience(), huge.patience()), (None, None));
+    }
+
+    /// A frame that arrives and has this much.
+    fn arrived(budget: &Arc<MemoryBudget>, length: usize, bytes: usize) -> Charge {
+        let mut charge = budget.arriving(length);
+        assert!(charge.try_grow(bytes));
         charge
     }
 
-    #[tokio::test]
-    async fn of_frames_that_wait_for_each_other_one_overdraws_and_is_done() {
-        let budget = MemoryBudget::new(100);
-        let (mut first, mut second) = (arrived(&budget, 35).await, arrived(&budget, 40).await);
-        first.grow(30).await;
-        assert!(first.try_grow(30), "it goes on to overdraw");
-        assert_eq!((first.bytes(), budget.used_bytes()), (95, 75));
-        first.settle();
-        assert!(budget.try_charge(25).is_some(), "what is overdrawn stands in nobody's way");
-        let waiting = tokio::spawn(async move {
-            second.grow(90).await;
-            second
-        });
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(
-            !waiting.is_finished() && budget.holds_up_arrivals(),
-            "one at a time, until its memory is free"
-        );
-        drop(first);
-        let second = waiting.await.unwrap();
-        assert_eq!((second.bytes(), budget.used_bytes()), (130, 40));
-        assert!(!budget.holds_up_arrivals());
-        drop(second);
-        assert_eq!((budget.used_bytes(), *budget.arriving_bytes.lock()), (0, 0));
+    /// A frame that got in line for the rest of it.
+    fn waiting(budget: &Arc<MemoryBudget>, length: usize) -> Charge {
+        let mut charge = budget.arriving(length);
+        assert!(!charge.grow(length, length) && charge.is_in_line());
+        charge
     }
 
-    #[tokio::test]
-    async fn frames_that_arrive_leave_a_quarter_to_those_that_are_whole() {
-        let budget = MemoryBudget::new(100);
-        let permit = Arc::clone(&budget.overdraft).acquire_owned().await.unwrap();
-        let mut halves: Vec<_> = (0..3).map(|_| budget.arriving()).collect();
-        assert!(halves.iter_mut().all(|half| half.try_grow(25)));
-        assert!(!budget.arriving().try_grow(1) && budget.try_charge_spare(1).is_none());
-        let whole = budget.try_charge(25).expect("the rest is for requests that are whole");
+    /// Whether it has what it was in line for.
+    fn has_been_granted(charge: &mut Charge) -> bool {
+        charge.granted().now_or_never().is_some()
+    }
+
+    #[test]
+    fn frames_that_arrive_leave_a_quarter_to_those_that_are_whole() {
+        let budget = budget();
+        let mut ordinary: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
+        let huge = arrived(&budget, 9 * MIB, 2 * MIB);
+        assert!(!budget.arriving(MIB).try_grow(1) && budget.try_charge_spare(1).is_none());
+        let whole = budget.try_charge(2 * MIB).expect("the rest is for requests that are whole");
         assert!(budget.try_charge(1).is_none());
         drop(whole);
-        halves[0].settle();
-        assert_eq!(budget.used_bytes(), 75, "a frame that is whole is held like any request");
-        assert!(budget.arriving().try_grow(25));
-        drop((halves, permit));
-        assert_eq!((budget.used_bytes(), *budget.arriving_bytes.lock()), (0, 0));
+        ordinary[0].settle();
+        assert_eq!(budget.used_bytes(), 6 * MIB, "a frame that is whole is held like any request");
+        assert!(budget.arriving(MIB).try_grow(MIB));
+        drop((ordinary, huge));
+        assert_nothing_is_held(&budget);
+    }
+
+    #[test]
+    fn huge_frames_hold_up_no_ordinary_ones() {
+        let budget = budget();
+        let mut huge: Vec<_> = (0..2).map(|_| arrived(&budget, 9 * MIB, MIB)).collect();
+        assert!(!huge[0].grow(MIB, 8 * MIB) && has_been_granted(&mut huge[0]), "it overdraws");
+        assert!(!huge[1].grow(MIB, 8 * MIB) && !has_been_granted(&mut huge[1]));
+        let ordinary = arrived(&budget, MIB, MIB);
+        assert_eq!(ordinary.patience(), None, "nobody waits for it");
+        assert!(huge[0].patience().is_some());
+        drop((huge, ordinary));
+        assert_nothing_is_held(&budget);
+    }
+
+    #[test]
+    fn the_oldest_frame_in_line_is_served_first_and_one_that_stops_waiting_holds_up_nobody() {
+        let budget = budget();
+        let mut held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
+        let mut older = budget.arriving(MIB);
+        let mut overdrawn = waiting(&budget, MIB);
+        assert!(has_been_granted(&mut overdrawn));
+        let (gone, mut younger) = (waiting(&budget, MIB), waiting(&budget, MIB));
+        assert!(!older.grow(MIB, MIB));
+        held.pop();
+        assert!(has_been_granted(&mut older) && !has_been_granted(&mut younger));
+        drop(gone);
+        held.pop();
+        assert!(has_been_granted(&mut younger));
+        assert_eq!(budget.used_bytes(), 4 * MIB);
+        held.pop();
+        let granted_and_gone = waiting_after(&budget, &mut held);
+        drop((granted_and_gone, held, older, younger, overdrawn));
+        assert_nothing_is_held(&budget);
+    }
+
+    /// One that was granted memory and never looked.
+    fn waiting_after(budget: &Arc<MemoryBudget>, held: &mut Vec<Charge>) -> Charge {
+        let filler = arrived(budget, MIB, MIB);
+        let charge = waiting(budget, MIB);
+        drop(filler);
+        held.clear();
+        charge
+    }
+
+    #[test]
+    fn of_frames_that_wait_for_each_other_one_overdraws_and_is_done() {
+        let budget = budget();
+        let (mut first, mut second) = (arrived(&budget, 9 * MIB, MIB), arrived(&budget, 9 * MIB, MIB));
+        assert!(!first.grow(2 * MIB, 8 * MIB) && has_been_granted(&mut first));
+        assert!(first.try_grow(6 * MIB), "it goes on to overdraw");
+        assert_eq!((first.bytes(), budget.used_bytes()), (9 * MIB, 2 * MIB));
+        first.settle();
+        assert!(budget.try_charge(6 * MIB).is_some(), "what is overdrawn stands in nobody's way");
+        assert!(!second.grow(2 * MIB, 8 * MIB));
+        assert!(!has_been_granted(&mut second), "one at a time, until its memory is free");
+        drop(first);
+        assert!(has_been_granted(&mut second));
+        assert_eq!((second.bytes(), budget.used_bytes()), (3 * MIB, MIB));
+        drop(second);
+        assert_nothing_is_held(&budget);
+    }
+
+    #[test]
+    fn the_more_waits_the_less_time_a_frame_has() {
+        let budget = budget();
+        let held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
+        let mut line: Vec<_> = (0..2).map(|_| waiting(&budget, MIB)).collect();
+        assert_eq!(held[0].patience(), Some(Duration::from_secs(2)));
+        line.extend((0..8).map(|_| waiting(&budget, MIB)));
+        assert!(held[0].patience() < Some(Duration::from_secs(1)));
+        line.extend((0..100).map(|_| waiting(&budget, MIB)));
+        assert_eq!(held[0].patience(), Some(Duration::from_millis(250)));
+        drop((held, line));
+        assert_nothing_is_held(&budget);
     }
 
     #[tokio::test]
-    async fn a_frame_that_arrives_takes_what_another_gives_back() {
-        let budget = MemoryBudget::new(100);
-        let permit = Arc::clone(&budget.overdraft).acquire_owned().await.unwrap();
-        let (mut growing, mut other) = (arrived(&budget, 35).await, arrived(&budget, 40).await);
-        assert!(!growing.try_grow(40));
-        let waiting = tokio::spawn(async move {
-            growing.grow(40).await;
-            growing
+    async fn a_frame_in_line_takes_what_a_whole_request_gives_back() {
+        let budget = budget();
+        let overdrawn = {
+            let _held: Vec<_> = (0..4).map(|_| arrived(&budget, MIB, MIB)).collect();
+            let mut overdrawn = waiting(&budget, MIB);
+            overdrawn.granted().await;
+            overdrawn
+        };
+        let whole = budget.charge(8 * MIB).await;
+        let mut waiting = waiting(&budget, MIB);
+        assert!(!has_been_granted(&mut waiting));
+        let granted = tokio::spawn(async move {
+            waiting.granted().await;
+            waiting
         });
         tokio::task::yield_now().await;
-        // Whole or gone, it does not arrive any more.
-        other.settle();
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished(), "the whole budget is held");
-        drop(other);
-        assert_eq!(waiting.await.unwrap().bytes(), 75);
-        assert_eq!(budget.used_bytes(), 0);
-        drop(permit);
+        drop(whole);
+        assert_eq!(granted.await.unwrap().bytes(), MIB);
+        drop(overdrawn);
+        assert_nothing_is_held(&budget);
     }
 
     #[test]

@@ -20,12 +20,14 @@ use riverrun_protocol::ApiKey;
 use thiserror::Error;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
+use tokio::task::{block_in_place, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
 
 use super::budget::{Charge, MemoryBudget};
 use super::frame::{FrameBuffer, FrameLengthError};
 use super::gate::ProduceGate;
 use super::gather::{GATHER_TIME_MAX, Gather};
+use super::inflating::Inflating;
 use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
 use super::send::Outbox;
@@ -38,8 +40,11 @@ const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a client may take nothing of its responses while those of all clients have spent the memory that there
 /// is for them, which stops everyone.
 const SPENT_PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes a second that a frame must have arrived with to keep its memory while others wait for it.
-const ARRIVAL_BYTES_PER_S: u64 = 64 * 1024;
+/// Bytes for which a frame has a millisecond more than the patience of its lane, to fill the memory that it was given
+/// while others wait for some.
+const ARRIVAL_BYTES_PER_MS: usize = 64 * 1024;
+/// How often it is looked at whether it does.
+const JUDGE_PERIOD: Duration = Duration::from_millis(50);
 /// Bytes that one read takes at most while a client sends much at once.
 const READ_BYTES_MAX: usize = 1024 * 1024;
 /// How often deadlines are looked at unless they are shorter, and the age at which an unused read buffer is given
@@ -78,7 +83,7 @@ pub(crate) enum Closed {
     FrameTimeout(Duration),
     #[error("it takes no responses, and all memory for responses is spent")]
     InTheWay,
-    #[error("its request arrives too slowly, and others wait for the memory")]
+    #[error("its request arrives too slowly, and others wait for the memory that it was given")]
     HoldsUpOthers,
     #[error("no memory came free for its request in {0:?}")]
     NoMemory(Duration),
@@ -103,10 +108,14 @@ type Response = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 /// of another kind is.
 pub(crate) trait Dispatch: Send + Sync {
     fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Response;
+
+    /// Bytes of compressed records in the frame, which the first poll has to inflate.
+    fn compressed_bytes(&self, frame: &[u8]) -> usize;
 }
 
 /// Invariants: responses leave in the order in which their requests came; `waiting` is at most
-/// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived and more is read;
+/// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived, and time in line for memory is
+/// taken out of it; `grown_at` is when the large frame was given memory last, or got in line for it;
 /// `ready_bytes` is the memory of the responses in `waiting` that are ready before their turn; `read_ahead` is charged
 /// with what a read takes beyond an ordinary one.
 pub(crate) struct Connection<'a, D> {
@@ -119,11 +128,14 @@ pub(crate) struct Connection<'a, D> {
     gather: Gather,
     read_at: Instant,
     large_frame: Option<Charge>,
+    grown_at: Instant,
+    judged_at: Instant,
     /// Memory of reads beyond the ordinary ones.
     read_ahead: Vec<Charge>,
     waiting: FuturesOrdered<Unanswered>,
     ready_bytes: Arc<AtomicUsize>,
     outbox: Outbox,
+    inflating: Inflating,
     /// Why nothing more is served once the outbox is empty.
     refused: Option<String>,
     frame_since: Option<Instant>,
@@ -182,8 +194,12 @@ enum Event {
     Answered(Outcome),
     /// The gate is open, at which the next request waits.
     GateOpened,
+    /// The large frame has the memory that it was in line for.
+    Granted,
     /// Less than the socket's mark has come for a while.
     TooLittle,
+    /// It is time to look whether the large frame comes on.
+    Judge,
     Tick,
 }
 
@@ -206,10 +222,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             dispatch,
             traffic,
             large_frame: None,
+            grown_at: Instant::now(),
+            judged_at: Instant::now(),
             read_ahead: Vec::new(),
             waiting: FuturesOrdered::new(),
             ready_bytes: Arc::default(),
             outbox,
+            inflating: Inflating::new(),
             refused: None,
             frame_since: None,
             active_at: Instant::now(),
@@ -231,13 +250,18 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             if let Some(why) = self.refused.take() {
                 return Err(Closed::BadRequest(why));
             }
-            let may_read = stall.is_none() && self.admit_large().await?;
+            let may_read = stall.is_none() && self.admit_large();
+            let is_in_line = self.large_frame.as_ref().is_some_and(Charge::is_in_line);
+            let is_judged = self.large_frame.is_some() && !is_in_line && !self.frames.has_whole_frame();
             let event = tokio::select! {
                 biased;
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
                 ready = self.stream.readable(), if may_read => { ready?; Event::Readable }
+                () = granted(&mut self.large_frame), if is_in_line => Event::Granted,
                 () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::GateOpened,
                 () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
+                // After the socket was looked at: what has come already is never late.
+                () = sleep_until(self.judged_at + JUDGE_PERIOD), if is_judged => Event::Judge,
                 _ = tick.tick() => Event::Tick,
             };
             match event {
@@ -245,11 +269,13 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Event::Readable if self.read().await? => {}
                 Event::Readable => return Ok(()),
                 Event::GateOpened => {}
+                Event::Granted => self.note_granted(),
                 Event::TooLittle => {
                     let mark = self.gather.timed_out(Instant::now());
                     self.set_mark(mark);
                 }
-                Event::Tick => self.check_deadlines(may_read)?,
+                Event::Judge => self.judge_large()?,
+                Event::Tick => self.check_deadlines(stall.is_some(), is_in_line)?,
             }
         }
     }
@@ -298,9 +324,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
     async fn start(&mut self, frame: BytesMut, charge: Charge) {
+        let compressed_bytes = self.dispatch.compressed_bytes(&frame);
         let mut response = self.dispatch.dispatch(&self.info, frame, charge);
-        // Polled once here and now, whatever comes of it.
-        let polled = poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await;
+        let polled = match compressed_bytes {
+            0 => poll_once(&mut response).await,
+            bytes => self.poll_inflating(bytes, &mut response).await,
+        };
         let state = match polled {
             Poll::Ready(outcome) if self.waiting.is_empty() => return self.settle(outcome),
             Poll::Ready(outcome) => Progress::Ready(Some(outcome)),
@@ -316,6 +345,25 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             unanswered.state = Progress::Ready(weighed);
         }
         self.waiting.push_back(unanswered);
+    }
+
+    /// Polls a request with compressed records for the first time. Nothing that came after it is started meanwhile, so
+    /// what it appends keeps its place.
+    async fn poll_inflating(&mut self, compressed_bytes: usize, response: &mut Response) -> Poll<Outcome> {
+        if self.inflating.is_for_aside(compressed_bytes) {
+            let _leave = self.limits.produce_gate.leave_to_inflate().await;
+            let since = Instant::now();
+            let polled =
+                poll_fn(|context| Poll::Ready(block_in_place(|| response.as_mut().poll(context)))).await;
+            self.inflating.took_aside(since.elapsed());
+            return polled;
+        }
+        let since = Instant::now();
+        let polled = poll_once(response).await;
+        if self.inflating.took_here(since.elapsed()) {
+            yield_now().await;
+        }
+        polled
     }
 
     /// Takes all answers whose turn has come, so that they leave together.
@@ -344,29 +392,42 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         self.waiting.is_empty() && self.outbox.is_empty()
     }
 
-    /// Charges the large frame that arrives, if there is one, for the next part of it. False if it has to wait.
-    async fn admit_large(&mut self) -> Result<bool, Closed> {
-        let Some(wanted) = self.frames.large_wanted_bytes() else { return Ok(true) };
+    /// Charges the large frame that arrives, if there is one, for the next part of it. False while it is in line.
+    fn admit_large(&mut self) -> bool {
+        let Some((length, wanted)) = self.frames.large_wanted_bytes() else { return true };
         let limits = &self.limits;
-        let charge = self.large_frame.get_or_insert_with(|| limits.requests.arriving());
-        let more = wanted.saturating_sub(charge.bytes());
-        if more == 0 || charge.try_grow(more) {
-            return Ok(true);
+        let charge = self.large_frame.get_or_insert_with(|| limits.requests.arriving(length));
+        if charge.is_in_line() {
+            return false;
         }
-        if !self.may_wait() {
-            return Ok(false);
+        let held = charge.bytes();
+        if wanted <= held {
+            return true;
         }
-        self.wait_to_grow(more).await?;
-        // The client is not late: nobody took what it sent.
-        self.frame_since = self.frame_since.map(|_| Instant::now());
-        Ok(true)
+        self.grown_at = Instant::now();
+        self.judged_at = self.grown_at;
+        charge.grow(wanted - held, length - held)
     }
 
-    /// Bounded: whoever waits holds what it has, which others wait for.
-    async fn wait_to_grow(&mut self, more: usize) -> Result<(), Closed> {
-        let time_max = self.limits.frame_time_max;
-        let Some(charge) = &mut self.large_frame else { return Ok(()) };
-        timeout(time_max, charge.grow(more)).await.map_err(|_| Closed::NoMemory(time_max))
+    fn note_granted(&mut self) {
+        let now = Instant::now();
+        // The client is not late: nobody took what it sent.
+        self.frame_since = self.frame_since.map(|since| since + now.duration_since(self.grown_at));
+        self.grown_at = now;
+        self.judged_at = now;
+    }
+
+    /// Closes a large frame that does not fill the memory which it was given while others wait for memory.
+    fn judge_large(&mut self) -> Result<(), Closed> {
+        let now = Instant::now();
+        self.judged_at = now;
+        let Some(charge) = &self.large_frame else { return Ok(()) };
+        let Some(patience) = charge.patience() else { return Ok(()) };
+        let time_max = patience + Duration::from_millis((charge.bytes() / ARRIVAL_BYTES_PER_MS) as u64);
+        if now.duration_since(self.grown_at) > time_max {
+            return Err(Closed::HoldsUpOthers);
+        }
+        Ok(())
     }
 
     fn note_progress(&mut self) {
@@ -468,18 +529,22 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         }
     }
 
-    fn check_deadlines(&mut self, may_read: bool) -> Result<(), Closed> {
+    fn check_deadlines(&mut self, is_stalled: bool, is_in_line: bool) -> Result<(), Closed> {
         let now = Instant::now();
         let frame_max = self.limits.frame_time_max;
-        if !may_read {
+        if is_in_line {
+            // Bounded: whoever waits holds what it has, which others wait for.
+            if now.duration_since(self.grown_at) > frame_max {
+                return Err(Closed::NoMemory(frame_max));
+            }
+            return Ok(());
+        }
+        if is_stalled {
             // The client is not late: nobody takes what it sends.
             self.frame_since = self.frame_since.map(|_| now);
         }
         if self.frame_since.is_some_and(|since| now.duration_since(since) > frame_max) {
             return Err(Closed::FrameTimeout(frame_max));
-        }
-        if may_read && self.holds_up_others(now) {
-            return Err(Closed::HoldsUpOthers);
         }
         let idle = now.duration_since(self.active_at);
         if idle > self.limits.idle_time_max && self.waiting.is_empty() {
@@ -490,13 +555,17 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         }
         Ok(())
     }
-    /// Whether others wait for memory that a large frame holds here without coming on.
-    fn holds_up_others(&self, now: Instant) -> bool {
-        let Some(since) = self.frame_since.filter(|_| self.large_frame.is_some()) else { return false };
-        let time = now.duration_since(since);
-        time > SPENT_PATIENCE
-            && (self.frames.arrived_bytes() as u64) < time.as_secs() * ARRIVAL_BYTES_PER_S
-            && self.limits.requests.holds_up_arrivals()
+}
+
+/// Polls once here and now, whatever comes of it.
+async fn poll_once(response: &mut Response) -> Poll<Outcome> {
+    poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await
+}
+
+/// Waits until a large frame has the memory that it is in line for.
+async fn granted(large_frame: &mut Option<Charge>) {
+    if let Some(charge) = large_frame {
+        charge.granted().await;
     }
 }
 

@@ -8,15 +8,14 @@ use bytes::buf::Limit;
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use thiserror::Error;
 
+use super::lane::ORDINARY_BYTES_MAX;
+
 /// Bytes of a frame's length field.
 const LENGTH_BYTES: usize = 4;
 /// The shortest request: API key, version, correlation id.
 const FRAME_BYTES_MIN: usize = 8;
 /// What one read asks for unless told otherwise; an idle connection holds no buffer at all.
 const READ_BYTES: usize = 64 * 1024;
-/// Address space that is reserved at once for a large frame: an ordinary one is never moved while it arrives, and
-/// pages that nothing is written to cost nothing.
-const RESERVE_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// The length field cannot be that of a request; the connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -51,6 +50,11 @@ impl FrameBuffer {
         Ok(self.pending.filter(|&length| self.buffer.len() >= length))
     }
 
+    /// Whether [`Self::whole_frame_bytes`] found one that was not taken yet.
+    pub(crate) fn has_whole_frame(&self) -> bool {
+        self.pending.is_some_and(|length| self.buffer.len() >= length)
+    }
+
     /// The API key of the frame that [`Self::whole_frame_bytes`] found.
     pub(crate) fn api_key(&self) -> Option<i16> {
         let length = self.pending.filter(|&length| self.buffer.len() >= length)?;
@@ -75,17 +79,13 @@ impl FrameBuffer {
         }
     }
 
-    /// Bytes that a frame larger than an ordinary read should have been charged by now: twice what has come, so that
-    /// who sends little takes little; none while what has come and comes next is an ordinary read's worth.
-    pub(crate) fn large_wanted_bytes(&self) -> Option<usize> {
+    /// The length of the frame that arrives and is larger than an ordinary read, and the bytes of it that should have
+    /// been charged by now: all of an ordinary one, and of others twice what has come, so that who sends little takes
+    /// little. None while what has come and comes next is an ordinary read's worth.
+    pub(crate) fn large_wanted_bytes(&self) -> Option<(usize, usize)> {
         let length = self.pending.filter(|&length| length > self.read_bytes)?;
         let twice = 2 * self.buffer.len();
-        (twice >= self.read_bytes).then(|| length.min(twice))
-    }
-
-    /// Bytes that have arrived and were not taken.
-    pub(crate) fn arrived_bytes(&self) -> usize {
-        self.buffer.len()
+        (twice >= self.read_bytes).then(|| (length, length.min(twice.max(ORDINARY_BYTES_MAX))))
     }
 
     /// Whether part of a frame has arrived.
@@ -98,7 +98,8 @@ impl FrameBuffer {
         let arrived = self.buffer.len();
         let room = match self.pending {
             Some(length) if length > self.read_bytes && charged_bytes > 0 => {
-                let whole = length.min(RESERVE_BYTES_MAX.max(2 * charged_bytes));
+                // Only address space: an ordinary frame is never moved while it arrives.
+                let whole = length.min(ORDINARY_BYTES_MAX.max(2 * charged_bytes));
                 self.buffer.reserve(whole.saturating_sub(arrived).max(1));
                 charged_bytes.min(length).saturating_sub(arrived).max(1)
             }
@@ -186,8 +187,8 @@ mod tests {
         assert_eq!(frames.large_wanted_bytes(), None, "a length alone");
         let mut wanted = Vec::new();
         while frames.whole_frame_bytes() == Ok(None) {
-            let charged = frames.large_wanted_bytes().unwrap_or(0);
-            assert!(charged <= (2 * frames.arrived_bytes()));
+            let (length, charged) = frames.large_wanted_bytes().unwrap_or((50 << 20, 0));
+            assert!(length == 50 << 20 && charged <= ORDINARY_BYTES_MAX.max(2 * frames.buffer.len()));
             wanted.push(charged);
             let mut space = frames.space(charged);
             let room = space.remaining_mut();
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(frames.whole_frame_bytes(), Ok(None));
         assert!(frames.buffer.capacity() > 50_000);
         assert!(frames.release());
-        assert_eq!((frames.arrived_bytes(), frames.buffer.capacity()), (96, 96));
+        assert_eq!((frames.buffer.len(), frames.buffer.capacity()), (96, 96));
         feed(&mut frames, &bytes[100..]);
         assert_eq!(frames.whole_frame_bytes(), Ok(Some(60_000)));
         assert_eq!(frames.take_frame().unwrap(), bytes[4..]);

@@ -1,11 +1,13 @@
 //! The gate that requests with records pass: while records that are in no segment yet fill the memory that there is for
 //! them, no connection starts another one. What the others wait for is not held up, on whatever connection they came.
+//! Here, too, is the leave to inflate much aside from the network's threads, which as many have at once as there are cores.
 
 use std::fmt;
+use std::num::NonZero;
 use std::pin::pin;
 
 use riverrun_protocol::ApiKey;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 /// Whether there is room.
 type HasRoom = Box<dyn Fn() -> bool + Send + Sync>;
@@ -14,6 +16,7 @@ type HasRoom = Box<dyn Fn() -> bool + Send + Sync>;
 pub(crate) struct ProduceGate {
     has_room: HasRoom,
     room: Notify,
+    inflating: Semaphore,
 }
 
 impl fmt::Debug for ProduceGate {
@@ -25,7 +28,8 @@ impl fmt::Debug for ProduceGate {
 impl ProduceGate {
     /// A gate that is open while `has_room` says so. Whoever makes room calls [`Self::room_was_made`].
     pub(crate) fn new(has_room: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { has_room: Box::new(has_room), room: Notify::new() }
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { has_room: Box::new(has_room), room: Notify::new(), inflating: Semaphore::new(cores) }
     }
 
     /// Whether a request with this API key may not start now.
@@ -35,6 +39,12 @@ impl ProduceGate {
 
     fn is_open(&self) -> bool {
         (self.has_room)()
+    }
+
+    /// Waits for the leave to inflate much; it holds until it is dropped.
+    pub(crate) async fn leave_to_inflate(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.inflating.acquire().await.ok()
     }
 
     /// Waits until it is open.

@@ -8,6 +8,8 @@ pub(crate) mod connection;
 pub(crate) mod frame;
 pub(crate) mod gate;
 mod gather;
+mod inflating;
+mod lane;
 pub(crate) mod listener;
 mod receive_mark;
 pub(crate) mod response;

@@ -1,6 +1,8 @@
 //! Batches that inflate to very much: how much memory they take while they are looked at, not only afterwards.
 
-use riverrun_protocol::ErrorCode;
+use std::time::{Duration, Instant};
+
+use riverrun_protocol::{ApiVersionsRequest, ErrorCode};
 use riverrun_records::{BatchOptions, Compression, compress, layout};
 
 use crate::support::{Client, assert_serves, batch, batch_with, create_topic, produce, server, try_produce};
@@ -110,4 +112,41 @@ fn bombs_of_every_codec_are_refused_without_being_inflated() {
     }
     assert_eq!(produce(&mut client, "t", 0, &batch(&["the first"])), 0);
     assert_serves(&server);
+}
+
+#[test]
+fn batches_that_inflate_to_much_do_not_hold_up_small_requests() {
+    const CLIENTS: usize = 16;
+    let _alone = alone();
+    let server = server();
+    let mut honest = Client::new(&server);
+    create_topic(&mut honest, "t", 1, &[("compression.type", "zstd")]);
+    // Enough that is not repeated for no more than a few hundred times the size.
+    let noise: Vec<String> =
+        (0_u64..1_500).map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let value = noise.concat() + &"a".repeat(12 * MIB);
+    let options = BatchOptions { compression: Compression::Gzip, ..Default::default() };
+    let bytes = batch_with(options, &[&value]);
+    assert!(bytes.len() > 17_000, "{}", bytes.len());
+    let mut slowest = Duration::ZERO;
+    std::thread::scope(|scope| {
+        let producing: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let mut client = Client::new(&server);
+                let bytes = &bytes;
+                scope.spawn(move || produce(&mut client, "t", 0, bytes))
+            })
+            .collect();
+        while producing.iter().any(|producer| !producer.is_finished()) {
+            let since = Instant::now();
+            assert_eq!(honest.call(&ApiVersionsRequest::default(), 0).error_code, 0);
+            slowest = slowest.max(since.elapsed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut offsets: Vec<i64> =
+            producing.into_iter().map(|producer| producer.join().expect("appended")).collect();
+        offsets.sort_unstable();
+        assert!(offsets.into_iter().eq(0..CLIENTS as i64));
+    });
+    assert!(slowest < Duration::from_millis(500), "{slowest:?}");
 }

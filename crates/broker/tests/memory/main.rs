@@ -7,6 +7,7 @@ mod groups;
 mod support;
 
 mod bombs;
+mod half_frames;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

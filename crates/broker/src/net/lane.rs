@@ -1,0 +1,131 @@
+//! A lane of the memory for requests: where frames that are larger than one read are charged while they arrive.
+//!
+//! Ordinary frames are charged whole, huge ones by doubling, each kind in a lane of its own: so nobody that is ordinary
+//! holds memory while it waits for more, and nobody waits for the huge ones but they. Who finds its lane full waits in
+//! line, the oldest frame first. Huge frames that are half here could wait for each other for ever; so the head of a
+//! line may overdraw, one frame of a lane at a time, and what it overdraws stands in nobody's way. While somebody waits,
+//! a frame has to fill what it was given within [`Lane::patience`], which shrinks as the line grows: so the wait of
+//! whoever comes depends little on how many wait already, and a client that sends parts of frames gains nothing by
+//! sending more of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+/// The longest frame that is ordinary: twice what Kafka's producers send at most unless told otherwise.
+pub(super) const ORDINARY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How long a frame may take to fill what it was given while little waits for it, and however much waits.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE_MIN: Duration = Duration::from_millis(250);
+
+/// What a frame that waited was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grant {
+    /// What it asked for, out of the lane.
+    Taken,
+    /// Leave to overdraw.
+    Overdraft,
+}
+
+/// A frame in line.
+#[derive(Debug)]
+struct Waiting {
+    bytes: usize,
+    rest: usize,
+    grant: oneshot::Sender<Grant>,
+}
+
+/// Invariants: `held_bytes <= bytes_max`; `line_bytes` is what the frames in `line` lack; `is_overdrawn` while one frame
+/// has leave to overdraw. Nothing is taken past the line.
+#[derive(Debug)]
+pub(super) struct Lane {
+    bytes_max: usize,
+    held_bytes: usize,
+    is_overdrawn: bool,
+    line: BTreeMap<u64, Waiting>,
+    line_bytes: usize,
+    next_ticket: u64,
+}
+
+impl Lane {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        let line = BTreeMap::new();
+        Self { bytes_max, held_bytes: 0, is_overdrawn: false, line, line_bytes: 0, next_ticket: 0 }
+    }
+
+    /// Place in all lines to come of a frame that begins now.
+    pub(super) fn next_ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+
+    /// How long a frame may take to fill what it was given; none while nobody waits.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let all = u32::try_from((self.bytes_max + self.line_bytes) / self.bytes_max.max(1));
+        (!self.line.is_empty()).then(|| (PATIENCE / all.unwrap_or(u32::MAX).max(1)).max(PATIENCE_MIN))
+    }
+
+    /// Takes from the lane, and by `take` from the budget that it is a part of.
+    pub(super) fn try_take(&mut self, bytes: usize, take: impl FnOnce(usize) -> bool) -> bool {
+        self.line.is_empty() && self.take(bytes, take)
+    }
+
+    fn take(&mut self, bytes: usize, take: impl FnOnce(usize) -> bool) -> bool {
+        let is_taken = self.held_bytes.saturating_add(bytes) <= self.bytes_max && take(bytes);
+        if is_taken {
+            self.held_bytes += bytes;
+        }
+        is_taken
+    }
+
+    /// Gets in line for `bytes`, of the `rest` that the frame lacks.
+    pub(super) fn join(&mut self, ticket: u64, bytes: usize, rest: usize) -> oneshot::Receiver<Grant> {
+        let (grant, granted) = oneshot::channel();
+        self.line_bytes = self.line_bytes.saturating_add(rest);
+        self.line.insert(ticket, Waiting { bytes, rest, grant });
+        granted
+    }
+
+    /// Takes a frame out of the line; false if it was served.
+    pub(super) fn leave(&mut self, ticket: u64) -> bool {
+        let left = self.line.remove(&ticket);
+        self.line_bytes -= left.as_ref().map_or(0, |waiting| waiting.rest);
+        left.is_some()
+    }
+
+    /// Gives the head of the line what it waits for, and goes on with the next one; answers how many were served.
+    pub(super) fn serve(&mut self, take: impl Fn(usize) -> bool) -> usize {
+        let mut served = 0;
+        while let Some((&ticket, head)) = self.line.first_key_value() {
+            let bytes = head.bytes;
+            let grant = if self.take(bytes, &take) {
+                Grant::Taken
+            } else if !std::mem::replace(&mut self.is_overdrawn, true) {
+                Grant::Overdraft
+            } else {
+                break;
+            };
+            if let Some(head) = self.line.remove(&ticket) {
+                self.line_bytes -= head.rest;
+                served += 1;
+                // Whoever stops waiting leaves the line first.
+                let _ = head.grant.send(grant);
+            }
+        }
+        served
+    }
+
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.held_bytes -= bytes;
+    }
+
+    pub(super) fn end_overdraft(&mut self, was_overdrawn: bool) {
+        self.is_overdrawn &= !was_overdrawn;
+    }
+
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+}
