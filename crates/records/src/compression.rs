@@ -7,12 +7,9 @@ use std::str::FromStr;
 use crate::batch::Batch;
 use crate::codec::{self, Encoder};
 use crate::error::{BatchError, Excess};
-use crate::inflate::Inflate;
+use crate::inflate::{Inflate, new_piece};
 use crate::layout;
 use crate::patch::{patch_crc, put};
-
-/// Bytes that are inflated at a time to be compressed another way.
-const PIECE_BYTES: usize = 32 * 1024;
 
 /// How the records of a batch are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -164,7 +161,7 @@ fn copy_records(
     let mut encoder = Encoder::new(compression, level, inflated_bytes, out).map_err(failed)?;
     if batch.is_compressed() {
         let mut inflate = Inflate::stored(batch.compression(), batch.payload())?;
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = new_piece();
         loop {
             match inflate.read(&mut piece)? {
                 0 => break,
@@ -235,5 +232,25 @@ mod tests {
             assert!(inside.iter().all(|level| accepted(kind, *level)), "{kind}");
             assert!(!outside.iter().any(|level| accepted(kind, *level)), "{kind}");
         }
+    }
+
+    /// Found by fuzzing: with room for more than its header misstates libzstd refuses this frame, and with less it does not.
+    #[test]
+    fn a_stream_that_is_not_quite_right_is_judged_alike_by_whoever_inflates_it() {
+        let mut bytes =
+            include_bytes!("../../../fuzz/seeds/record_batch/zstd-content-size-misstated").to_vec();
+        bytes[layout::MAGIC] = 2;
+        seal(&mut bytes).unwrap();
+        let batch = crate::UnverifiedBatch::only(&bytes).unwrap().verify().unwrap();
+        let mut inflated = Vec::new();
+        crate::decompress(Compression::Zstd, batch.payload(), &mut inflated).unwrap();
+        let inflated_bytes = inflated.len();
+        let options = RecompressOptions {
+            compression: Compression::None,
+            level: 0,
+            inflated_bytes,
+            bytes_max: 1 << 20,
+        };
+        assert_eq!(recompress(&batch, &options).unwrap()[layout::HEADER_BYTES..], inflated);
     }
 }

@@ -3,6 +3,9 @@
 //! There are two bounds, both absolute: one for what a client sends, and a wider one for what is stored. So whatever
 //! was accepted can be read, compressed another way and written anew by compaction, with any of its records gone.
 //!
+//! Streams are inflated in pieces of one size, always: where a decoder is lenient about a stream that is not quite right, it
+//! may be so with a buffer of one size and not with another, and what was accepted has to stay readable.
+//!
 //! Guarantees that no more comes out than the bound allows, that a stream which ends early or goes on after its end
 //! is an error, and that what is allocated follows what was inflated and never what a stream claims about itself.
 
@@ -14,8 +17,16 @@ use crate::Compression;
 use crate::codec::{Decoder, zstd};
 use crate::error::{BatchError, CorruptCause, Excess};
 
-/// Buffer growth while the whole of a stream is inflated.
-const GROWTH_BYTES_MIN: usize = 4 * 1024;
+/// Bytes that are inflated at a time.
+pub(crate) const PIECE_BYTES: usize = 16 * 1024;
+
+/// Where a piece is inflated into.
+pub(crate) type Piece = [u8; PIECE_BYTES];
+
+/// A piece on the heap, as a stack may be small.
+pub(crate) fn new_piece() -> Box<Piece> {
+    vec![0; PIECE_BYTES].into_boxed_slice().try_into().expect("it has this size")
+}
 
 /// Appends `input`, inflated within the bound of what is stored, to `out`.
 pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
@@ -24,13 +35,11 @@ pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> 
         return Ok(());
     }
     let mut inflate = Inflate::stored(compression, input)?;
+    let mut piece = new_piece();
     loop {
-        let filled = out.len();
-        out.resize(filled + inflate.growth_bytes(input.len()), 0);
-        let count = inflate.read_full(&mut out[filled..]);
-        out.truncate(filled + count.unwrap_or(0));
-        if count? == 0 {
-            return Ok(());
+        match inflate.read(&mut piece)? {
+            0 => return Ok(()),
+            count => out.extend_from_slice(&piece[..count]),
         }
     }
 }
@@ -64,12 +73,12 @@ impl<'a> Inflate<'a> {
         Ok(Self { decoder, compression, produced: 0, limit, done: false })
     }
 
-    /// Inflates up to `buffer.len()` bytes; 0 at the end of a stream that has ended as it should.
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BatchError> {
-        if self.done || buffer.is_empty() {
+    /// Inflates a piece or less; 0 at the end of a stream that has ended as it should.
+    pub(crate) fn read(&mut self, piece: &mut Piece) -> Result<usize, BatchError> {
+        if self.done {
             return Ok(0);
         }
-        let count = self.decoder.read(buffer)?;
+        let count = self.decoder.read(piece)?;
         self.produced += count;
         if self.produced > self.limit {
             return Err(too_large(self.limit));
@@ -81,25 +90,6 @@ impl<'a> Inflate<'a> {
             }
         }
         Ok(count)
-    }
-
-    /// By how much a buffer should grow that takes the whole stream: doubling what has come out so far keeps the
-    /// allocation in step with the data, and one byte past the bound is enough to see that it is passed.
-    fn growth_bytes(&self, input_bytes: usize) -> usize {
-        let wanted = self.produced.max(input_bytes).max(GROWTH_BYTES_MIN);
-        wanted.min(self.limit - self.produced + 1)
-    }
-
-    /// Inflates until `buffer` is full or the stream ends.
-    fn read_full(&mut self, buffer: &mut [u8]) -> Result<usize, BatchError> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.read(&mut buffer[filled..])? {
-                0 => break,
-                count => filled += count,
-            }
-        }
-        Ok(filled)
     }
 }
 

@@ -4,11 +4,8 @@
 //! compressed batch is checked with one small buffer whatever it inflates to.
 
 use crate::error::{BatchError, InvalidCause};
-use crate::inflate::Inflate;
+use crate::inflate::{Inflate, Piece, new_piece};
 use crate::varint::{VARINT_BYTES_MAX, VARLONG_BYTES_MAX, unzigzag, unzigzag_int};
-
-/// Bytes that a stream inflates at a time.
-const STREAM_BUFFER_BYTES: usize = 16 * 1024;
 
 /// Bytes in order, each seen once.
 pub(crate) trait Source {
@@ -114,7 +111,7 @@ impl Source for SliceSource<'_> {
 /// what lies before it.
 pub(crate) struct StreamSource<'a> {
     inflate: Inflate<'a>,
-    buffer: Box<[u8]>,
+    buffer: Box<Piece>,
     start: usize,
     end: usize,
     passed: usize,
@@ -122,7 +119,7 @@ pub(crate) struct StreamSource<'a> {
 
 impl<'a> StreamSource<'a> {
     pub(crate) fn new(inflate: Inflate<'a>) -> Self {
-        Self { inflate, buffer: vec![0; STREAM_BUFFER_BYTES].into(), start: 0, end: 0, passed: 0 }
+        Self { inflate, buffer: new_piece(), start: 0, end: 0, passed: 0 }
     }
 
     /// Makes at least one byte available; false at the end of the stream.

@@ -68,7 +68,7 @@ pub(crate) fn encoder<W: Write>(level: i32, input_bytes: usize, out: W) -> io::R
 mod tests {
     use super::*;
     use crate::error::Excess;
-    use crate::inflate::Inflate;
+    use crate::inflate::{Inflate, new_piece};
 
     /// A piece that does not compress, again and again, with this window and nothing said of the size.
     fn stream(window_log: u32, pieces: usize) -> Vec<u8> {
@@ -87,9 +87,9 @@ mod tests {
     }
 
     fn inflated(inflate: Result<Inflate<'_>, BatchError>) -> Result<usize, BatchError> {
-        let (mut inflate, mut buffer, mut total) = (inflate?, vec![0; 1 << 16], 0);
+        let (mut inflate, mut piece, mut total) = (inflate?, new_piece(), 0);
         loop {
-            match inflate.read(&mut buffer)? {
+            match inflate.read(&mut piece)? {
                 0 => return Ok(total),
                 count => total += count,
             }
