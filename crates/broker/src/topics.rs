@@ -210,6 +210,8 @@ pub(crate) fn required_configs(config: &BrokerConfig, name: &str) -> TopicOverri
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use riverrun_env::FileSystem as _;
     use riverrun_env::sim::SimEnv;
     use tokio::sync::watch;
@@ -223,15 +225,21 @@ mod tests {
         open_broker(sim.env(), config).expect("starts")
     }
 
-    #[test]
-    fn a_removal_that_was_cut_short_goes_on_after_the_start_and_stops_with_the_server() {
-        let sim = SimEnv::new(1);
-        let broker = start(&sim);
+    /// The id of a topic, and where its partition's directory lies.
+    fn made(sim: &SimEnv, broker: &Broker) -> (TopicId, PathBuf) {
         let new = default_topic(&broker.config, "doomed");
         let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let path = broker.partition(&topic, 0).expect("there").log.path();
         sim.fs.create_dir_all(&path).expect("made");
-        broker.metadata.change(|draft| draft.delete_topic(topic.id).is_ok()).expect("deleted");
+        (topic.id, path)
+    }
+
+    #[test]
+    fn a_removal_that_was_cut_short_goes_on_after_the_start_and_stops_with_the_server() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let (topic, path) = made(&sim, &broker);
+        broker.metadata.change(|draft| draft.delete_topic(topic).is_ok()).expect("deleted");
         drop(broker);
 
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
@@ -249,17 +257,14 @@ mod tests {
     fn a_removed_topic_does_not_come_back_as_an_unknown_one_after_a_power_cut() {
         let sim = SimEnv::new(1);
         let broker = start(&sim);
-        let new = default_topic(&broker.config, "doomed");
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
-        let path = broker.partition(&topic, 0).expect("there").log.path();
-        sim.fs.create_dir_all(&path).expect("made");
+        let (topic, path) = made(&sim, &broker);
         let above = path.parent().expect("a topic's directory");
         sim.fs
             .sync_dir(above)
             .and_then(|()| sim.fs.sync_dir(above.parent().expect("a log dir")))
             .expect("synced");
-        broker.metadata.change(|draft| draft.delete_topic(topic.id).is_ok()).expect("deleted");
-        broker.discard_topics(&[topic.id]);
+        broker.metadata.change(|draft| draft.delete_topic(topic).is_ok()).expect("deleted");
+        broker.discard_topics(&[topic]);
         broker.forget_discarded();
         assert!(broker.metadata.image().doomed().is_empty(), "nothing is left of it");
         for state in sim.crash_states(100) {

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-/// Compressed bytes of a request above which it is worked on aside: they may inflate to 16 MiB, which takes longer than
-/// others should wait.
+/// Compressed bytes of a request above which it is worked on aside: with gzip they may inflate to 16 MiB, with zstd to
+/// more, which takes longer than others should wait.
 const HERE_BYTES_MAX: usize = 16 * 1024;
 /// Time that a request may take without those after it being worked on aside.
 const HERE_TIME_MAX: Duration = Duration::from_millis(1);

@@ -12,15 +12,13 @@ use riverrun_protocol::consumer_protocol::{decode_subscription, encode_assignmen
 use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
-use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
-use riverrun_protocol::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
     FetchRequest, FetchResponse, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse,
     ListOffsetsRequest, ListOffsetsResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse,
-    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, Records, SyncGroupResponse,
+    Records, SyncGroupResponse,
 };
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
@@ -669,66 +667,6 @@ async fn a_node_with_a_session_is_told_only_what_has_changed() {
     assert_eq!(asked.lock().unwrap()[..5], expected);
 }
 
-/// A server whose partition 0 gets a new leader after the first records, by which the log is cut at offset 12.
-async fn cut_server() -> ScriptedServer {
-    let cut = Arc::new(Mutex::new(false));
-    server(move |call| {
-        let mut cut = cut.lock().unwrap();
-        match call.key {
-            ApiKey::Metadata => Some(call.answer(&call.metadata_of_epoch(if *cut { 5 } else { 0 }))),
-            ApiKey::Fetch => {
-                let request = call.decode::<FetchRequest<'_>>();
-                let from = request.topics[0].partitions[0].fetch_offset;
-                let epoch = request.topics[0].partitions[0].current_leader_epoch;
-                match (from, epoch) {
-                    (BEGIN, 0) => Some(answer_fetch(call, &[(0, 0, batch(BEGIN))])),
-                    (END, 0) => {
-                        *cut = true;
-                        Some(answer_fetch(call, &[(0, ErrorCode::FENCED_LEADER_EPOCH.0, Vec::new())]))
-                    }
-                    // What was written in place of what is gone.
-                    (12, 5) => Some(answer_fetch(call, &[(0, 0, batch(12))])),
-                    _ => None,
-                }
-            }
-            ApiKey::OffsetForLeaderEpoch => {
-                let request = call.decode::<OffsetForLeaderEpochRequest<'_>>();
-                let asked = &request.topics[0].partitions[0];
-                assert_eq!((asked.current_leader_epoch, asked.leader_epoch), (5, 0));
-                let end = EpochEndOffset { leader_epoch: 0, end_offset: 12, ..EpochEndOffset::default() };
-                let topic = OffsetForLeaderTopicResult { topic: "t".into(), partitions: vec![end] };
-                Some(call.answer(&OffsetForLeaderEpochResponse {
-                    topics: vec![topic],
-                    ..OffsetForLeaderEpochResponse::default()
-                }))
-            }
-            _ => None,
-        }
-    })
-    .await
-}
-
-#[tokio::test]
-async fn records_that_a_new_leader_does_not_have_are_noticed_and_reading_goes_on_at_the_cut() {
-    let server = cut_server().await;
-    let mut consumer = consumer_at(&server, StartAt::Offset(Offset(BEGIN))).await;
-    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
-    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13], "others than before");
-}
-
-#[tokio::test]
-async fn without_a_reset_a_cut_log_is_the_application_s_to_decide() {
-    let server = cut_server().await;
-    let strict = ConsumerOptions { offset_reset: OffsetReset::Error, ..options(&server) };
-    let mut consumer = Consumer::new(strict).await.unwrap();
-    consumer.assign(vec![(partition(0), StartAt::Offset(Offset(BEGIN)))]).await.unwrap();
-    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
-    let error = records(&mut consumer).await.unwrap_err();
-    assert!(error.to_string().contains("cut at offset 12"), "{error}");
-    consumer.seek(&partition(0), StartAt::Offset(Offset(12))).unwrap();
-    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13]);
-}
-
 #[tokio::test]
 async fn offsets_are_found_by_time_and_committed_by_hand() {
     let told = Told::default();
@@ -749,71 +687,4 @@ async fn offsets_are_found_by_time_and_committed_by_hand() {
     consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap();
     assert_eq!(*told.lock().unwrap(), ["commit 0 12"]);
     assert!(consumer.committed(&[partition(0)]).await.unwrap().is_empty());
-}
-
-/// A node that the leader names, and that has everything; and the leader.
-async fn leader_and_replica(leader_has_records: bool) -> (ScriptedServer, ScriptedServer) {
-    let replica = server(|_| None).await;
-    let address = replica.address();
-    let leader = server(move |call| match call.key {
-        ApiKey::Metadata => {
-            let mut metadata = call.metadata_of_epoch(0);
-            let (host, port) = (address.ip().to_string().into(), address.port().into());
-            metadata.brokers.push(MetadataResponseBroker { node_id: 2, host, port, rack: None });
-            Some(call.answer(&metadata))
-        }
-        ApiKey::Fetch => {
-            let request = call.decode::<FetchRequest<'_>>();
-            assert_eq!(request.rack_id, "here");
-            if leader_has_records && call.nth > 0 {
-                return None;
-            }
-            let data =
-                PartitionData { high_watermark: END, preferred_read_replica: 2, ..PartitionData::default() };
-            let topic =
-                FetchableTopicResponse { topic_id: TOPIC_ID, partitions: vec![data], ..Default::default() };
-            Some(call.answer(&FetchResponse { responses: vec![topic], ..FetchResponse::default() }))
-        }
-        _ => None,
-    })
-    .await;
-    (leader, replica)
-}
-
-#[tokio::test]
-async fn records_are_fetched_from_the_replica_that_the_leader_names() {
-    let (leader, _replica) = leader_and_replica(false).await;
-    let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(&leader) };
-    let mut consumer = Consumer::new(near).await.unwrap();
-    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
-    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
-}
-
-#[tokio::test]
-async fn when_the_replica_is_gone_the_leader_is_asked_again() {
-    let (leader, replica) = leader_and_replica(true).await;
-    drop(replica);
-    let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(&leader) };
-    let mut consumer = Consumer::new(near).await.unwrap();
-    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
-    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
-}
-
-#[tokio::test]
-async fn a_replica_that_is_not_among_the_servers_is_no_error() {
-    let leader = server(|call| {
-        let first_fetch = call.key == ApiKey::Fetch && call.nth == 0;
-        first_fetch.then(|| {
-            let data =
-                PartitionData { high_watermark: END, preferred_read_replica: 2, ..PartitionData::default() };
-            let topic =
-                FetchableTopicResponse { topic_id: TOPIC_ID, partitions: vec![data], ..Default::default() };
-            call.answer(&FetchResponse { responses: vec![topic], ..FetchResponse::default() })
-        })
-    })
-    .await;
-    let near = ConsumerOptions { rack: Some("here".to_owned()), ..options(&leader) };
-    let mut consumer = Consumer::new(near).await.unwrap();
-    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
-    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
 }

@@ -5,6 +5,7 @@
 mod cluster;
 mod consumer;
 mod hostile;
+mod leaders;
 mod patterns;
 mod producer;
 mod server;
