@@ -375,6 +375,9 @@ fn append(
     if version < ZSTD_SINCE && is_zstd(&batch) {
         return Answer::refused(target.index, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, None);
     }
+    if is_transactional(&batch) {
+        return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
+    }
     match partition.append(batch, options) {
         Ok(appended) => Answer {
             response: accepted(target.index, &appended),
@@ -404,6 +407,13 @@ fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
             tracing::error!(topic, partition, suppressed, %error, "append failed");
         });
     }
+}
+
+/// Whether a batch belongs to a transaction, which it may say though its request names none. One without a producer, or
+/// that only a broker writes, is wrong in any case, and is refused where batches are checked.
+fn is_transactional(batch: &[u8]) -> bool {
+    BatchHeader::parse(batch)
+        .is_ok_and(|header| header.is_transactional() && header.has_producer_id() && !header.is_control())
 }
 
 /// Whether the bytes begin with a batch that says it is compressed with zstd. Anything that is no batch is not, and

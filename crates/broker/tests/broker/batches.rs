@@ -369,6 +369,11 @@ fn transactional_batches_are_refused_without_harm() {
         ProduceRequest { transactional_id: Some("tx".into()), ..produce_request("t", 0, &bytes, -1) };
     let code = client.call(&request, 9).responses[0].partition_responses[0].error_code;
     assert_eq!(ErrorCode(code), ErrorCode::INVALID_TXN_STATE);
+    // The batch says it, and the request does not.
+    let producer = ProducerStamp { id: ProducerId(5), epoch: ProducerEpoch(0), base_sequence: 0 };
+    let marked = batch_with(BatchOptions { producer, transactional: true, ..Default::default() }, &["x"]);
+    let answer = try_produce(&mut client, "t", 0, &marked);
+    assert_eq!(ErrorCode(answer.error_code), ErrorCode::INVALID_TXN_STATE);
     assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new());
 }
 
