@@ -19,8 +19,8 @@ use crate::mapping::{Access, Mapping};
 use crate::protocol::{self, Look, Memory};
 use crate::sys::{self, Life};
 
-/// The file's name.
-pub(crate) const CONTROL_NAME: &str = "queue.control";
+/// Name of the control file, by which a directory is known to be a queue's.
+pub const CONTROL_NAME: &str = "queue.control";
 const NEW_CONTROL_NAME: &str = "queue.control.new";
 
 /// How far the queue goes: what one store of the published position makes true.

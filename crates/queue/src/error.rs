@@ -34,6 +34,17 @@ pub enum QueueError {
         /// The directory.
         path: PathBuf,
     },
+    /// A server keeps something of its own in the directory.
+    #[error(
+        "{}: '{found}' lies here, as where a server keeps its data: give the queue a directory of its own",
+        path.display()
+    )]
+    Taken {
+        /// The directory.
+        path: PathBuf,
+        /// What lies in it.
+        found: &'static str,
+    },
     /// A file was written by a later version of this software.
     #[error("{}: format version {found} is newer than {known}, the newest that is known", path.display())]
     Version {
@@ -170,6 +181,7 @@ impl QueueError {
             }
             Self::NoQueue { .. }
             | Self::Exists { .. }
+            | Self::Taken { .. }
             | Self::TooLarge { .. }
             | Self::OffsetOutOfRange { .. }
             | Self::PlaceLost { .. }

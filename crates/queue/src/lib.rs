@@ -86,6 +86,7 @@ const _: () = assert!(usize::BITS == 64, "whole segments are mapped");
 pub use appender::{Appender, NewRecord};
 pub use batches::BatchReader;
 pub use bell::Bell;
+pub use control::CONTROL_NAME;
 pub use error::{Damage, QueueError};
 pub use options::{
     AppendOptions, CreateOptions, Durability, Retention, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,

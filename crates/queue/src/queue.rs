@@ -33,6 +33,9 @@ use crate::sync::{Stuck, sync_to};
 use crate::sys::{self, Life, LockKind};
 use crate::tailer::{StartAt, Tailer};
 
+/// What lies in a server's data directory, in its log dirs and in its journal dirs from its first start on.
+const SERVER_FILES: [&str; 3] = ["meta/lock", "directory.id", "lock"];
+
 /// What every appender and tailer of a queue in this process shares.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -84,8 +87,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Makes an empty queue in `dir`, which is made if it is not there. Returns when the queue's files are
-    /// durable.
+    /// Makes an empty queue in `dir`, which is made if it is not there; a server's directory is refused. Returns
+    /// when the queue's files are durable.
     pub fn create(dir: &Path, options: CreateOptions) -> Result<Self, QueueError> {
         options.check()?;
         std::fs::create_dir_all(dir).at("create", dir)?;
@@ -442,10 +445,13 @@ fn make(dir: &Path, options: CreateOptions) -> Result<(), QueueError> {
 }
 
 /// Whether there is no queue in `dir`, but at most what a making has left that did not come to its end: a
-/// first segment without a batch.
+/// first segment without a batch. A directory of a server is none for a queue.
 fn is_free(dir: &Path) -> Result<bool, QueueError> {
     if Control::open(dir, Access::Read)?.is_some() {
         return Ok(false);
+    }
+    if let Some(found) = SERVER_FILES.into_iter().find(|name| dir.join(name).exists()) {
+        return Err(QueueError::Taken { path: dir.to_owned(), found });
     }
     match list(dir)?.as_slice() {
         [] => Ok(true),

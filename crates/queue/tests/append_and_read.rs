@@ -326,6 +326,20 @@ fn a_making_that_did_not_come_to_its_end_is_in_nobodys_way() {
 }
 
 #[test]
+fn no_queue_is_made_where_a_server_keeps_something() {
+    for found in ["meta/lock", "directory.id", "lock"] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("meta")).unwrap();
+        std::fs::write(dir.path().join(found), b"").unwrap();
+        let made = [Queue::create(dir.path(), SMALL), Queue::open_or_create(dir.path(), SMALL)];
+        for refused in made.map(|made| made.unwrap_err().to_string()) {
+            assert!(refused.contains(&format!("'{found}' lies here")), "{refused}");
+        }
+        assert!(!dir.path().join("queue.control").exists());
+    }
+}
+
+#[test]
 fn an_old_record_that_was_flipped_is_an_error_with_file_and_place() {
     let dir = tempfile::tempdir().unwrap();
     fill(&create(dir.path()), 0..100);
