@@ -22,6 +22,12 @@ const TOPIC_NAMES_UP_TO: i16 = 9;
 /// First version of `OffsetFetch` that asks for several groups at once.
 const FETCH_GROUPS_SINCE: i16 = 8;
 
+/// Bytes that the offsets of one request may take on the server. It keeps them as one batch, and Kafka refuses a batch of
+/// more than its `message.max.bytes`, 1 MiB by default: about 10,000 offsets.
+const COMMIT_BYTES_MAX: usize = 512 * 1024;
+/// Bytes of one offset there, besides names and metadata: those of its record and of the fixed fields, rounded up.
+const OFFSET_BYTES: usize = 100;
+
 /// A committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommittedOffset {
@@ -32,6 +38,9 @@ pub struct CommittedOffset {
     /// Text that was committed with the offset.
     pub metadata: String,
 }
+
+/// An offset to commit, and of which partition.
+type OffsetOf<'a> = (&'a TopicPartition, &'a CommittedOffset);
 
 /// Who commits: a member of a group, or nobody in particular.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,11 +126,53 @@ impl GroupCoordinator {
         answer.inspect_err(|error| self.note(error))
     }
 
-    /// Commits offsets once. The result has the error of each partition; the outer error is one of all.
+    /// Commits offsets, once, in as many requests as they need. After one that failed no other is sent: what is left
+    /// has its error.
     pub(crate) async fn commit(
         &self,
         member: &MemberIdentity,
         offsets: &BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> Vec<(TopicPartition, Result<(), ClientError>)> {
+        let mut results = Vec::with_capacity(offsets.len());
+        let mut chunks = self.commit_chunks(offsets).into_iter();
+        while let Some(some) = chunks.next() {
+            match self.commit_some(member, &some).await {
+                Ok(committed) => results.extend(committed),
+                Err(error) => {
+                    let left = some.into_iter().chain(chunks.by_ref().flatten());
+                    results.extend(left.map(|(partition, _)| (partition.clone(), Err(error.clone()))));
+                }
+            }
+        }
+        results
+    }
+
+    /// The offsets of each request.
+    fn commit_chunks<'a>(
+        &self,
+        offsets: &'a BTreeMap<TopicPartition, CommittedOffset>,
+    ) -> Vec<Vec<OffsetOf<'a>>> {
+        let mut chunks = Vec::<Vec<_>>::new();
+        let mut left = 0;
+        for (partition, offset) in offsets {
+            let bytes = OFFSET_BYTES + self.group.len() + partition.topic.len() + offset.metadata.len();
+            if bytes > left {
+                chunks.push(Vec::new());
+                left = COMMIT_BYTES_MAX;
+            }
+            left = left.saturating_sub(bytes);
+            if let Some(last) = chunks.last_mut() {
+                last.push((partition, offset));
+            }
+        }
+        chunks
+    }
+
+    /// One request. The result has the error of each partition; the outer error is one of all.
+    async fn commit_some(
+        &self,
+        member: &MemberIdentity,
+        offsets: &[OffsetOf<'_>],
     ) -> Result<Vec<(TopicPartition, Result<(), ClientError>)>, ClientError> {
         let request = self.commit_request(member, offsets);
         let limits = CallLimits { version_max: TOPIC_NAMES_UP_TO, ..CallLimits::default() };
@@ -148,20 +199,22 @@ impl GroupCoordinator {
     fn commit_request<'a>(
         &'a self,
         member: &'a MemberIdentity,
-        offsets: &'a BTreeMap<TopicPartition, CommittedOffset>,
+        offsets: &[OffsetOf<'a>],
     ) -> OffsetCommitRequest<'a> {
-        let topics = by_topic(offsets).into_iter().map(|(name, partitions)| OffsetCommitRequestTopic {
-            name: name.into(),
-            partitions: partitions
-                .into_iter()
-                .map(|(partition_index, committed)| OffsetCommitRequestPartition {
-                    partition_index,
-                    committed_offset: committed.offset.0,
-                    committed_leader_epoch: committed.leader_epoch.map_or(-1, |epoch| epoch.0),
-                    committed_metadata: Some(committed.metadata.as_str().into()),
-                })
-                .collect(),
-            ..OffsetCommitRequestTopic::default()
+        let topics = by_topic(offsets.iter().copied()).into_iter().map(|(name, partitions)| {
+            OffsetCommitRequestTopic {
+                name: name.into(),
+                partitions: partitions
+                    .into_iter()
+                    .map(|(partition_index, committed)| OffsetCommitRequestPartition {
+                        partition_index,
+                        committed_offset: committed.offset.0,
+                        committed_leader_epoch: committed.leader_epoch.map_or(-1, |epoch| epoch.0),
+                        committed_metadata: Some(committed.metadata.as_str().into()),
+                    })
+                    .collect(),
+                ..OffsetCommitRequestTopic::default()
+            }
         });
         OffsetCommitRequest {
             group_id: self.group.as_str().into(),

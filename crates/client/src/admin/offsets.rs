@@ -109,10 +109,7 @@ impl Admin {
         let coordinator = self.coordinator(group);
         let retry = self.retry();
         loop {
-            let results = match coordinator.commit(&MemberIdentity::none(), &offsets).await {
-                Ok(results) => results,
-                Err(error) => all_failed(offsets.keys().cloned(), &error),
-            };
+            let results = coordinator.commit(&MemberIdentity::none(), &offsets).await;
             let Some(error) = passing(&results) else { return results };
             if retry.pause_after(error).await.is_err() {
                 return results;

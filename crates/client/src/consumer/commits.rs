@@ -20,22 +20,14 @@ pub(super) async fn commit(
     let retry = Retry::new(coordinator.cluster().options());
     loop {
         let member = identity.as_ref().map_or_else(MemberIdentity::none, SharedIdentity::get);
-        let error = match coordinator.commit(&member, &left).await {
-            Err(error) => error,
-            Ok(results) => {
-                let mut failed = None;
-                for (partition, result) in results {
-                    match result {
-                        Ok(()) => drop(left.remove(&partition)),
-                        Err(error) => failed = Some(error),
-                    }
-                }
-                match failed {
-                    Some(error) => error,
-                    None => return Ok(()),
-                }
+        let mut failed = None;
+        for (partition, result) in coordinator.commit(&member, &left).await {
+            match result {
+                Ok(()) => drop(left.remove(&partition)),
+                Err(error) => failed = Some(error),
             }
-        };
+        }
+        let Some(error) = failed else { return Ok(()) };
         match error.code() {
             // Another epoch or generation is on its way to this member.
             Some(ErrorCode::STALE_MEMBER_EPOCH | ErrorCode::REBALANCE_IN_PROGRESS) => {

@@ -1,5 +1,6 @@
 //! The consumer against a server that moves partitions, loses positions and rebalances groups.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -687,4 +688,33 @@ async fn offsets_are_found_by_time_and_committed_by_hand() {
     consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap();
     assert_eq!(*told.lock().unwrap(), ["commit 0 12"]);
     assert!(consumer.committed(&[partition(0)]).await.unwrap().is_empty());
+}
+
+/// Kafka keeps the offsets of one request as one batch, and refuses a batch above a megabyte.
+#[tokio::test]
+async fn offsets_of_very_many_partitions_are_committed_in_several_requests() {
+    const OFFSETS: i32 = 20_000;
+    let told = Told::default();
+    let heard = Arc::clone(&told);
+    let server = server(move |call| match call.key {
+        ApiKey::OffsetCommit => {
+            tell(&heard, "request".to_owned());
+            // One of them is lost.
+            Some(if call.nth == 2 { Reply::Close } else { committed(call, &heard) })
+        }
+        _ => None,
+    })
+    .await;
+    let mut consumer =
+        Consumer::new(ConsumerOptions { group: Some("g".to_owned()), ..options(&server) }).await.unwrap();
+    let offset = CommittedOffset { offset: Offset(7), leader_epoch: None, metadata: String::new() };
+    let offsets = (0..OFFSETS).map(|index| (partition(index), offset.clone())).collect();
+    consumer.commit_offsets(&offsets).await.unwrap();
+    let told = told.lock().unwrap();
+    let requests: Vec<_> = told.split(|line| line == "request").skip(1).map(<[String]>::len).collect();
+    assert!(requests.len() > 3 && requests.iter().all(|offsets| *offsets < 8000), "{requests:?}");
+    // What other requests had committed was not repeated for the one that was lost.
+    assert_eq!(requests.iter().sum::<usize>(), 20_000, "{requests:?}");
+    let commits: BTreeSet<_> = told.iter().filter(|line| line.starts_with("commit")).collect();
+    assert_eq!(commits.len(), 20_000);
 }
