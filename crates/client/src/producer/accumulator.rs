@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use riverrun_types::{NodeId, ProducerEpoch, ProducerId, TimestampMs};
+use riverrun_types::{ErrorKind, NodeId, ProducerEpoch, ProducerId, TimestampMs};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
@@ -24,6 +24,7 @@ use super::partitioner::Choice;
 use super::queue::{IN_FLIGHT_MAX, PartitionQueue, Readiness, SendRules};
 use super::record::RecordRef;
 use super::topics::Topic;
+use super::verdict::{self, Verdict};
 use crate::cluster::TopicInfo;
 use crate::error::ClientError;
 
@@ -160,9 +161,7 @@ impl Accumulator {
     pub(super) fn try_reserve(&self, bytes: usize) -> Result<bool, ClientError> {
         let limit = self.options.request_bytes_max;
         if bytes > limit {
-            return Err(ClientError::Invalid(format!(
-                "a record of up to {bytes} bytes is longer than max.request.size, {limit}"
-            )));
+            return Err(ClientError::RecordTooLarge { bytes, limit });
         }
         let permit = self.space.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX));
         Ok(permit.map(tokio::sync::SemaphorePermit::forget).is_ok())
@@ -407,8 +406,36 @@ impl Accumulator {
         }
     }
 
+    /// Decides what becomes of a batch that came back with this error, and says whether its leader may be another now.
+    pub(super) fn settle_error(&self, mut batch: Batch, error: ClientError, retry_at: Instant) -> bool {
+        let verdict = verdict::of_error(&batch, &error, self.is_next(&batch), self.options.retries);
+        tracing::debug!(%error, ?verdict, attempts = batch.attempts, "a batch came back");
+        match verdict {
+            Verdict::Delivered => {
+                let place = BatchPlace { base_offset: None, append_time: None };
+                self.settle(batch, Ok(place), false);
+                false
+            }
+            Verdict::Split => {
+                batch.last_error = Some(error);
+                self.split(batch);
+                false
+            }
+            Verdict::Again { broken } => {
+                let moved = error.kind() == ErrorKind::Retry;
+                batch.last_error = Some(error);
+                self.retry(batch, retry_at, broken);
+                moved
+            }
+            Verdict::Failed { broken } => {
+                self.settle(batch, Err(error), broken);
+                false
+            }
+        }
+    }
+
     /// Puts the halves of a batch that the server finds too large in its place.
-    pub(super) fn split(&self, batch: Batch) {
+    fn split(&self, batch: Batch) {
         let (id, key) = (batch.id, batch.key);
         let parts = match batch.split() {
             Ok(parts) => parts,
@@ -433,7 +460,7 @@ impl Accumulator {
     }
 
     /// Puts a batch that came back in line again. `broken`: its sequence has to begin again first.
-    pub(super) fn retry(&self, batch: Batch, retry_at: Instant, broken: bool) {
+    fn retry(&self, batch: Batch, retry_at: Instant, broken: bool) {
         let mut state = self.lock();
         state.counts.batches_retried += 1;
         let key = batch.key;
@@ -447,7 +474,7 @@ impl Accumulator {
     }
 
     /// Whether the server expects this batch's sequence numbers, as far as is known.
-    pub(super) fn is_next(&self, batch: &Batch) -> bool {
+    fn is_next(&self, batch: &Batch) -> bool {
         self.lock().queue(batch.key).is_some_and(|queue| queue.is_next(batch.id))
     }
 

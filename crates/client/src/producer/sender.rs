@@ -16,12 +16,10 @@ use tokio::time::Instant;
 
 use super::accumulator::{Accumulator, DrainPlan, Drained};
 use super::batch::Batch;
-use super::delivery::BatchPlace;
 use super::exchange::{self, Answered};
 use super::options::ProducerOptions;
 use super::queue::IN_FLIGHT_MAX;
 use super::random_seed;
-use super::verdict::{self, Verdict};
 use crate::cluster::{Cluster, KnownTopic, Lane};
 use crate::error::ClientError;
 
@@ -302,28 +300,10 @@ impl Sender {
         }
     }
 
-    fn settle_error(&mut self, mut batch: Batch, error: ClientError) {
-        let next = self.accumulator.is_next(&batch);
-        let verdict = verdict::of_error(&batch, &error, next, self.options.retries);
-        tracing::debug!(%error, ?verdict, attempts = batch.attempts, "a batch came back");
-        match verdict {
-            Verdict::Delivered => {
-                let place = BatchPlace { base_offset: None, append_time: None };
-                self.accumulator.settle(batch, Ok(place), false);
-            }
-            Verdict::Split => {
-                batch.last_error = Some(error);
-                self.accumulator.split(batch);
-            }
-            Verdict::Again { broken } => {
-                if error.kind() == ErrorKind::Retry {
-                    self.stale.insert(self.accumulator.topic_name(batch.key));
-                }
-                batch.last_error = Some(error);
-                let retry_at = Instant::now() + self.options.cluster.retry_backoff;
-                self.accumulator.retry(batch, retry_at, broken);
-            }
-            Verdict::Failed { broken } => self.accumulator.settle(batch, Err(error), broken),
+    fn settle_error(&mut self, batch: Batch, error: ClientError) {
+        let (key, retry_at) = (batch.key, Instant::now() + self.options.cluster.retry_backoff);
+        if self.accumulator.settle_error(batch, error, retry_at) {
+            self.stale.insert(self.accumulator.topic_name(key));
         }
     }
 

@@ -183,7 +183,7 @@ async fn a_flush_waits_for_what_was_there_and_not_for_later_records() {
 fn what_cannot_be_sent_is_refused() {
     let accumulator = accumulator(|_| {});
     let too_long = accumulator.reserve(2 * 1024 * 1024).now_or_never();
-    assert!(matches!(too_long, Some(Err(ClientError::Invalid(_)))));
+    assert!(matches!(too_long, Some(Err(ClientError::RecordTooLarge { .. }))));
     let other = RecordRef::new("other", b"v");
     assert!(matches!(accumulator.append(&other, TimestampMs(1), 1, &mut None), Ok(Appended::UnknownTopic)));
     assert!(matches!(

@@ -12,7 +12,6 @@ use riverrun_protocol::ErrorCode;
 use riverrun_records::{ProducerStamp, UnverifiedBatch};
 
 use super::*;
-use crate::producer::verdict::{self, Verdict};
 
 const NODES: usize = 2;
 const PARTITIONS: i32 = 3;
@@ -218,23 +217,8 @@ impl World {
         }
     }
 
-    fn fail(&self, mut batch: Batch, error: ClientError) {
-        let next = self.accumulator.is_next(&batch);
-        match verdict::of_error(&batch, &error, next, u32::MAX) {
-            Verdict::Delivered => {
-                let place = BatchPlace { base_offset: None, append_time: None };
-                self.accumulator.settle(batch, Ok(place), false);
-            }
-            Verdict::Split => {
-                batch.last_error = Some(error);
-                self.accumulator.split(batch);
-            }
-            Verdict::Again { broken } => {
-                batch.last_error = Some(error);
-                self.accumulator.retry(batch, self.now, broken);
-            }
-            Verdict::Failed { broken } => self.accumulator.settle(batch, Err(error), broken),
-        }
+    fn fail(&self, batch: Batch, error: ClientError) {
+        self.accumulator.settle_error(batch, error, self.now);
     }
 
     fn cut(&mut self, node: usize, taken: usize, late: bool) {
