@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_journal::JournalId;
 use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
+use riverrun_queue::CONTROL_NAME;
 use riverrun_types::PartitionId;
 use thiserror::Error;
 use tokio::sync::Notify;
@@ -63,6 +64,14 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// A directory is a queue's.
+    #[error("{option}: a queue lies in {}: give the server a directory of its own", path.display())]
+    QueueDir {
+        /// The option that names the directory.
+        option: &'static str,
+        /// The directory.
+        path: PathBuf,
+    },
     /// A queue cannot be mounted.
     #[error("mounts: {mount}: {reason}")]
     Mount {
@@ -111,8 +120,27 @@ fn log_store_options(env: &Env, config: &BrokerConfig, dirs: &[PathBuf]) -> rive
     }
 }
 
+/// Refuses directories that are queues', whose files the server would mingle with its own.
+fn refuse_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
+    let named = [
+        ("data.dir", vec![config.server.data_dir.clone()]),
+        ("log.dirs", config.log_dirs()),
+        ("journal.dirs", config.journal_dirs()),
+    ];
+    for (option, path) in
+        named.into_iter().flat_map(|(option, dirs)| dirs.into_iter().map(move |dir| (option, dir)))
+    {
+        // A disk that does not answer is told of by those who need it.
+        if env.fs.exists(&path.join(CONTROL_NAME)).unwrap_or(false) {
+            return Err(StartError::QueueDir { option, path });
+        }
+    }
+    Ok(())
+}
+
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
+    refuse_queues(&env, &config)?;
     let meta_dir = config.server.data_dir.join("meta");
     let metadata = Store::open(
         &env,

@@ -1,11 +1,13 @@
 //! Starting, stopping, and what is still there afterwards; how many connections there may be.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use riverrun_broker::Server;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::offset_fetch_request::OffsetFetchRequestGroup;
 use riverrun_protocol::{ErrorCode, ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest};
+use riverrun_queue::{CreateOptions, Queue, QueueError};
 
 use crate::support::{
     Client, PATIENCE, assert_serves, batch, configured, create_topic, fetch_request, find_coordinator,
@@ -50,6 +52,30 @@ pub(crate) fn committed(client: &mut Client, group: &str) -> Vec<(String, i64)> 
 
 fn start_in(directory: &tempfile::TempDir) -> Server {
     server_with(&[("data.dir", directory.path().to_str().expect("text"))])
+}
+
+#[test]
+fn server_and_queue_take_no_directory_of_each_other() {
+    let (of_server, of_queue) =
+        (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    start_in(&of_server).stop().expect("stops");
+    for name in ["", "logs", "journal"] {
+        let refused = Queue::create(&of_server.path().join(name), CreateOptions::default());
+        assert!(matches!(refused, Err(QueueError::Taken { .. })), "{name}: {refused:?}");
+    }
+    assert_serves(&start_in(&of_server));
+    let dir = of_queue.path();
+    drop(Queue::create(dir, CreateOptions::default()).expect("made"));
+    let names = || fs::read_dir(dir).expect("there").count();
+    let before = names();
+    for option in ["data.dir", "log.dirs", "journal.dirs"] {
+        let other = tempfile::tempdir().expect("a directory");
+        let builder = Server::builder().data_dir(other.path()).expect("valid");
+        let error =
+            builder.set(option, dir.to_str().expect("text")).expect("valid").start().expect_err("refused");
+        assert!(error.to_string().starts_with(&format!("{option}: a queue lies in")), "{error}");
+        assert_eq!((names(), fs::read_dir(other.path()).expect("there").count()), (before, 0));
+    }
 }
 
 #[test]
