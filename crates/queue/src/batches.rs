@@ -26,12 +26,17 @@ impl BatchReader {
         Self { tailer }
     }
 
+    /// From now on, reads only what a sync has covered, or again everything that is published.
+    pub fn set_synced_only(&mut self, synced_only: bool) {
+        self.tailer.set_synced_only(synced_only);
+    }
+
     /// Base offset of the next batch.
     pub fn offset(&self) -> Offset {
         self.tailer.batch_offset()
     }
 
-    /// Bytes from the next batch to the end of the queue.
+    /// Bytes from the next batch to the end of what it reads.
     pub fn bytes_left(&self) -> u64 {
         self.tailer.bytes_left()
     }

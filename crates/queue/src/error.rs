@@ -65,6 +65,17 @@ pub enum QueueError {
         /// What is wrong there.
         what: Damage,
     },
+    /// A batch is more than this software reads, when it is inflated or in what it counts. It is not damaged: another
+    /// reader may take it.
+    #[error("{}: the batch at byte {position} is whole, and more than is read: {what}", path.display())]
+    OverBound {
+        /// The file.
+        path: PathBuf,
+        /// Where in it the batch begins.
+        position: Position,
+        /// Which bound it passes.
+        what: BatchError,
+    },
     /// The batch would not fit into an empty segment, or the record is over Kafka's bounds.
     #[error("{size_bytes} bytes do not fit: a batch takes {limit_bytes} bytes at most")]
     TooLarge {
@@ -176,9 +187,11 @@ impl QueueError {
         match self {
             Self::Io { source, .. } if is_shortage(source) => ErrorKind::Retry,
             Self::Busy | Self::NameInUse { .. } | Self::TooManyAppenders { .. } => ErrorKind::Retry,
-            Self::Io { .. } | Self::Version { .. } | Self::Damaged { .. } | Self::Poisoned { .. } => {
-                ErrorKind::GiveUp
-            }
+            Self::Io { .. }
+            | Self::Version { .. }
+            | Self::Damaged { .. }
+            | Self::OverBound { .. }
+            | Self::Poisoned { .. } => ErrorKind::GiveUp,
             Self::NoQueue { .. }
             | Self::Exists { .. }
             | Self::Taken { .. }
@@ -189,8 +202,13 @@ impl QueueError {
         }
     }
 
+    /// Damage, unless what is wrong with a batch is only that it passes a bound.
     pub(crate) fn damaged(path: &Path, position: u64, what: impl Into<Damage>) -> Self {
-        Self::Damaged { path: path.to_owned(), position: Position(position), what: what.into() }
+        let (path, position) = (path.to_owned(), Position(position));
+        match what.into() {
+            Damage::Batch(what) if !what.is_damage() => Self::OverBound { path, position, what },
+            what => Self::Damaged { path, position, what },
+        }
     }
 }
 

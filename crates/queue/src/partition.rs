@@ -89,7 +89,9 @@ impl PartitionTailer {
         self.next
     }
 
-    /// The next batch, if it is there by now. The first one may begin below the offset that was asked for.
+    /// The next batch, if it is there by now. The first one may begin below the offset that was asked for. Its records
+    /// may pass a bound when they are inflated, which is no damage
+    /// ([`BatchError::is_damage`](riverrun_records::BatchError::is_damage)).
     pub fn next_batch(&mut self) -> Result<Option<Batch<'_>>, QueueError> {
         if self.read()? { self.last().map(Some) } else { Ok(None) }
     }

@@ -5,13 +5,15 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::Duration;
 
 use riverrun_queue::{
-    AppendOptions, CreateOptions, Offset, Park, Queue, QueueError, QueueView, Retention, StartAt,
+    AppendOptions, CreateOptions, Offset, Park, Queue, QueueError, QueueView, Retention, StartAt, TimestampMs,
 };
+use riverrun_records::{BatchBuilder, BatchOptions, Compression, compress, layout};
+use riverrun_types::limits::INFLATE_STORED_BYTES_MAX;
 
 const SMALL: CreateOptions = CreateOptions { segment_bytes: 16 << 10 };
 
@@ -114,6 +116,31 @@ fn a_view_keeps_nobody_from_anything() {
         }
     };
     assert!(matches!(lost, QueueError::OffsetOutOfRange { .. }), "{lost}");
+}
+
+#[test]
+fn what_passes_a_bound_is_not_called_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 64 << 10 }).unwrap();
+    let mut tailer = QueueView::open(dir.path()).unwrap().tailer(StartAt::Start).unwrap();
+    queue.appender(AppendOptions::default()).unwrap().append(&vec![0; 60_000]).unwrap();
+
+    // In its place, as large, a batch that inflates to more than anybody reads.
+    let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
+    let mut builder = BatchBuilder::new(options);
+    builder.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
+    let mut forged = builder.build().unwrap()[..layout::HEADER_BYTES].to_vec();
+    compress(Compression::Zstd, 3, &vec![0; INFLATE_STORED_BYTES_MAX + 1], &mut forged).unwrap();
+    assert!(forged.len() < 60_000);
+    let segment = dir.path().join(format!("{:020}.log", 0));
+    let file = std::fs::OpenOptions::new().write(true).open(&segment).unwrap();
+    file.write_all_at(&forged[layout::LENGTH_END..], layout::LENGTH_END as u64).unwrap();
+
+    let error = tailer.next().unwrap_err();
+    assert!(
+        matches!(&error, QueueError::OverBound { path, position, .. } if *path == segment && position.0 == 0)
+    );
+    assert!(error.to_string().contains("inflated bytes"), "{error}");
 }
 
 #[test]
