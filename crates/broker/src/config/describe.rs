@@ -76,7 +76,7 @@ pub fn describe_topic(config: &BrokerConfig, name: &str, overrides: &TopicOverri
 }
 
 /// What is to be told of a queue of this machine that is a topic. Nothing of it can be changed by a client.
-pub fn describe_mounted(segment_bytes: u64, dir: &str) -> Vec<ConfigEntry> {
+pub fn describe_mounted(segment_bytes: u64, dir: &str, synced_only: bool) -> Vec<ConfigEntry> {
     let of_queue = |name: &'static str, value: String| {
         let def = topic::definition(name).expect("a row of the table of topics");
         entry(def, Some(value), Vec::new(), true)
@@ -90,6 +90,12 @@ pub fn describe_mounted(segment_bytes: u64, dir: &str) -> Vec<ConfigEntry> {
             Kind::Text("a path"),
             dir.to_owned(),
             "Directory of the queue on the server's machine.",
+        ),
+        fixed(
+            "mount.synced.only",
+            Kind::Bool,
+            synced_only.to_string(),
+            "Whether readers see only what a sync of the queue has covered, instead of all that is published.",
         ),
         of_queue("segment.bytes", segment_bytes.to_string()),
     ]

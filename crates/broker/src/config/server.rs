@@ -30,8 +30,10 @@ options! {
     log_dir_reserve_bytes: u64 = "log.dir.reserve.bytes", Long(0, i64::MAX), Some("134217728");
     /// Embedded queues (`riverrun queue`) of this machine that are offered as topics, as `name=directory`, separated by
     /// commas; in the file also as a table `[mounts]` with a directory for each name. Such a topic has one partition, which
-    /// is read by Kafka clients while processes append to the queue, and takes no records from the network.
-    mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas"), Some("");
+    /// is read by Kafka clients while processes append to the queue, and takes no records from the network. Clients see
+    /// what is published, as the queue's own readers do; with `:synced` behind the directory
+    /// (`quotes=/var/lib/quotes:synced`) only what a sync has covered, which no cut of power takes back.
+    mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with :synced behind it or not"), Some("");
     /// Threads that serve connections and requests. Not set: one for each processor core.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a

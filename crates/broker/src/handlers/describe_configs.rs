@@ -90,7 +90,7 @@ fn mounted(queue: &MountedQueue) -> Result<Vec<ConfigEntry>, Refusal> {
     let segment_bytes = queue.segment_bytes();
     let segment_bytes =
         segment_bytes.map_err(|refused| (refused.code, "The queue cannot be read.".to_owned()))?;
-    Ok(describe_mounted(segment_bytes, &queue.dir().display().to_string()))
+    Ok(describe_mounted(segment_bytes, &queue.dir().display().to_string(), queue.shows_synced_only()))
 }
 
 fn answer(

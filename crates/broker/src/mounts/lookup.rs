@@ -59,7 +59,7 @@ impl MountedQueue {
     /// The epoch of the record at `offset`, or the one that it will have at least.
     pub(crate) fn epoch_of(&self, offset: Offset) -> Result<LeaderEpoch, Refused> {
         self.look_up(|| {
-            let header = self.view.batches(StartAt::Offset(offset))?.pass()?;
+            let header = self.batches(StartAt::Offset(offset))?.pass()?;
             Ok(header.map_or_else(|| self.epoch(), |header| header.leader_epoch()))
         })
     }
@@ -88,7 +88,7 @@ impl MountedQueue {
             let Some(base) = begun.checked_sub(1).map(|index| bases[index]) else {
                 return Ok((epoch, bases[0]));
             };
-            let (mut last, mut reader) = (epoch, self.view.batches(StartAt::Offset(base))?);
+            let (mut last, mut reader) = (epoch, self.batches(StartAt::Offset(base))?);
             while let Some(header) = reader.pass()? {
                 if header.leader_epoch() > epoch {
                     return Ok((last, header.base_offset()));
@@ -101,7 +101,7 @@ impl MountedQueue {
 
     /// The epoch of a segment's first batch, if it has one.
     fn first_epoch(&self, base: Offset) -> Result<Option<LeaderEpoch>, QueueError> {
-        Ok(self.view.batches(StartAt::Offset(base))?.pass()?.map(|header| header.leader_epoch()))
+        Ok(self.batches(StartAt::Offset(base))?.pass()?.map(|header| header.leader_epoch()))
     }
 
     /// Runs a search where it may wait for the disk. What retention removes meanwhile is no trouble: it is asked again.
@@ -118,9 +118,12 @@ impl MountedQueue {
         })
     }
 
-    /// Base offsets of the segments, each with that of the next; none for the last.
+    /// Base offsets of the segments that clients see, each with that of the next; none for the last.
     fn segments(&self) -> Result<Vec<(Offset, Option<Offset>)>, QueueError> {
-        let bases = self.view.segments()?;
+        let mut bases = self.view.segments()?;
+        // One that is full and not yet synced has no more facts than it shows.
+        let seen = if self.synced_only { self.end()? } else { Offset(i64::MAX) };
+        bases.retain(|base| *base <= seen);
         let ends = bases.iter().skip(1).copied().map(Some).chain([None]);
         Ok(bases.iter().copied().zip(ends).collect())
     }
@@ -151,7 +154,7 @@ impl MountedQueue {
         end: Option<Offset>,
         mut is_it: impl FnMut(Offset, TimestampMs) -> bool,
     ) -> Result<Option<Offset>, QueueError> {
-        let mut reader = self.view.batches(StartAt::Offset(base))?;
+        let mut reader = self.batches(StartAt::Offset(base))?;
         while end.is_none_or(|end| reader.offset() < end) {
             let Some(header) = reader.pass()? else { break };
             if is_it(header.base_offset(), header.max_timestamp()) {
@@ -163,9 +166,10 @@ impl MountedQueue {
 
     /// The first record from the batch at `batch` on whose timestamp is the one that is looked for.
     fn first_record(&self, batch: Offset, is_it: impl Fn(TimestampMs) -> bool) -> Result<Found, QueueError> {
-        let mut reader = self.view.batches(StartAt::Offset(batch))?;
+        let mut reader = self.batches(StartAt::Offset(batch))?;
         let Some(header) = reader.pass()? else { return Ok(None) };
         let mut tailer = self.view.tailer(StartAt::Offset(batch))?;
+        tailer.set_synced_only(self.synced_only);
         while tailer.offset() < header.next_offset() {
             let Some(record) = tailer.next()? else { break };
             if is_it(record.timestamp) {

@@ -1,7 +1,7 @@
 //! Queues of this machine that are offered as topics while processes append to them.
 //!
 //! Owns the queues that the configuration names, each open for reading only, and one thread for each. A mounted topic
-//! has one partition, whose records are what is published in the queue; its id comes from the queue's own, so it is the
+//! has one partition, whose records are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
 //! same after a restart, and another when the queue was made anew. Guarantees that a queue that is removed or damaged is
 //! an error of that topic and of nothing else. Refuses whatever would change the queue.
 
@@ -19,7 +19,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_protocol::ErrorCode;
-use riverrun_queue::{QueueError, QueueView, StartAt};
+use riverrun_queue::{BatchReader, QueueError, QueueView, StartAt};
 use riverrun_types::{ErrorKind, LeaderEpoch, Offset, TopicId};
 
 use self::cursors::Cursors;
@@ -115,14 +115,17 @@ pub(crate) struct Slice {
 
 /// A queue that is a topic.
 ///
-/// Invariants: `log_start` is an offset that the queue began with at some time. Once `damage` is set it stays.
+/// Invariants: `log_start` is an offset that the queue began with at some time. Once `damage` is set it stays. What is
+/// below `synced_end` was synced; it stays at 0 where all that is published is shown.
 #[derive(Debug)]
 pub(crate) struct MountedQueue {
     name: Arc<str>,
     id: TopicId,
     dir: PathBuf,
     view: QueueView,
+    synced_only: bool,
     log_start: AtomicI64,
+    synced_end: AtomicI64,
     is_gone: AtomicBool,
     damage: Mutex<Option<String>>,
     cursors: Mutex<Cursors>,
@@ -141,7 +144,9 @@ impl MountedQueue {
             id: topic_id(view.id()),
             dir: mount.dir.clone(),
             view,
+            synced_only: mount.synced_only,
             log_start: AtomicI64::new(start.0),
+            synced_end: AtomicI64::new(0),
             is_gone: AtomicBool::new(false),
             damage: Mutex::default(),
             cursors: Mutex::default(),
@@ -166,6 +171,11 @@ impl MountedQueue {
         &self.dir
     }
 
+    /// Whether clients see only what a sync has covered.
+    pub(crate) fn shows_synced_only(&self) -> bool {
+        self.synced_only
+    }
+
     /// The epoch that clients are told: how often the queue was recovered. No batch has a later one.
     pub(crate) fn epoch(&self) -> LeaderEpoch {
         self.view.epoch()
@@ -179,7 +189,24 @@ impl MountedQueue {
     /// The end of what readers may see.
     pub(crate) fn high_watermark(&self) -> Result<Offset, Refused> {
         self.check_in_place()?;
-        self.view.end_offset().map_err(|error| self.refuse(&error))
+        self.end().map_err(|error| self.refuse(&error))
+    }
+
+    fn end(&self) -> Result<Offset, QueueError> {
+        if !self.synced_only {
+            return self.view.end_offset();
+        }
+        let end = self.view.synced_end_offset()?.0;
+        let end = self.synced_end.fetch_max(end, Ordering::Relaxed).max(end);
+        // What retention removes need not be synced.
+        Ok(Offset(end).max(self.log_start()))
+    }
+
+    /// Whole batches of what clients see, from the one on in which `at` lies.
+    fn batches(&self, at: StartAt) -> Result<BatchReader, QueueError> {
+        let mut reader = self.view.batches(at)?;
+        reader.set_synced_only(self.synced_only);
+        Ok(reader)
     }
 
     /// Bytes of the segments.
@@ -207,7 +234,7 @@ impl MountedQueue {
     }
 
     fn try_read(&self, from: Offset, bytes_max: usize, whole_first: bool) -> Result<Slice, QueueError> {
-        let (start, end) = (self.log_start(), self.view.end_offset()?);
+        let (start, end) = (self.log_start(), self.end()?);
         if from < start || from > end {
             return Err(QueueError::OffsetOutOfRange { offset: from, start, end });
         }
@@ -216,8 +243,8 @@ impl MountedQueue {
         let mut reader = match found {
             Some(reader) => reader,
             // At the end there is no need to look for the place.
-            None if from == end => self.view.batches(StartAt::End)?,
-            None => tokio::task::block_in_place(|| self.view.batches(StartAt::Offset(from)))?,
+            None if from == end && !self.synced_only => self.batches(StartAt::End)?,
+            None => tokio::task::block_in_place(|| self.batches(StartAt::Offset(from)))?,
         };
         if reader.offset() <= from {
             self.cursors.lock().keep(from, reader.clone(), Instant::now());
@@ -231,7 +258,7 @@ impl MountedQueue {
             // What lies far behind the end may be on the disk only.
             if is_far { tokio::task::block_in_place(copy) } else { copy() }?;
             // What is published meanwhile may have come with it.
-            slice.high_watermark = self.view.end_offset()?;
+            slice.high_watermark = self.end()?.max(reader.offset());
             slice.more = reader.offset() < slice.high_watermark;
             self.cursors.lock().keep(reader.offset(), reader, Instant::now());
         }
@@ -251,7 +278,8 @@ impl MountedQueue {
             self.log_start.fetch_max(start.0, Ordering::Relaxed);
             return Refused { code: ErrorCode::OFFSET_OUT_OF_RANGE, log_start: *start };
         }
-        if error.kind() != ErrorKind::Retry && !self.notice_if_gone() {
+        let is_damage = error.kind() != ErrorKind::Retry && !matches!(error, QueueError::OverBound { .. });
+        if is_damage && !self.notice_if_gone() {
             self.damage.lock().get_or_insert_with(|| error.to_string());
         }
         STORAGE_TROUBLE.warn(|suppressed| {

@@ -19,7 +19,12 @@ fn queue() -> (TempDir, Appender, MountedQueue) {
 }
 
 fn mount(dir: &Path) -> MountedQueue {
-    MountedQueue::open(&Mount { topic: "quotes".to_owned(), dir: dir.to_owned() }).expect("whole")
+    mount_as(dir, false)
+}
+
+fn mount_as(dir: &Path, synced_only: bool) -> MountedQueue {
+    let mount = Mount { topic: "quotes".to_owned(), dir: dir.to_owned(), synced_only };
+    MountedQueue::open(&mount).expect("whole")
 }
 
 fn append(appender: &mut Appender, timestamp: i64) {
@@ -81,6 +86,46 @@ fn offsets_by_time_are_those_of_the_first_records() {
             assert_eq!(mounted.offset_for_timestamp(TimestampMs(41)), Ok(None));
             assert_eq!(mounted.max_timestamp(), Ok(Some((TimestampMs(40), Offset(12), epoch))));
         }
+    });
+}
+
+#[test]
+fn a_mount_of_the_synced_ends_where_the_last_sync_did() {
+    in_runtime(|| {
+        let (dir, mut appender, _) = queue();
+        let mounted = mount_as(dir.path(), true);
+        (0..3).for_each(|time| append(&mut appender, time));
+        assert_eq!(mounted.high_watermark(), Ok(Offset(0)));
+        assert!(mounted.read(Offset(0), 5000, true).expect("nothing yet").bytes.is_empty());
+        let refused = mounted.read(Offset(1), 5000, true).expect_err("beyond the end");
+        assert_eq!(refused.code, ErrorCode::OFFSET_OUT_OF_RANGE);
+        assert_eq!(
+            (mounted.max_timestamp(), mounted.offset_for_timestamp(TimestampMs(0))),
+            (Ok(None), Ok(None))
+        );
+
+        appender.sync().expect("synced");
+        (3..6).for_each(|time| append(&mut appender, time));
+        let slice = mounted.read(Offset(0), 5000, true).expect("readable");
+        assert_eq!((offsets(&slice), slice.high_watermark, slice.more), (vec![0, 1, 2], Offset(3), false));
+        let newest = Some((TimestampMs(2), Offset(2), mounted.epoch()));
+        assert_eq!(mounted.max_timestamp(), Ok(newest));
+        assert_eq!(mounted.offset_for_timestamp(TimestampMs(3)), Ok(None));
+        assert_eq!(mounted.epoch_end_offset(mounted.epoch()), Ok((mounted.epoch(), Offset(3))));
+
+        // What was looked at while only a part of it was synced is looked at again.
+        (6..20).for_each(|time| append(&mut appender, time));
+        appender.sync().expect("synced");
+        let newest = Some((TimestampMs(19), Offset(19), mounted.epoch()));
+        assert_eq!(mounted.max_timestamp(), Ok(newest));
+        assert_eq!(
+            mounted.offset_for_timestamp(TimestampMs(4)).expect("found").map(|found| found.1),
+            Some(Offset(4))
+        );
+        assert_eq!(
+            offsets(&mounted.read(Offset(3), 50_000, true).expect("readable")),
+            (3..20).collect::<Vec<_>>()
+        );
     });
 }
 

@@ -70,7 +70,7 @@ impl Drop for Watchers {
 
 impl MountedQueue {
     fn watch(&self) {
-        let bell = self.view.bell();
+        let bell = self.view.bell(self.shows_synced_only());
         if !bell.is_woken() {
             tracing::warn!(
                 topic = &**self.name(),

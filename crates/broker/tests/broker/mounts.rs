@@ -1,6 +1,11 @@
 //! Queues of this machine as topics: read by clients while somebody appends, and changed by none of them.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use riverrun_broker::Server;
@@ -44,7 +49,11 @@ fn append(appender: &mut Appender, value: &str, timestamp: i64) {
 }
 
 fn mounted(dir: &Path) -> Server {
-    server_with(&[("mounts", &mount_of(dir)), ("admin.listen", "127.0.0.1:0")])
+    mounted_as(&mount_of(dir))
+}
+
+fn mounted_as(mount: &str) -> Server {
+    server_with(&[("mounts", mount), ("admin.listen", "127.0.0.1:0")])
 }
 
 fn mount_of(dir: &Path) -> String {
@@ -109,6 +118,151 @@ fn a_waiting_consumer_has_a_record_at_once() {
     latencies.sort_unstable();
     println!("latencies: median {:?}, most {:?}", latencies[25], latencies[49]);
     assert!(latencies[25] < Duration::from_millis(50), "{latencies:?}");
+}
+
+#[test]
+fn who_waits_at_a_mount_of_the_synced_has_records_when_they_are_synced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut appender = queue(dir.path());
+    let server = mounted_as(&format!("{}:synced", mount_of(dir.path())));
+    let mut client = Client::new(&server);
+    append(&mut appender, "quote", 1);
+    assert_eq!(list_offset(&mut client, -1), (ErrorCode::NONE, -1, 0));
+    assert_eq!(ErrorCode(fetch(&mut client, TOPIC, 0, 1).error_code), ErrorCode::OFFSET_OUT_OF_RANGE);
+    for end in 1..20 {
+        let request = FetchRequest { max_wait_ms: 20_000, min_bytes: 1, ..fetch_request(TOPIC, 0, end - 1) };
+        client.send(&request, 12);
+        std::thread::sleep(Duration::from_millis(10));
+        let begin = Instant::now();
+        appender.sync().expect("synced");
+        let data = only(client.receive::<FetchRequest<'_>>(12).1);
+        assert!(begin.elapsed() < Duration::from_secs(10), "woken by the sync");
+        assert_eq!((values(records(&data)), data.high_watermark), (vec!["quote".to_owned()], end));
+        append(&mut appender, "quote", end);
+    }
+    server.stop().expect("a clean stop");
+}
+
+/// The variables that tell a started process what to do.
+const APPEND_TO: &str = "RIVERRUN_MOUNT_APPEND_TO";
+const APPENDER_ID: &str = "RIVERRUN_MOUNT_APPENDER_ID";
+
+/// What one started process appends at most, should nobody end it.
+const SEQUENCES_MAX: u64 = 20_000;
+
+fn value_of(id: u64, sequence: u64) -> Vec<u8> {
+    let mut value = [id.to_le_bytes(), sequence.to_le_bytes()].concat();
+    let filler = (id * 31 + sequence).to_le_bytes()[0];
+    value.extend(std::iter::repeat_n(filler, usize::try_from(sequence * 37 % 400).expect("small")));
+    value
+}
+
+fn account_of(dir: &Path, id: u64) -> PathBuf {
+    dir.with_extension(format!("appended-{id}"))
+}
+
+/// Not a test of its own: what the processes run that the next test starts.
+#[test]
+fn a_started_process_appends_until_it_is_killed() {
+    let Ok(dir) = std::env::var(APPEND_TO) else { return };
+    let id: u64 = std::env::var(APPENDER_ID).expect("given").parse().expect("a number");
+    // Should the test be gone, its end of the pipe is.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(1);
+    });
+    let dir = Path::new(&dir);
+    let queue = Queue::open(dir).expect("whole");
+    let mut appender = queue.appender(AppendOptions::default()).expect("attached");
+    let account = File::create(account_of(dir, id)).expect("a file");
+    for sequence in 0..SEQUENCES_MAX {
+        let value = value_of(id, sequence);
+        if sequence % 2 == 0 {
+            let mut reserved = appender.reserve(value.len()).expect("room");
+            reserved.copy_from_slice(&value);
+            reserved.publish().expect("published");
+        } else {
+            appender.append(&value).expect("room");
+        }
+        account.write_all_at(&(sequence + 1).to_le_bytes(), 0).expect("written");
+    }
+    std::thread::park();
+}
+
+fn start_appender(dir: &Path, id: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["mounts::a_started_process_appends_until_it_is_killed", "--exact", "--nocapture"]);
+    command.env(APPEND_TO, dir).env(APPENDER_ID, id.to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started")
+}
+
+/// Reads the topic as a consumer does, until `is_over` and everything is read. Returns how many records of each
+/// appender there were.
+fn consume(server: &Server, is_over: &AtomicBool) -> HashMap<u64, u64> {
+    let mut client = Client::new(server);
+    let (mut counts, mut next) = (HashMap::new(), 0);
+    loop {
+        let was_over = is_over.load(Ordering::Acquire);
+        let request = FetchRequest { max_wait_ms: 100, min_bytes: 1, ..fetch_request(TOPIC, 0, next) };
+        let data = only(client.call(&request, 12));
+        assert_eq!(ErrorCode(data.error_code), ErrorCode::NONE, "at {next}");
+        let bytes = records(&data);
+        if bytes.is_empty() && was_over && data.high_watermark == next {
+            return counts;
+        }
+        for batch in riverrun_records::Batches::new(bytes) {
+            let batch = batch.expect("whole").verify().expect("whole");
+            for record in &batch.records().expect("readable") {
+                let record = record.expect("whole");
+                assert_eq!(record.offset.0, next, "offsets have no gap");
+                next += 1;
+                let value = record.value.expect("one");
+                let id = u64::from_le_bytes(*value.first_chunk().expect("long enough"));
+                let count: &mut u64 = counts.entry(id).or_default();
+                assert!(value == value_of(id, *count), "record {count} of {id} is whole and in its turn");
+                *count += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_consumer_goes_on_when_appenders_are_killed_and_others_come() {
+    let kills: u64 =
+        std::env::var("RIVERRUN_MOUNT_KILLS").map_or(12, |kills| kills.parse().expect("a number"));
+    let above = tempfile::tempdir().expect("a directory");
+    let dir = above.path().join("queue");
+    drop(queue(&dir));
+    let server = mounted(&dir);
+    let is_over = AtomicBool::new(false);
+    let counts = std::thread::scope(|scope| {
+        let consumer = scope.spawn(|| consume(&server, &is_over));
+        for id in 0..kills {
+            let mut child = start_appender(&dir, id);
+            let until = Instant::now() + PATIENCE;
+            while !account_of(&dir, id).exists() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_micros(3000 + id * 7919 % 20_000));
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+        }
+        // A new one, in a process that stays.
+        let mut last =
+            Queue::open(&dir).expect("whole").appender(AppendOptions::default()).expect("attached");
+        last.append(&value_of(kills, 0)).expect("room");
+        is_over.store(true, Ordering::Release);
+        consumer.join().expect("no panic")
+    });
+    assert_eq!(counts[&kills], 1, "the consumer goes on with the next appender");
+    for id in 0..kills {
+        let account = std::fs::read(account_of(&dir, id)).expect("an account");
+        let appended = account.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let read = counts.get(&id).copied().unwrap_or_default();
+        assert!(read >= appended && read <= appended + 1, "{id} appended {appended}, and {read} were read");
+    }
+    assert!(counts.values().sum::<u64>() > kills, "the appenders were at work: {counts:?}");
+    server.stop().expect("a clean stop");
 }
 
 #[test]
