@@ -21,7 +21,7 @@ use crate::broker::Broker;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::uncleanable::Turn;
-use crate::upkeep::{Kept, Looks, kept_partitions};
+use crate::upkeep::{Kept, Looks, checkpoint, kept_partitions};
 
 /// Lent to every run: the shared throttle, and the server's wish to stop.
 struct Control {
@@ -49,6 +49,8 @@ struct State {
     /// Logs that are being compacted.
     busy: HashSet<PartitionId>,
     looks: Looks,
+    /// A log was seen that is due once a checkpoint has covered it.
+    awaits_checkpoint: bool,
 }
 
 /// Compacts until `stop` turns true.
@@ -103,7 +105,7 @@ fn note_failure(broker: &Broker, topic: &str, id: PartitionId, error: &LogError)
 /// Compacts one log, if one is due; whether there may be another one. Blocks for the disk and for the throttle.
 fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
     let broker = &control.broker;
-    let Some((topic, partition)) = claim(broker, state) else { return false };
+    let Some((topic, partition)) = claim_covered(broker, state) else { return false };
     let upkeep = &broker.config.upkeep;
     let options = CompactOptions {
         now: broker.env.clock.wall(),
@@ -134,6 +136,16 @@ const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// A log that is due, and how filthy it is.
 type Candidate = ((Arc<str>, Arc<Partition>), Cleanable);
+
+/// Chooses a log; if none is due but one would be after a checkpoint, that is made first.
+fn claim_covered(broker: &Broker, state: &Mutex<State>) -> Option<(Arc<str>, Arc<Partition>)> {
+    let claimed = claim(broker, state);
+    if claimed.is_some() || !std::mem::take(&mut state.lock().awaits_checkpoint) {
+        return claimed;
+    }
+    checkpoint(broker);
+    claim(broker, state)
+}
 
 /// Chooses the log that most needs it among those that nobody compacts now. Only logs that may have become due are
 /// opened.
@@ -171,17 +183,21 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
     let partition = kept.open(broker)?;
     let covered = partition.log.recovery_point();
     // A log that needs compacting but was never rolled is rolled by its time.
-    let rolled = partition.log.roll_if_due(now);
-    let looked = rolled.and_then(|_| partition.log.cleanable(now, partition.high_watermark()));
-    let cleanable = match looked {
-        Ok(cleanable) => cleanable,
+    let (log, high_watermark) = (&partition.log, partition.high_watermark());
+    let looked = log.roll_if_due(now).and_then(|_| {
+        let awaits_checkpoint = log.compaction_awaits_checkpoint(now, high_watermark)?;
+        Ok((log.cleanable(now, high_watermark)?, awaits_checkpoint))
+    });
+    let (cleanable, awaits_checkpoint) = match looked {
+        Ok(looked) => looked,
         Err(error) => {
             note_failure(broker, &kept.topic.name, kept.known.id, &error);
             return None;
         }
     };
-    if !cleanable.is_due(&partition.log.config()) {
-        state.looks.note(kept, &partition.log, covered, monotonic);
+    if !cleanable.is_due(&log.config()) {
+        state.awaits_checkpoint |= awaits_checkpoint;
+        state.looks.note(kept, log, covered, monotonic);
         return None;
     }
     Some(((Arc::clone(&kept.topic.name), partition), cleanable))
@@ -243,8 +259,6 @@ mod tests {
         let pace = Arc::new(Mutex::new(IoPace::new(None)));
         let control = Control { broker: Arc::clone(&broker), pace, stop: stopping };
         let run = || while clean_filthiest(&control, &state) {};
-        run();
-        broker.logs.checkpoint().expect("made");
         sim.fs.make_unreadable(Some(&path)).expect("there");
         let size = |id: PartitionId| broker.partitions.get(id).expect("live").log.size_bytes();
         let before = (size(bad), size(good));

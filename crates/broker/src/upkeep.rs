@@ -1,7 +1,8 @@
 //! Work that time asks for: rolling, retention, compaction, checkpoints, forgetting.
 //!
 //! Each job is one task that sleeps, then works on the blocking pool, so that the disk's time is nobody else's. A
-//! job that fails for one partition is logged and goes on with the next.
+//! job that fails for one partition is logged and goes on with the next. Retention and compaction touch only what a
+//! checkpoint covers; where something is due that none has covered, they make one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -195,11 +196,20 @@ impl Looks {
 const LOOKS_PER_RETENTION: u64 = 16;
 
 fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
+    if look_at_all(broker, looks) {
+        checkpoint(broker);
+        look_at_all(broker, looks);
+    }
+}
+
+/// Lets retention take what it may of every partition that is due; whether it would take more after a checkpoint.
+fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
     let now = broker.env.clock.wall();
     let monotonic = broker.env.clock.monotonic();
     let mut looks = looks.lock();
     let kept = kept_partitions(broker);
     looks.keep_only(&kept);
+    let mut awaits_checkpoint = false;
     for kept in kept {
         let options = broker.config.topic_options(&kept.topic.name, &kept.topic.configs);
         let retention_ms = u64::try_from(options.retention_ms).unwrap_or(u64::MAX);
@@ -208,12 +218,15 @@ fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
             continue;
         }
         let Some(partition) = kept.open(broker) else { continue };
-        let log = &partition.log;
+        let (log, high_watermark) = (&partition.log, partition.high_watermark());
         let covered = log.recovery_point();
-        let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, partition.high_watermark()));
-        match applied {
+        let applied = log.roll_if_due(now).and_then(|_| log.apply_retention(now, high_watermark));
+        let awaits =
+            applied.and_then(|gone| Ok((gone, log.retention_awaits_checkpoint(now, high_watermark)?)));
+        match awaits {
+            Ok((_, true)) => awaits_checkpoint = true,
             // Once more after segments went: what is left may be due as well, and their files are removed later.
-            Ok(0) if !log.awaits_removals() => looks.note(&kept, log, covered, monotonic),
+            Ok((0, false)) if !log.awaits_removals() => looks.note(&kept, log, covered, monotonic),
             Ok(_) => {}
             Err(error) => {
                 let topic = &kept.topic.name;
@@ -221,9 +234,10 @@ fn apply_retention(broker: &Broker, looks: &Mutex<Looks>) {
             }
         }
     }
+    awaits_checkpoint
 }
 
-fn checkpoint(broker: &Broker) {
+pub(crate) fn checkpoint(broker: &Broker) {
     if let Err(error) = broker.logs.checkpoint() {
         tracing::error!(%error, "a checkpoint failed; a restart has more to look at");
     }
@@ -296,7 +310,7 @@ mod tests {
         let before = partition.log.size_bytes();
         let looks = Arc::new(Mutex::new(Looks::default()));
         let (for_look, looks_then) = (Arc::clone(&broker), Arc::clone(&looks));
-        sim.fs.during_next_sync(move || apply_retention(&for_look, &looks_then));
+        sim.fs.during_next_sync(move || assert!(look_at_all(&for_look, &looks_then)));
         checkpoint(&broker);
         assert_eq!(partition.log.size_bytes(), before, "the look came too early");
         apply_retention(&broker, &looks);

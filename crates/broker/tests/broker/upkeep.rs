@@ -21,6 +21,12 @@ const SOON: &[(&str, &str)] = &[
     ("log.flush.offset.checkpoint.interval.ms", "700"),
     ("log.cleaner.backoff.ms", "100"),
 ];
+/// No checkpoint comes by itself.
+const UNCOVERED: &[(&str, &str)] = &[
+    ("log.retention.check.interval.ms", "100"),
+    ("log.flush.offset.checkpoint.interval.ms", "3600000"),
+    ("log.cleaner.backoff.ms", "100"),
+];
 const SEGMENT: (&str, &str) = ("segment.bytes", "1048576");
 /// Longer than any machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -118,8 +124,23 @@ fn retention_that_is_set_later_acts_on_an_idle_topic() {
 }
 
 #[test]
-fn an_idle_topic_is_compacted() {
-    let server = server_with(SOON);
+fn what_retention_finds_due_waits_for_no_checkpoint() {
+    let server = server_with(UNCOVERED);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("retention.ms", "500")]);
+    produce(&mut client, "t", 0, &batch(&["a", "b"]));
+    wait_for_size_below(&server, 1);
+}
+
+#[test]
+fn an_idle_topic_is_compacted_without_waiting_for_a_checkpoint() {
+    for options in [SOON, UNCOVERED] {
+        compact_idle_topic(options);
+    }
+}
+
+fn compact_idle_topic(options: &[(&str, &str)]) {
+    let server = server_with(options);
     let mut client = Client::new(&server);
     let configs = [SEGMENT, ("cleanup.policy", "compact"), ("min.cleanable.dirty.ratio", "0.01")];
     create_topic(&mut client, "t", 1, &configs);

@@ -39,6 +39,26 @@ impl PartitionLog {
             .inspect_err(|error| self.note_damage(error))
     }
 
+    /// Whether [`Self::apply_retention`] leaves segments alone only because no checkpoint has covered them.
+    pub fn retention_awaits_checkpoint(
+        &self,
+        now: TimestampMs,
+        high_watermark: Offset,
+    ) -> Result<bool, LogError> {
+        let log = self.open()?;
+        let covered = log.recovery_point();
+        if covered >= high_watermark {
+            return Ok(false);
+        }
+        let (view, config) = (log.view(), self.config());
+        let facts = segment_facts(&view, now, false)?;
+        let goes_below = |high_watermark: Offset| {
+            let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
+            decide(input, &config).delete_count
+        };
+        Ok(goes_below(high_watermark) > goes_below(covered))
+    }
+
     fn retain_in(&self, log: &OpenLog, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
         let config = self.config();
         // What lies in the tail counts for the log's size and age as well. Where there is no room for it, retention is

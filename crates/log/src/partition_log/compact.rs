@@ -36,7 +36,19 @@ impl PartitionLog {
     /// Measures what there is to clean.
     pub fn cleanable(&self, now: TimestampMs, high_watermark: Offset) -> Result<Cleanable, LogError> {
         let log = self.open()?;
-        Ok(self.survey(&log, now, high_watermark)?.0)
+        Ok(self.survey(&log, now, high_watermark.min(log.recovery_point()))?.0)
+    }
+
+    /// Whether a run would be worth its while if a checkpoint covered the log up to its end.
+    pub fn compaction_awaits_checkpoint(
+        &self,
+        now: TimestampMs,
+        high_watermark: Offset,
+    ) -> Result<bool, LogError> {
+        let log = self.open()?;
+        let (config, covered) = (self.config(), log.recovery_point());
+        let is_due = |until: Offset| Ok(self.survey(&log, now, until)?.0.is_due(&config));
+        Ok(covered < high_watermark && is_due(high_watermark)? && !is_due(covered)?)
     }
 
     /// Compacts what is cleanable, whether or not it is due; `None` if there is nothing. What it returns is
@@ -53,7 +65,8 @@ impl PartitionLog {
         log: &OpenLog,
         options: CompactOptions<'_>,
     ) -> Result<Option<CleanOutcome>, LogError> {
-        let (cleanable, segments) = self.survey(log, options.now, options.high_watermark)?;
+        let until = options.high_watermark.min(log.recovery_point());
+        let (cleanable, segments) = self.survey(log, options.now, until)?;
         if cleanable.cleanable_bytes == 0 {
             return Ok(None);
         }
@@ -88,12 +101,12 @@ impl PartitionLog {
         Ok(Some(outcome))
     }
 
-    /// What there is to clean, and the segments that may be touched.
+    /// What there is to clean below `until`, and the segments that may be touched.
     fn survey(
         &self,
         log: &OpenLog,
         now: TimestampMs,
-        high_watermark: Offset,
+        until: Offset,
     ) -> Result<(Cleanable, Vec<SourceSegment>), LogError> {
         let view = log.view();
         let facts = segment_facts(&view, now, true)?;
@@ -101,7 +114,7 @@ impl PartitionLog {
             segments: &facts,
             first_dirty: *log.first_dirty.lock(),
             log_start: view.log_start,
-            high_watermark: high_watermark.min(log.recovery_point()),
+            high_watermark: until,
             now,
         };
         let cleanable = assess(input, &self.config());

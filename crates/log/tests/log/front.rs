@@ -67,7 +67,10 @@ fn retention_stops_at_the_high_watermark_and_at_the_last_checkpoint() {
     let machine = Machine::new(1, config);
     machine.append_numbers(0, 40);
     assert_eq!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap(), 0);
+    let awaits = |until| machine.log().retention_awaits_checkpoint(machine.now(), Offset(until)).unwrap();
+    assert!(awaits(40) && !awaits(0));
     machine.store().checkpoint().unwrap();
+    assert!(!awaits(40));
     assert_eq!(machine.log().apply_retention(machine.now(), Offset(0)).unwrap(), 0);
     machine.log().apply_retention(machine.now(), Offset(20)).unwrap();
     let start = machine.log().log_start_offset().unwrap();
