@@ -105,12 +105,18 @@ fn hint(error: &io::Error) -> &'static str {
 const RESERVE_SHARE: u64 = 20;
 
 /// Half of the descriptors that the process may have are for logs: connections and listeners need the others.
-fn log_store_options(env: &Env, config: &BrokerConfig, dirs: &[PathBuf]) -> riverrun_log::StoreOptions {
+fn log_store_options(
+    env: &Env,
+    config: &BrokerConfig,
+    dirs: &[PathBuf],
+    journals: &JournalRegistry,
+) -> riverrun_log::StoreOptions {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let volumes = dirs.iter().filter_map(|dir| env.fs.total_bytes(dir).ok());
     let smallest_bytes = volumes.min().unwrap_or(u64::MAX);
     riverrun_log::StoreOptions {
         journal_dirs: config.journal_dirs(),
+        closed_journals: journals.settled(&config.journal_dirs()),
         journal: config.durability.journal_options(),
         journal_async_write: config.durability.journal_async_write,
         write_cache_bytes: config.durability.write_cache_bytes,
@@ -161,7 +167,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
-    let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options(&env, &config, &dirs))?);
+    let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options(&env, &config, &dirs, &journals))?);
     let config = Arc::new(config);
     let network = &config.network;
     let budgets = Budgets {

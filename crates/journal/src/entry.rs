@@ -31,6 +31,14 @@ impl fmt::Display for StreamId {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct JournalId(pub [u8; 16]);
 
+impl JournalId {
+    /// Reads what `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten().map(|id| Self(id.to_be_bytes()))
+    }
+}
+
 impl fmt::Debug for JournalId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -59,7 +59,7 @@ const FILE_MAGIC: [u8; 8] = *b"RRjournl";
 const VERSION: u16 = 1;
 const FRAME_MAGIC: [u8; 4] = *b"RRfr";
 /// Alignments that a file may have.
-const ALIGNMENTS: std::ops::RangeInclusive<u32> = 512..=64 * 1024;
+pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u32> = 512..=64 * 1024;
 
 /// A file's header without its padding: it lies in one sector of any disk.
 pub(crate) const FILE_HEADER_BYTES: usize = 8 + 2 + 2 + 4 + 16 + 5 * 8 + CHECKSUM_BYTES;
@@ -337,6 +337,24 @@ pub(crate) fn claimed_bytes(bytes: &[u8], id: JournalId, position: u64) -> Optio
     let is_there = bytes.starts_with(&FRAME_MAGIC) && fields.array()? == id.0 && fields.u64()? == position;
     let (_synced, _settled, frame_bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
     is_there.then_some(u64::from(frame_bytes))
+}
+
+/// What the first [`FRAME_HEADER_BYTES`] of a frame claim, wherever it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) position: u64,
+    pub(crate) end: u64,
+    pub(crate) has_entries: bool,
+}
+
+/// Reads what looks like the beginning of a frame of journal `id`; nothing of it is checked.
+pub(crate) fn claim_of(bytes: &[u8], id: JournalId) -> Option<Claim> {
+    let mut fields = Fields(bytes.get(FRAME_CHECKED..FRAME_HEADER_BYTES)?);
+    let is_one = bytes.starts_with(&FRAME_MAGIC) && fields.array()? == id.0;
+    let (position, _synced, _settled) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (frame_bytes, count) = (fields.u32()?, fields.u32()?);
+    let end = position.saturating_add(u64::from(frame_bytes));
+    is_one.then_some(Claim { position, end, has_entries: count > 0 })
 }
 
 /// An entry with its position outside of a frame: the position, then its row and its payload.

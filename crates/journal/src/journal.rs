@@ -15,7 +15,7 @@ use riverrun_types::Position;
 use crate::files::Files;
 use crate::held::{HeldFile, check_name};
 use crate::metrics::Counters;
-use crate::recovery::recover;
+use crate::recovery::{put_aside_damaged, recover};
 use crate::shared::{Queued, Shared};
 use crate::writer::Writer;
 use crate::{
@@ -69,13 +69,31 @@ impl Journal {
     /// and synced before this returns. The replay must have been read, and what it gave made durable elsewhere, before
     /// [`Self::settle_to`] is called.
     pub fn open(env: &Env, dir: &Path, options: JournalOptions) -> Result<(Self, Replay), JournalError> {
+        Self::open_closed(env, dir, options, None)
+    }
+
+    /// As [`Self::open`], of a journal of which the caller may know that it was closed with everything in it settled and
+    /// that nobody has written to it since; `closed` is its id then. If it is damaged and nothing in it contradicts,
+    /// what is damaged is put aside, and the journal begins anew.
+    pub fn open_closed(
+        env: &Env,
+        dir: &Path,
+        options: JournalOptions,
+        closed: Option<JournalId>,
+    ) -> Result<(Self, Replay), JournalError> {
         options.check()?;
         env.fs.create_dir_all(dir).map_err(|error| JournalError::io(dir, error))?;
         let lock = env.fs.lock(&dir.join(LOCK_FILE)).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => JournalError::Locked { path: dir.to_path_buf() },
             _ => JournalError::io(dir, error),
         })?;
-        let recovered = recover(env, dir, options)?;
+        let recovered = match (recover(env, dir, options), closed) {
+            (Err(JournalError::Corrupt { path, position, what }), Some(id)) => {
+                put_aside_damaged(env, dir, id, JournalError::Corrupt { path, position, what })?;
+                recover(env, dir, options)?
+            }
+            (recovered, _) => recovered?,
+        };
         let shared = Arc::new(Shared {
             env: env.clone(),
             queue: Mutex::default(),

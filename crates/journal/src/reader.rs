@@ -1,15 +1,17 @@
 //! Reading the frames of one file, in large pieces and past the page cache where the system allows it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use riverrun_env::{AlignedBuffer, File};
 
-use crate::JournalError;
 use crate::frames::{
-    FRAME_HEADER_BYTES, FileHead, FileHeader, Frame, NoFrame, claimed_bytes, decode_file_head, table_end,
+    ALIGNMENTS, FRAME_HEADER_BYTES, FileHead, FileHeader, Frame, NoFrame, claim_of, claimed_bytes,
+    decode_file_head, table_end,
 };
+use crate::{JournalError, JournalId};
 
 /// What is read at once.
 const WINDOW_BYTES: usize = 1024 * 1024;
@@ -30,20 +32,20 @@ struct Window {
 
 impl Window {
     /// `len` bytes from `offset` on, or fewer if the file ends before.
-    fn read(&mut self, offset: u64, len: usize) -> std::io::Result<Bytes> {
+    fn read(&mut self, offset: u64, len: usize) -> io::Result<Bytes> {
         let end = self.at + self.bytes.len() as u64;
         if offset < self.at || offset + len as u64 > end {
             self.load(offset, len)?;
         }
-        let skip = usize::try_from(offset - self.at).map_err(std::io::Error::other)?;
+        let skip = usize::try_from(offset - self.at).map_err(io::Error::other)?;
         let from = skip.min(self.bytes.len());
         Ok(self.bytes.slice(from..(skip + len).min(self.bytes.len()).max(from)))
     }
 
-    fn load(&mut self, offset: u64, len: usize) -> std::io::Result<()> {
+    fn load(&mut self, offset: u64, len: usize) -> io::Result<()> {
         let at = offset - offset % BLOCK_BYTES as u64;
         let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
-        let wanted = usize::try_from(offset - at).map_err(std::io::Error::other)? + len;
+        let wanted = usize::try_from(offset - at).map_err(io::Error::other)? + len;
         let wanted = wanted.max(WINDOW_BYTES).min(left);
         let mut buffer = AlignedBuffer::zeroed(wanted.next_multiple_of(BLOCK_BYTES), BLOCK_BYTES);
         let mut filled = 0;
@@ -138,5 +140,37 @@ impl FrameReader {
     /// An error about what lies at `position`.
     pub(crate) fn corrupt(&self, position: u64, what: &str) -> JournalError {
         JournalError::corrupt(&self.path, self.offset(position), format!("{what}; {WAY_OUT}"))
+    }
+}
+
+/// What the frames in a file tell of what is needed, without regard to its header and to their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Survey {
+    /// Where the last of what may be a frame with entries ends.
+    pub(crate) entries_end: u64,
+    /// The most that an intact frame says is settled.
+    pub(crate) settled: u64,
+}
+
+impl Survey {
+    /// Looks at every place in a file where a frame of journal `id` may begin, also a damaged one or one that was cut.
+    pub(crate) fn of(file: Arc<dyn File>, id: JournalId) -> io::Result<Self> {
+        let len = file.len()?;
+        let mut window = Window { file, len, bytes: Bytes::new(), at: 0 };
+        let mut survey = Self::default();
+        for offset in (0..len).step_by(*ALIGNMENTS.start() as usize) {
+            let first = window.read(offset, FRAME_HEADER_BYTES)?;
+            let Some(claim) = claim_of(&first, id) else { continue };
+            if claim.has_entries {
+                survey.entries_end = survey.entries_end.max(claim.end);
+            }
+            let left = usize::try_from(len - offset).unwrap_or(usize::MAX);
+            let Ok(end) = table_end(&first, left) else { continue };
+            let table = window.read(offset, end)?;
+            if let Ok(frame) = Frame::decode(&table, id, claim.position, left) {
+                survey.settled = survey.settled.max(frame.settled());
+            }
+        }
+        Ok(survey)
     }
 }

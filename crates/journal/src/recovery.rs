@@ -23,8 +23,10 @@ use crate::reader::FrameReader;
 use crate::replay::{Replay, ReplayFile};
 use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
 
+mod closed;
 mod verify;
 
+pub(crate) use closed::put_aside_damaged;
 pub use verify::{JournalFinding, verify};
 
 #[cfg(test)]

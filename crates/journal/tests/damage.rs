@@ -11,7 +11,9 @@ use bytes::Bytes;
 use common::{DIR, History, open, smallest_options};
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{OpenMode, read_whole};
-use riverrun_journal::{JournalError, JournalOptions, RecoveredEntry, SyncMethod, Wants};
+use riverrun_journal::{
+    Journal, JournalError, JournalId, JournalOptions, RecoveredEntry, Replay, SyncMethod, Wants,
+};
 use riverrun_types::ErrorKind;
 
 /// Entries of a small journal; the last is the only one that a crash may have torn.
@@ -291,4 +293,139 @@ fn a_damaged_file_of_held_entries_is_refused_at_every_byte() {
         file.write_all_at(&bytes, 0).unwrap();
     }
     open(&env, options()).unwrap();
+}
+
+/// Files of three lives, of which the last was ended in order, with all settled if `is_settled`.
+fn ended_in_order(is_settled: bool) -> (Vec<(String, Vec<u8>)>, JournalId) {
+    let sim = SimEnv::new(1);
+    let history = History::default();
+    for (life, sizes) in SIZES.chunks(2).enumerate() {
+        let (journal, ..) = open(&sim.env(), options()).unwrap();
+        for bytes in sizes {
+            history.store(&journal, *bytes, Wants::Sync).unwrap();
+        }
+        if life + 1 == LIVES {
+            if is_settled {
+                history.settle(&journal);
+            }
+            journal.close().unwrap();
+        }
+        sim.fs.kill();
+    }
+    let env = sim.env();
+    let paths = (0..LIVES).map(|number| format!("{DIR}/0000000{number}.journal"));
+    let read = |path: String| (path.clone(), read_whole(&*env.fs, Path::new(&path), 1 << 30).unwrap());
+    let (journal, ..) = open(&env, options()).unwrap();
+    (paths.map(read).collect(), journal.id())
+}
+
+/// A disk with these files.
+fn disk_with(files: &[(String, Vec<u8>)]) -> SimEnv {
+    let sim = SimEnv::new(2);
+    let env = sim.env();
+    env.fs.create_dir_all(Path::new(DIR)).unwrap();
+    for (path, bytes) in files {
+        env.fs.open(Path::new(path), OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
+    }
+    env.fs.open_volume(Path::new(DIR)).unwrap().sync().unwrap();
+    sim
+}
+
+/// Opens a journal that is known to have been closed with all settled.
+fn open_closed(sim: &SimEnv, id: JournalId) -> Result<(Journal, Replay), JournalError> {
+    Journal::open_closed(&sim.env(), Path::new(DIR), options(), Some(id))
+}
+
+/// The bytes of files by path.
+type Contents = Vec<(String, Vec<u8>)>;
+
+/// Ways to damage the header of one file, and how each is called: flipped, or cut.
+fn damaged_files(files: &[(String, Vec<u8>)]) -> Vec<(Contents, String)> {
+    let mut all = Vec::new();
+    for number in 0..files.len() {
+        // A version that is newer is refused by that name.
+        for at in (0..76).step_by(3).filter(|at| !(8..10).contains(at)) {
+            let mut files = files.to_vec();
+            files[number].1[at] ^= 1 << (at % 8);
+            all.push((files, format!("byte {at} of file {number}")));
+        }
+        for len in [0, 5, 75] {
+            let mut files = files.to_vec();
+            files[number].1.truncate(len);
+            all.push((files, format!("file {number} cut to {len}")));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_damaged_file_of_a_journal_that_was_closed_with_all_settled_is_put_aside() {
+    let (files, id) = ended_in_order(true);
+    for (files, how) in damaged_files(&files) {
+        let sim = disk_with(&files);
+        let opened = open_closed(&sim, id);
+        // Without the last file nothing in the others says that they are settled.
+        if how.contains("file 2 cut") {
+            assert!(matches!(opened, Err(JournalError::Corrupt { .. })), "{how}");
+            continue;
+        }
+        let (journal, mut replay) = opened.unwrap_or_else(|error| panic!("{how}: {error}"));
+        assert_eq!(replay.next().unwrap(), None, "{how}");
+        let names = sim.env().fs.read_dir(Path::new(DIR)).unwrap();
+        let is_aside = |name: &str| name.ends_with(".damaged");
+        assert_eq!(names.iter().filter(|entry| is_aside(entry.name.to_str().unwrap())).count(), 1, "{how}");
+        let history = History::default();
+        history.store(&journal, 10, Wants::Sync).unwrap();
+        drop(journal);
+        sim.fs.crash();
+        let (_journal, found, _) = open(&sim.env(), options()).unwrap();
+        assert_eq!(history.check(&found).unwrap(), [0], "{how}");
+    }
+}
+
+#[test]
+fn a_damaged_header_is_refused_where_something_may_be_needed() {
+    let (files, id) = ended_in_order(false);
+    for (files, how) in damaged_files(&files) {
+        let Err(error) = open_closed(&disk_with(&files), id) else { panic!("{how}") };
+        assert!(matches!(error, JournalError::Corrupt { .. }), "{how}: {error}");
+    }
+    let (files, _) = ended_in_order(true);
+    for (files, how) in damaged_files(&files) {
+        assert!(open_with(&files).is_err(), "{how}: nobody says that it was closed");
+        assert!(open_closed(&disk_with(&files), JournalId([9; 16])).is_err(), "{how}: another was closed");
+    }
+}
+
+#[test]
+fn a_journal_that_was_closed_with_all_settled_does_without_the_frames_that_were_damaged() {
+    let (files, id) = ended_in_order(true);
+    for (at, number) in [(20, 1), (ALIGNMENT + 20, 2), (ALIGNMENT + 300, 2)] {
+        let mut files = files.clone();
+        files[number].1[ALIGNMENT + at] ^= 1;
+        let (journal, mut replay) = open_closed(&disk_with(&files), id).unwrap();
+        assert_eq!(replay.next().unwrap(), None);
+        History::default().store(&journal, 10, Wants::Sync).unwrap();
+    }
+}
+
+#[test]
+fn a_power_cut_while_a_damaged_file_is_put_aside_brings_nothing_back_that_was_settled() {
+    let (files, id) = ended_in_order(true);
+    for number in 0..LIVES {
+        let mut files = files.clone();
+        files[number].1[20] ^= 1;
+        for count in 0.. {
+            let sim = disk_with(&files);
+            sim.fs.stop_after(count);
+            if open_closed(&sim, id).is_ok() {
+                assert!(count > 3, "{count} operations");
+                break;
+            }
+            for state in sim.crash_states(100) {
+                let (_journal, mut replay) = open_closed(&state, id).unwrap();
+                assert_eq!(replay.next().unwrap(), None, "file {number}, {count} operations");
+            }
+        }
+    }
 }

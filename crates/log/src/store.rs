@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
-use riverrun_journal::{Journal, JournalOptions, Replay};
+use riverrun_journal::{Journal, JournalId, JournalOptions, Replay};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use crate::config::LogConfig;
@@ -49,6 +49,9 @@ pub struct StoreOptions {
     /// be those of the last time, in the same order, unless the store was closed then: which journal has a partition's
     /// records follows from their number. The caller sees to that, who can tell a journal that was moved from another.
     pub journal_dirs: Vec<PathBuf>,
+    /// Of each journal that was closed with everything in it settled, and that nobody has used since, its id, as far as
+    /// the caller knows: if such a one is damaged, nothing is lost with it.
+    pub closed_journals: Vec<Option<JournalId>>,
     /// Options of each journal.
     pub journal: JournalOptions,
     /// Whether levels that do not sync go through the journal as well, which syncs them later.
@@ -74,6 +77,7 @@ impl StoreOptions {
             open_logs_max: half.max(Self::OPEN_LOGS_MIN),
             open_files_max: half.max(Self::OPEN_FILES_MIN),
             journal_dirs: Vec::new(),
+            closed_journals: Vec::new(),
             journal: JournalOptions::default(),
             journal_async_write: false,
             write_cache_bytes: Self::WRITE_CACHE_BYTES,
@@ -155,8 +159,10 @@ impl LogStore {
     pub fn open(env: &Env, dirs: &[PathBuf], options: StoreOptions) -> Result<Self, LogError> {
         let mut journals = Vec::with_capacity(options.journal_dirs.len());
         let mut replays = Vec::with_capacity(options.journal_dirs.len());
-        for dir in &options.journal_dirs {
-            let (journal, replay) = Journal::open(env, dir, options.journal).map_err(LogError::Journal)?;
+        for (index, dir) in options.journal_dirs.iter().enumerate() {
+            let closed = options.closed_journals.get(index).copied().flatten();
+            let opened = Journal::open_closed(env, dir, options.journal, closed);
+            let (journal, replay) = opened.map_err(LogError::Journal)?;
             journals.push(Arc::new(journal));
             replays.push(replay);
         }

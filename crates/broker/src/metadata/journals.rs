@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use riverrun_env::{DirEntry, Env};
+use riverrun_journal::JournalId;
 use serde::{Deserialize, Serialize};
 
 use super::copies;
@@ -84,6 +85,17 @@ impl JournalRegistry {
             Err(flaw) => return Err(without_list(dir, flaw)),
         };
         Ok(Self { env: env.clone(), path, content: Mutex::new(content), is_damaged, accepts_loss })
+    }
+
+    /// The ids of the journals in these directories of which it is known that everything in them was settled when the
+    /// server stopped, and that no server has used them since. Only before [`Self::begin`].
+    pub(crate) fn settled(&self, dirs: &[PathBuf]) -> Vec<Option<JournalId>> {
+        let content = self.content.lock();
+        let id = |dir: &PathBuf| {
+            let known = content.journals.iter().find(|known| known.dir == *dir && content.is_settled)?;
+            JournalId::parse(known.id.as_deref()?)
+        };
+        dirs.iter().map(id).collect()
     }
 
     /// Writes down that these journals are in use, durably. `ids` are those of the journals that hold records, or have
@@ -264,6 +276,24 @@ mod tests {
         begin(&sim, &[("/a", Some("j1"))]).expect("the same").finish().expect("written");
         sim.fs.crash();
         begin(&sim, &[("/b", None), ("/c", None)]).expect("settled");
+    }
+
+    #[test]
+    fn a_journal_counts_as_settled_from_a_stop_in_order_to_the_next_start() {
+        let sim = SimEnv::new(1);
+        let (id, dirs) = (JournalId([7; 16]), ["/a", "/b"].map(PathBuf::from));
+        let text = id.to_string();
+        let journals = [("/a", None), ("/b", Some(&*text))];
+        let registry = begin(&sim, &journals).expect("new");
+        assert_eq!(open(&sim).expect("read").settled(&dirs), [None, None], "in use");
+        registry.finish().expect("written");
+        let [one, other] = dirs.clone();
+        assert_eq!(open(&sim).expect("read").settled(&dirs), [None, Some(id)]);
+        assert_eq!(open(&sim).expect("read").settled(&[other, one]), [Some(id), None]);
+        sim.fs.remove_file("/meta/journals".as_ref()).expect("removed");
+        assert_eq!(open(&sim).expect("read").settled(&dirs), [None, None], "the copy may be older");
+        begin(&sim, &journals).expect("the same");
+        assert_eq!(open(&sim).expect("read").settled(&dirs), [None, None], "used again");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use riverrun_env::FileSystem as _;
+use riverrun_env::OpenMode;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::AppendOptions;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_records::{BatchBuilder, BatchOptions};
-use riverrun_types::{TimestampMs, TopicId};
+use riverrun_types::{Offset, TimestampMs, TopicId};
 
 use super::*;
 use crate::config::TopicOverrides;
@@ -96,6 +98,42 @@ fn what_the_journal_has_of_a_deleted_topic_is_no_trouble_and_is_forgotten_once_t
     broker = restart(&sim, broker);
     assert_eq!(unknown(&broker), [""; 0]);
     assert!(!broker.logs.has_aside());
+}
+
+/// Flips a bit in the header of the journal's only file.
+fn damage_journal(sim: &SimEnv) {
+    let path = Path::new("/data/journal/00000000.journal");
+    let file = sim.fs.open(path, OpenMode::ReadWrite).expect("there");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 40).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], 40).and_then(|()| file.sync_all()).expect("written");
+}
+
+#[test]
+fn a_damaged_journal_file_stops_a_start_only_if_the_server_was_not_stopped_in_order() {
+    let sim = SimEnv::new(1);
+    let broker = start(&sim);
+    let topic = create(&broker, "kept");
+    append(&broker, &topic);
+    broker.logs.close().expect("settled");
+    broker.journals.finish().expect("written");
+    broker.metadata.close().expect("written");
+    drop(broker);
+    damage_journal(&sim);
+    let broker = start(&sim);
+    let topic = broker.metadata.image().topic_by_id(topic.id).cloned().expect("known");
+    let end =
+        |broker: &Broker| broker.partition(&topic, 0).expect("opens").log.log_end_offset().expect("known");
+    assert_eq!(end(&broker), Offset(1));
+    append(&broker, &topic);
+    let broker = restart(&sim, broker);
+    assert_eq!(end(&broker), Offset(2), "what came since is in a journal of its own");
+    sim.fs.crash();
+    drop(broker);
+    damage_journal(&sim);
+    let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+    let error = open_broker(sim.env(), config).expect_err("nobody knows what is missing").to_string();
+    assert!(error.contains("00000000.journal") && error.contains("restore the file"), "{error}");
 }
 
 #[test]

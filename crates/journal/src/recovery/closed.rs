@@ -1,0 +1,101 @@
+//! What becomes of a damaged journal that was closed in order, so that all of it is durable elsewhere.
+//!
+//! Whoever opened it says that it was closed so; that alone may be out of date, as where an older copy of what says it was
+//! restored. So the files are asked, too, the damaged ones as far as anything can be read in them: each frame with entries
+//! has to lie below what some intact frame or header says is settled. Then no file is needed any more, and the journal
+//! begins anew, with an id and positions of its own. What is damaged is kept under another name, for whoever wants to see.
+
+use std::path::{Path, PathBuf};
+
+use riverrun_env::Env;
+
+use super::list;
+use crate::files::{FileName, open_to_recover};
+use crate::reader::{FrameReader, Survey};
+use crate::{JournalError, JournalId};
+
+/// Extension of damaged files that nobody needs.
+const DAMAGED: &str = "damaged";
+
+/// A file of the journal.
+#[derive(Clone, Copy)]
+struct Found {
+    name: FileName,
+    is_header_damaged: bool,
+    /// The most that anything in it says is settled.
+    settled: u64,
+}
+
+/// Puts the damaged files of journal `id` aside and removes the others, if nothing in any of them is needed; else fails
+/// with `error`, the damage that was found. Durable when it returns. If it is interrupted, the next call goes on.
+pub(crate) fn put_aside_damaged(
+    env: &Env,
+    dir: &Path,
+    id: JournalId,
+    error: JournalError,
+) -> Result<(), JournalError> {
+    let Some(mut files) = files_without_need(env, dir, id)? else { return Err(error) };
+    files.sort_by_key(|file| file.settled);
+    let sync = || env.fs.sync_dir(dir).map_err(|error| JournalError::write(dir, error));
+    // One says that all is settled: it goes when all others are gone.
+    let Some((last, others)) = files.split_last() else { return Err(error) };
+    others.iter().try_for_each(|file| clear(env, dir, *file, &error))?;
+    sync()?;
+    clear(env, dir, *last, &error)?;
+    sync()
+}
+
+/// Gives the file another name if it is damaged, and else removes it.
+fn clear(env: &Env, dir: &Path, file: Found, error: &JournalError) -> Result<(), JournalError> {
+    let path = file.name.path(dir);
+    let failed = |error| JournalError::io(&path, error);
+    let is_named = matches!(error, JournalError::Corrupt { path: damaged, .. } if *damaged == path);
+    if !file.is_header_damaged && !is_named {
+        return env.fs.remove_file(&path).map_err(failed);
+    }
+    let aside = free_name(env, dir, file.name.number)?;
+    env.fs.rename(&path, &aside).map_err(failed)?;
+    tracing::warn!(
+        %error, path = %aside.display(),
+        "a journal file is damaged; the server was stopped in order, so that nothing in it is needed: it is kept under \
+         another name, and may be deleted"
+    );
+    Ok(())
+}
+
+/// All files of the journal, if everything that can be read in them is settled by their own word. `None`: something may
+/// be needed, or is another journal's.
+fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec<Found>>, JournalError> {
+    let listing = list(env, dir)?;
+    let (mut entries_end, mut settled) = (0, 0);
+    let mut files = Vec::with_capacity(listing.files.len());
+    for name in listing.files.iter().copied().filter(|name| name.is_named) {
+        let path = name.path(dir);
+        let file = open_to_recover(env, &path).map_err(|error| JournalError::io(&path, error))?;
+        let survey = Survey::of(file.clone(), id).map_err(|error| JournalError::io(&path, error))?;
+        let header = match FrameReader::open(path, file) {
+            Ok(reader) if reader.header.id == id => Some(reader.header),
+            Err(JournalError::Corrupt { .. }) => None,
+            Err(error @ JournalError::Io { .. }) => return Err(error),
+            _ => return Ok(None),
+        };
+        let said = header.map_or(survey.settled, |header| header.settled.max(survey.settled));
+        files.push(Found { name, is_header_damaged: header.is_none(), settled: said });
+        entries_end = survey.entries_end.max(entries_end);
+        settled = said.max(settled);
+    }
+    let is_needed = entries_end > settled || !listing.held.is_empty();
+    Ok((!is_needed).then_some(files))
+}
+
+/// A name that no damaged file has yet.
+fn free_name(env: &Env, dir: &Path, number: u64) -> Result<PathBuf, JournalError> {
+    let mut number = number;
+    loop {
+        let path = dir.join(format!("{number:08}.{DAMAGED}"));
+        if !env.fs.exists(&path).map_err(|error| JournalError::io(&path, error))? {
+            return Ok(path);
+        }
+        number += 1;
+    }
+}
