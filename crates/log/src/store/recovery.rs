@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use riverrun_journal::{EntryHeader, Journal, Position, RecoveredEntry, Replay};
-use riverrun_types::{LeaderEpoch, PartitionId};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use super::aside::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
 use super::{LogStore, RecoveryReport};
@@ -121,7 +121,13 @@ impl Recovery<'_> {
         }
         let was_offline = log.is_offline();
         match log.dir().check_usable().and_then(|()| write(&log, &entries)) {
-            Ok(replayed) => self.count(id, &entries, &replayed),
+            Ok((replayed, end)) => {
+                self.count(id, &entries, &replayed);
+                // If its dir fails once more, it is not put aside once more.
+                if source.has_aside(&log) {
+                    log.note_held(end);
+                }
+            }
             Err(error) => {
                 let error = self.set_aside(&log, entries, error, source);
                 if !was_offline {
@@ -168,17 +174,18 @@ impl Recovery<'_> {
         if partly.is_empty() {
             return Ok(());
         }
+        let aside = aside_already(journal, &partly)?;
         for held in journal.held() {
             let mut entries = Vec::new();
             journal.read_held(&held, |found| entries.extend(found)).map_err(LogError::Journal)?;
-            hold_again(journal, entries, |id| partly.get(&id).filter(|name| !is_found(&held, name)))?;
+            hold_again(journal, entries, &partly, &aside)?;
         }
         let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
         let mut damaged_count = 0;
         while let Some(mut entries) = replay.next().map_err(LogError::Journal)? {
             entries.extend(replay.damaged()[damaged_count..].iter().map(RecoveredEntry::damaged));
             damaged_count = replay.damaged().len();
-            hold_again(journal, entries, |id| partly.get(&id))?;
+            hold_again(journal, entries, &partly, &aside)?;
         }
         Ok(())
     }
@@ -222,6 +229,11 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// Whether the entries are aside already, where whoever comes for what this log's dir needs finds them.
+    fn has_aside(&self, log: &PartitionLog) -> bool {
+        self.held.as_deref().is_some_and(|held| is_found(held, &log.dir().held_name()))
+    }
+
     /// Has entries held under `name`.
     fn put_aside(&mut self, name: String, entries: Vec<RecoveredEntry>) {
         if !self.held.as_deref().is_some_and(|held| is_found(held, &name)) {
@@ -248,19 +260,42 @@ fn is_found(held: &str, name: &str) -> bool {
     held == name || (is_of_dir(name) && is_of_partition(held))
 }
 
-/// Holds the entries of those partitions that `name_of` has a name for.
-fn hold_again<'a>(
+/// The last entry of each of these partitions that is aside where whoever comes for it under its name finds it: so is all
+/// before it that anybody needs.
+fn aside_already(
+    journal: &Journal,
+    names: &BTreeMap<PartitionId, String>,
+) -> Result<BTreeMap<PartitionId, Position>, LogError> {
+    let mut last: BTreeMap<PartitionId, Position> = BTreeMap::new();
+    for held in journal.held() {
+        let note = |entries: Vec<RecoveredEntry>| {
+            for entry in entries {
+                let id = partition_of(entry.header.stream);
+                if names.get(&id).is_some_and(|name| is_found(&held, name)) {
+                    let last = last.entry(id).or_default();
+                    *last = entry.position.max(*last);
+                }
+            }
+        };
+        journal.read_held(&held, note).map_err(LogError::Journal)?;
+    }
+    Ok(last)
+}
+
+/// Holds the entries of those partitions that have a name, each under that, apart from those that are `aside` already.
+fn hold_again(
     journal: &Journal,
     entries: Vec<RecoveredEntry>,
-    name_of: impl Fn(PartitionId) -> Option<&'a String>,
+    names: &BTreeMap<PartitionId, String>,
+    aside: &BTreeMap<PartitionId, Position>,
 ) -> Result<(), LogError> {
-    let mut aside: BTreeMap<&str, Vec<RecoveredEntry>> = BTreeMap::new();
-    for (id, entries) in by_partition(entries) {
-        if let Some(name) = name_of(id) {
-            aside.entry(name).or_default().extend(entries);
-        }
+    let mut held: BTreeMap<&str, Vec<RecoveredEntry>> = BTreeMap::new();
+    for (id, mut entries) in by_partition(entries) {
+        let Some(name) = names.get(&id) else { continue };
+        entries.retain(|entry| aside.get(&id).is_none_or(|last| entry.position > *last));
+        held.entry(name).or_default().extend(entries);
     }
-    for (name, entries) in aside {
+    for (name, entries) in held {
         journal.hold(name, &entries).map_err(LogError::Journal)?;
     }
     Ok(())
@@ -278,10 +313,12 @@ fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<Recov
     partitions
 }
 
-/// Writes entries of one partition, which are in order.
-fn write(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<Vec<Replayed>, LogError> {
+/// Writes entries of one partition, which are in order. Answers what became of each, and where they end.
+fn write(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<(Vec<Replayed>, Offset), LogError> {
     let pieces: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
-    log.replay(&pieces?)
+    let pieces = pieces?;
+    let end = pieces.last().map_or(Offset::ZERO, |(_, piece)| piece.next_offset);
+    Ok((log.replay(&pieces)?, end))
 }
 
 pub(super) fn piece_of(log: &PartitionLog, entry: &RecoveredEntry) -> Result<(EntryHeader, Piece), LogError> {

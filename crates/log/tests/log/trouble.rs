@@ -411,6 +411,59 @@ fn what_is_aside_for_a_dir_that_stays_away_is_neither_forgotten_nor_put_aside_ag
     assert_eq!(pair.values(0), expected);
 }
 
+/// Bytes of what the journal keeps aside.
+fn aside_bytes(sim: &SimEnv) -> u64 {
+    let names = sim.fs.read_dir("/journal".as_ref()).unwrap();
+    names
+        .iter()
+        .filter(|entry| entry.name.to_str().unwrap().starts_with("held-"))
+        .map(|entry| entry.len)
+        .sum()
+}
+
+#[test]
+fn what_is_aside_for_a_dir_that_fails_at_every_start_is_put_aside_once() {
+    let first = PartitionId { topic: TopicId([6; 16]), index: 0 };
+    for (writes, settles) in [(0, false), (1, false), (1, true), (3, true), (4, true)] {
+        let pair = Pair::new(Machine::with_journal());
+        let first_log = pair.store.partition(first, 0, synced(), LeaderEpoch(1)).unwrap();
+        for number in 0..9 {
+            pair.append(0, &format!("{number}{}", "x".repeat(100_000))).unwrap();
+            let batch = batch_at(&[(0, "first")], BatchOptions::default());
+            let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+            put(&first_log, &batch, options).unwrap();
+        }
+        let expected = pair.values(0);
+        let Pair { sim, options, mut store, .. } = pair;
+        let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap(), synced());
+        let mut aside = vec![];
+        for epoch in 2..7 {
+            sim.fs.kill();
+            drop(store);
+            store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone()).unwrap();
+            sim.fs.fail_write_after(writes);
+            let report = store.recover(LeaderEpoch(epoch), place);
+            if settles {
+                let _the_dir_has_failed = store.settle();
+                let _it_has_still = store.checkpoint();
+            }
+            assert!(store.dir_failure(0).is_some(), "{writes} writes: {report:?}");
+            aside.push(aside_bytes(&sim));
+        }
+        assert!(aside[0] > 0, "{aside:?}");
+        assert!(aside.iter().all(|bytes| *bytes == aside[1]), "{writes} writes, {settles}: {aside:?}");
+        sim.fs.crash();
+        drop(store);
+        let pair = Pair::start(sim, options, 9).unwrap();
+        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+        assert!(pair.values(0) == expected, "{} records", pair.values(0).len());
+        let first_log = pair.store.partition(first, 0, synced(), LeaderEpoch(9)).unwrap();
+        assert_eq!(first_log.log_end_offset().unwrap(), Offset(9));
+        pair.store.checkpoint().unwrap();
+        assert_eq!(aside_bytes(&pair.sim), 0);
+    }
+}
+
 #[test]
 fn a_dir_that_fails_after_records_were_deleted_does_not_pin_the_journal() {
     for deleted in [2, 4, 6] {
