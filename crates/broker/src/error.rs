@@ -33,8 +33,8 @@ pub(crate) fn group_append_error(error: &AppendError) -> ErrorCode {
 fn batch_error(error: &BatchError) -> ErrorCode {
     match error {
         // What is cut holds no whole batch, which is the sender's doing and stays so when it is sent again; so is a
-        // format of before there were batches.
-        BatchError::Corrupt(CorruptCause::Cut)
+        // format of before there were batches, and a stream that does not inflate though the checksum over it is right.
+        BatchError::Corrupt(CorruptCause::Cut | CorruptCause::Stream(_))
         | BatchError::Invalid(_)
         | BatchError::UnsupportedMagic(0 | 1) => ErrorCode::INVALID_RECORD,
         // A format that nobody has defined may have been one that was garbled on its way.

@@ -2,7 +2,8 @@
 //!
 //! Timestamps with a meaning of their own: -1 the latest, -2 the earliest, -3 the record with the largest timestamp
 //! (KIP-734), -4 the earliest on this disk (KIP-405), -5 the latest in remote storage and -6 the earliest that waits
-//! to go there, of which there is none here. Nothing at or above the high watermark is shown.
+//! to go there, of which there is none here. Each may be asked for from the version on that came with it. Nothing at or
+//! above the high watermark is shown.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,6 +30,18 @@ const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
+/// Whether a request of this version may ask for the timestamp.
+fn is_known(timestamp: i64, version: i16) -> bool {
+    match timestamp {
+        0.. | LATEST | EARLIEST => true,
+        MAX_TIMESTAMP => version >= 7,
+        EARLIEST_LOCAL => version >= 8,
+        LATEST_TIERED => version >= 9,
+        EARLIEST_PENDING_UPLOAD => version >= 11,
+        _ => false,
+    }
+}
+
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
@@ -37,8 +50,8 @@ pub(crate) async fn handle(
 ) -> ListOffsetsResponse<'static> {
     let image = broker.metadata.image();
     let repeated = repeated(&request.topics);
-    let topics =
-        request.topics.iter().map(|topic| list_topic(broker, context, &image, &repeated, topic)).collect();
+    let list = |topic| list_topic(broker, context, &image, &repeated, topic, version);
+    let topics = request.topics.iter().map(list).collect();
     let mut response = ListOffsetsResponse { topics, ..Default::default() };
     if version < LEADER_EPOCH_SINCE {
         forget_epochs(&mut response);
@@ -73,6 +86,7 @@ fn list_topic(
     image: &Image,
     repeated: &HashSet<(String, i32)>,
     topic: &ListOffsetsTopic<'_>,
+    version: i16,
 ) -> ListOffsetsTopicResponse<'static> {
     let allowed = context.authorize(Operation::Describe, Resource::Topic(&topic.name));
     let list = |asked: &ListOffsetsPartition| {
@@ -81,6 +95,9 @@ fn list_topic(
         }
         if !allowed {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+        }
+        if !is_known(asked.timestamp, version) {
+            return Err(ErrorCode::UNSUPPORTED_VERSION);
         }
         let found = TopicKey::Name(&topic.name).find(image)?;
         broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;

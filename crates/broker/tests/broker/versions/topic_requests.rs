@@ -160,8 +160,12 @@ pub(super) fn list_offsets(world: &mut World, version: i16) {
         (TOPIC, BEYOND, -1, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, -1),
         (NOWHERE, 0, -1, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, -1),
     ];
-    if version >= 7 {
-        cases.push((TOPIC, 0, -3, ErrorCode::NONE, 0));
+    for (timestamp, since, offset) in [(-3, 7, 0), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1), (-7, i16::MAX, -1)]
+    {
+        cases.push(match version >= since {
+            true => (TOPIC, 0, timestamp, ErrorCode::NONE, offset),
+            false => (TOPIC, 0, timestamp, ErrorCode::UNSUPPORTED_VERSION, -1),
+        });
     }
     for (name, partition_index, timestamp, code, offset) in cases {
         let partition = ListOffsetsPartition { partition_index, timestamp, ..Default::default() };
