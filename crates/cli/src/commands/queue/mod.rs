@@ -4,6 +4,7 @@ mod append;
 mod bench;
 mod create;
 mod info;
+mod partition;
 mod tail;
 
 use std::path::Path;
@@ -20,7 +21,7 @@ pub(crate) enum QueueCommand {
     Create(create::CreateArgs),
     /// Append each line of stdin as a record
     Append(append::AppendArgs),
-    /// Print records, and with --follow, wait for more
+    /// Print records of a queue or of a server's partition, and with --follow, wait for more
     Tail(tail::TailArgs),
     /// Say how a queue stands
     Info(info::InfoArgs),

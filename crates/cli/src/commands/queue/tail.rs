@@ -7,21 +7,31 @@ use clap::Args;
 use riverrun_queue::{Offset, Park, QueueError, QueueView, Record, StartAt, Tailer};
 use serde_json::{Map, Value};
 
-use super::queue_failure;
+use super::{partition, queue_failure};
 use crate::exit::Failure;
 use crate::text::bytes::put_json;
 use crate::text::time::{TIME_FORMS, now, parse_time};
 
+const EXAMPLES: &str = "\
+Examples:
+  riverrun queue tail quotes --from end --follow
+  riverrun queue tail --partition riverrun-data/logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0";
+
 /// Flags of `queue tail`.
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct TailArgs {
     /// The queue's directory
     #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
+    /// DIR is a partition of a server on this machine, <log dir>/<topic id>/<partition>, which is only read; `riverrun
+    /// topic describe` tells the id. Records come when the server has written them into its segments
+    #[arg(long, conflicts_with_all = ["name", "synced"])]
+    partition: bool,
     /// Where to begin: start, end, an offset, or a time
     #[arg(long, value_name = "PLACE", default_value = "start", value_parser = parse_place)]
-    from: StartAt,
+    pub(super) from: StartAt,
     /// Go on where a tailer of this name has ended, and keep the place for the next; --from is for a new name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -30,16 +40,16 @@ pub(crate) struct TailArgs {
     reset: bool,
     /// End after so many records
     #[arg(long, value_name = "COUNT")]
-    count: Option<u64>,
+    pub(super) count: Option<u64>,
     /// At the end, wait for more
     #[arg(long)]
-    follow: bool,
+    pub(super) follow: bool,
     /// Show only what a sync has covered
     #[arg(long)]
     synced: bool,
     /// Print one JSON object on each line
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// An offset is at most this long: a longer number is a time in milliseconds.
@@ -60,9 +70,12 @@ fn parse_place(text: &str) -> Result<StartAt, String> {
 }
 
 pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
-    let mut tailer = open(args).map_err(|error| queue_failure(&error))?;
-    tailer.set_synced_only(args.synced);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    if args.partition {
+        return partition::tail(args, &mut out);
+    }
+    let mut tailer = open(args).map_err(|error| not_open(args, &error))?;
+    tailer.set_synced_only(args.synced);
     let mut line = Vec::new();
     let mut printed = 0;
     while args.count.is_none_or(|count| printed < count) && read_line(&mut tailer, args, &mut out, &mut line)?
@@ -72,6 +85,18 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     }
     out.flush().map_err(|error| Failure::output(&error))?;
     tailer.keep_place().map_err(|error| queue_failure(&error))
+}
+
+/// Who names a partition may not know that it is another thing than a queue.
+fn not_open(args: &TailArgs, error: &QueueError) -> Failure {
+    let failure = queue_failure(error);
+    let is_segment = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|name| name == "log");
+    let holds_segments =
+        args.dir.read_dir().is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_segment)));
+    if matches!(error, QueueError::NoQueue { .. }) && holds_segments {
+        return failure.advise("with --partition it reads a partition of a server");
+    }
+    failure
 }
 
 /// Only a place is something to write.
@@ -109,7 +134,8 @@ fn read_line(
     Ok(record.is_some())
 }
 
-fn push(line: &mut Vec<u8>, record: &Record<'_>, json: bool) {
+/// Puts a record's line behind `line`.
+pub(super) fn push(line: &mut Vec<u8>, record: &Record<'_>, json: bool) {
     if json {
         let mut object = Map::new();
         object.insert("offset".to_owned(), record.offset.0.into());
