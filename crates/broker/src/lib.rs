@@ -22,6 +22,7 @@ mod groups;
 mod handlers;
 mod health;
 mod log_limit;
+mod marked;
 mod metadata;
 mod metrics;
 mod mounts;

@@ -20,7 +20,7 @@ use crate::log_limit::UNKNOWN_TOPICS;
 use crate::metadata::Topic;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
-use crate::{cleaner, groups, scrub};
+use crate::{cleaner, groups, marked, scrub};
 
 /// How long after a full log dir made retention run it may run again.
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
@@ -34,6 +34,7 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     let server = &broker.config.server;
     tasks.spawn(groups::run_timer(Arc::clone(broker), stop.clone()));
     tasks.spawn(groups::run_retries(Arc::clone(broker), stop.clone()));
+    tasks.spawn(marked::run(Arc::clone(broker), stop.clone()));
     let looks = Arc::new(Mutex::new(Looks::default()));
     tasks.spawn(make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)));
     let retention = move |broker: &Broker| apply_retention(broker, &looks);

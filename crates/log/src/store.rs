@@ -31,6 +31,7 @@ use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::open_logs::OpenLogs;
+use crate::partition_files::DAMAGED_SUFFIX;
 use crate::partition_log::PartitionLog;
 use crate::shared::StoreShared;
 use crate::verify::Listing;
@@ -274,6 +275,13 @@ impl LogStore {
     pub fn has_sealed_segments(&self, id: PartitionId, dir_index: usize) -> bool {
         let dir = &self.dirs[dir_index];
         Listing::read(dir.env(), &dir.partition_path(id)).is_ok_and(|listing| listing.logs.len() > 1)
+    }
+
+    /// Whether damage was found in a partition before this start, by the names of its files. Opens none of them.
+    pub fn has_damage_mark(&self, id: PartitionId, dir_index: usize) -> bool {
+        let dir = &self.dirs[dir_index];
+        let names = dir.env().fs.read_dir(&dir.partition_path(id)).unwrap_or_default();
+        names.iter().any(|entry| entry.name.to_str().is_some_and(|name| name.ends_with(DAMAGED_SUFFIX)))
     }
 
     /// All partitions of a log dir that a checkpoint remembers or that have a handle, in the order of their ids. From

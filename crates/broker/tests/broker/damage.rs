@@ -101,6 +101,23 @@ fn a_fetch_that_finds_damage_takes_its_partition_offline() {
 }
 
 #[test]
+fn health_tells_after_a_start_of_damage_that_was_found_before_it() {
+    let mut damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
+    let mut client = Client::new(&damaged.server);
+    fetch(&mut client, "t", 0, 0);
+    drop(client);
+    let data = damaged.directory.path().to_str().expect("text").to_owned();
+    damaged.server.stop().expect("a clean stop");
+    damaged.server = server_with(&[("admin.listen", "127.0.0.1:0"), ("data.dir", &data)]);
+    let begun = Instant::now();
+    while !damaged.admin("/metrics").1.contains("riverrun_partitions_offline{} 1") {
+        assert!(begun.elapsed() < PATIENCE, "nobody tells, as long as nobody asks for the partition");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    damaged.assert_offline();
+}
+
+#[test]
 fn a_segment_that_lost_its_end_is_found_when_it_is_opened() {
     let damaged = Damaged::with(&[], |bytes| bytes.truncate(bytes.len() - 1));
     let mut client = Client::new(&damaged.server);
@@ -142,7 +159,8 @@ fn the_scrub_finds_nothing_where_nothing_is_wrong_and_none_runs_where_none_is_wa
     let intact = Damaged::with(&quick, |_| {});
     let begun = Instant::now();
     let passes = |text: &str| {
-        !text.contains("riverrun_scrub_passes{} 0") && !text.contains("riverrun_scrub_passes{} 1\n")
+        let at = |count: u32| format!("riverrun_scrub_passes_total {count}\n");
+        text.contains("riverrun_scrub_passes_total ") && !text.contains(&at(0)) && !text.contains(&at(1))
     };
     while !passes(&intact.admin("/metrics").1) {
         assert!(begun.elapsed() < PATIENCE, "the scrub does not run");
@@ -152,7 +170,7 @@ fn the_scrub_finds_nothing_where_nothing_is_wrong_and_none_runs_where_none_is_wa
     assert!(status.contains("200"), "{status} {body}");
     let (_, text) = intact.admin("/metrics");
     assert!(text.contains("riverrun_partitions_offline{} 0"), "{text}");
-    assert!(!text.contains("riverrun_scrub_read_bytes{} 0\n"), "{text}");
+    assert!(!text.contains("riverrun_scrub_read_bytes_total 0\n"), "{text}");
     let off = Damaged::with(&[("log.scrub.interval.ms", "-1")], |bytes| bytes[200_000] ^= 1);
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(off.admin("/health").0.contains("200"));
