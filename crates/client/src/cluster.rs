@@ -308,8 +308,7 @@ impl Cluster {
                 Some(PartitionInfo { leader: Some(leader), .. }) => return Ok(*leader),
                 Some(_) => {
                     self.forget_topic(topic);
-                    let message = Some(format!("{topic}-{partition}"));
-                    return Err(ClientError::Server { code: ErrorCode::LEADER_NOT_AVAILABLE, message });
+                    return Err(ClientError::no_leader(&TopicPartition::new(topic, partition)));
                 }
                 None if Instant::now() >= unknown_at => {
                     return Err(ClientError::UnknownPartition(TopicPartition::new(topic, partition)));

@@ -47,7 +47,7 @@ use self::work::Work;
 use crate::cluster::Cluster;
 use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
-use crate::list_offsets::{FoundOffset, OffsetSpec, list_offsets, offsets_of};
+use crate::list_offsets::{Findings, FoundOffset, OffsetSpec, list_offsets, list_offsets_within, offsets_of};
 use crate::topic_partition::TopicPartition;
 
 /// An answer that is waited for without the consumer, in any task.
@@ -285,6 +285,18 @@ impl Consumer {
         let partitions = self.assignment.iter().filter_map(|(_, state)| state.attempts.trouble());
         let known = Trouble::older(membership, self.refreshes.trouble());
         partitions.fold(known, |oldest, trouble| Trouble::older(oldest, Some(trouble)))
+    }
+
+    /// All that has failed and is tried again by itself, as far as the last poll knows: what keeps one partition from
+    /// being read, and, without a partition, what keeps all of them.
+    pub fn troubles(&self) -> Vec<(Option<TopicPartition>, Trouble)> {
+        let membership = self.membership.as_ref().and_then(Membership::trouble);
+        let of_all = [membership, self.refreshes.trouble()].into_iter().flatten();
+        let of_one = self
+            .assignment
+            .iter()
+            .filter_map(|(partition, state)| Some((Some(partition.clone()), state.attempts.trouble()?)));
+        of_all.map(|trouble| (None, trouble)).chain(of_one).collect()
     }
 
     /// Takes in what the group has decided. Before each commit, for the member may be another one by now, and what it
@@ -537,6 +549,17 @@ impl Consumer {
         let (cluster, isolation, partitions) =
             (Arc::clone(&self.cluster), self.options.isolation, partitions.to_vec());
         Box::pin(async move { offsets_of(&cluster, &partitions, spec, isolation).await })
+    }
+
+    /// One offset of each partition, or why it is not known: none that is there hides another. Asks for so long where an
+    /// error may pass, and once if there is no time.
+    pub fn find_offsets(
+        &self,
+        wanted: Vec<(TopicPartition, OffsetSpec)>,
+        patience: Duration,
+    ) -> BoxFuture<'static, Findings> {
+        let (cluster, isolation) = (Arc::clone(&self.cluster), self.options.isolation);
+        Box::pin(async move { list_offsets_within(&cluster, wanted, isolation, patience).await })
     }
 
     /// The first record of each partition with at least this timestamp; none if there is no such record.

@@ -49,7 +49,7 @@ pub enum ClientError {
         api: ApiKey,
     },
     /// The server answered with an error.
-    #[error("{code}{}", detail(.message.as_ref()))]
+    #[error("{}", told(*.code, .message.as_deref()))]
     Server {
         /// Kafka's error.
         code: ErrorCode,
@@ -109,6 +109,14 @@ pub enum ClientError {
         /// What was waited for.
         what: String,
     },
+    /// A record that no request may hold.
+    #[error("a record of up to {bytes} bytes is longer than max.request.size, {limit}")]
+    RecordTooLarge {
+        /// What the record takes at most.
+        bytes: usize,
+        /// What a request may have.
+        limit: usize,
+    },
     /// There is no such topic, or it has fewer partitions.
     #[error("there is no partition {0}")]
     UnknownPartition(TopicPartition),
@@ -125,8 +133,16 @@ pub enum ClientError {
     Closed,
 }
 
-fn detail(message: Option<&String>) -> String {
-    message.map(|text| format!(": {text}")).unwrap_or_default()
+fn told(code: ErrorCode, message: Option<&str>) -> String {
+    match message {
+        None => code.to_string(),
+        // A group of another protocol has this code as well, and only the server's words tell which of the two it is:
+        // more than one, for the name of what failed is no more than that.
+        Some(text) if code == ErrorCode::GROUP_ID_NOT_FOUND && text.contains(' ') => {
+            format!("{} ({}): {text}", code.name(), code.0)
+        }
+        Some(text) => format!("{code}: {text}"),
+    }
 }
 
 fn cause(last: Option<&Arc<ClientError>>) -> String {
@@ -140,6 +156,11 @@ impl ClientError {
             ErrorCode::NONE => Ok(()),
             code => Err(Self::Server { code, message: message.map(str::to_owned) }),
         }
+    }
+
+    /// Nobody leads this partition at the moment.
+    pub(crate) fn no_leader(partition: &TopicPartition) -> Self {
+        Self::Server { code: ErrorCode::LEADER_NOT_AVAILABLE, message: Some(partition.to_string()) }
     }
 
     /// What the caller should do.
@@ -160,6 +181,7 @@ impl ClientError {
             | Self::Batch(_)
             | Self::UnknownPartition(_)
             | Self::NoPosition { .. }
+            | Self::RecordTooLarge { .. }
             | Self::Invalid(_) => ErrorKind::FixRequest,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -79,7 +80,17 @@ type Wanted = (TopicPartition, OffsetSpec);
 
 /// Asks the leaders, again where an error may pass. An error of one partition does not hide the others.
 pub(crate) async fn list_offsets(cluster: &Cluster, wanted: Vec<Wanted>, isolation: Isolation) -> Findings {
-    let retry = Retry::new(cluster.options());
+    list_offsets_within(cluster, wanted, isolation, cluster.options().retry_timeout).await
+}
+
+/// The same for so long: an error that may pass comes back when there is no time for another attempt.
+pub(crate) async fn list_offsets_within(
+    cluster: &Cluster,
+    wanted: Vec<Wanted>,
+    isolation: Isolation,
+    patience: Duration,
+) -> Findings {
+    let retry = Retry::within(cluster.options(), patience);
     let mut left = wanted;
     let mut found = Vec::with_capacity(left.len());
     loop {
@@ -89,7 +100,6 @@ pub(crate) async fn list_offsets(cluster: &Cluster, wanted: Vec<Wanted>, isolati
         for (wanted, result) in left.into_iter().zip(answers) {
             match result {
                 Err(error) if error.kind() == ErrorKind::Retry => {
-                    cluster.forget_topic(&wanted.0.topic);
                     passing = Some(error.clone());
                     again.push((wanted, error));
                 }
@@ -102,6 +112,7 @@ pub(crate) async fn list_offsets(cluster: &Cluster, wanted: Vec<Wanted>, isolati
             return found;
         }
         left = again.into_iter().map(|(wanted, _)| wanted).collect();
+        left.iter().for_each(|(partition, _)| cluster.forget_topic(&partition.topic));
     }
 }
 

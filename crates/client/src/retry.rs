@@ -15,7 +15,12 @@ pub(crate) struct Retry {
 
 impl Retry {
     pub(crate) fn new(options: &ClusterOptions) -> Self {
-        Self { deadline: Instant::now() + options.retry_timeout, pause: options.retry_backoff }
+        Self::within(options, options.retry_timeout)
+    }
+
+    /// For a caller who has less time. With none, there is one attempt.
+    pub(crate) fn within(options: &ClusterOptions, patience: std::time::Duration) -> Self {
+        Self { deadline: Instant::now() + patience, pause: options.retry_backoff }
     }
 
     /// Pauses before another attempt, or hands the error back because another would be no use.

@@ -224,7 +224,7 @@ fn read_classic(frame: &ResponseFrame, name: &str) -> Result<GroupDescription, C
         // What servers before version 6 of the request say of a group that does not exist.
         return Err(ClientError::Server {
             code: ErrorCode::GROUP_ID_NOT_FOUND,
-            message: Some(name.to_owned()),
+            message: Some(format!("there is no group {name:?}")),
         });
     }
     let consumers = group.protocol_type == PROTOCOL_TYPE;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_types::{LeaderEpoch, Offset};
 
@@ -10,7 +11,7 @@ use super::options::{ConsumerOptions, OffsetReset, StartAt};
 use crate::cluster::Cluster;
 use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
-use crate::list_offsets::{OffsetSpec, list_offsets};
+use crate::list_offsets::{OffsetSpec, list_offsets_within};
 use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
 
@@ -34,7 +35,8 @@ pub(super) struct Found {
 
 pub(super) type Started = Vec<(Sought, Result<Found, ClientError>)>;
 
-/// Finds the positions, trying again where that may help.
+/// Finds the positions. Leaders are asked once: who does not answer keeps the others from nothing, and is asked again
+/// by the consumer.
 pub(super) async fn find(
     cluster: Arc<Cluster>,
     coordinator: Option<Arc<GroupCoordinator>>,
@@ -98,7 +100,8 @@ async fn ask_leaders(
     wanted: Vec<(Sought, OffsetSpec)>,
 ) -> Started {
     let asked = |(sought, spec): &(Sought, OffsetSpec)| (sought.partition.clone(), *spec);
-    let findings = list_offsets(cluster, wanted.iter().map(asked).collect(), options.isolation).await;
+    let asked = wanted.iter().map(asked).collect();
+    let findings = list_offsets_within(cluster, asked, options.isolation, Duration::ZERO).await;
     let mut results: BTreeMap<_, _> = findings.into_iter().collect();
     let mut started = Started::new();
     let mut at_end = Vec::new();

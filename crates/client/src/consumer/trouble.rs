@@ -53,6 +53,13 @@ impl Attempts {
         }
     }
 
+    /// It cannot even be tried. What the last attempt has ended with stays.
+    pub(super) fn fail_without(&mut self, error: impl FnOnce() -> ClientError) {
+        if self.error.is_none() {
+            self.fail(&error());
+        }
+    }
+
     /// It works.
     pub(super) fn succeed(&mut self) {
         *self = Self::default();

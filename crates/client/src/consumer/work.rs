@@ -55,6 +55,12 @@ fn led<'a>(
     Some((topic, info, info.leader?))
 }
 
+/// A partition that is there, and that nobody leads at the moment.
+fn is_leaderless(topic: &TopicInfo, partition: &TopicPartition) -> bool {
+    let info = usize::try_from(partition.partition).ok().and_then(|index| topic.partitions.get(index));
+    info.is_some_and(|info| info.leader.is_none())
+}
+
 impl Consumer {
     /// Starts all that can be started.
     pub(super) fn start_work(&mut self, now: Instant) {
@@ -120,6 +126,9 @@ impl Consumer {
             }
             let Some((topic, info, leader)) = topic.as_ref().and_then(|topic| led(topic, partition)) else {
                 self.stale.insert(Arc::clone(&partition.topic));
+                if topic.as_ref().is_some_and(|topic| is_leaderless(topic, partition)) {
+                    state.attempts.fail_without(|| ClientError::no_leader(partition));
+                }
                 continue;
             };
             let node = state.source(leader, now);
@@ -244,6 +253,9 @@ impl Consumer {
         state.starting = false;
         state.attempts.fail(&error);
         state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+        if error.kind() == ErrorKind::Retry {
+            self.stale.insert(Arc::clone(&sought.partition.topic));
+        }
         // A group finds out by itself that a topic is gone, and takes it away.
         let gone = matches!(error, ClientError::UnknownPartition(_));
         if gone && self.membership.is_some() { Ok(()) } else { report(error) }

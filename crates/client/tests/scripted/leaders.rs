@@ -1,18 +1,21 @@
 //! Whom a partition is read from: leaders that change, and replicas that are nearer.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use riverrun_client::{Consumer, ConsumerOptions, ErrorCode, OffsetReset, StartAt};
+use riverrun_client::{Consumer, ConsumerOptions, ErrorCode, OffsetReset, OffsetSpec, StartAt};
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
+use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
 use riverrun_protocol::{
-    ApiKey, FetchRequest, FetchResponse, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
+    ApiKey, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
+    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
 };
 use riverrun_types::Offset;
 
 use crate::consumer::{
-    BEGIN, END, answer_fetch, batch, consumer_at, offsets, options, partition, records, server,
+    BEGIN, END, POLL, answer_fetch, batch, consumer_at, offsets, options, partition, records, server,
 };
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
@@ -137,4 +140,53 @@ async fn a_replica_that_is_not_among_the_servers_is_no_error() {
     })
     .await;
     assert_eq!(read_near(&leader).await, [10, 11, 12, 13]);
+}
+
+/// A server whose partition 1 has no leader, or one whose files it cannot use.
+async fn server_with_one_offline(has_leader: bool) -> ScriptedServer {
+    server(move |call| match call.key {
+        ApiKey::Metadata if !has_leader => {
+            let mut metadata = call.metadata_of_epoch(0);
+            metadata.topics[0].partitions[1].leader_id = -1;
+            Some(call.answer(&metadata))
+        }
+        ApiKey::ListOffsets => {
+            let request = call.decode::<ListOffsetsRequest<'_>>();
+            let asked = request.topics[0].partitions.iter();
+            let answer = |partition_index| ListOffsetsPartitionResponse {
+                partition_index,
+                error_code: if partition_index == 1 { ErrorCode::KAFKA_STORAGE_ERROR.0 } else { 0 },
+                offset: BEGIN,
+                ..ListOffsetsPartitionResponse::default()
+            };
+            let partitions = asked.map(|partition| answer(partition.partition_index)).collect();
+            let topic = ListOffsetsTopicResponse { name: "t".into(), partitions };
+            Some(call.answer(&ListOffsetsResponse { topics: vec![topic], ..Default::default() }))
+        }
+        _ => None,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_partition_that_is_offline_keeps_the_others_from_nothing_and_is_named() {
+    for (has_leader, start, code) in [
+        (true, StartAt::Earliest, ErrorCode::KAFKA_STORAGE_ERROR),
+        (false, StartAt::Earliest, ErrorCode::LEADER_NOT_AVAILABLE),
+        (false, StartAt::Offset(Offset(BEGIN)), ErrorCode::LEADER_NOT_AVAILABLE),
+    ] {
+        let server = server_with_one_offline(has_leader).await;
+        let mut consumer = Consumer::new(options(&server)).await.unwrap();
+        consumer.assign(vec![(partition(0), start), (partition(1), start)]).await.unwrap();
+        // Sooner than an attempt is given up.
+        assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+        consumer.poll(POLL).await.unwrap();
+        let troubles = consumer.troubles();
+        assert_eq!(troubles.len(), 1, "{troubles:?}");
+        assert_eq!((&troubles[0].0, troubles[0].1.error.code()), (&Some(partition(1)), Some(code)));
+        let wanted = [0, 1].map(|index| (partition(index), OffsetSpec::Earliest)).to_vec();
+        let found = consumer.find_offsets(wanted, Duration::ZERO).await;
+        assert!(found[0].1.is_ok() && found.len() == 2, "{found:?}");
+        assert_eq!(found[1].1.as_ref().unwrap_err().code(), Some(code));
+    }
 }
