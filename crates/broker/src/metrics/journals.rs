@@ -134,7 +134,7 @@ fn put_counters(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Re
     put_counter(encoder, "journal_padding", help, Some(&Unit::Bytes), &padding)
 }
 
-fn put_counter(
+pub(super) fn put_counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -5,6 +5,7 @@
 
 mod format;
 mod journals;
+mod network;
 mod partitions;
 mod process;
 mod storage;
@@ -107,6 +108,7 @@ impl Metrics {
     /// Adds what is read from the live server at each scrape.
     pub(crate) fn register_collectors(&mut self, broker: &std::sync::Weak<Broker>) {
         self.registry.register_collector(Box::new(partitions::PartitionCollector::new(broker.clone())));
+        self.registry.register_collector(Box::new(network::NetworkCollector::new(broker.clone())));
         self.registry.register_collector(Box::new(journals::JournalCollector::new(broker.clone())));
         self.registry.register_collector(Box::new(storage::StorageCollector::new(broker.clone())));
     }

@@ -59,19 +59,9 @@ impl Collector for PartitionCollector {
         put_partitions(&mut encoder, &shown)?;
         let lag = group_lag(&broker, &image, &shown);
         put(&mut encoder, "group_lag", "Records that a group has not committed yet", None, &lag)?;
-        let held = |bytes: usize| vec![(Vec::new(), i64::try_from(bytes).unwrap_or(i64::MAX))];
-        let groups = held(broker.groups.memory_bytes());
-        put(
-            &mut encoder,
-            "group_memory",
-            "Bytes that groups and their offsets take",
-            Some(&Unit::Bytes),
-            &groups,
-        )?;
-        let requests = held(broker.budgets.requests.used_bytes());
-        put(&mut encoder, "request_memory", "Bytes held by requests", Some(&Unit::Bytes), &requests)?;
-        let responses = held(broker.budgets.responses.used_bytes());
-        put(&mut encoder, "response_memory", "Bytes held by unsent responses", Some(&Unit::Bytes), &responses)
+        let bytes = i64::try_from(broker.groups.memory_bytes()).unwrap_or(i64::MAX);
+        let help = "Bytes that groups and their offsets take";
+        put(&mut encoder, "group_memory", help, Some(&Unit::Bytes), &[(Vec::new(), bytes)])
     }
 }
 

@@ -7,6 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
+use super::journals::put_counter;
 use super::partitions::{Series, put};
 use crate::broker::Broker;
 
@@ -42,10 +43,11 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
     let uncleanable = count(broker.uncleanable.all().len() as u64);
     let help = "Partitions whose last compaction failed";
     put(encoder, "partitions_uncleanable", help, None, &uncleanable)?;
-    let (bytes, passes) = (count(broker.scrub.bytes()), count(broker.scrub.passes()));
+    let (bytes, passes) = ([(Vec::new(), broker.scrub.bytes())], [(Vec::new(), broker.scrub.passes())]);
     let help = "Bytes of segments that the scrub has read since the start";
-    put(encoder, "scrub_read", help, Some(&Unit::Bytes), &bytes)?;
-    put(encoder, "scrub_passes", "Passes of the scrub that came to their end since the start", None, &passes)
+    put_counter(encoder, "scrub_read", help, Some(&Unit::Bytes), &bytes)?;
+    let help = "Passes of the scrub that came to their end since the start";
+    put_counter(encoder, "scrub_passes", help, None, &passes)
 }
 
 fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result {

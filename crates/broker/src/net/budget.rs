@@ -80,6 +80,11 @@ impl MemoryBudget {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
+    /// Frames that have arrived in part and wait for memory.
+    pub(crate) fn in_line(&self) -> usize {
+        self.in_line.load(Ordering::Relaxed)
+    }
+
     /// Whether more is held than there is.
     pub(crate) fn is_spent(&self) -> bool {
         self.used_bytes() > self.capacity_bytes

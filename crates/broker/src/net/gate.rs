@@ -5,6 +5,8 @@
 use std::fmt;
 use std::num::NonZero;
 use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use riverrun_protocol::ApiKey;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -16,7 +18,26 @@ type HasRoom = Box<dyn Fn() -> bool + Send + Sync>;
 pub(crate) struct ProduceGate {
     has_room: HasRoom,
     room: Notify,
+    cores: usize,
     inflating: Semaphore,
+    /// How many wait for the leave to inflate.
+    waiting: AtomicUsize,
+}
+
+/// Counts one who waits, while it lives.
+struct Waits<'a>(&'a AtomicUsize);
+
+impl<'a> Waits<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 impl fmt::Debug for ProduceGate {
@@ -29,7 +50,8 @@ impl ProduceGate {
     /// A gate that is open while `has_room` says so. Whoever makes room calls [`Self::room_was_made`].
     pub(crate) fn new(has_room: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Self { has_room: Box::new(has_room), room: Notify::new(), inflating: Semaphore::new(cores) }
+        let (room, inflating) = (Notify::new(), Semaphore::new(cores));
+        Self { has_room: Box::new(has_room), room, cores, inflating, waiting: AtomicUsize::new(0) }
     }
 
     /// Whether a request with this API key may not start now.
@@ -43,8 +65,14 @@ impl ProduceGate {
 
     /// Waits for the leave to inflate much; it holds until it is dropped.
     pub(crate) async fn leave_to_inflate(&self) -> Option<SemaphorePermit<'_>> {
+        let _waits = Waits::new(&self.waiting);
         // It is never closed.
         self.inflating.acquire().await.ok()
+    }
+
+    /// How many inflate aside now, and how many wait for the leave to.
+    pub(crate) fn inflating(&self) -> (usize, usize) {
+        (self.cores - self.inflating.available_permits(), self.waiting.load(Relaxed))
     }
 
     /// Waits until it is open.
@@ -98,6 +126,24 @@ mod tests {
             timeout(Duration::from_secs(5), waiting).await.expect("woken").expect("ends");
         }
         gate.opened().await;
+    }
+
+    #[tokio::test]
+    async fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
+        let gate = ProduceGate::new(|| true);
+        let mut leaves = Vec::new();
+        for _ in 0..gate.cores {
+            leaves.push(gate.leave_to_inflate().await);
+        }
+        assert_eq!(gate.inflating(), (gate.cores, 0));
+        {
+            let mut waiting = pin!(gate.leave_to_inflate());
+            assert!(timeout(Duration::from_millis(5), &mut waiting).await.is_err());
+            assert_eq!(gate.inflating(), (gate.cores, 1));
+        }
+        assert_eq!(gate.inflating(), (gate.cores, 0), "it has gone");
+        drop(leaves);
+        assert_eq!(gate.inflating(), (0, 0));
     }
 
     #[test]

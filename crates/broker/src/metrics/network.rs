@@ -1,0 +1,48 @@
+//! Metrics of what waits on the network's side, read from the live server at each scrape: memory that requests and
+//! responses hold, large requests that wait for some, and compressed ones that are checked aside.
+
+use std::fmt;
+use std::sync::Weak;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
+
+use super::partitions::put;
+use crate::broker::Broker;
+
+/// Reads the server that it belongs to; shows nothing once that is gone.
+pub(super) struct NetworkCollector {
+    broker: Weak<Broker>,
+}
+
+impl NetworkCollector {
+    pub(super) fn new(broker: Weak<Broker>) -> Self {
+        Self { broker }
+    }
+}
+
+impl fmt::Debug for NetworkCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NetworkCollector").finish_non_exhaustive()
+    }
+}
+
+impl Collector for NetworkCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(broker) = self.broker.upgrade() else { return Ok(()) };
+        let gauge = |value: usize| [(Vec::new(), i64::try_from(value).unwrap_or(i64::MAX))];
+        let (requests, responses) = (&broker.budgets.requests, &broker.budgets.responses);
+        let bytes = Some(&Unit::Bytes);
+        put(&mut encoder, "request_memory", "Bytes held by requests", bytes, &gauge(requests.used_bytes()))?;
+        let held = gauge(responses.used_bytes());
+        put(&mut encoder, "response_memory", "Bytes held by unsent responses", bytes, &held)?;
+        let help = "Large requests that have come in part and wait for memory (queued.max.request.bytes)";
+        put(&mut encoder, "requests_waiting_for_memory", help, None, &gauge(requests.in_line()))?;
+        let (inflating, waiting) = broker.produce_gate.inflating();
+        let help = "Produce requests whose compressed records are checked aside, one for each core at most";
+        put(&mut encoder, "requests_inflating", help, None, &gauge(inflating))?;
+        let help = "Produce requests whose compressed records wait to be checked aside";
+        put(&mut encoder, "requests_waiting_to_inflate", help, None, &gauge(waiting))
+    }
+}
