@@ -25,4 +25,5 @@ pub mod runner;
 pub mod scale;
 pub mod suite;
 pub mod trogdor;
+pub mod unsupported;
 pub mod worker;

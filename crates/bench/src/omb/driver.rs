@@ -9,9 +9,12 @@ use serde_json::Value;
 
 use crate::input::{InputError, from_yaml};
 use crate::properties::Properties;
+use crate::unsupported::{NO_TRANSACTIONS, refusal};
 
 /// The class of every driver that speaks Kafka's protocol; only its last part is looked at.
 const KAFKA_DRIVER: &str = "KafkaBenchmarkDriver";
+/// What some descendants of the original call it when producers write in transactions.
+const TRANSACTIONS: &str = "useTransactions";
 /// What stands in a `client.id` for the zone of the client.
 const ZONE: &str = "{zone.id}";
 
@@ -74,10 +77,14 @@ impl Driver {
         if self.replication_factor < 1 {
             return Err(InputError::refused(file, "replicationFactor is at least 1"));
         }
-        if let Some(id) = self.producer_settings("").get("transactional.id") {
-            return Err(InputError::refused(file, format!("transactional.id={id}: {NO_TRANSACTIONS}")));
+        if self.unknown.get(TRANSACTIONS).is_some_and(|value| *value == Value::Bool(true)) {
+            return Err(InputError::refused(file, format!("{TRANSACTIONS}: {NO_TRANSACTIONS}")));
         }
-        Ok(self)
+        let of_consumer = || refusal(&self.consumer_settings(""));
+        match refusal(&self.producer_settings("")).or_else(of_consumer) {
+            Some(reason) => Err(InputError::refused(file, reason)),
+            None => Ok(self),
+        }
     }
 
     /// Configs of the topics.
@@ -114,10 +121,6 @@ impl Driver {
         self.unknown.keys().map(|key| format!("driver: unknown key {key} is ignored")).collect()
     }
 }
-
-/// Why a transactional workload is not run.
-pub(crate) const NO_TRANSACTIONS: &str =
-    "transactions are not supported by this client, and without them the figures would be of other work";
 
 #[cfg(test)]
 mod tests {
@@ -161,8 +164,20 @@ consumerConfig: |
 
     #[test]
     fn a_transactional_driver_is_refused_with_its_reason() {
-        let text = SAMPLE.replace("  acks=all\n", "  transactional.id=t\n");
-        let error = Driver::parse("t.yaml", &text).expect_err("transactions");
-        assert!(error.to_string().contains("transactional.id=t: transactions are not supported"), "{error}");
+        let setting = SAMPLE.replace("  acks=all\n", "  transactional.id=t\n");
+        for (text, key) in
+            [(setting, "transactional.id"), (format!("{SAMPLE}useTransactions: true\n"), "useTransactions")]
+        {
+            let error = Driver::parse("t.yaml", &text).expect_err("transactions").to_string();
+            assert!(error.contains(&format!("{key}: transactions are not supported")), "{error}");
+        }
+        assert!(Driver::parse("t.yaml", &format!("{SAMPLE}useTransactions: false\n")).is_ok());
+    }
+
+    #[test]
+    fn a_driver_that_wants_an_encrypted_connection_gets_no_plain_one() {
+        let text = SAMPLE.replace("  auto.offset", "  security.protocol=SASL_SSL\n  auto.offset");
+        let error = Driver::parse("t.yaml", &text).expect_err("encryption").to_string();
+        assert!(error.contains("security.protocol: this client neither encrypts"), "{error}");
     }
 }

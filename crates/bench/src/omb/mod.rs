@@ -10,7 +10,6 @@ mod to_plan;
 mod workload;
 
 pub use self::driver::Driver;
-pub(crate) use self::driver::NO_TRANSACTIONS;
 pub(crate) use self::result::omb_result;
 pub use self::to_plan::{PlanOptions, to_plan};
 pub use self::workload::{KeyDistributor, Workload};

@@ -9,11 +9,11 @@ use super::generator::GeneratorSpec;
 use super::spec::{Common, ConsumeBench, ProduceBench, RecordProcessor, RoundTrip, Spec, TopicSpec};
 use super::topics::expand;
 use crate::input::InputError;
-use crate::omb::NO_TRANSACTIONS;
 use crate::plan::{
     ConsumerPlan, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan, ValuePlan,
 };
 use crate::properties::Properties;
+use crate::unsupported::{NO_TRANSACTIONS, refusal};
 
 /// Partitions of one spec at most.
 const PARTITIONS_MAX: u64 = 1_000_000;
@@ -226,10 +226,7 @@ fn settings(common: &Common, own: &BTreeMap<String, Value>) -> Result<Properties
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let all = common.client_conf.iter().chain(own);
     let settings: Properties = all.map(|(key, value)| (key.clone(), text(value))).collect();
-    match settings.get("transactional.id") {
-        Some(id) => Err(format!("transactional.id={id}: {NO_TRANSACTIONS}")),
-        None => Ok(settings),
-    }
+    refusal(&settings).map_or(Ok(settings), Err)
 }
 
 /// Trogdor's consumers begin at the beginning unless they are told otherwise.
@@ -276,7 +273,7 @@ mod tests {
         let generator = r#""transactionGenerator": {"type": "uniform", "messagesPerTransaction": 5}"#;
         assert!(refusal(&with(generator)).contains("transactionGenerator: transactions are not supported"));
         let setting = r#""producerConf": {"transactional.id": "t"}"#;
-        assert!(refusal(&with(setting)).contains("transactional.id=t: transactions are not supported"));
+        assert!(refusal(&with(setting)).contains("transactional.id: transactions are not supported"));
         assert!(plan(&with(r#""transactionGenerator": null"#)).is_ok(), "null is none");
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use riverrun_bench::input::read_text;
 use riverrun_bench::properties::Properties;
+use riverrun_bench::unsupported::refusal;
 use riverrun_client::{ClientError, ClusterOptions, ConsumerOptions, OptionDef, ProducerOptions};
 
 use crate::args::parse_pair;
@@ -20,14 +21,6 @@ const BOOTSTRAP: &str = "bootstrap.servers";
 
 /// Settings of Java's clients that say how to make bytes of objects: a client of bytes has them all fulfilled.
 const FULFILLED: [&str; 4] = ["key.serializer", "value.serializer", "key.deserializer", "value.deserializer"];
-
-/// Begins of settings without which something else would be measured than what was asked for.
-const REFUSED: [(&str, &str); 4] = [
-    ("security.", "connections are not encrypted and have no login yet"),
-    ("ssl.", "connections are not encrypted yet"),
-    ("sasl.", "connections have no login yet"),
-    ("transactional.", "there are no transactions yet"),
-];
 
 /// How the client is set up.
 #[derive(Args, Debug, Default)]
@@ -69,20 +62,8 @@ impl PropertyArgs {
             let variable = std::env::var(BOOTSTRAP_VARIABLE).ok().filter(|text| !text.is_empty());
             all.set(BOOTSTRAP, variable.unwrap_or_else(|| DEFAULT_BOOTSTRAP.to_owned()));
         }
-        refuse(&all)?;
-        Ok(all)
+        refusal(&all).map_or(Ok(all), |reason| Err(Failure::usage(reason)))
     }
-}
-
-fn refuse(properties: &Properties) -> Result<(), Failure> {
-    for (name, value) in properties.iter() {
-        let harmless = name == "security.protocol" && value.eq_ignore_ascii_case("PLAINTEXT");
-        let refused = REFUSED.iter().find(|(begin, _)| name.starts_with(begin) && !harmless);
-        if let Some((_, reason)) = refused {
-            return Err(Failure::usage(format!("{name} is set, and {reason}")));
-        }
-    }
-    Ok(())
 }
 
 const OF_PRODUCER: &[&[OptionDef]] = &[ClusterOptions::DEFINITIONS, ProducerOptions::DEFINITIONS];
