@@ -67,7 +67,7 @@ impl ProducerOptions {
     }
 
     /// Options from their names and texts, `bootstrap.servers` among them. As with Kafka's own client, `acks` other
-    /// than `all` turn idempotence off unless that is asked for.
+    /// than `all` and no retries turn idempotence off unless that is asked for.
     pub fn from_properties<'a>(
         properties: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ClientError> {
@@ -77,7 +77,7 @@ impl ProducerOptions {
             asked |= name == "enable.idempotence";
             options.set(name, value)?;
         }
-        options.idempotent &= asked || options.acks == Acks::All;
+        options.idempotent &= asked || (options.acks == Acks::All && options.retries > 0);
         Ok(options)
     }
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fewer_acks_turn_idempotence_off_unless_it_is_asked_for() {
+    fn fewer_acks_and_no_retries_turn_idempotence_off_unless_it_is_asked_for() {
         let options = ProducerOptions::from_properties([("bootstrap.servers", "a:1, b:2"), ("acks", "1")]);
         let options = options.unwrap();
         assert!(!options.idempotent && options.check().is_ok());
@@ -141,5 +141,11 @@ mod tests {
         let asked =
             ProducerOptions::from_properties([("acks", "1"), ("enable.idempotence", "true")]).unwrap();
         assert!(asked.check().is_err());
+        let options = |asked: &[(&'static str, &'static str)]| {
+            let given = [("bootstrap.servers", "a:1"), ("retries", "0")];
+            ProducerOptions::from_properties([&given, asked].concat()).unwrap()
+        };
+        assert!(!options(&[]).idempotent && options(&[]).check().is_ok());
+        assert!(options(&[("enable.idempotence", "true")]).check().is_err());
     }
 }
