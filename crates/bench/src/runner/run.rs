@@ -139,6 +139,8 @@ struct Run<'a> {
     searched: Instant,
     options: SearchOptions,
     disk: Option<DiskFull>,
+    /// Whether some of the warm-up was still under way when the measurement began that was to be apart from it.
+    is_warmup_left: bool,
 }
 
 impl<'a> Run<'a> {
@@ -156,6 +158,7 @@ impl<'a> Run<'a> {
             searched: Instant::now(),
             options,
             disk,
+            is_warmup_left: false,
         }
     }
 
@@ -251,6 +254,11 @@ impl<'a> Run<'a> {
             let taken = self.tick().await?;
             self.go_on_searching().await?;
             tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate())));
+        }
+        if self.plan.messages.is_some() {
+            // Another load follows, of so many records: nothing of this one may count in it.
+            self.settle(|_| {}).await?;
+            self.is_warmup_left = self.is_something_left();
         }
         Ok(())
     }
@@ -356,16 +364,7 @@ impl<'a> Run<'a> {
 
     /// Waits for the acks of what was sent, and for its readers.
     async fn wait_for_late(&mut self, mut recorder: Recorder) -> Result<Figures, RunError> {
-        self.fleet.order(Order::StopProducing).await?;
-        let begun = Instant::now();
-        loop {
-            // Threads see an order a moment later, and may have sent a record meanwhile: the first look comes after it.
-            tokio::time::sleep(LATE_LOOK_EVERY).await;
-            recorder.add_late(&self.take().await?);
-            if !self.is_something_left() || begun.elapsed() >= LATE_TIMEOUT {
-                break;
-            }
-        }
+        self.settle(|taken| recorder.add_late(taken)).await?;
         let unacked = self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed);
         let mut figures = recorder.finish();
         if unacked > 0 {
@@ -375,6 +374,20 @@ impl<'a> Run<'a> {
             ));
         }
         Ok(figures)
+    }
+
+    /// Ends the load and waits for its acks and readers, though not for ever.
+    async fn settle(&mut self, mut add: impl FnMut(&Taken)) -> Result<(), RunError> {
+        self.fleet.order(Order::StopProducing).await?;
+        let begun = Instant::now();
+        loop {
+            // Threads see an order a moment later, and may have sent a record meanwhile: the first look comes after it.
+            tokio::time::sleep(LATE_LOOK_EVERY).await;
+            add(&self.take().await?);
+            if !self.is_something_left() || begun.elapsed() >= LATE_TIMEOUT {
+                return Ok(());
+            }
+        }
     }
 
     fn is_something_left(&self) -> bool {
@@ -396,6 +409,12 @@ impl<'a> Run<'a> {
             notes.push(
                 "the rate was searched for: latencies are also those of rates that were too high".to_owned(),
             );
+        }
+        if self.is_warmup_left {
+            notes.push(format!(
+                "{} s after the warm-up not all of it was acked and read: the rest counts in the measurement",
+                LATE_TIMEOUT.as_secs()
+            ));
         }
         if figures.disk_full.is_some_and(|disk| disk.first_ack_s.is_none()) {
             notes.push("after the disk was free again, no record was acked within the run".to_owned());

@@ -141,6 +141,18 @@ fn a_backlog_is_built_and_read() {
 }
 
 #[test]
+fn nothing_of_the_warm_up_counts_in_a_run_of_so_many_records() {
+    let server = Server::start();
+    let files = Files::new();
+    // In the warm-up far more is due than can be sent.
+    let text = WORKLOAD.replace("producerRate: 500", "producerRate: 5000000\nmessages: 700");
+    let result = files.bench(&server, &[&files.write("w.yaml", &text)]).remove(0);
+    let (ours, totals) = (&result["riverrun"], &result["riverrun"]["totals"]);
+    assert_eq!((&totals["overdue"], &ours["publish"]["count"]), (&0.into(), &700.into()), "{totals}");
+    assert_eq!(ours["endToEnd"]["count"], 1400, "{totals}");
+}
+
+#[test]
 fn a_load_is_spread_over_workers() {
     let server = Server::start();
     let files = Files::new();
