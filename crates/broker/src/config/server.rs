@@ -34,7 +34,10 @@ options! {
     /// what is published, as the queue's own readers do; with `:synced` behind the directory
     /// (`quotes=/var/lib/quotes:synced`) only what a sync has covered, which no cut of power takes back.
     mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with :synced behind it or not"), Some("");
-    /// Threads that serve connections and requests. Not set: one for each processor core.
+    /// Threads that serve connections and requests. Not set: one for each processor core. Compressed records that are
+    /// many (above 16 KiB in a request), or of a connection whose last ones took long, are inflated and compressed again
+    /// by other threads, as many at once as there are cores; what waits for one is `riverrun_requests_waiting_to_inflate`
+    /// of the metrics.
     num_network_threads: Option<usize> = "num.network.threads", Int(1, 1024), None;
     /// Address of the HTTP port for `/metrics` and `/health`. It has no access control, so it should stay on a
     /// loopback address. Not set: no such port.
