@@ -16,7 +16,6 @@ use riverrun_env::Env;
 use riverrun_types::DurabilityLevel;
 use tempfile::TempDir;
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -26,7 +25,7 @@ use crate::config::{BrokerConfig, ConfigError, Listener as ListenerAddress, Orig
 use crate::health::nothing_to_write_to;
 use crate::mounts::Watchers;
 use crate::net::connection::ConnectionLimits;
-use crate::net::listener::{ConnectionBounds, ConnectionCounts, Listener, ListenerLimits, bind};
+use crate::net::listener::{Bound, ConnectionBounds, ConnectionCounts, Listener, ListenerLimits, bind};
 use crate::router::Router;
 use crate::settle::Settler;
 use crate::shutdown::{StopSignal, stopped};
@@ -36,6 +35,8 @@ use crate::upkeep;
 
 /// Time that tasks get to end at a stop before they are cut off.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Connections to the admin port that may wait to be taken.
+const ADMIN_BACKLOG: u32 = 16;
 
 /// A running server. Dropping it stops it.
 ///
@@ -310,20 +311,40 @@ fn build(
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
+    // Before anything is made on disk: a server that cannot have its addresses leaves no trace.
+    let sockets = Sockets::bind(&config)?;
     let broker = open_broker(env, config)?;
     let started = {
-        // Sockets are bound to the runtime that they are made in.
+        // Sockets belong to the runtime in which they begin to listen.
         let _inside = runtime.enter();
-        listen(&broker, stopping)?
+        listen(&broker, sockets, stopping)?
     };
     Ok((runtime, started))
+}
+
+/// The addresses of a server, taken, and closed to clients until it is ready for them.
+struct Sockets {
+    listeners: Vec<(ListenerAddress, Bound)>,
+    admin: Option<(SocketAddr, Bound)>,
+}
+
+impl Sockets {
+    fn bind(config: &BrokerConfig) -> Result<Self, StartError> {
+        let listeners = config.network.listeners.iter();
+        let listeners =
+            listeners.map(|listener| Ok((listener.clone(), bind_address(&listener.host, listener.port)?)));
+        let listeners = listeners.collect::<Result<_, StartError>>()?;
+        let admin = config.server.admin_listen;
+        let admin = admin.map(|at| Ok::<_, StartError>((at, bind_address(&at.ip().to_string(), at.port())?)));
+        Ok(Self { listeners, admin: admin.transpose()? })
+    }
 }
 
 fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn listen(broker: &Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartError> {
+fn listen(broker: &Arc<Broker>, sockets: Sockets, stopping: &StopSignal) -> Result<Started, StartError> {
     let config = Arc::clone(&broker.config);
     let limits = listener_limits(broker);
     let router = Arc::new(Router::new(Arc::clone(broker)));
@@ -331,9 +352,10 @@ fn listen(broker: &Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartE
     let mut tasks = JoinSet::new();
     let mut bound = Vec::new();
     let mut listeners = Vec::new();
-    for listener in &config.network.listeners {
-        let socket = bind_listener(&listener.host, listener.port, config.network.socket_listen_backlog_size)?;
-        let address = socket.local_addr().map_err(|source| bind_error(listener, source))?;
+    for (listener, socket) in sockets.listeners {
+        let failed = |source| bind_error(&listener.host, listener.port, source);
+        let socket = socket.listen(config.network.socket_listen_backlog_size).map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
         bound.push((listener.clone(), address));
         listeners.push(Listener {
             name: Arc::from(listener.name.as_str()),
@@ -344,10 +366,10 @@ fn listen(broker: &Arc<Broker>, stopping: &StopSignal) -> Result<Started, StartE
             dispatch: Arc::clone(&router),
         });
     }
-    let admin_socket = match config.server.admin_listen {
-        None => None,
-        Some(address) => Some(bind_listener(&address.ip().to_string(), address.port(), 16)?),
+    let listen_admin = |(at, socket): (SocketAddr, Bound)| {
+        socket.listen(ADMIN_BACKLOG).map_err(|source| bind_error(&at.ip().to_string(), at.port(), source))
     };
+    let admin_socket = sockets.admin.map(listen_admin).transpose()?;
     let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
     if let Some(address) = admin {
         admin::warn_if_exposed(address);
@@ -384,18 +406,17 @@ fn advertised(config: &BrokerConfig, bound: &[(ListenerAddress, SocketAddr)]) ->
     bound.iter().map(told).collect()
 }
 
-fn bind_listener(host: &str, port: u16, backlog: u32) -> Result<TcpListener, StartError> {
+fn bind_address(host: &str, port: u16) -> Result<Bound, StartError> {
     let host = if host.is_empty() { "0.0.0.0" } else { host };
-    let text = format!("{host}:{port}");
-    let error = |source| StartError::Bind { address: text.clone(), source };
-    let unknown = |source| StartError::Lookup { address: text.clone(), source };
+    let unknown = |source| StartError::Lookup { address: format!("{host}:{port}"), source };
     let address = (host, port).to_socket_addrs().map_err(unknown)?.next();
-    let address = address.ok_or_else(|| error(std::io::ErrorKind::AddrNotAvailable.into()))?;
-    bind(address, backlog).map_err(error)
+    let address =
+        address.ok_or_else(|| bind_error(host, port, std::io::ErrorKind::AddrNotAvailable.into()))?;
+    bind(address).map_err(|source| bind_error(host, port, source))
 }
 
-fn bind_error(listener: &ListenerAddress, source: std::io::Error) -> StartError {
-    StartError::Bind { address: listener.to_string(), source }
+fn bind_error(host: &str, port: u16, source: std::io::Error) -> StartError {
+    StartError::Bind { address: format!("{host}:{port}"), source }
 }
 
 fn listener_limits(broker: &Broker) -> ListenerLimits {

@@ -99,8 +99,12 @@ impl Drop for Counted {
     }
 }
 
+/// An address that is taken, and that nobody can connect to yet.
+#[derive(Debug)]
+pub(crate) struct Bound(socket2::Socket);
+
 /// Binds an address. The port may be used again at once after a stop.
-pub(crate) fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<Bound> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::STREAM, Some(socket2::Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -110,8 +114,15 @@ pub(crate) fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener>
         choose_local_congestion_control(&socket);
     }
     socket.bind(&address.into())?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    TcpListener::from_std(socket.into())
+    Ok(Bound(socket))
+}
+
+impl Bound {
+    /// Lets clients connect.
+    pub(crate) fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        self.0.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        TcpListener::from_std(self.0.into())
+    }
 }
 
 /// Without it everything works as well, only slower.
@@ -237,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_within_the_machine_is_not_paced() {
-        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).unwrap();
+        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().listen(1).unwrap();
         let _client = TcpStream::connect(listening.local_addr().unwrap()).await.unwrap();
         let (accepted, peer) = listening.accept().await.unwrap();
         assert_eq!(sockopt::tcp_congestion(&accepted).unwrap(), LOCAL_CONGESTION_CONTROL);
@@ -266,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_peer_on_this_machine_is_local() {
-        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).unwrap();
+        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().listen(1).unwrap();
         let client = TcpStream::connect(listening.local_addr().unwrap()).await.unwrap();
         let mapped = SocketAddr::new(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), 9);
         let elsewhere = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9));

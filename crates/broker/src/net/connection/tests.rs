@@ -120,7 +120,9 @@ fn serve(
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).expect("a port");
+        let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .and_then(|bound| bound.listen(1))
+            .expect("a port");
         let address = listening.local_addr().expect("bound");
         let (told, served) = mpsc::sync_channel(1);
         let client = std::thread::spawn(move || {
