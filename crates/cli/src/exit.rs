@@ -23,7 +23,7 @@ pub(crate) enum Exit {
     Usage = 2,
     /// A topic, group, record or file does not exist.
     NotFound = 3,
-    /// The server cannot be reached or did not answer in time.
+    /// The server, or a partition, cannot be reached or did not answer in time.
     Unreachable = 4,
     /// A check was made, and what it checked is not right.
     CheckFailed = 5,
@@ -31,7 +31,7 @@ pub(crate) enum Exit {
     Conflict = 6,
     /// The server stopped by itself: its disks have failed.
     StorageFailed = 7,
-    /// Stopped by Ctrl-C before it was done.
+    /// Stopped by Ctrl-C or SIGTERM before it was done.
     Interrupted = 130,
 }
 
@@ -41,14 +41,14 @@ pub(crate) const EXIT_CODES: [(Exit, &str); 9] = [
     (Exit::Failed, "failed in a way that no other code names"),
     (Exit::Usage, "command line, configuration or input wrong"),
     (Exit::NotFound, "topic, group, option or file not found"),
-    (Exit::Unreachable, "server not reached, or no answer in time"),
+    (Exit::Unreachable, "server or partition not reached, or no answer in time"),
     (
         Exit::CheckFailed,
         "a check found something wrong (demo, log verify, log repair, queue verify, config check)",
     ),
     (Exit::Conflict, "exists already, or is in use"),
     (Exit::StorageFailed, "the server stopped by itself: every log dir, or the metadata, failed"),
-    (Exit::Interrupted, "stopped by Ctrl-C before it was done"),
+    (Exit::Interrupted, "stopped by Ctrl-C or SIGTERM before it was done"),
 ];
 
 /// Why a command did not succeed.
@@ -164,7 +164,7 @@ fn exit_of(error: &ClientError) -> Exit {
         | ClientError::Disconnected { .. }
         | ClientError::Timeout { .. }
         | ClientError::Undelivered { .. } => Exit::Unreachable,
-        ClientError::Invalid(_) => Exit::Usage,
+        ClientError::Invalid(_) | ClientError::RecordTooLarge { .. } => Exit::Usage,
         ClientError::Server { code, .. } => exit_of_code(*code),
         _ => Exit::Failed,
     }
@@ -182,7 +182,8 @@ fn exit_of_code(code: ErrorCode) -> Exit {
         ErrorCode::REQUEST_TIMED_OUT
         | ErrorCode::NETWORK_EXCEPTION
         | ErrorCode::COORDINATOR_NOT_AVAILABLE
-        | ErrorCode::LEADER_NOT_AVAILABLE => Exit::Unreachable,
+        | ErrorCode::LEADER_NOT_AVAILABLE
+        | ErrorCode::KAFKA_STORAGE_ERROR => Exit::Unreachable,
         ErrorCode::INVALID_TOPIC_EXCEPTION
         | ErrorCode::INVALID_PARTITIONS
         | ErrorCode::INVALID_REPLICATION_FACTOR

@@ -11,6 +11,7 @@ mod input;
 mod logging;
 #[cfg(test)]
 mod reference;
+mod signals;
 mod text;
 
 use std::process::ExitCode;

@@ -112,7 +112,9 @@ pub(crate) async fn list_offsets_within(
             return found;
         }
         left = again.into_iter().map(|(wanted, _)| wanted).collect();
-        left.iter().for_each(|(partition, _)| cluster.forget_topic(&partition.topic));
+        for (partition, _) in &left {
+            cluster.forget_topic(&partition.topic);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What became of each of several items, told in one place: as JSON, or a line for each.
 
 use riverrun_client::ClientError;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::exit::Failure;
@@ -36,6 +37,29 @@ pub(crate) fn report(output: OutputArgs, outcomes: Vec<Outcome>) -> Result<(), F
             Err(failure) => failure.tell(output.json),
         }
     }
+    first.map_or(Ok(()), Err)
+}
+
+/// Prints what is known of several items: one JSON document, or a paragraph for each. Fails with the first failure,
+/// after all were told.
+pub(crate) fn describe<T: Serialize>(
+    output: OutputArgs,
+    items: Vec<Result<T, Failure>>,
+    text: impl Fn(&T) -> String,
+) -> Result<(), Failure> {
+    let (mut known, mut failures) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Ok(item) => known.push(item),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if !known.is_empty() {
+        output.print(&known, |known| known.iter().map(text).collect::<Vec<_>>().join("\n"))?;
+    }
+    let mut failures = failures.into_iter();
+    let first = failures.next();
+    failures.for_each(|failure| failure.tell(output.json));
     first.map_or(Ok(()), Err)
 }
 

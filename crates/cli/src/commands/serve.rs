@@ -1,11 +1,12 @@
 //! `riverrun serve`: a server until it is told to stop.
 //!
 //! Guarantees that the first Ctrl-C or SIGTERM closes the files in order and ends with exit code 0, and that a second
-//! one ends the process at once, which the next start recovers from. A server that stops by itself, because its disks
-//! have failed, ends the process with an exit code of its own.
+//! one ends the process at once, which the next start recovers from; two that come together count as one. A server that
+//! stops by itself, because its disks have failed, ends the process with an exit code of its own.
 
 use std::fs::File;
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,10 +14,10 @@ use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
 use riverrun_broker::config::{BrokerConfig, ConfigError};
 use riverrun_broker::{MetadataError, Server, StartError, StopError};
 use serde::Serialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::OWN_VARIABLES;
 use crate::exit::{Exit, Failure};
+use crate::signals::StopSignals;
 use crate::text::output::OutputArgs;
 
 const EXAMPLES: &str = "\
@@ -52,8 +53,9 @@ pub(crate) struct ServeArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Offer the embedded queue in DIR as the topic NAME, for reading; repeatable
-    #[arg(long = "mount", value_name = "NAME=DIR")]
+    /// Offer the embedded queue in DIR as the topic NAME, for reading; with :synced, only what a sync has covered;
+    /// repeatable
+    #[arg(long = "mount", value_name = "NAME=DIR[:synced]")]
     mounts: Vec<String>,
     /// Set any option by name; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_assignment)]
@@ -104,7 +106,8 @@ async fn serve(config: BrokerConfig, output: OutputArgs) -> Result<(), Failure> 
     // Before the server starts, so that no signal is lost between the two.
     let mut stop = StopSignals::new()?;
     let data = absolute(&config.server.data_dir);
-    let server = Server::start(config).map_err(|error| cannot_start(&error, &data))?;
+    let admin = config.server.admin_listen;
+    let server = Server::start(config).map_err(|error| cannot_start(&error, &data, admin))?;
     output.print(&ready(&server, data.to_string_lossy().into_owned()), ready_line)?;
     tokio::select! {
         () = stop.next() => tracing::info!("stopping; a second signal stops at once"),
@@ -213,42 +216,29 @@ fn ready_line(ready: &Ready) -> String {
     )
 }
 
-fn cannot_start(error: &StartError, data: &Path) -> Failure {
+fn address_advice(flag: &str) -> String {
+    let port = if flag == "--admin" { 9644 } else { 9092 };
+    format!("{flag} with an address of this machine, such as 127.0.0.1:{port}")
+}
+
+fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> Failure {
     let message = format!("cannot start: {error}");
+    let is_admin =
+        |address: &str| admin.is_some_and(|admin| address == format!("{}:{}", admin.ip(), admin.port()));
+    let flag = |address: &str| if is_admin(address) { "--admin" } else { "--listen" };
     match error {
         StartError::Config(error) => Failure::from(ConfigError::clone(error)),
         StartError::Metadata(MetadataError::InUse(_)) => Failure::new(Exit::Conflict, message)
             .advise(format!("stop the other server on {}, or --data with another directory", data.display())),
-        StartError::Bind { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
-            Failure::new(Exit::Conflict, message).advise("--listen with another port; 0 takes a free one")
+        StartError::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
+            let advice = format!("{} with another port; 0 takes a free one", flag(address));
+            Failure::new(Exit::Conflict, message).advise(advice)
         }
-        StartError::Lookup { .. } => {
-            Failure::usage(message).advise("--listen with an address of this machine, such as 127.0.0.1:9092")
-        }
-        StartError::Bind { source, .. } if source.kind() == std::io::ErrorKind::AddrNotAvailable => {
-            Failure::usage(message).advise("--listen with an address of this machine, such as 127.0.0.1:9092")
+        StartError::Lookup { address, .. } => Failure::usage(message).advise(address_advice(flag(address))),
+        StartError::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            Failure::usage(message).advise(address_advice(flag(address)))
         }
         _ => Failure::new(Exit::Failed, message),
-    }
-}
-
-/// SIGINT and SIGTERM.
-struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::io("cannot listen to signals", &error));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }
 

@@ -132,8 +132,17 @@ impl Server {
 
     /// A server on this directory.
     pub(crate) fn on(data: &Path, flags: &[&str]) -> Self {
+        Self::start_on(data, "127.0.0.1:0", flags)
+    }
+
+    /// A server on this directory, which clients of an earlier one find at its address.
+    pub(crate) fn on_address(data: &Path, listen: &str) -> Self {
+        Self::start_on(data, listen, &[])
+    }
+
+    fn start_on(data: &Path, listen: &str, flags: &[&str]) -> Self {
         let data_flag = data.to_str().expect("text");
-        let basic = ["serve", "--json", "--data", data_flag, "--listen", "127.0.0.1:0"];
+        let basic = ["serve", "--json", "--data", data_flag, "--listen", listen];
         let mut child = riverrun(&[&basic, flags].concat()).spawn().expect("the binary runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");

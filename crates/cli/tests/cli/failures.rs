@@ -1,11 +1,13 @@
 //! How commands say that they have failed: the same for all of them.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::Path;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Finished, Server, run};
+use crate::common::{Finished, Server, run, signal, wait};
 
 /// Every command that has `--json`, as the page of all commands has them.
 fn commands_with_json() -> BTreeSet<String> {
@@ -42,7 +44,7 @@ fn every_command_that_fails_says_so_in_json_if_that_is_asked_for() {
     let in_a_file = in_a_file.join("queue");
     let in_a_file = in_a_file.to_str().expect("text");
     let nobody = "127.0.0.1:1";
-    let cases: [(&str, &[&str]); 26] = [
+    let cases: [(&str, &[&str]); 28] = [
         ("serve", &["--data", data, "--listen", "999.1.1.1:3"]),
         ("topic create", &["a/b", "c/d"]),
         ("topic list", &["--bootstrap", nobody]),
@@ -62,6 +64,8 @@ fn every_command_that_fails_says_so_in_json_if_that_is_asked_for() {
         ("log dump", &[missing]),
         ("log verify", &[missing]),
         ("log repair", &[missing]),
+        ("perf consume", &["--topic", "t", "--num-records", "1", "--bootstrap-server", nobody]),
+        ("queue create", &[in_a_file]),
         ("queue tail", &[missing]),
         ("queue info", &[missing]),
         ("queue verify", &[missing]),
@@ -98,4 +102,39 @@ fn without_json_a_failure_is_text() {
 fn an_unknown_group_is_no_group_of_any_kind() {
     let failed = Server::start().run(&["group", "describe", "nope"]).ended(3);
     assert!(failed.stderr.contains("there is no group \"nope\""), "{}", failed.stderr);
+}
+
+#[test]
+fn one_unknown_name_does_not_hide_what_is_known_of_the_others() {
+    let server = Server::start();
+    server.feed(&["produce", "there"], b"x\n").ended(0);
+    server.run(&["consume", "there", "--group", "g"]).ended(0);
+    for (command, known) in [("topic", "there"), ("group", "g")] {
+        let ended = server.run(&[command, "describe", "nope", known, "neither"]).ended(3);
+        assert!(ended.text().starts_with(&format!("{known}\n")), "{ended:?}");
+        assert_eq!(ended.stderr.matches("error: ").count(), 2, "{}", ended.stderr);
+        for name in ["nope", "neither"] {
+            assert!(ended.stderr.contains(&format!("error: {command} {name}: ")), "{}", ended.stderr);
+        }
+        let ended = server.run(&[command, "describe", "nope", known, "--json"]).ended(3);
+        assert_eq!(ended.json().as_array().map(Vec::len), Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("nope"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_member_of_the_other_protocol_is_told_what_the_server_says_and_which_to_use() {
+    let server = Server::start();
+    server.feed(&["produce", "t"], b"x\n").ended(0);
+    for (has, wants) in [("classic", "consumer"), ("consumer", "classic")] {
+        let consume = |protocol| ["consume", "t", "--group", has, "--group-protocol", protocol, "--follow"];
+        let mut member = server.command(&consume(has)).spawn().expect("runs");
+        let mut seen = [0; 2];
+        member.stdout.take().expect("piped").read_exact(&mut seen).expect("the record");
+        let refused = server.run(&consume(wants)).ended(6).stderr;
+        assert!(!refused.contains("no such group"), "{refused}");
+        assert!(refused.contains(&format!("try: --group-protocol {has}")), "{refused}");
+        signal(&member, Signal::INT);
+        wait(&mut member);
+    }
 }

@@ -63,6 +63,22 @@ fn a_path_that_holds_no_log_is_not_found() {
 }
 
 #[test]
+fn an_empty_file_is_a_log_only_by_its_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, "").expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    run(&["log", "dump", &file("00000000000000000007.log")]).ended(0);
+    for name in ["notes", "x.log", "00000000000000000007.index", "7.log"] {
+        let refused = run(&["log", "dump", &file(name)]).ended(3);
+        assert!(refused.stderr.contains("no log file"), "{}", refused.stderr);
+        assert_eq!(refused.text(), "");
+    }
+}
+
+#[test]
 fn a_configuration_file_is_checked_without_starting() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("riverrun.toml");

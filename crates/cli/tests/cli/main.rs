@@ -7,6 +7,7 @@ mod damage;
 mod demo;
 mod failures;
 mod files;
+mod offline;
 mod perf;
 mod queue;
 mod records;

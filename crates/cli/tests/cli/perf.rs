@@ -238,6 +238,10 @@ fn a_consumer_s_row_is_read_as_kafka_s() {
     let row = parse_row(rows.last().unwrap());
     assert!((row[2] - 3000.0).abs() < 0.1, "{text}");
     assert_eq!(server.run(&["perf", "consume", "--num-records", "1", "--include", "none.*"]).code, 3);
+    let consume = [&consume[..], &["--topic", "read-1", "--json"]].concat();
+    let told = server.run(&consume).ended(0).json();
+    assert_eq!((&told["records"], &told["bytes"]), (&3000.into(), &3_000_000.into()), "{told}");
+    assert_eq!((&told["timed_out"], told["records_per_second"].is_f64()), (&false.into(), true), "{told}");
 }
 
 #[test]

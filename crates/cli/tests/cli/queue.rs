@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use tempfile::TempDir;
 
-use crate::common::{finish, riverrun, run};
+use crate::common::{Server, finish, riverrun, run};
 
 /// A queue with three records.
 fn queue() -> (TempDir, String) {
@@ -30,6 +30,17 @@ fn flip(path: &Path, at: usize) {
     let mut bytes = std::fs::read(path).expect("a file");
     bytes[at] ^= 1;
     std::fs::write(path, bytes).expect("a file");
+}
+
+#[test]
+fn what_was_made_is_told_to_people_and_to_programs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let (one, two) = (path("one"), path("two"));
+    let told = run(&["queue", "create", &one, "--segment-bytes", "65536"]).ended(0).text();
+    assert_eq!(told, format!("{one} created, segments of 65536 bytes\n"));
+    let told = run(&["queue", "create", &two, "--json"]).ended(0).json();
+    assert_eq!((told["dir"].as_str(), told["segment_bytes"].is_u64()), (Some(&*two), true));
 }
 
 #[test]
@@ -64,4 +75,30 @@ fn looking_changes_nothing_and_finds_damage() {
     assert!(std::fs::read(segment(&path)).expect("a file") == before);
     assert_eq!(append(&path, b"four\n"), "", "what is synced is not cut");
     run(&["queue", "verify", &path]).ended(5);
+}
+
+#[test]
+fn a_partition_of_a_live_server_is_read_from_its_files() {
+    let server = Server::start();
+    server.run(&["topic", "create", "quotes", "--config", "durability=4"]).ended(0);
+    server.feed(&["produce", "quotes"], b"one\ntwo\nthree\n").ended(0);
+    let described = server.run(&["topic", "describe", "quotes", "--json"]).ended(0).json();
+    let id = described[0]["uuid"].as_str().expect("an id").to_owned();
+    let dir = format!("{}/logs/{id}/0", server.data());
+    let tail = |more: &[&str]| run(&[&["queue", "tail", &dir, "--partition"], more].concat()).ended(0).text();
+    assert_eq!(tail(&[]), "one\ntwo\nthree\n");
+    assert_eq!(tail(&["--from", "1", "--count", "1"]), "two\n");
+    assert_eq!(tail(&["--from", "2013-01-01"]), "one\ntwo\nthree\n");
+    assert_eq!(tail(&["--from", "end"]), "");
+
+    let mut follow =
+        riverrun(&["queue", "tail", &dir, "--partition", "--from", "end", "--follow", "--count", "1"]);
+    let following = follow.spawn().expect("the binary runs");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    server.feed(&["produce", "quotes"], b"four\n").ended(0);
+    assert_eq!(finish(following, b"").ended(0).text(), "four\n");
+
+    let unnamed = run(&["queue", "tail", &dir]).ended(3);
+    assert!(unnamed.stderr.contains("--partition"), "{}", unnamed.stderr);
+    run(&["queue", "tail", &dir, "--partition", "--synced"]).ended(2);
 }

@@ -29,6 +29,21 @@ fn how_large_a_record_may_be_is_the_topics_to_say() {
 }
 
 #[test]
+fn a_record_that_no_request_may_hold_is_refused_with_what_to_do() {
+    let server = Server::start();
+    server.run(&["topic", "create", "large", "--config", "max.message.bytes=50000000"]).ended(0);
+    let mut record = vec![b'x'; 2_000_000];
+    let refused = server.feed(&["produce", "large", "--request-bytes", "1000000"], &record).ended(2);
+    for part in ["max.request.size, 1000000", "try: --request-bytes"] {
+        assert!(refused.stderr.contains(part), "{part} in {}", refused.stderr);
+    }
+    record.resize(34_000_000, b'x');
+    let refused = server.feed(&["produce", "large"], &record).ended(2);
+    assert!(refused.stderr.contains("try: --request-bytes"), "{}", refused.stderr);
+    server.feed(&["produce", "large", "--request-bytes", "40000000"], &record).ended(0);
+}
+
+#[test]
 fn keys_headers_and_deletions_are_kept() {
     let server = Server::start();
     let flags = ["produce", "users", "--key-separator", "=>", "--null-value", "", "--header", "source=test"];
@@ -98,6 +113,41 @@ fn following_goes_on_with_what_comes_until_ctrl_c() {
     assert_eq!(&seen, b"new\n");
     signal(&child, Signal::INT);
     assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+#[test]
+fn a_reader_that_is_told_to_end_commits_and_leaves_its_group() {
+    let server = Server::start();
+    server.feed(&["produce", "news"], b"old\n").ended(0);
+    for (protocol, stop) in [("consumer", Signal::TERM), ("classic", Signal::TERM), ("consumer", Signal::INT)]
+    {
+        let group = format!("{protocol}-{stop:?}");
+        let consume = ["consume", "news", "--follow", "--group", &group, "--group-protocol", protocol];
+        let mut child = server.command(&consume).spawn().expect("runs");
+        let mut seen = [0; 4];
+        child.stdout.take().expect("piped").read_exact(&mut seen).expect("the record");
+        signal(&child, stop);
+        assert_eq!(wait(&mut child).code(), Some(0), "{group}");
+        let described = server.run(&["group", "describe", &group, "--json"]).ended(0).json();
+        assert_eq!((&described[0]["state"], &described[0]["lag"]), (&json!("Empty"), &json!(0)), "{group}");
+    }
+}
+
+#[test]
+fn a_sender_that_is_told_to_end_says_what_it_has_sent() {
+    let server = Server::start();
+    let child = server.command(&["produce", "t", "--json"]).stdin(std::process::Stdio::piped()).spawn();
+    let mut child = child.expect("runs");
+    let mut stdin = child.stdin.take().expect("piped");
+    std::io::Write::write_all(&mut stdin, b"one\n").expect("taken");
+    let deadline = Instant::now() + WAIT;
+    while server.run(&["consume", "t"]).stdout != b"one\n" {
+        assert!(Instant::now() < deadline, "the record never came");
+    }
+    signal(&child, Signal::TERM);
+    let ended = finish(child, b"").ended(130);
+    assert_eq!(ended.json()["acked"], 1, "{ended:?}");
+    drop(stdin);
 }
 
 #[test]

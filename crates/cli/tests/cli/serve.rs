@@ -1,6 +1,7 @@
 //! `riverrun serve` from outside: how it says that it is ready, how it stops, and what it refuses.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 
 use crate::common::{Server, finish, riverrun, run, signal, wait};
 use rustix::process::Signal;
@@ -52,21 +53,33 @@ fn a_second_server_on_the_same_data_is_refused_and_the_first_goes_on() {
 fn a_port_in_use_is_refused_with_what_to_do() {
     let server = Server::start();
     let dir = tempfile::tempdir().expect("a directory");
-    let data = dir.path().to_str().expect("text");
-    let refused = run(&["serve", "--data", data, "--listen", server.bootstrap()]).ended(6);
-    assert!(refused.stderr.contains("--listen with another port"), "{}", refused.stderr);
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("text");
+    let free = "127.0.0.1:0";
+    for (flag, listen, admin) in
+        [("--listen", server.bootstrap(), free), ("--admin", free, server.bootstrap())]
+    {
+        let refused = run(&["serve", "--data", data, "--listen", listen, "--admin", admin]).ended(6);
+        let advice = format!("try: {flag} with another port");
+        assert!(refused.stderr.contains(&advice), "{advice} in {}", refused.stderr);
+        assert!(!Path::new(data).exists(), "nothing is made");
+    }
+    let no_address = run(&["serve", "--data", data, "--listen", free, "--admin", "192.0.2.1:3"]).ended(2);
+    assert!(no_address.stderr.contains("try: --admin with an address"), "{}", no_address.stderr);
 }
 
 #[test]
 fn an_address_that_is_not_of_this_machine_is_refused_as_such() {
     let dir = tempfile::tempdir().expect("a directory");
-    let data = dir.path().to_str().expect("text");
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("text");
     // The first is no address, so it would have to be a name; the second is one that nobody has.
     for (listen, part) in
         [("999.1.1.1:3", "neither an address nor a name"), ("192.0.2.1:3", "no address of this")]
     {
         let refused = run(&["serve", "--data", data, "--listen", listen]).ended(2);
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
+        assert!(!Path::new(data).exists(), "nothing is made");
         assert!(!refused.stderr.contains("another server"), "{}", refused.stderr);
     }
 }
@@ -80,6 +93,14 @@ fn ctrl_c_stops_cleanly_and_the_next_start_has_everything() {
     let again = Server::on(server.data().as_ref(), &[]);
     assert_eq!(again.run(&["consume", "kept"]).ended(0).text(), "one\ntwo\n");
     drop(dir);
+}
+
+#[test]
+fn a_signal_that_is_sent_twice_at_once_stops_cleanly() {
+    let mut server = Server::start();
+    signal(&server.child, Signal::TERM);
+    signal(&server.child, Signal::INT);
+    assert_eq!(wait(&mut server.child).code(), Some(0), "as `timeout` does it");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::report::line_of;
 use crate::exit::{Exit, Failure};
+use crate::signals::StopSignals;
 use crate::text::output::{OutputArgs, print_json, print_text};
 use crate::text::time::{format_time, now};
 
@@ -288,10 +289,11 @@ impl Session<'_> {
     }
 }
 
-/// Waits for Ctrl-C. Where that cannot be caught it ends the process as it always did.
+/// Waits for Ctrl-C or SIGTERM. Where these cannot be caught they end the process as they always did.
 async fn interrupted() {
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
+    match StopSignals::new() {
+        Ok(mut stop) => stop.next().await,
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -6,20 +6,25 @@
 mod format;
 mod places;
 mod reading;
+mod silent;
 mod start;
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use riverrun_client::{Consumer, ConsumerOptions, GroupProtocol, OffsetReset};
 use riverrun_types::Offset;
 
 use self::format::Format;
-use self::reading::{Limits, Printer, Reading};
+use self::reading::{Limits, Plan, Printer, Reading};
 use self::start::From;
 use crate::args::ClientArgs;
 use crate::exit::Failure;
 use crate::text::number;
+
+/// How long partitions that do not answer keep the others waiting at the start.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,10 +37,13 @@ Examples:
   riverrun consume clicks --group readers --follow
   riverrun consume clicks --format '{partition}/{offset} {timestamp} {key}: {value}'
 
-Reading ends at the end that the partitions had when it began, unless --follow is given or --from is
-`end`. With a group it goes on from what is committed, commits what was printed, and ends when the
-partitions that it was given have been read. What fails is tried again, but not longer than --timeout. A key or value that is not there is printed as null. On
-a terminal control characters are escaped.";
+Reading ends at the end that the partitions had when it began, unless --follow is given or --from
+is `end`. With a group it goes on from what is committed, commits what was printed, and ends when
+the partitions that it was given have been read. What fails is tried again, but not longer than
+--timeout. A partition that is offline keeps the others from nothing: it is named on stderr, and
+if it is not back within --timeout, the exit code is 4 when the rest has been read. With --follow
+it is waited for. A key or value that is not there is printed as null. On a terminal control
+characters are escaped.";
 
 /// Flags of `consume`.
 #[derive(Args, Debug)]
@@ -58,7 +66,7 @@ pub(crate) struct ConsumeArgs {
     /// How the group agrees on who reads what
     #[arg(long, value_name = "PROTOCOL", requires = "group", default_value = "consumer")]
     group_protocol: ProtocolArg,
-    /// Go on with what comes, until Ctrl-C
+    /// Go on with what comes, until Ctrl-C or SIGTERM
     #[arg(long, conflicts_with = "until_end")]
     follow: bool,
     /// End at the end, even with --from end
@@ -134,17 +142,20 @@ pub(crate) async fn run(args: ConsumeArgs) -> Result<(), Failure> {
 async fn read(reading: &mut Reading, args: &ConsumeArgs) -> Result<(), Failure> {
     let consumer = reading.consumer();
     let partitions = places::partitions(consumer, &args.topics, &args.partitions).await?;
-    let bounds = places::bounds(consumer, &partitions).await?;
+    let known = places::bounds(consumer, &partitions, PATIENCE).await?;
     if args.group.is_some() {
         consumer.subscribe(&args.topics).await?;
     } else {
         if let From::Offset(offset) = args.from {
-            places::check_offset(&bounds, Offset(offset))?;
+            places::check_offset(&known, Offset(offset))?;
         }
-        consumer.assign(places::starts(&bounds, args.from)).await?;
+        consumer.assign(places::starts(&known, args.from)).await?;
+        // Nothing is read before it is known where to begin.
+        let silent: Vec<_> = known.silent.iter().cloned().collect();
+        consumer.pause(&silent)?;
     }
-    let ends = bounds.into_iter().map(|(partition, bounds)| (partition, bounds.end)).collect();
-    reading.run((!args.follows()).then_some(ends)).await
+    let from = args.group.is_none().then_some(args.from);
+    reading.run(Plan::new(known, from, args.follows())).await
 }
 
 #[cfg(test)]

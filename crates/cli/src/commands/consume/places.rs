@@ -1,9 +1,10 @@
 //! Which partitions are read, where they begin and end, and where in them reading starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use riverrun_client::{Consumer, StartAt, TopicPartition};
-use riverrun_types::Offset;
+use riverrun_client::{ClientError, Consumer, FoundOffset, OffsetSpec, StartAt, TopicPartition};
+use riverrun_types::{ErrorKind, Offset};
 
 use super::start::From;
 use crate::exit::{Exit, Failure};
@@ -23,8 +24,8 @@ pub(super) async fn partitions(
     consumer: &Consumer,
     topics: &[String],
     only: &[i32],
-) -> Result<Vec<TopicPartition>, Failure> {
-    let mut partitions = Vec::new();
+) -> Result<BTreeSet<TopicPartition>, Failure> {
+    let mut partitions = BTreeSet::new();
     for name in topics {
         let about = |error| Failure::from(error).about(format!("topic {name}"));
         let topic = consumer.cluster().topic(name, false).await.map_err(about)?;
@@ -41,29 +42,67 @@ pub(super) async fn partitions(
     Ok(partitions)
 }
 
-/// Where partitions begin and end now.
-pub(super) async fn bounds(
-    consumer: &Consumer,
-    partitions: &[TopicPartition],
-) -> Result<BTreeMap<TopicPartition, Bounds>, Failure> {
-    // The ends first: a beginning asked for later may have moved on, and is then at most the end.
-    let ends = consumer.end_offsets(partitions).await?;
-    let begins = consumer.beginning_offsets(partitions).await?;
-    let bounds = ends.into_iter().map(|(partition, end)| {
-        let begin = begins.get(&partition).copied().unwrap_or(end).min(end);
-        (partition, Bounds { begin, end })
-    });
-    Ok(bounds.collect())
+/// What is known of partitions.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) bounds: BTreeMap<TopicPartition, Bounds>,
+    /// Those that do not say now where they begin and end.
+    pub(super) silent: BTreeSet<TopicPartition>,
 }
 
-/// Fails if no partition has this offset, and says of which partitions it lies outside if some have it.
-pub(super) fn check_offset(bounds: &BTreeMap<TopicPartition, Bounds>, offset: Offset) -> Result<(), Failure> {
+/// Where partitions begin and end now. Those that do not answer keep the others waiting for `patience` at most.
+pub(super) fn bounds(
+    consumer: &Consumer,
+    partitions: &BTreeSet<TopicPartition>,
+    patience: Duration,
+) -> impl Future<Output = Result<Known, Failure>> + Send + 'static {
+    let find = |spec| {
+        let wanted = partitions.iter().map(|partition| (partition.clone(), spec)).collect();
+        consumer.find_offsets(wanted, patience)
+    };
+    let (ends, begins) = (find(OffsetSpec::Latest), find(OffsetSpec::Earliest));
+    async move {
+        let mut known = Known::default();
+        // The ends first: a beginning asked for later may have moved on, and is then at most the end.
+        let ends = offsets(ends.await, &mut known.silent)?;
+        let begins = offsets(begins.await, &mut known.silent)?;
+        let both = ends.into_iter().map(|(partition, end)| {
+            let begin = begins.get(&partition).copied().unwrap_or(end).min(end);
+            (partition, Bounds { begin, end })
+        });
+        known.bounds = both.filter(|(partition, _)| !known.silent.contains(partition)).collect();
+        Ok(known)
+    }
+}
+
+type Found = Vec<(TopicPartition, Result<Option<FoundOffset>, ClientError>)>;
+
+/// The offsets that were found. A partition whose error may pass is silent; any other error is one of all.
+fn offsets(
+    found: Found,
+    silent: &mut BTreeSet<TopicPartition>,
+) -> Result<BTreeMap<TopicPartition, Offset>, Failure> {
+    let mut offsets = BTreeMap::new();
+    for (partition, found) in found {
+        match found {
+            Ok(Some(found)) => drop(offsets.insert(partition, found.offset)),
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::Retry => drop(silent.insert(partition)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(offsets)
+}
+
+/// Fails if no partition has this offset, and says of which partitions it lies outside if others have it, or may.
+pub(super) fn check_offset(known: &Known, offset: Offset) -> Result<(), Failure> {
+    let bounds = &known.bounds;
     let outside: Vec<_> =
         bounds.iter().filter(|(_, bounds)| !(bounds.begin..=bounds.end).contains(&offset)).collect();
     let range = |(partition, bounds): &(&TopicPartition, &Bounds)| {
         format!("{partition} begins at {} and ends at {}", bounds.begin.0, bounds.end.0)
     };
-    if outside.len() < bounds.len() {
+    if outside.len() < bounds.len() || !known.silent.is_empty() {
         for place in &outside {
             eprintln!(
                 "offset {} is out of range: {}; it is read from what is nearest",
@@ -82,15 +121,14 @@ pub(super) fn check_offset(bounds: &BTreeMap<TopicPartition, Bounds>, offset: Of
     Err(Failure::usage(message).advise("--from beginning, --from end, or --from -10 for the last 10"))
 }
 
-/// Where reading starts in each partition.
-pub(super) fn starts(
-    bounds: &BTreeMap<TopicPartition, Bounds>,
-    from: From,
-) -> Vec<(TopicPartition, StartAt)> {
-    bounds.iter().map(|(partition, bounds)| (partition.clone(), start(*bounds, from))).collect()
+/// Where reading starts in each partition. Silent ones are to be moved when they answer.
+pub(super) fn starts(known: &Known, from: From) -> Vec<(TopicPartition, StartAt)> {
+    let started = known.bounds.iter().map(|(partition, bounds)| (partition.clone(), start(*bounds, from)));
+    started.chain(known.silent.iter().map(|partition| (partition.clone(), StartAt::Earliest))).collect()
 }
 
-fn start(bounds: Bounds, from: From) -> StartAt {
+/// Where reading starts in a partition.
+pub(super) fn start(bounds: Bounds, from: From) -> StartAt {
     let Bounds { begin, end } = bounds;
     match from {
         From::Beginning => StartAt::Offset(begin),
@@ -107,9 +145,10 @@ mod tests {
 
     #[test]
     fn an_offset_that_no_partition_has_is_an_error_that_names_the_ranges() {
-        let of = |ranges: &[(i64, i64)]| -> BTreeMap<_, _> {
+        let of = |ranges: &[(i64, i64)]| {
             let bounds = ranges.iter().map(|&(begin, end)| Bounds { begin: Offset(begin), end: Offset(end) });
-            (0..).map(|index| TopicPartition::new("t", index)).zip(bounds).collect()
+            let bounds = (0..).map(|index| TopicPartition::new("t", index)).zip(bounds).collect();
+            Known { bounds, silent: BTreeSet::new() }
         };
         for (ranges, offset, good) in [
             (&[(10, 20)][..], 9, false),
@@ -123,6 +162,9 @@ mod tests {
         }
         let failure = check_offset(&of(&[(3, 5); 12]), Offset(1)).expect_err("out of range");
         assert_eq!(failure.exit, Exit::Usage);
+        let mut known = of(&[(3, 5)]);
+        known.silent.insert(TopicPartition::new("t", 1));
+        assert!(check_offset(&known, Offset(1)).is_ok(), "the silent one may have it");
         for part in ["offset 1 ", "t-0 begins at 3 and ends at 5", "and 2 more partitions"] {
             assert!(failure.message().contains(part), "{part} in {}", failure.message());
         }

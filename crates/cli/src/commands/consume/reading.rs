@@ -1,22 +1,28 @@
 //! The loop of `riverrun consume`: poll, print, commit what is printed. What fails is tried again by the consumer, and
 //! given up here when that takes too long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Consumer, ConsumerRecord, StartAt, TopicPartition};
+use riverrun_client::{ClientError, Consumer, ConsumerRecord, StartAt, TopicPartition};
+use riverrun_protocol::ErrorCode;
 use riverrun_types::Offset;
+use tokio::task::JoinHandle;
 
 use super::format::{Format, RecordView};
-use crate::exit::Failure;
+use super::places::{self, Known};
+use super::silent::Silent;
+use super::start::From;
+use crate::exit::{Exit, Failure};
+use crate::signals::StopSignals;
 
 /// How long one poll waits: the time in which an end that is reached is noticed.
 const POLL: Duration = Duration::from_millis(200);
 /// Time between two commits at least.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// Trouble that lasts so long is told of.
-const TELL_AFTER: Duration = Duration::from_secs(2);
+/// Time between two looks whether a partition answers again that did not say where it begins and ends.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long it takes to leave a group at most when reading has failed: the same may stand in the way.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
@@ -27,6 +33,29 @@ pub(super) struct Limits {
     pub(super) records: Option<u64>,
     /// When something has not worked for so long.
     pub(super) trouble: Duration,
+}
+
+/// What is read.
+///
+/// Invariants: a partition is in `waiting` until its bounds are known, and only then in `ends`.
+pub(super) struct Plan {
+    /// Where the partitions ended at the start, or when they first answered.
+    ends: BTreeMap<TopicPartition, Offset>,
+    /// Those of which nothing is known yet.
+    waiting: BTreeSet<TopicPartition>,
+    /// Where to begin in these; none if a group says it.
+    from: Option<From>,
+    /// Whether reading goes on beyond the ends.
+    follows: bool,
+    /// Asks those that are waited for.
+    look: Option<JoinHandle<Result<Known, Failure>>>,
+}
+
+impl Plan {
+    pub(super) fn new(known: Known, from: Option<From>, follows: bool) -> Self {
+        let ends = known.bounds.into_iter().map(|(partition, bounds)| (partition, bounds.end)).collect();
+        Self { ends, waiting: known.silent, from, follows, look: None }
+    }
 }
 
 /// Prints records to stdout.
@@ -74,9 +103,7 @@ pub(super) struct Reading {
     printed: u64,
     commits: bool,
     committed_at: Instant,
-    trouble_max: Duration,
-    /// Whether the trouble that there is was told of.
-    has_told: bool,
+    silent: Silent,
 }
 
 impl Reading {
@@ -88,8 +115,7 @@ impl Reading {
             printed: 0,
             commits,
             committed_at: Instant::now(),
-            trouble_max: limits.trouble,
-            has_told: false,
+            silent: Silent::new(limits.trouble),
         }
     }
 
@@ -101,56 +127,72 @@ impl Reading {
         self.printed
     }
 
-    /// Reads until `ends` are reached, `--max` is, or Ctrl-C. Fails when something has not worked for too long.
-    pub(super) async fn run(
-        &mut self,
-        ends: Option<BTreeMap<TopicPartition, Offset>>,
-    ) -> Result<(), Failure> {
-        let interrupt = tokio::signal::ctrl_c();
-        tokio::pin!(interrupt);
-        while self.left > 0 && !self.is_at(ends.as_ref()) {
+    /// Reads until the end that is planned, `--max`, or a signal. Fails when something has not worked for too long:
+    /// at once if nothing can be read, otherwise when the rest has been.
+    pub(super) async fn run(&mut self, mut plan: Plan) -> Result<(), Failure> {
+        let mut stop = StopSignals::new()?;
+        while self.left > 0 && !self.is_done(&plan) {
             let records = tokio::select! {
-                records = self.consumer.poll(POLL) => records?,
-                _ = &mut interrupt => return Ok(()),
+                records = self.consumer.poll(POLL) => records.map_err(advise_protocol)?,
+                () = stop.next() => return Ok(()),
             };
             self.print(&records)?;
-            self.check_trouble()?;
+            self.silent.take(self.consumer.troubles())?;
+            self.look_after(&mut plan).await?;
             if self.commits && self.committed_at.elapsed() >= COMMIT_INTERVAL {
                 self.consumer.commit().await?;
                 self.committed_at = Instant::now();
             }
         }
+        match self.silent.failure() {
+            Some(failure) if self.left > 0 => self.commit().await.and(Err(failure)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the partitions of which nothing is known, from time to time, and begins with those that answer.
+    async fn look_after(&mut self, plan: &mut Plan) -> Result<(), Failure> {
+        if let Some(look) = plan.look.take_if(|look| look.is_finished()) {
+            let broken = |error| Failure::new(Exit::Failed, format!("a task has failed: {error}"));
+            for (partition, bounds) in look.await.map_err(broken)??.bounds {
+                plan.waiting.remove(&partition);
+                if let Some(from) = plan.from {
+                    self.consumer.seek(&partition, places::start(bounds, from))?;
+                    self.consumer.resume(std::slice::from_ref(&partition))?;
+                }
+                plan.ends.insert(partition, bounds.end);
+            }
+        }
+        if plan.look.is_none() && !plan.waiting.is_empty() {
+            let known = places::bounds(&self.consumer, &plan.waiting, Duration::ZERO);
+            plan.look = Some(tokio::spawn(async move {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+                known.await
+            }));
+        }
         Ok(())
     }
 
-    fn check_trouble(&mut self) -> Result<(), Failure> {
-        let trouble =
-            self.consumer.trouble().filter(|trouble| trouble.lasts() >= TELL_AFTER.min(self.trouble_max));
-        let Some(trouble) = trouble else {
-            self.has_told = false;
-            return Ok(());
-        };
-        if trouble.lasts() >= self.trouble_max {
-            let after = format!("given up after {} s", trouble.lasts().as_secs());
-            let failure = Failure::from(trouble.error).about(after);
-            return Err(failure.advise("--timeout with more seconds, or look at the server's log"));
+    /// Whether everything that is read has been read up to its end, but for what was given up. A group member that has
+    /// no partition yet is not done.
+    fn is_done(&self, plan: &Plan) -> bool {
+        if plan.follows {
+            return false;
         }
-        if !std::mem::replace(&mut self.has_told, true) {
-            eprintln!("trying again: {}", trouble.error);
-        }
-        Ok(())
-    }
-
-    /// Whether everything that is read has been read up to its end. A group member that has no partition yet is
-    /// not done.
-    fn is_at(&self, ends: Option<&BTreeMap<TopicPartition, Offset>>) -> bool {
-        let Some(ends) = ends else { return false };
         let assignment = self.consumer.assignment();
         let is_read = |partition: &TopicPartition| {
-            let end = ends.get(partition).copied().unwrap_or(Offset::ZERO);
-            self.consumer.position(partition).is_some_and(|position| position >= end)
+            let end = plan.ends.get(partition).copied().unwrap_or(Offset::ZERO);
+            let position = self.consumer.position(partition).filter(|_| !plan.waiting.contains(partition));
+            position.is_some_and(|position| position >= end) || self.silent.has_given_up(partition)
         };
         !assignment.is_empty() && assignment.iter().all(is_read)
+    }
+
+    async fn commit(&mut self) -> Result<(), Failure> {
+        if self.commits {
+            self.consumer.commit().await?;
+        }
+        Ok(())
     }
 
     fn print(&mut self, records: &[ConsumerRecord]) -> Result<(), Failure> {
@@ -184,9 +226,20 @@ impl Reading {
                 Err(_) => Ok(()),
             };
         }
-        if self.commits {
-            self.consumer.commit().await?;
-        }
+        self.commit().await?;
         Ok(self.consumer.close().await?)
     }
+}
+
+/// A group whose members use the other protocol takes no member of this one, whatever the server calls that.
+fn advise_protocol(error: ClientError) -> Failure {
+    let other = match error.code() {
+        Some(ErrorCode::GROUP_ID_NOT_FOUND) => "classic",
+        Some(ErrorCode::INCONSISTENT_GROUP_PROTOCOL) => "consumer",
+        _ => return error.into(),
+    };
+    let advice = format!(
+        "--group-protocol {other}, if that is what the group's members use (riverrun group describe NAME says it), or another --group"
+    );
+    Failure::new(Exit::Conflict, error.to_string()).advise(advice)
 }

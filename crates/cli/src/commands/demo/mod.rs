@@ -27,6 +27,7 @@ use self::report::{Facts, Report};
 use self::sending::Schedule;
 use super::block_on;
 use crate::exit::{Exit, Failure};
+use crate::signals::StopSignals;
 use crate::text::output::OutputArgs;
 
 pub(super) const TOPIC: &str = "flights";
@@ -80,9 +81,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     };
     let mut report = Report::begin(args.output.json, facts)?;
     let outcome = block_on(async {
+        let mut stop = StopSignals::new()?;
         tokio::select! {
             outcome = show(&mut report, &flights, args.partitions) => outcome,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),
+            () = stop.next() => Err(Failure::new(Exit::Interrupted, "interrupted")),
         }
     });
     let stopped = server.stop().map_err(|error| Failure::new(Exit::Failed, error.to_string()));

@@ -8,6 +8,7 @@ use riverrun_client::{Admin, GroupDescription, GroupMember, Isolation, OffsetSpe
 use serde::Serialize;
 
 use crate::args::ClientArgs;
+use crate::commands::outcome;
 use crate::exit::Failure;
 use crate::text::bytes::printable;
 use crate::text::number;
@@ -34,8 +35,8 @@ struct Group {
     state: String,
     assignor: String,
     epoch: Option<i32>,
-    /// Records that are not read yet, over all partitions of which that is known.
-    lag: i64,
+    /// Records that are not read yet, over all partitions of which that is known; none if it is of no one.
+    lag: Option<i64>,
     members: Vec<Member>,
     partitions: Vec<Partition>,
 }
@@ -67,10 +68,13 @@ pub(super) async fn run(args: DescribeArgs) -> Result<(), Failure> {
     let admin = Admin::new(args.client.cluster()).await?;
     let mut groups = Vec::new();
     for (name, result) in admin.describe_groups(&args.groups).await {
-        let about = |error| Failure::from(error).about(format!("group {}", printable(&name)));
-        groups.push(describe(&admin, result.map_err(about)?).await.map_err(|failure| failure.about(&name))?);
+        let described = match result {
+            Ok(group) => describe(&admin, group).await,
+            Err(error) => Err(error.into()),
+        };
+        groups.push(described.map_err(|failure| failure.about(format!("group {}", printable(&name)))));
     }
-    args.output.print(&groups, |groups| groups.iter().map(text).collect::<Vec<_>>().join("\n"))
+    outcome::describe(args.output, groups, text)
 }
 
 async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failure> {
@@ -90,7 +94,7 @@ async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failu
         })
         .collect();
     Ok(Group {
-        lag: partitions.iter().filter_map(|partition| partition.lag).sum(),
+        lag: total_lag(&partitions),
         members: group.members.iter().map(describe_member).collect(),
         partitions,
         r#type: group.group_type,
@@ -99,6 +103,10 @@ async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failu
         epoch: group.epoch,
         name: group.group,
     })
+}
+
+fn total_lag(partitions: &[Partition]) -> Option<i64> {
+    partitions.iter().filter_map(|partition| partition.lag).reduce(i64::saturating_add)
 }
 
 fn describe_partition(
@@ -138,7 +146,7 @@ fn text(group: &Group) -> String {
         group.r#type,
         if group.assignor.is_empty() { "no assignor yet" } else { &group.assignor },
         group.members.len(),
-        number::count(group.lag.max(0).cast_unsigned()),
+        group.lag.map_or("-".to_owned(), |lag| number::count(lag.max(0).cast_unsigned())),
     );
     if !group.members.is_empty() {
         text += &members_table(&group.members).render(2);
@@ -187,4 +195,37 @@ fn partitions_table(partitions: &[Partition]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lag_that_is_not_known_is_not_zero() {
+        let partition = |committed| describe_partition(&TopicPartition::new("t", 0), committed, Some(9), &[]);
+        let group = |committed: &[Option<i64>]| {
+            let partitions: Vec<_> = committed.iter().copied().map(partition).collect();
+            Group {
+                name: "g".to_owned(),
+                r#type: "Classic".to_owned(),
+                state: "Stable".to_owned(),
+                assignor: "range".to_owned(),
+                epoch: None,
+                lag: total_lag(&partitions),
+                members: Vec::new(),
+                partitions,
+            }
+        };
+        for (committed, lag, line) in [
+            (&[][..], None, "lag         -\n"),
+            (&[None, None], None, "lag         -\n"),
+            (&[None, Some(4)], Some(5), "lag         5\n"),
+            (&[Some(9)], Some(0), "lag         0\n"),
+        ] {
+            let group = group(committed);
+            assert_eq!(group.lag, lag, "{committed:?}");
+            assert!(text(&group).contains(line), "{line} in {}", text(&group));
+        }
+    }
 }

@@ -23,6 +23,8 @@ Examples:
   riverrun log dump 00000000000000000000.log --records
   riverrun log dump 00000000000000000000.log --payload --json";
 
+const ADVICE: &str = "a partition's directory is <log dir>/<topic id>/<partition>; an empty one has no files";
+
 /// Flags of `log dump`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -57,7 +59,15 @@ pub(super) fn run(args: &DumpArgs) -> Result<(), Failure> {
 /// The file itself, or a directory's `.log` files in order: their names are offsets of equal length.
 fn files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-    if !path.metadata().map_err(failed)?.is_dir() {
+    let metadata = path.metadata().map_err(failed)?;
+    if !metadata.is_dir() {
+        if metadata.len() == 0 && !has_log_name(path) {
+            let text = format!(
+                "{}: no log file: it is empty, and its name is not 20 digits and .log",
+                path.display()
+            );
+            return Err(Failure::new(Exit::NotFound, text).advise(ADVICE));
+        }
         return Ok(vec![path.to_path_buf()]);
     }
     let mut files = Vec::new();
@@ -70,10 +80,15 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     files.sort();
     if files.is_empty() {
         let failure = Failure::new(Exit::NotFound, format!("{}: no .log file is here", path.display()));
-        let advice = "a partition's directory is <log dir>/<topic id>/<partition>; an empty one has no files";
-        return Err(failure.advise(advice));
+        return Err(failure.advise(ADVICE));
     }
     Ok(files)
+}
+
+/// Whether the name is that of a log file: its first offset in 20 digits, and `.log`.
+fn has_log_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".log"));
+    name.is_some_and(|digits| digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 struct Dump<'a, W: Write> {

@@ -13,16 +13,18 @@ use riverrun_bench::load::figures::ReadInterval;
 use riverrun_bench::random::SeededRandom;
 use riverrun_client::{Admin, ConsumerOptions};
 use riverrun_types::TimestampMs;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 
 use super::date::{DEFAULT_PATTERN, DateFormat};
 use super::lines::{self, ReadFigures};
+use super::load_failure;
 use super::properties::{self, PropertyArgs};
-use super::{interrupts, load_failure};
 use crate::exit::{Exit, Failure};
+use crate::signals::StopSignals;
 use crate::text::number;
-use crate::text::output::print_text;
+use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 
 /// Name of the client where nobody gives another, as Kafka's tool has it.
@@ -84,6 +86,9 @@ pub(crate) struct ConsumeArgs {
     /// Print no names of columns
     #[arg(long)]
     hide_header: bool,
+    /// Print one JSON document at the end and nothing else
+    #[arg(long, conflicts_with_all = ["show_detailed_stats", "print_metrics"])]
+    json: bool,
     /// Consumers, which share the group
     #[arg(long, value_name = "COUNT", default_value = "1")]
     threads: NonZeroUsize,
@@ -131,7 +136,7 @@ pub(super) async fn run(mut args: ConsumeArgs) -> Result<(), Failure> {
     let options = args.options()?;
     let topics = args.topics(&options).await?;
     let client_id = options.cluster.client_id.clone();
-    if !args.hide_header {
+    if !args.hide_header && !args.json {
         print_text(&format!("{}\n", lines::read_header(args.show_detailed_stats)))?;
     }
     let (records, consumers) = (args.records(), args.threads.get());
@@ -192,11 +197,11 @@ impl<'a> Report<'a> {
     async fn watch(&mut self, run: &ConsumeRun) -> Result<(), Failure> {
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut interrupts = interrupts()?;
+        let mut stop = StopSignals::new()?;
         while run.done().is_none() && !run.has_ended() {
             tokio::select! {
                 biased;
-                _ = interrupts.recv() => {
+                () = stop.next() => {
                     let text = "interrupted; the figures are about what was read until then";
                     return Err(Failure::new(Exit::Interrupted, text));
                 }
@@ -275,7 +280,8 @@ impl<'a> Report<'a> {
             self.print_detailed(run)?;
         }
         let (records, bytes) = self.sums();
-        if well && records < self.args.records() {
+        let timed_out = well && records < self.args.records();
+        if timed_out && !self.args.json {
             let timeout = self.args.timeout;
             print_text(&format!(
                 "WARNING: Exiting before consuming the expected number of records: timeout ({timeout} ms) exceeded. \
@@ -294,7 +300,28 @@ impl<'a> Report<'a> {
             time: end - self.started,
             joining: joined - self.started,
         };
+        if self.args.json {
+            return print_json(&self.document(&figures, timed_out));
+        }
         print_text(&format!("{}, {}, {}\n", self.time(self.started), self.time(end), figures.columns()))
+    }
+
+    fn document(&self, figures: &ReadFigures, timed_out: bool) -> Value {
+        let fetching = figures.time.saturating_sub(figures.joining);
+        let rate = |count: u64, time| lines::per_second(count as f64, time);
+        json!({
+            "start_timestamp_ms": self.wall.0,
+            "seconds": figures.time.as_secs_f64(),
+            "rebalance_seconds": figures.joining.as_secs_f64(),
+            "fetch_seconds": fetching.as_secs_f64(),
+            "records": figures.records,
+            "bytes": figures.bytes,
+            "records_per_second": rate(figures.records, figures.time),
+            "bytes_per_second": rate(figures.bytes, figures.time),
+            "fetch_records_per_second": rate(figures.records, fetching),
+            "fetch_bytes_per_second": rate(figures.bytes, fetching),
+            "timed_out": timed_out,
+        })
     }
 
     fn sums(&self) -> (u64, u64) {

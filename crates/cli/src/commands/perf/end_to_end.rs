@@ -10,12 +10,12 @@ use riverrun_client::{
     Admin, Consumer, ConsumerOptions, ConsumerRecord, Header, NewTopic, Producer, ProducerOptions, RecordRef,
     StartAt, TopicPartition,
 };
-use tokio::signal::unix::Signal;
 
 use super::hdr::HdrFile;
 use super::lines;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
+use crate::signals::StopSignals;
 use crate::text::output::print_text;
 use crate::text::time::now;
 
@@ -165,11 +165,11 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
     let mut consumer = consumer_at_end(reading, &what.topic).await?;
     let producer = Producer::new(producing).await?;
     producer.cluster().topic(&what.topic, false).await?;
-    let mut interrupts = super::interrupts()?;
+    let mut stop = StopSignals::new()?;
     let mut latencies = Latencies::new();
     let mut outcome = Ok(());
     for round in 0..what.num_records {
-        match one_round(&producer, &mut consumer, &what.topic, &mut sample, &mut interrupts).await {
+        match one_round(&producer, &mut consumer, &what.topic, &mut sample, &mut stop).await {
             Ok(elapsed) => note(round, elapsed, &mut latencies, hdr.as_mut())?,
             Err(failure) => {
                 outcome = Err(failure);
@@ -193,7 +193,7 @@ async fn one_round(
     consumer: &mut Consumer,
     topic: &str,
     sample: &mut Sample,
-    interrupts: &mut Signal,
+    stop: &mut StopSignals,
 ) -> Result<Duration, Failure> {
     sample.random.fill_letters(&mut sample.value);
     let headers = sample.headers();
@@ -212,7 +212,7 @@ async fn one_round(
     let (records, elapsed) = tokio::select! {
         biased;
         outcome = round => outcome?,
-        _ = interrupts.recv() => {
+        () = stop.next() => {
             return Err(Failure::new(Exit::Interrupted, "interrupted; the summary is about the rounds until then"));
         }
     };

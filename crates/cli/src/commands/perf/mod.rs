@@ -14,7 +14,6 @@ mod properties;
 
 use clap::Subcommand;
 use riverrun_bench::load::LoadError;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 
@@ -39,11 +38,6 @@ pub(crate) async fn run(command: PerfCommand) -> Result<(), Failure> {
         PerfCommand::Consume(args) => consume::run(args).await,
         PerfCommand::EndToEnd(args) => end_to_end::run(args).await,
     }
-}
-
-/// Ctrl-C, from now on: each comes once, also while nobody waits for it.
-fn interrupts() -> Result<Signal, Failure> {
-    signal(SignalKind::interrupt()).map_err(|error| Failure::io("cannot wait for Ctrl-C", &error))
 }
 
 fn load_failure(error: LoadError) -> Failure {

@@ -21,9 +21,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::hdr::HdrFile;
 use super::properties::{self, PropertyArgs};
-use super::{interrupts, lines, load_failure};
+use super::{lines, load_failure};
 use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
+use crate::signals::StopSignals;
 use crate::text::number;
 use crate::text::output::print_text;
 
@@ -249,12 +250,12 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
 async fn watch(report: &mut Report<'_>, mut run: ProduceRun) -> Result<(), Failure> {
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut interrupts = interrupts()?;
+    let mut stop = StopSignals::new()?;
     let mut interrupted = false;
     while !run.is_done() {
         tokio::select! {
             biased;
-            _ = interrupts.recv() => {
+            () = stop.next() => {
                 if interrupted {
                     return Err(Failure::new(Exit::Interrupted, "interrupted; what was not acked yet is not counted"));
                 }

@@ -23,6 +23,7 @@ use self::summary::Summary;
 use crate::args::{ClientArgs, parse_pair};
 use crate::exit::{Exit, Failure};
 use crate::input::{self, Column, CsvOptions, CsvValue, InputError, InputRecord, Shape};
+use crate::signals::StopSignals;
 use crate::text::output::{OutputArgs, print_json};
 
 /// Records that may wait between the reading thread and the sender.
@@ -140,6 +141,10 @@ struct SendingArgs {
     /// Bytes at which a batch is sent without waiting
     #[arg(long, value_name = "BYTES", default_value_t = 128 * 1024, value_parser = clap::value_parser!(u32).range(1..))]
     batch_bytes: u32,
+    /// Bytes of a request at most, and so of a record (max.request.size). How large a record may be is otherwise the
+    /// topic's to say, with max.message.bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 32 * 1024 * 1024, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    request_bytes: u32,
 }
 
 /// `--acks`.
@@ -176,8 +181,8 @@ impl SendingArgs {
             linger,
             delivery_timeout: linger + client.timeout(),
             batch_bytes: self.batch_bytes as usize,
-            // How large a record may be is the topic's to say, with max.message.bytes.
-            request_bytes_max: defaults.buffer_bytes,
+            request_bytes_max: self.request_bytes as usize,
+            buffer_bytes: defaults.buffer_bytes.max(self.request_bytes as usize),
             ..defaults
         })
     }
@@ -257,19 +262,18 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// Sends records until the input ends, `--max` is reached, an error comes, or Ctrl-C.
+    /// Sends records until the input ends, `--max` is reached, an error comes, or somebody stops it.
     async fn all(
         &mut self,
         mut records: mpsc::Receiver<ReadResult>,
         progress: &Progress,
     ) -> Result<(), Failure> {
         let mut left = self.args.max.unwrap_or(u64::MAX);
-        let interrupt = tokio::signal::ctrl_c();
-        tokio::pin!(interrupt);
+        let mut stop = StopSignals::new()?;
         while left > 0 {
             let record = tokio::select! {
                 biased;
-                _ = &mut interrupt => {
+                () = stop.next() => {
                     return Err(Failure::new(Exit::Interrupted, "interrupted; what was sent so far is counted above"));
                 }
                 record = records.recv() => record,
@@ -333,7 +337,14 @@ impl Sending<'_> {
     }
 
     fn failed(&self, line: u64, error: riverrun_client::ClientError) -> Failure {
-        Failure::from(error).about(format!("record of line {line} to topic {}", self.args.topic))
+        let too_large = matches!(error, riverrun_client::ClientError::RecordTooLarge { .. });
+        let failure =
+            Failure::from(error).about(format!("record of line {line} to topic {}", self.args.topic));
+        if too_large {
+            failure.advise("--request-bytes with more bytes, or smaller records")
+        } else {
+            failure
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use riverrun_types::{DurabilityLevel, NodeId, TopicId};
 use serde::Serialize;
 
 use crate::args::ClientArgs;
+use crate::commands::outcome;
 use crate::exit::Failure;
 use crate::text::bytes::printable;
 use crate::text::number;
@@ -80,24 +81,24 @@ pub(super) async fn run(args: DescribeArgs) -> Result<(), Failure> {
     let sizes = admin.partition_sizes().await.unwrap_or_default();
     let mut topics = Vec::new();
     for (name, result) in admin.describe_topics(&args.names).await {
+        let described = match result {
+            Ok(info) => describe(&admin, info, &sizes).await,
+            Err(error) => Err(error),
+        };
         let about = |error| Failure::from(error).about(format!("topic {}", printable(&name)));
-        let info = result.map_err(about)?;
-        let resource = ConfigResource::Topic(name.clone());
-        let configs = admin.describe_configs(&resource).await.map_err(about)?;
-        let names = [WANTED, REACHED, UNSYNCED];
-        let state = admin.describe_configs_named(&resource, &names).await.map_err(about)?;
-        topics.push(describe(&admin, info, &configs, &state, &sizes).await);
+        topics.push(described.map_err(about));
     }
-    args.output.print(&topics, |topics| topics.iter().map(text).collect::<Vec<_>>().join("\n"))
+    outcome::describe(args.output, topics, text)
 }
 
 async fn describe(
     admin: &Admin,
     info: TopicInfo,
-    configs: &[ConfigEntry],
-    state: &[ConfigEntry],
     sizes: &BTreeMap<TopicPartition, i64>,
-) -> Topic {
+) -> Result<Topic, ClientError> {
+    let resource = ConfigResource::Topic(info.name.clone());
+    let configs = admin.describe_configs(&resource).await?;
+    let state = admin.describe_configs_named(&resource, &[WANTED, REACHED, UNSYNCED]).await?;
     // At once: a partition that does not answer takes the whole time that it is given.
     let (begins, ends) =
         tokio::join!(offsets(admin, &info, OffsetSpec::Earliest), offsets(admin, &info, OffsetSpec::Latest));
@@ -113,17 +114,17 @@ async fn describe(
         let level: DurabilityLevel = value(entries, name)?.parse().ok()?;
         Some(level.number())
     };
-    Topic {
+    Ok(Topic {
         partitions: partitions.collect(),
         id: info.id.to_string(),
         uuid: uuid(info.id),
         internal: info.internal,
-        durability: level(state, WANTED).or_else(|| level(configs, DURABILITY)),
-        durability_reached: level(state, REACHED),
-        unsynced_records: value(state, UNSYNCED).and_then(|records| records.parse().ok()),
+        durability: level(&state, WANTED).or_else(|| level(&configs, DURABILITY)),
+        durability_reached: level(&state, REACHED),
+        unsynced_records: value(&state, UNSYNCED).and_then(|records| records.parse().ok()),
         configs: own.map(|entry| (entry.name.clone(), entry.value.clone())).collect(),
         name: info.name,
-    }
+    })
 }
 
 /// The form that names directories.

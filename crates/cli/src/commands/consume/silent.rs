@@ -1,0 +1,111 @@
+//! Partitions that do not answer: since when, what is said of them, and when they are given up. The others are read
+//! meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use riverrun_client::{ClientError, TopicPartition, Trouble};
+
+use crate::exit::{Exit, Failure};
+
+/// Trouble that lasts so long is told of.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+/// Partitions that an error names at most.
+const NAMED_MAX: usize = 10;
+const ADVICE: &str = "--timeout with more seconds, or look at the server's log";
+
+/// What is known of the trouble that there is.
+///
+/// Invariants: all that is in `told` and `given_up` is in trouble; it leaves both when it answers again.
+pub(super) struct Silent {
+    /// How long something may not work.
+    patience: Duration,
+    told: BTreeSet<TopicPartition>,
+    given_up: BTreeMap<TopicPartition, ClientError>,
+    /// Whether the trouble of all that there is was told of.
+    told_all: bool,
+}
+
+impl Silent {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, told: BTreeSet::new(), given_up: BTreeMap::new(), told_all: false }
+    }
+
+    /// Takes in the trouble that there is now, and tells each only once. Fails when what keeps all partitions from being
+    /// read has lasted for too long.
+    pub(super) fn take(&mut self, troubles: Vec<(Option<TopicPartition>, Trouble)>) -> Result<(), Failure> {
+        let mut of_all = None;
+        let mut of_one = BTreeMap::new();
+        for (partition, trouble) in troubles {
+            match partition {
+                // The server is there, and says that this partition is not, or has said so. Of one that has been silent for
+                // long nobody learns for how long the server is away.
+                Some(partition) if trouble.error.code().is_some() || self.told.contains(&partition) => {
+                    of_one.insert(partition, trouble);
+                }
+                _ => of_all = longest(of_all, trouble),
+            }
+        }
+        self.take_partitions(of_one);
+        self.take_all(of_all)
+    }
+
+    fn tells(&self, trouble: &Trouble) -> bool {
+        trouble.lasts() >= TELL_AFTER.min(self.patience)
+    }
+
+    fn take_partitions(&mut self, troubles: BTreeMap<TopicPartition, Trouble>) {
+        for back in self.told.extract_if(.., |partition| !troubles.contains_key(partition)) {
+            eprintln!("{back} answers again");
+        }
+        self.given_up.retain(|partition, _| troubles.contains_key(partition));
+        for (partition, trouble) in troubles {
+            if self.tells(&trouble) && self.told.insert(partition.clone()) {
+                eprintln!("{partition} does not answer, and is tried again: {}", trouble.error);
+            }
+            if trouble.lasts() >= self.patience {
+                self.given_up.insert(partition, trouble.error);
+            }
+        }
+    }
+
+    fn take_all(&mut self, trouble: Option<Trouble>) -> Result<(), Failure> {
+        let Some(trouble) = trouble.filter(|trouble| self.tells(trouble)) else {
+            self.told_all = false;
+            return Ok(());
+        };
+        if trouble.lasts() >= self.patience {
+            let after = format!("given up after {} s", trouble.lasts().as_secs());
+            return Err(Failure::from(trouble.error).about(after).advise(ADVICE));
+        }
+        if !std::mem::replace(&mut self.told_all, true) {
+            eprintln!("trying again: {}", trouble.error);
+        }
+        Ok(())
+    }
+
+    /// Whether it has not answered for too long.
+    pub(super) fn has_given_up(&self, partition: &TopicPartition) -> bool {
+        self.given_up.contains_key(partition)
+    }
+
+    /// What is to be said where the rest has been read.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        let (_, error) = self.given_up.first_key_value()?;
+        let names: Vec<_> = self.given_up.keys().take(NAMED_MAX).map(ToString::to_string).collect();
+        let more = match self.given_up.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let text = format!(
+            "{}{more} did not answer for {} s, and only what other partitions hold was read: {error}",
+            names.join(", "),
+            self.patience.as_secs()
+        );
+        Some(Failure::new(Exit::Unreachable, text).advise(ADVICE))
+    }
+}
+
+fn longest(one: Option<Trouble>, other: Trouble) -> Option<Trouble> {
+    one.into_iter().chain([other]).max_by_key(Trouble::lasts)
+}

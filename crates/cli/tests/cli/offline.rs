@@ -1,0 +1,108 @@
+//! `riverrun consume` where one partition of a topic cannot be read.
+
+use std::io::{BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::common::{Server, signal, wait};
+
+/// A server on which the first partition of `t` is offline and the two others hold a record each, and the damaged file.
+/// The first ends with `zero` once it is mended.
+fn with_partition_offline() -> (tempfile::TempDir, Server, PathBuf) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut server = Server::on(dir.path(), &[]);
+    server.run(&["topic", "create", "t", "--partitions", "3", "--config", "segment.bytes=1048576"]).ended(0);
+    let large = format!("{}\n", "x".repeat(400_000));
+    for _ in 0..4 {
+        server.feed(&["produce", "t", "--partition", "0"], large.as_bytes()).ended(0);
+    }
+    for (partition, line) in [("0", "zero\n"), ("1", "one\n"), ("2", "two\n")] {
+        server.feed(&["produce", "t", "--partition", partition], line.as_bytes()).ended(0);
+    }
+    assert_eq!(server.interrupt(), 0);
+    let file = first_of_several(&dir.path().join("logs")).expect("a partition of several segments");
+    flip(&file);
+    let server = Server::on(dir.path(), &[]);
+    // The first read finds it.
+    let found = server.run(&["consume", "t", "--partition", "0", "--timeout", "1"]);
+    assert_ne!(found.code, 0);
+    (dir, server, file)
+}
+
+/// Damages the base offset of the first batch, which no CRC covers, or mends it.
+fn flip(file: &Path) {
+    let mut bytes = std::fs::read(file).expect("readable");
+    bytes[7] ^= 1;
+    std::fs::write(file, bytes).expect("writable");
+}
+
+/// The first of the segments of the partition that has several.
+fn first_of_several(dir: &Path) -> Option<PathBuf> {
+    let mut below: Vec<_> =
+        std::fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    below.sort();
+    let logs: Vec<_> =
+        below.iter().filter(|path| path.extension().is_some_and(|extension| extension == "log")).collect();
+    if logs.len() > 1 {
+        return Some(logs[0].clone());
+    }
+    below.iter().filter(|path| path.is_dir()).find_map(|path| first_of_several(path))
+}
+
+#[test]
+fn an_offline_partition_is_named_and_the_others_are_read() {
+    let (_dir, server, _file) = with_partition_offline();
+    for flags in
+        [&[][..], &["--from", "-5"], &["--group", "g"], &["--group", "c", "--group-protocol", "classic"]]
+    {
+        let consume = ["consume", "t", "--timeout", "3", "--format", "{partition} {value}"];
+        let ended = server.run(&[&consume[..], flags].concat()).ended(4);
+        let mut lines: Vec<_> = ended.text().lines().map(str::to_owned).collect();
+        lines.sort();
+        assert_eq!(lines, ["1 one", "2 two"], "{flags:?} {}", ended.stderr);
+        assert!(ended.stderr.contains("t-0 does not answer"), "{flags:?} {}", ended.stderr);
+        assert!(ended.stderr.contains("error: t-0 did not answer for 3 s"), "{flags:?} {}", ended.stderr);
+        assert!(!ended.stderr.contains("t-1"), "{flags:?} {}", ended.stderr);
+    }
+    let again = server.run(&["consume", "t", "--group", "g", "--timeout", "3"]).ended(4);
+    assert_eq!(again.text(), "", "what was printed is committed");
+    let some = server.run(&["consume", "t", "--max", "2"]).ended(0);
+    assert_eq!(some.text().lines().count(), 2, "{}", some.stderr);
+}
+
+#[test]
+fn who_follows_is_warned_once_of_an_offline_partition_and_reads_it_when_it_is_back() {
+    let (dir, mut server, file) = with_partition_offline();
+    let listen = server.bootstrap().to_owned();
+    let mut child = server.command(&["consume", "t", "--follow", "--timeout", "5"]).spawn().expect("runs");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut lines: Vec<_> = (0..2).map(|_| next_line(&mut stdout)).collect();
+    lines.sort();
+    assert_eq!(lines, ["one\n", "two\n"]);
+    let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+    assert!(next_line(&mut stderr).starts_with("t-0 does not answer, and is tried again"));
+    server.feed(&["produce", "t", "--partition", "1"], b"more\n").ended(0);
+    assert_eq!(next_line(&mut stdout), "more\n");
+    // It is waited for longer than anything else.
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(server.interrupt(), 0);
+    flip(&file);
+    let _server = Server::on_address(dir.path(), &listen);
+    for _ in 0..4 {
+        assert!(next_line(&mut stdout).starts_with("xxx"));
+    }
+    assert_eq!(next_line(&mut stdout), "zero\n");
+    signal(&child, Signal::TERM);
+    assert_eq!(wait(&mut child).code(), Some(0));
+    let mut told = String::new();
+    stderr.read_to_string(&mut told).expect("text");
+    assert!(told.contains("t-0 answers again") && !told.contains("t-0 does not"), "{told}");
+}
+
+fn next_line(from: &mut impl std::io::BufRead) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).expect("text");
+    line
+}
