@@ -63,6 +63,8 @@ pub(crate) enum Operation {
     DescribeConfigs,
     /// Change its configuration.
     AlterConfigs,
+    /// What servers of a cluster ask each other. No request here needs it, and clients are told that they may.
+    ClusterAction,
     /// Obtain a producer id.
     IdempotentWrite,
 }
