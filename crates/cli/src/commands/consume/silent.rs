@@ -98,7 +98,7 @@ impl Silent {
             more => format!(" and {more} more"),
         };
         let text = format!(
-            "{}{more} did not answer for {} s, and only what other partitions hold was read: {error}",
+            "{}{more}: no answer for {} s, and so not read to the end: {error}",
             names.join(", "),
             self.patience.as_secs()
         );
