@@ -15,14 +15,14 @@ use riverrun_protocol::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, ErrorCode, Frame, Request, decode_response,
     encode_request,
 };
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::ClientError;
+use crate::socket;
 
 /// Requests that wait to be written.
 const SEND_QUEUE: usize = 16;
@@ -164,7 +164,7 @@ impl Connection {
             address: address.to_owned(),
             source: Arc::new(source),
         };
-        let stream = timeout(options.connect_timeout, TcpStream::connect(address))
+        let stream = timeout(options.connect_timeout, socket::connect(address))
             .await
             .map_err(|_| connect_error(io::ErrorKind::TimedOut.into()))?
             .map_err(connect_error)?;
@@ -309,51 +309,75 @@ fn version_map(answer: &ApiVersionsResponse<'_>) -> HashMap<i16, (i16, i16)> {
 }
 
 async fn write_requests(
-    mut writer: OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
     mut outgoing: mpsc::Receiver<Outgoing>,
     expect: mpsc::Sender<Expected>,
     in_flight: Arc<Semaphore>,
 ) {
-    while let Some(Outgoing { frame, records, reply, written }) = outgoing.recv().await {
-        if let Some((correlation, reply)) = reply {
-            // Bounded: this is where a client waits that has too many requests in flight.
-            let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else { return };
-            if expect.send(Expected { correlation, reply, _permit: permit }).await.is_err() {
+    let mut next = None;
+    let (mut parts, mut told) = (VecDeque::new(), Vec::<oneshot::Sender<()>>::new());
+    while let Some(first) = or_else(next.take(), outgoing.recv()).await {
+        // Bounded: this is where a client waits that has too many requests in flight.
+        let permit = match first.reply {
+            Some(_) => Arc::clone(&in_flight).acquire_owned().await.ok(),
+            None => None,
+        };
+        let mut leaving = Some((first, permit));
+        while let Some((Outgoing { frame, records, reply, written }, permit)) = leaving.take() {
+            if let (Some((correlation, reply)), Some(permit)) = (reply, permit)
+                && expect.send(Expected { correlation, reply, _permit: permit }).await.is_err()
+            {
                 return;
             }
+            told.extend(written);
+            push_frame(&mut parts, frame, records);
+            // Those that wait already leave with it.
+            let Ok(another) = outgoing.try_recv() else { break };
+            let permit = another.reply.as_ref().map(|_| Arc::clone(&in_flight).try_acquire_owned());
+            match permit.transpose() {
+                Ok(permit) => leaving = Some((another, permit)),
+                Err(_) => next = Some(another),
+            }
         }
-        if write_frame(&mut writer, frame, records).await.is_err() {
+        if write_all(&mut writer, &mut parts).await.is_err() {
             return;
         }
-        if let Some(written) = written {
+        for written in told.drain(..) {
             // Who sent it may have given up meanwhile.
             let _ = written.send(());
         }
     }
 }
 
-/// All of a frame in as few system calls as the system takes: the records go out from where they lie.
-async fn write_frame(writer: &mut OwnedWriteHalf, frame: Frame, records: Vec<Bytes>) -> io::Result<()> {
+async fn or_else<T>(known: Option<T>, other: impl Future<Output = Option<T>>) -> Option<T> {
+    if known.is_some() { known } else { other.await }
+}
+
+/// The parts of a frame: the records go out from where they lie.
+fn push_frame(parts: &mut VecDeque<Bytes>, frame: Frame, records: Vec<Bytes>) {
     let mut rest = frame.bytes.freeze();
     let mut taken = 0;
-    let mut parts = VecDeque::with_capacity(2 * records.len() + 1);
     for (splice, records) in frame.splices.iter().zip(records) {
         parts.push_back(rest.split_to(splice.position - taken));
         taken = splice.position;
         parts.push_back(records);
     }
     parts.push_back(rest);
+}
+
+/// All parts in as few system calls as the system takes.
+async fn write_all(writer: &mut (impl AsyncWrite + Unpin), parts: &mut VecDeque<Bytes>) -> io::Result<()> {
     while !parts.is_empty() {
         let mut slices = [IoSlice::new(&[]); VECTOR_PARTS];
         let count = parts.len().min(VECTOR_PARTS);
-        for (slice, part) in slices.iter_mut().zip(&parts) {
+        for (slice, part) in slices.iter_mut().zip(&*parts) {
             *slice = IoSlice::new(part);
         }
         let written = writer.write_vectored(&slices[..count]).await?;
         if written == 0 && parts.iter().any(|part| !part.is_empty()) {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        drop_written(&mut parts, written);
+        drop_written(parts, written);
     }
     Ok(())
 }
@@ -439,6 +463,7 @@ async fn read_some(reader: &mut (impl AsyncRead + Unpin), buffer: &mut impl BufM
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
+    use std::sync::Mutex;
     use std::task::{Context, Poll};
 
     use tokio::io::ReadBuf;
@@ -464,6 +489,73 @@ mod tests {
             }
             Poll::Ready(Ok(()))
         }
+    }
+
+    /// Keeps what each write brought.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<Vec<u8>>>>);
+
+    impl Written {
+        fn take(&self) -> Vec<Vec<u8>> {
+            std::mem::take(&mut self.0.lock().unwrap())
+        }
+    }
+
+    impl AsyncWrite for Written {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.0.lock().unwrap().push(bytes.to_vec());
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            self.poll_write(context, &all)
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn outgoing(byte: u8, reply: bool) -> Outgoing {
+        let frame = Frame { bytes: BytesMut::from(&[byte][..]), splices: Vec::new() };
+        let reply = reply.then(|| (i32::from(byte), oneshot::channel().0));
+        Outgoing { frame, records: Vec::new(), reply, written: None }
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_leave_together_and_no_more_of_them_than_may_be_unanswered() {
+        let (sender, receiver) = mpsc::channel(SEND_QUEUE);
+        let (expect, mut expected) = mpsc::channel(2);
+        for (byte, reply) in [(1, true), (2, false), (3, true), (4, true), (5, true)] {
+            sender.try_send(outgoing(byte, reply)).expect("there is room");
+        }
+        let written = Written::default();
+        let writing =
+            tokio::spawn(write_requests(written.clone(), receiver, expect, Arc::new(Semaphore::new(2))));
+        let first = expected.recv().await.unwrap();
+        let second = expected.recv().await.unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!((first.correlation, second.correlation), (1, 3));
+        assert_eq!(written.take(), [[1, 2, 3]]);
+        drop((first, second));
+        drop(sender);
+        writing.await.unwrap();
+        assert_eq!(written.take(), [[4, 5]]);
+        let last = [expected.recv().await.unwrap(), expected.recv().await.unwrap()];
+        assert_eq!(last.map(|request| request.correlation), [4, 5]);
     }
 
     #[tokio::test]

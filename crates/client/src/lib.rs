@@ -36,9 +36,9 @@
 //! ```
 //!
 //! Where the bytes are the caller's own, [`Producer::send_ref`] copies them once, into the batch. [`Producer::send_with`]
-//! calls a function back instead, [`Producer::try_send`] never waits, and [`Producer::send_blocking`] is for threads
-//! without a runtime. Records without a key go to partitions in whole batches; a [`Partitioner`] of one's own may decide
-//! otherwise.
+//! calls a function back instead, and [`Producer::send_noted`] tells a [`DeliveryListener`] of whole batches, which costs the
+//! least. [`Producer::try_send`] never waits, and [`Producer::send_blocking`] is for threads without a runtime. Records
+//! without a key go to partitions in whole batches; a [`Partitioner`] of one's own may decide otherwise.
 //!
 //! # Consuming
 //!
@@ -158,6 +158,7 @@ mod list_offsets;
 mod options;
 mod producer;
 mod retry;
+mod socket;
 mod topic_partition;
 
 pub use admin::{
@@ -175,9 +176,9 @@ pub use error::ClientError;
 pub use list_offsets::{FoundOffset, Isolation, OffsetSpec};
 pub use options::{Kind, OptionDef, markdown as options_markdown};
 pub use producer::{
-    Choice, Delivery, Partitioner, PartitionerChoice, Producer, ProducerMetrics, ProducerOptions,
-    ProducerRecord, RecordMetadata, RecordRef, RoundRobin, Sticky, TopicPartitioner, TopicView,
-    UniformSticky, partition_of_key,
+    Choice, Delivery, DeliveryListener, Partitioner, PartitionerChoice, Producer, ProducerMetrics,
+    ProducerOptions, ProducerRecord, RecordMetadata, RecordRef, RoundRobin, SettledRecords, Sticky,
+    TopicPartitioner, TopicView, UniformSticky, partition_of_key,
 };
 pub use topic_partition::TopicPartition;
 // What the options and errors above are made of.

@@ -8,6 +8,7 @@ mod accumulator;
 mod batch;
 mod delivery;
 mod exchange;
+mod listener;
 mod metrics;
 mod options;
 mod partitioner;
@@ -27,8 +28,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use self::accumulator::{Accumulator, Appended};
-use self::batch::Callback;
 pub use self::delivery::Delivery;
+use self::listener::{Callback, Enlist, Noting};
+pub use self::listener::{DeliveryListener, SettledRecords};
 pub use self::metrics::ProducerMetrics;
 pub use self::options::ProducerOptions;
 pub use self::partitioner::{
@@ -59,8 +61,9 @@ use crate::error::ClientError;
 ///
 /// [`send`](Self::send) takes a record that owns its bytes and answers with a future of its outcome;
 /// [`send_ref`](Self::send_ref) borrows them. [`send_with`](Self::send_with) calls back instead: in the order of the
-/// records of each partition, from the task that sends, so a callback must not wait. Threads outside of the runtime use
-/// [`send_blocking`](Self::send_blocking); where waiting is not wanted at all there is [`try_send`](Self::try_send).
+/// records of each partition, from the task that sends, so a callback must not wait. [`send_noted`](Self::send_noted)
+/// tells a listener of all records of a batch at once, which at high rates costs the least. Threads outside of the runtime
+/// use [`send_blocking`](Self::send_blocking); where waiting is not wanted at all there is [`try_send`](Self::try_send).
 ///
 /// Invariants: the sender task runs until the accumulator is closed and empty.
 #[derive(Debug)]
@@ -134,32 +137,47 @@ impl Producer {
         }
     }
 
-    fn try_append(
+    /// Hands a record over with a note, and has `listener` told of its outcome by that, together with the other records of
+    /// its batch. The note is dropped untold only if this fails.
+    pub async fn send_noted<L: DeliveryListener>(
         &self,
         record: &RecordRef<'_>,
-        callback: &mut Option<Callback>,
-    ) -> Result<Option<Delivery>, ClientError> {
+        note: L::Note,
+        listener: &Arc<L>,
+    ) -> Result<(), ClientError> {
+        let mut noting = Noting { listener, note: Some(note) };
+        match self.try_append(record, &mut noting)? {
+            Some(()) => Ok(()),
+            None => self.append(record, noting).await,
+        }
+    }
+
+    fn try_append<W: Enlist>(
+        &self,
+        record: &RecordRef<'_>,
+        waiter: &mut W,
+    ) -> Result<Option<W::Handle>, ClientError> {
         let reserved_bytes = record.size_bound_bytes();
         if !self.accumulator.try_reserve(reserved_bytes)? {
             return Ok(None);
         }
         let reservation = Reservation { accumulator: &self.accumulator, bytes: reserved_bytes };
         let timestamp = record.timestamp.unwrap_or_else(now);
-        match self.accumulator.append(record, timestamp, reserved_bytes, callback)? {
-            Appended::Yes(delivery) => {
+        match self.accumulator.append(record, timestamp, reserved_bytes, waiter)? {
+            Appended::Yes(handle) => {
                 reservation.keep();
-                Ok(Some(delivery))
+                Ok(Some(handle))
             }
             Appended::UnknownTopic | Appended::NoSuchPartition(_) => Ok(None),
         }
     }
 
     /// Hands a record over, waiting for what is missing.
-    async fn append(
+    async fn append<W: Enlist>(
         &self,
         record: &RecordRef<'_>,
-        mut callback: Option<Callback>,
-    ) -> Result<Delivery, ClientError> {
+        mut waiter: W,
+    ) -> Result<W::Handle, ClientError> {
         let reserved_bytes = record.size_bound_bytes();
         let timestamp = record.timestamp.unwrap_or_else(now);
         // A time that no clock reaches is no limit.
@@ -168,10 +186,10 @@ impl Producer {
         let reservation = self.in_time(deadline, "room in the buffer", reserve).await?;
         let mut asked = false;
         loop {
-            match self.accumulator.append(record, timestamp, reserved_bytes, &mut callback)? {
-                Appended::Yes(delivery) => {
+            match self.accumulator.append(record, timestamp, reserved_bytes, &mut waiter)? {
+                Appended::Yes(handle) => {
                     reservation.keep();
-                    return Ok(delivery);
+                    return Ok(handle);
                 }
                 Appended::UnknownTopic => {}
                 // Partitions may have been added since.

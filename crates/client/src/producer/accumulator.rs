@@ -16,8 +16,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use self::state::State;
-use super::batch::{Batch, BatchShape, Callback, QueueKey};
-use super::delivery::{BatchPlace, Delivery};
+use super::batch::{Batch, BatchShape, QueueKey};
+use super::delivery::BatchPlace;
+use super::listener::Enlist;
 use super::metrics::ProducerMetrics;
 use super::options::ProducerOptions;
 use super::partitioner::Choice;
@@ -39,9 +40,9 @@ const EXPIRY_LOOKS: u32 = 16;
 
 /// What an append came to.
 #[derive(Debug)]
-pub(super) enum Appended {
+pub(super) enum Appended<H> {
     /// The record is in a batch.
-    Yes(Delivery),
+    Yes(H),
     /// The topic has not been learnt.
     UnknownTopic,
     /// The topic has only so many partitions, as far as is known.
@@ -205,15 +206,15 @@ impl Accumulator {
         self.release(self.freed.swap(0, Ordering::Relaxed));
     }
 
-    /// Puts a record, whose bytes are reserved, into the last batch of its partition. `callback` is taken if that
+    /// Puts a record, whose bytes are reserved, into the last batch of its partition. `waiter` is enlisted if that
     /// succeeds.
-    pub(super) fn append(
+    pub(super) fn append<W: Enlist>(
         &self,
         record: &RecordRef<'_>,
         timestamp: TimestampMs,
         reserved_bytes: usize,
-        callback: &mut Option<Callback>,
-    ) -> Result<Appended, ClientError> {
+        waiter: &mut W,
+    ) -> Result<Appended<W::Handle>, ClientError> {
         let in_flight_max = self.in_flight_max();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -233,18 +234,18 @@ impl Accumulator {
         let Some(queue) = usize::try_from(partition).ok().and_then(|at| topic.queues.get_mut(at)) else {
             return Ok(Appended::NoSuchPartition(topic.partition_count()));
         };
-        let (delivery, look) = if let Some(open) = queue.open(reserved_bytes) {
-            let delivery = open.append(record, timestamp, reserved_bytes, callback)?;
+        let (handle, look) = if let Some(open) = queue.open(reserved_bytes) {
+            let handle = open.append(record, timestamp, reserved_bytes, waiter)?;
             let goes = open.is_full() && queue.takes_off(in_flight_max);
             if goes {
                 state.list(key);
             }
-            (delivery, goes)
+            (handle, goes)
         } else {
             let mut batch = state.new_batch(key, self.shape);
-            let delivery = batch.append(record, timestamp, reserved_bytes, callback)?;
+            let handle = batch.append(record, timestamp, reserved_bytes, waiter)?;
             let look = state.begin(batch, self.options.linger, in_flight_max);
-            (delivery, look || self.short_of_space.load(Ordering::Relaxed) > 0)
+            (handle, look || self.short_of_space.load(Ordering::Relaxed) > 0)
         };
         if let Choice::Sticky(partition) = choice {
             state.topics[at].placed(partition, reserved_bytes);
@@ -253,7 +254,7 @@ impl Accumulator {
         if look {
             self.wake.notify_one();
         }
-        Ok(Appended::Yes(delivery))
+        Ok(Appended::Yes(handle))
     }
 
     /// Takes out what may be sent now, at most one request for each node.

@@ -1,6 +1,5 @@
 //! One batch, from its first record to its outcome.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,24 +11,15 @@ use riverrun_records::{
 use riverrun_types::TimestampMs;
 use tokio::time::Instant;
 
-use super::delivery::{BatchPlace, Delivery, Outcome};
-use super::record::{RecordMetadata, RecordRef};
+use super::delivery::{BatchPlace, Outcome};
+use super::listener::{Audience, Enlist, RecordPlace};
+use super::record::RecordRef;
 use crate::error::ClientError;
 
 /// Room that a batch's buffer has at first, where the batches before were not full.
 pub(super) const CAPACITY_BYTES: usize = 8 * 1024;
 /// Ids from one batch to the next: as many parts as a batch may be split into lie between.
 pub(super) const ID_STEP: u64 = 1 << 20;
-
-/// What is called with the outcome of one record.
-pub(super) type Callback = Box<dyn FnOnce(Result<RecordMetadata, ClientError>) + Send>;
-
-/// A callback and the record that it waits for.
-struct Waiting {
-    index: i32,
-    timestamp: TimestampMs,
-    callback: Callback,
-}
 
 /// A partition of the producer's: the topic by its place in the accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,8 +54,8 @@ enum Body {
 /// A batch of records for one partition.
 ///
 /// Invariants: `stamp` is set from the first attempt until the producer id changes; once sealed, records are
-/// neither added nor compressed again. A batch that is dropped without an outcome tells its records so. `waiting` is
-/// in the order of the records. No other batch has an id from `id` to `id + id_span`.
+/// neither added nor compressed again. A batch that is dropped without an outcome tells its records so. No
+/// other batch has an id from `id` to `id + id_span`.
 pub(super) struct Batch {
     /// Rises with the time of creation, over all partitions.
     pub(super) id: u64,
@@ -75,7 +65,7 @@ pub(super) struct Batch {
     /// Bytes of the producer's buffer that its records hold.
     pub(super) reserved_bytes: usize,
     outcome: Arc<Outcome>,
-    waiting: Vec<Waiting>,
+    audience: Audience,
     pub(super) stamp: Option<ProducerStamp>,
     pub(super) attempts: u32,
     pub(super) last_error: Option<ClientError>,
@@ -120,7 +110,7 @@ impl Batch {
             created: Instant::now(),
             reserved_bytes: 0,
             outcome,
-            waiting: Vec::new(),
+            audience: Audience::default(),
             stamp: None,
             attempts: 0,
             last_error: None,
@@ -182,21 +172,18 @@ impl Batch {
     }
 
     /// Encodes a record into the batch. Only while it is open.
-    pub(super) fn append(
+    pub(super) fn append<W: Enlist>(
         &mut self,
         record: &RecordRef<'_>,
         timestamp: TimestampMs,
         reserved_bytes: usize,
-        callback: &mut Option<Callback>,
-    ) -> Result<Delivery, ClientError> {
+        waiter: &mut W,
+    ) -> Result<W::Handle, ClientError> {
         let Body::Open(builder) = &mut self.body else { return Err(ClientError::Closed) };
         let index = builder.append(timestamp, record.key, record.value, record.headers)?;
         self.record_count += 1;
         self.reserved_bytes += reserved_bytes;
-        if let Some(callback) = callback.take() {
-            self.waiting.push(Waiting { index, timestamp, callback });
-        }
-        Ok(self.outcome.delivery(index, timestamp))
+        Ok(waiter.enlist(RecordPlace { index, timestamp }, &mut self.audience, &self.outcome))
     }
 
     /// Tells the records what became of them, and hands out the buffer if nobody else has it.
@@ -209,13 +196,7 @@ impl Batch {
     }
 
     fn tell(&mut self, result: Result<BatchPlace, ClientError>) {
-        for Waiting { index, timestamp, callback } in std::mem::take(&mut self.waiting) {
-            let result = result.clone().map(|place| self.outcome.record_metadata(place, index, timestamp));
-            // The sender goes on for all other records.
-            if catch_unwind(AssertUnwindSafe(|| callback(result))).is_err() {
-                tracing::error!("a delivery callback has panicked");
-            }
-        }
+        self.audience.tell(&self.outcome, &result);
         self.outcome.set(result);
     }
 
@@ -250,19 +231,16 @@ impl Batch {
             Err(error) => return Err(Box::new((self, error))),
         };
         let (first, second) = self.outcome.split(at);
-        let mut waiting = std::mem::take(&mut self.waiting);
-        let mut later = waiting.split_off(waiting.partition_point(|one| one.index < at));
-        for one in &mut later {
-            one.index -= at;
-        }
+        let mut audience = std::mem::take(&mut self.audience);
+        let later = audience.split_off(at);
         let [first_builder, second_builder] = builders;
         let half_span = self.id_span / 2;
-        let part = |first_record: i32, outcome, waiting, builder: BatchBuilder| Self {
+        let part = |first_record: i32, outcome, audience, builder: BatchBuilder| Self {
             id: self.id + if first_record > 0 { half_span } else { 0 },
             id_span: half_span,
             reserved_bytes: 0,
             outcome,
-            waiting,
+            audience,
             stamp: self.stamp.map(|stamp| ProducerStamp {
                 base_sequence: increment_sequence(stamp.base_sequence, first_record),
                 ..stamp
@@ -276,7 +254,7 @@ impl Batch {
             complete: self.complete,
             body: Body::Open(Box::new(builder)),
         };
-        let mut parts = [part(0, first, waiting, first_builder), part(at, second, later, second_builder)];
+        let mut parts = [part(0, first, audience, first_builder), part(at, second, later, second_builder)];
         parts[0].reserved_bytes = self.reserved_bytes / 2;
         parts[1].reserved_bytes = self.reserved_bytes - parts[0].reserved_bytes;
         Ok(parts)
@@ -309,6 +287,7 @@ mod tests {
     use riverrun_types::{Offset, ProducerEpoch, ProducerId};
 
     use super::*;
+    use crate::producer::listener::{Callback, DeliveryListener, Noting, SettledRecords};
 
     const SHAPE: BatchShape = BatchShape { compression: Compression::Lz4, level: None, full_bytes: 1000 };
 
@@ -379,13 +358,66 @@ mod tests {
     #[test]
     fn a_callback_that_panics_does_not_keep_the_others_from_being_called() {
         let told = Told::default();
-        let mut batch = batch_of(&["a"], &told);
-        let record = RecordRef::new("t", b"v");
-        let mut callback: Option<Callback> = Some(Box::new(|_| panic!("on purpose")));
-        batch.append(&record, TimestampMs(1), 1, &mut callback).unwrap();
-        batch.waiting.rotate_left(1);
+        let mut batch = batch_of(&[], &told);
+        let (after, record) = (Arc::clone(&told), RecordRef::new("t", b"v"));
+        let panics: Callback = Box::new(|_| panic!("on purpose"));
+        let tells: Callback = Box::new(move |_| after.lock().unwrap().push(("after".to_owned(), None)));
+        for callback in [panics, tells] {
+            batch.append(&record, TimestampMs(1), 1, &mut Some(callback)).unwrap();
+        }
         batch.finish(Err(ClientError::Closed));
         assert_eq!(told.lock().unwrap().len(), 1);
+    }
+
+    /// Notes and offsets of one call.
+    type Call = Vec<(u32, Option<i64>)>;
+
+    /// Keeps what each call told it.
+    #[derive(Default)]
+    struct Calls(Mutex<Vec<Call>>);
+
+    impl DeliveryListener for Calls {
+        type Note = u32;
+
+        fn settled(&self, records: &SettledRecords<'_, u32>) {
+            let each: Vec<_> =
+                records.each().map(|(note, place)| (*note, place.ok().map(|place| place.offset.0))).collect();
+            assert!(records.notes().eq(each.iter().map(|(note, _)| note)));
+            assert_eq!(records.result().is_ok(), each.iter().all(|(_, offset)| offset.is_some()));
+            self.0.lock().unwrap().push(each);
+        }
+    }
+
+    fn noted_batch(notes: &[(u32, &Arc<Calls>)]) -> Batch {
+        let key = QueueKey { topic: 0, partition: 0 };
+        let mut batch = Batch::new(ID_STEP, key, Outcome::new("t".into(), 0), SHAPE, Vec::new());
+        for (note, listener) in notes {
+            let mut noting = Noting { listener: *listener, note: Some(*note) };
+            batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut noting).unwrap();
+            assert!(noting.note.is_none(), "the batch has it");
+        }
+        batch
+    }
+
+    #[test]
+    fn a_listener_is_told_of_its_records_of_a_batch_at_once_and_in_their_order() {
+        let (one, other) = (Arc::<Calls>::default(), Arc::<Calls>::default());
+        let batch = noted_batch(&[(7, &one), (8, &other), (9, &one)]);
+        batch.finish(Ok(BatchPlace { base_offset: Some(Offset(40)), append_time: None }));
+        assert_eq!(*one.0.lock().unwrap(), [vec![(7, Some(40)), (9, Some(42))]]);
+        assert_eq!(*other.0.lock().unwrap(), [vec![(8, Some(41))]]);
+    }
+
+    #[test]
+    fn a_listener_is_told_of_the_parts_of_a_batch_that_was_split() {
+        let (one, late) = (Arc::<Calls>::default(), Arc::<Calls>::default());
+        let [mut first, mut second] =
+            noted_batch(&[(1, &one), (2, &one), (3, &one), (4, &late)]).split().unwrap();
+        drop((first.seal().unwrap(), second.seal().unwrap()));
+        first.finish(Ok(BatchPlace { base_offset: Some(Offset(70)), append_time: None }));
+        drop(second);
+        assert_eq!(*one.0.lock().unwrap(), [vec![(1, Some(70)), (2, Some(71))], vec![(3, None)]]);
+        assert_eq!(*late.0.lock().unwrap(), [vec![(4, None)]]);
     }
 
     #[test]

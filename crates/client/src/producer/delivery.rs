@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use riverrun_types::{Offset, TimestampMs};
 
+use super::listener::RecordPlace;
 use super::record::RecordMetadata;
 use crate::error::ClientError;
 
@@ -81,19 +82,19 @@ impl Outcome {
         }
     }
 
-    /// What a batch's place means for one of its records.
-    pub(super) fn record_metadata(
+    /// What a batch's outcome means for one of its records.
+    pub(super) fn of_record(
         &self,
-        place: BatchPlace,
-        index: i32,
-        timestamp: TimestampMs,
-    ) -> RecordMetadata {
-        RecordMetadata {
+        result: &Result<BatchPlace, ClientError>,
+        record: RecordPlace,
+    ) -> Result<RecordMetadata, ClientError> {
+        let place = result.as_ref().map_err(Clone::clone)?;
+        Ok(RecordMetadata {
             topic: Arc::clone(&self.topic),
             partition: self.partition,
-            offset: place.base_offset.map_or(Offset(-1), |base| base.plus(i64::from(index))),
-            timestamp: place.append_time.unwrap_or(timestamp),
-        }
+            offset: place.base_offset.map_or(Offset(-1), |base| base.plus(i64::from(record.index))),
+            timestamp: place.append_time.unwrap_or(record.timestamp),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,8 +133,8 @@ impl Future for Delivery {
             let mut state = this.outcome.lock();
             let (part, index) = match &mut *state {
                 State::Done { result, .. } => {
-                    let metadata = |place| this.outcome.record_metadata(place, this.index, this.timestamp);
-                    return Poll::Ready(result.clone().map(metadata));
+                    let place = RecordPlace { index: this.index, timestamp: this.timestamp };
+                    return Poll::Ready(this.outcome.of_record(result, place));
                 }
                 State::Pending(wakers) => {
                     if let Some(at) = this.waker {

@@ -8,6 +8,7 @@ use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
+use crate::producer::Delivery;
 use crate::producer::partitioner::partition_of_key;
 
 const NODE: NodeId = NodeId(1);

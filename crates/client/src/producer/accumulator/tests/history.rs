@@ -12,6 +12,7 @@ use riverrun_protocol::ErrorCode;
 use riverrun_records::{ProducerStamp, UnverifiedBatch};
 
 use super::*;
+use crate::producer::listener::Callback;
 
 const NODES: usize = 2;
 const PARTITIONS: i32 = 3;

@@ -1,0 +1,196 @@
+//! Who is told what became of records: a function for each of them, or a listener for all that one batch carried.
+//!
+//! Guarantees that each is told once, in the order of its records of a batch, and that one that panics keeps no other from
+//! being told.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use riverrun_types::TimestampMs;
+
+use super::delivery::{BatchPlace, Delivery, Outcome};
+use super::record::RecordMetadata;
+use crate::error::ClientError;
+
+/// What is called with the outcome of one record.
+pub(super) type Callback = Box<dyn FnOnce(Result<RecordMetadata, ClientError>) + Send>;
+
+/// Is told what became of records that were sent with [`Producer::send_noted`](super::Producer::send_noted): those of a
+/// batch together, with one call. A record costs its sender no allocation, and whatever the listener does for a batch (a
+/// lock, a look at the clock) is not done for each record.
+pub trait DeliveryListener: Send + Sync + 'static {
+    /// What a record is sent with, by which the listener knows it again.
+    type Note: Send + 'static;
+
+    /// Records have their outcome. Called by the task that sends, so it must not wait.
+    fn settled(&self, records: &SettledRecords<'_, Self::Note>);
+}
+
+/// Records of one batch that have their outcome, in the order in which they were sent.
+#[derive(Debug)]
+pub struct SettledRecords<'a, N> {
+    outcome: &'a Outcome,
+    result: &'a Result<BatchPlace, ClientError>,
+    noted: &'a [Noted<N>],
+}
+
+impl<'a, N> SettledRecords<'a, N> {
+    /// What became of them: all have arrived, or none.
+    pub fn result(&self) -> Result<(), &'a ClientError> {
+        self.result.as_ref().map(drop)
+    }
+
+    /// What they were sent with.
+    pub fn notes(&self) -> impl ExactSizeIterator<Item = &'a N> + use<'a, N> {
+        self.noted.iter().map(|noted| &noted.note)
+    }
+
+    /// What they were sent with, and where each came to lie.
+    pub fn each(&self) -> impl Iterator<Item = (&'a N, Result<RecordMetadata, ClientError>)> + use<'a, N> {
+        let Self { outcome, result, noted } = *self;
+        noted.iter().map(move |Noted { place, note }| (note, outcome.of_record(result, *place)))
+    }
+}
+
+/// Which record of its batch one is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordPlace {
+    pub(super) index: i32,
+    pub(super) timestamp: TimestampMs,
+}
+
+/// A note and the record that it belongs to.
+#[derive(Debug)]
+struct Noted<N> {
+    place: RecordPlace,
+    note: N,
+}
+
+/// Has somebody told of a record.
+pub(super) trait Enlist {
+    /// What whoever sends the record keeps.
+    type Handle;
+
+    /// The record has this place in the batch that `audience` and `outcome` belong to.
+    fn enlist(&mut self, place: RecordPlace, audience: &mut Audience, outcome: &Arc<Outcome>)
+    -> Self::Handle;
+}
+
+/// With or without a callback.
+impl Enlist for Option<Callback> {
+    type Handle = Delivery;
+
+    fn enlist(&mut self, place: RecordPlace, audience: &mut Audience, outcome: &Arc<Outcome>) -> Delivery {
+        if let Some(callback) = self.take() {
+            audience.callbacks.push((place, callback));
+        }
+        outcome.delivery(place.index, place.timestamp)
+    }
+}
+
+/// A note for a listener. It is taken when the record is in a batch.
+#[derive(Debug)]
+pub(super) struct Noting<'a, L: DeliveryListener> {
+    pub(super) listener: &'a Arc<L>,
+    pub(super) note: Option<L::Note>,
+}
+
+impl<L: DeliveryListener> Enlist for Noting<'_, L> {
+    type Handle = ();
+
+    fn enlist(&mut self, place: RecordPlace, audience: &mut Audience, _: &Arc<Outcome>) {
+        if let Some(note) = self.note.take() {
+            audience.note(self.listener, Noted { place, note });
+        }
+    }
+}
+
+/// Everybody who is told of a batch's records.
+///
+/// Invariants: what is in it is in the order of the records, for each listener and for all callbacks. No group is empty.
+#[derive(Default)]
+pub(super) struct Audience {
+    callbacks: Vec<(RecordPlace, Callback)>,
+    groups: Vec<Box<dyn Group>>,
+}
+
+impl Audience {
+    fn note<L: DeliveryListener>(&mut self, listener: &Arc<L>, noted: Noted<L::Note>) {
+        // Nearly always all records of a batch have the same listener.
+        for group in &mut self.groups {
+            let group: &mut dyn Any = &mut **group;
+            if let Some(group) = group.downcast_mut::<ListenerGroup<L>>()
+                && Arc::ptr_eq(&group.listener, listener)
+            {
+                group.noted.push(noted);
+                return;
+            }
+        }
+        let group = ListenerGroup { listener: Arc::clone(listener), noted: vec![noted] };
+        self.groups.push(Box::new(group));
+    }
+
+    /// Tells all, and forgets them.
+    pub(super) fn tell(&mut self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
+        for (place, callback) in std::mem::take(&mut self.callbacks) {
+            guard(|| callback(outcome.of_record(result, place)));
+        }
+        for group in std::mem::take(&mut self.groups) {
+            guard(|| group.tell(outcome, result));
+        }
+    }
+
+    /// Takes out those of the records from `at` on, which count from there.
+    pub(super) fn split_off(&mut self, at: i32) -> Self {
+        let mut callbacks = self.callbacks.split_off(self.callbacks.partition_point(|one| one.0.index < at));
+        for (place, _) in &mut callbacks {
+            place.index -= at;
+        }
+        let groups = self.groups.iter_mut().filter_map(|group| group.split_off(at)).collect();
+        self.groups.retain(|group| !group.is_empty());
+        Self { callbacks, groups }
+    }
+}
+
+/// The sender goes on for all other records.
+fn guard(tell: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(tell)).is_err() {
+        tracing::error!("whoever was told of a delivery has panicked");
+    }
+}
+
+/// Notes of whatever kind, for one listener.
+trait Group: Any + Send {
+    fn tell(&self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>);
+
+    fn split_off(&mut self, at: i32) -> Option<Box<dyn Group>>;
+
+    fn is_empty(&self) -> bool;
+}
+
+struct ListenerGroup<L: DeliveryListener> {
+    listener: Arc<L>,
+    noted: Vec<Noted<L::Note>>,
+}
+
+impl<L: DeliveryListener> Group for ListenerGroup<L> {
+    fn tell(&self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
+        self.listener.settled(&SettledRecords { outcome, result, noted: &self.noted });
+    }
+
+    fn split_off(&mut self, at: i32) -> Option<Box<dyn Group>> {
+        let mut noted = self.noted.split_off(self.noted.partition_point(|noted| noted.place.index < at));
+        if noted.is_empty() {
+            return None;
+        }
+        for noted in &mut noted {
+            noted.place.index -= at;
+        }
+        Some(Box::new(Self { listener: Arc::clone(&self.listener), noted }))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.noted.is_empty()
+    }
+}

@@ -1,0 +1,68 @@
+//! Opening a connection's socket.
+//!
+//! Guarantees that a connection within the machine is not paced, whatever the system chose for its network.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use rustix::net::sockopt;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+/// Congestion control of connections that stay on this machine: they share no link and lose nothing. What the system
+/// chose for its network may pace its segments, as BBR does: a timer for nearly each of them, and less than half the
+/// throughput. Every kernel has this one, and everyone may choose it.
+const LOCAL_CONGESTION_CONTROL: &str = "reno";
+
+/// Connects to the first of the name's addresses that takes the connection.
+pub(crate) async fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut refused = None;
+    for target in lookup_host(address).await? {
+        match connect_to(target).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = Some(error),
+        }
+    }
+    Err(refused.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+}
+
+async fn connect_to(target: SocketAddr) -> io::Result<TcpStream> {
+    if !target.ip().to_canonical().is_loopback() {
+        return TcpStream::connect(target).await;
+    }
+    let socket = if target.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Before it connects: once BBR had a connection, the pacing stays.
+    choose_local_congestion_control(&socket);
+    socket.connect(target).await
+}
+
+/// Without it everything works as well, only slower.
+fn choose_local_congestion_control(socket: impl AsFd) {
+    if let Err(error) = sockopt::set_tcp_congestion(socket, LOCAL_CONGESTION_CONTROL) {
+        tracing::debug!(%error, "the system's congestion control is kept for a local connection");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_within_the_machine_is_not_paced() {
+        let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let stream = connect(&listening.local_addr().unwrap().to_string()).await.unwrap();
+        assert_eq!(sockopt::tcp_congestion(&stream).unwrap(), LOCAL_CONGESTION_CONTROL);
+    }
+
+    #[tokio::test]
+    async fn the_reason_of_the_last_address_is_told_where_none_takes_the_connection() {
+        let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listening.local_addr().unwrap().to_string();
+        drop(listening);
+        assert_eq!(connect(&address).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
