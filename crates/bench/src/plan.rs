@@ -254,7 +254,11 @@ impl KeySource {
 #[derive(Debug)]
 pub(crate) enum ValueSource {
     Payloads(Payloads),
-    Generator(Generator),
+    Generator {
+        generator: Generator,
+        /// The last one.
+        value: Option<Bytes>,
+    },
 }
 
 impl ValueSource {
@@ -265,7 +269,9 @@ impl ValueSource {
             ValuePlan::PartlyRandom { bytes, random_ratio, pool_size } => {
                 Self::Payloads(choice(partly_random(*bytes, *random_ratio, *pool_size, seed), seed))
             }
-            ValuePlan::Generator(spec) => Self::Generator(Generator::new(spec, seed)),
+            ValuePlan::Generator(spec) => {
+                Self::Generator { generator: Generator::new(spec, seed), value: None }
+            }
         }
     }
 
@@ -273,14 +279,19 @@ impl ValueSource {
     pub(crate) fn another(&mut self) -> Self {
         match self {
             Self::Payloads(payloads) => Self::Payloads(payloads.another()),
-            Self::Generator(generator) => Self::Generator(generator.another()),
+            Self::Generator { generator, .. } => {
+                Self::Generator { generator: generator.another(), value: None }
+            }
         }
     }
 
-    pub(crate) fn next(&mut self, number: u64) -> Option<Bytes> {
+    pub(crate) fn next(&mut self, number: u64) -> Option<&[u8]> {
         match self {
             Self::Payloads(payloads) => Some(payloads.next(number)),
-            Self::Generator(generator) => generator.next(number),
+            Self::Generator { generator, value } => {
+                *value = generator.next(number);
+                value.as_deref()
+            }
         }
     }
 }

@@ -16,24 +16,21 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// From the time at which it was due until now; without one, from its send: it is due when there is room for it.
-    pub(crate) fn latency(&self) -> Duration {
-        self.due.unwrap_or(self.begun).elapsed()
+    /// From the time at which it was due; without one, from its send: it is due when there is room for it.
+    pub(crate) fn latency(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.due.unwrap_or(self.begun))
     }
 }
 
-/// Counts and measures records. What becomes of one is told on whichever thread learns of it.
-pub(crate) trait Meter<E>: Clone + Send + 'static {
-    /// It is handed over now.
+/// Counts and measures records. What becomes of them is told on whichever thread learns of it, of many at once.
+pub(crate) trait Meter<E>: Clone + Send + Sync + 'static {
+    /// One is handed over now.
     fn sent(&self, sent: &Sent);
 
-    /// It is acked now.
-    fn acked(&self, sent: &Sent);
+    /// These are acked now, or will never be.
+    fn settled<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &E>);
 
-    /// It will never be acked.
-    fn failed(&self, sent: &Sent, error: E);
-
-    /// The client did not even take it.
+    /// The client did not even take one.
     fn refused(&self, sent: &Sent, error: E);
 
     /// Records that were due for so long when the orders changed, and will not be sent.

@@ -3,6 +3,7 @@
 //! A thread has its lanes to itself or shares producers with others; the rate and the records are shared out evenly
 //! among the threads, and the numbers of the records interleave.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -84,6 +85,7 @@ impl ProduceLoad {
     ) -> Result<(), LoadError> {
         let tally = Tally {
             state: Arc::default(),
+            handed_over: Arc::default(),
             warmup_records: self.warmup_records,
             steady_since: Arc::clone(&run.steady_since),
             orders: Arc::clone(&run.orders),
@@ -94,7 +96,7 @@ impl ProduceLoad {
             stamp: Stamp::None,
             clock: StampClock::new(),
         };
-        let lanes = Lanes::new(runtime.clone(), lanes, run.wanted.subscribe());
+        let lanes = Lanes::new(runtime.clone(), lanes, run.wanted.subscribe(), || tally.clone());
         let sending = Sending::new(lanes, tally.clone(), place, source, Arc::clone(&run.orders));
         run.threads.push(sending.start(runtime).map_err(LoadError::Thread)?);
         run.tallies.push(tally);
@@ -103,11 +105,15 @@ impl ProduceLoad {
 }
 
 /// What became of a thread's records.
+///
+/// Invariants: `interval.handed_over` is empty until it is taken.
 #[derive(Debug)]
 pub(super) struct State<E> {
-    pub(super) interval: Interval,
-    /// Records whose outcome is not known yet.
-    pub(super) pending: u64,
+    interval: Interval,
+    /// Records whose outcome is known.
+    decided: u64,
+    /// Records that were handed over when the last interval was taken.
+    taken: u64,
     last_outcome: Option<Instant>,
     pub(super) error: Option<E>,
     pub(super) refusal: Option<E>,
@@ -115,16 +121,25 @@ pub(super) struct State<E> {
 
 impl<E> Default for State<E> {
     fn default() -> Self {
-        Self { interval: Interval::default(), pending: 0, last_outcome: None, error: None, refusal: None }
+        Self {
+            interval: Interval::default(),
+            decided: 0,
+            taken: 0,
+            last_outcome: None,
+            error: None,
+            refusal: None,
+        }
     }
 }
 
 /// The meter of a thread.
 ///
-/// Invariants: `pending` is what was handed over less what was acked, failed or refused.
+/// Invariants: `handed_over` counts a record before it is decided, and no refused one.
 #[derive(Debug)]
 pub(super) struct Tally<E> {
     pub(super) state: Arc<Mutex<State<E>>>,
+    /// Changed by the thread that sends, without a lock.
+    pub(super) handed_over: Arc<AtomicU64>,
     /// Records below this number warm up.
     pub(super) warmup_records: u64,
     /// When the first record after them was sent, by any thread.
@@ -136,6 +151,7 @@ impl<E> Clone for Tally<E> {
     fn clone(&self) -> Self {
         Self {
             state: Arc::clone(&self.state),
+            handed_over: Arc::clone(&self.handed_over),
             warmup_records: self.warmup_records,
             steady_since: Arc::clone(&self.steady_since),
             orders: Arc::clone(&self.orders),
@@ -150,44 +166,63 @@ impl<E> Tally<E> {
 
     fn outcome(&self, now: Instant) -> MutexGuard<'_, State<E>> {
         let mut state = self.lock();
-        state.pending -= 1;
         state.last_outcome = Some(now);
         state
     }
+
+    /// Records that were handed over so far.
+    pub(super) fn handed_over(&self) -> u64 {
+        self.handed_over.load(Ordering::Relaxed)
+    }
+
+    /// Records whose outcome is not known yet. Final only when the thread has ended.
+    pub(super) fn pending(&self) -> u64 {
+        let decided = self.lock().decided;
+        self.handed_over().saturating_sub(decided)
+    }
+
+    /// What happened since the last call.
+    pub(super) fn take(&self) -> Interval {
+        let mut state = self.lock();
+        let handed_over = self.handed_over();
+        let before = std::mem::replace(&mut state.taken, handed_over);
+        let interval = std::mem::take(&mut state.interval);
+        Interval { handed_over: handed_over.saturating_sub(before), ..interval }
+    }
 }
 
-impl<E: Send + 'static> Meter<E> for Tally<E> {
+impl<E: Clone + Send + Sync + 'static> Meter<E> for Tally<E> {
     fn sent(&self, sent: &Sent) {
         if sent.number >= self.warmup_records {
             self.steady_since.get_or_init(|| sent.begun);
         }
-        let mut state = self.lock();
-        state.interval.handed_over += 1;
-        state.pending += 1;
+        // Nobody else changes it, so that it need not be one step.
+        self.handed_over.store(self.handed_over() + 1, Ordering::Relaxed);
     }
 
-    fn acked(&self, sent: &Sent) {
+    fn settled<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &E>) {
         let now = Instant::now();
         let mut state = self.outcome(now);
+        state.decided += sent.len() as u64;
+        if let Err(error) = outcome {
+            state.interval.failed += sent.len() as u64;
+            state.error.get_or_insert_with(|| error.clone());
+            return;
+        }
         let interval = &mut state.interval;
-        let is_steady = sent.number >= self.warmup_records;
-        let figures = if is_steady { &mut interval.steady } else { &mut interval.warmup };
         let since = |begin: Instant| now.saturating_duration_since(begin);
-        figures.record(sent.bytes as u64, sent.due.map(since), since(sent.begun));
-    }
-
-    fn failed(&self, _: &Sent, error: E) {
-        let mut state = self.outcome(Instant::now());
-        state.interval.failed += 1;
-        state.error.get_or_insert(error);
+        for sent in sent {
+            let is_steady = sent.number >= self.warmup_records;
+            let figures = if is_steady { &mut interval.steady } else { &mut interval.warmup };
+            figures.record(sent.bytes as u64, sent.due.map(since), since(sent.begun));
+        }
     }
 
     fn refused(&self, _: &Sent, error: E) {
         // The others' figures would be those of another load.
         self.orders.end();
-        let mut state = self.outcome(Instant::now());
-        state.interval.handed_over -= 1;
-        state.refusal.get_or_insert(error);
+        self.handed_over.store(self.handed_over() - 1, Ordering::Relaxed);
+        self.outcome(Instant::now()).refusal.get_or_insert(error);
     }
 
     /// A run that ends before its last record was interrupted, and says so.
@@ -213,14 +248,14 @@ impl ProduceRun {
     /// Whether nothing more is sent and all outcomes are known.
     pub fn is_done(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
-            && self.tallies.iter().all(|tally| tally.lock().pending == 0)
+            && self.tallies.iter().all(|tally| tally.pending() == 0)
     }
 
     /// What happened since the last call, of all threads.
     pub fn take(&self) -> Interval {
         let mut sum = Interval::default();
         for tally in &self.tallies {
-            sum.merge(&std::mem::take(&mut tally.lock().interval));
+            sum.merge(&tally.take());
         }
         sum
     }

@@ -35,6 +35,9 @@ impl Place {
     /// The number among all senders' records of the one that this thread sends as its `turn`th.
     pub(super) fn among_all(self, turn: u64) -> u64 {
         let (first, own, total) = (self.first as u64, self.own as u64, self.total as u64);
+        if own == 1 {
+            return turn * total + first;
+        }
         turn / own * total + first + turn % own
     }
 }
@@ -129,38 +132,37 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
         let turn = self.turn;
         self.turn += 1;
         let number = self.place.among_all(turn);
-        let (key, value) = (self.source.keys.next(number), self.source.values.next(number));
         self.target.wait_for_room(turn);
+        let Source { keys, values, stamp, clock } = &mut self.source;
+        let (key, mut value) = (keys.next(number), values.next(number));
         let begun = Instant::now();
-        let timestamp = self.write_value(value.as_deref(), due.unwrap_or(begun));
-        let stamped = self.source.stamp == Stamp::Value;
-        let value = value.as_deref().map(|value| if stamped { &self.scratch } else { value });
+        let mut time = clock.at(begun);
+        if *stamp == Stamp::Value {
+            let due = due.map_or(time, |due| clock.at(due));
+            write_value(&mut self.scratch, value, due);
+            // What is too short for it: the record's timestamp has to tell it, in milliseconds.
+            time = if self.scratch.len() < STAMP_BYTES { due } else { time };
+            value = value.map(|_| &*self.scratch);
+        }
         let sent = Sent { number, due, begun, bytes: value.map_or(0, <[u8]>::len) };
         self.meter.sent(&sent);
-        let meter = self.meter.clone();
-        let done = move |outcome| match outcome {
-            Ok(()) => meter.acked(&sent),
-            Err(error) => meter.failed(&sent, error),
-        };
-        if let Err(error) = self.target.send(turn, &Outgoing { key: key.as_deref(), value, timestamp }, done)
-        {
+        let timestamp = timestamp_ms(time);
+        let record = Outgoing { key: key.as_deref(), value, timestamp };
+        if let Err(error) = self.target.send(turn, &record, sent) {
             self.meter.refused(&sent, error);
         }
     }
+}
 
-    /// Writes the time at which the record is due over a copy of its value. If that is too short, the record's
-    /// timestamp has to tell it, in milliseconds.
-    fn write_value(&mut self, value: Option<&[u8]>, due: Instant) -> Option<TimestampMs> {
-        if self.source.stamp != Stamp::Value {
-            return None;
-        }
-        let due = self.source.clock.at(due);
-        self.scratch.clear();
-        self.scratch.extend_from_slice(value.unwrap_or_default());
-        write_stamp(&mut self.scratch, due);
-        let due_ms = || TimestampMs(i64::try_from(due.as_millis()).unwrap_or(i64::MAX));
-        (self.scratch.len() < STAMP_BYTES).then(due_ms)
-    }
+/// Writes the time at which the record is due over a copy of its value.
+fn write_value(scratch: &mut Vec<u8>, value: Option<&[u8]>, due: Duration) {
+    scratch.clear();
+    scratch.extend_from_slice(value.unwrap_or_default());
+    write_stamp(scratch, due);
+}
+
+fn timestamp_ms(since_epoch: Duration) -> TimestampMs {
+    TimestampMs(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// How long a thread's records have been due by now, from its `sent`th on and below the number `end`. None where the first

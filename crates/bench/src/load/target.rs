@@ -5,11 +5,12 @@ use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use riverrun_client::{ClientError, Producer, RecordMetadata, RecordRef};
+use riverrun_client::{ClientError, DeliveryListener, Producer, RecordRef, SettledRecords};
 use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::meter::{Meter, Sent};
 use crate::plan::ProducerPlan;
 
 /// A record on its way to a target.
@@ -17,11 +18,10 @@ use crate::plan::ProducerPlan;
 pub(crate) struct Outgoing<'a> {
     pub(crate) key: Option<&'a [u8]>,
     pub(crate) value: Option<&'a [u8]>,
-    /// None for now.
-    pub(crate) timestamp: Option<TimestampMs>,
+    pub(crate) timestamp: TimestampMs,
 }
 
-/// Takes records and tells later what became of them.
+/// Takes records and tells a meter of its own later what became of them.
 pub(crate) trait Target {
     /// Why a record was not taken, or not acked.
     type Error: Send + 'static;
@@ -29,14 +29,9 @@ pub(crate) trait Target {
     /// Waits until another record may be under way. `turn` counts the records of the sender.
     fn wait_for_room(&mut self, turn: u64);
 
-    /// Takes a record; may wait for the client's buffer. Unless this fails, `done` is called once, on whichever thread
-    /// learns what became of the record.
-    fn send(
-        &mut self,
-        turn: u64,
-        record: &Outgoing<'_>,
-        done: impl FnOnce(Result<(), Self::Error>) + Send + 'static,
-    ) -> Result<(), Self::Error>;
+    /// Takes a record; may wait for the client's buffer. Unless this fails, the meter is told of it once, by `sent`, on
+    /// whichever thread learns what became of the record.
+    fn send(&mut self, turn: u64, record: &Outgoing<'_>, sent: Sent) -> Result<(), Self::Error>;
 }
 
 /// A producer and the places its records go to, one after the other.
@@ -66,7 +61,8 @@ impl Lane {
 
     #[expect(clippy::cast_possible_truncation, reason = "a remainder is below a length")]
     fn place(&self, number: u64) -> (&str, Option<i32>) {
-        let (topic, partition) = self.turns[(number % self.turns.len() as u64) as usize];
+        let turn = if self.turns.len() == 1 { 0 } else { (number % self.turns.len() as u64) as usize };
+        let (topic, partition) = self.turns[turn];
         (&self.topics[topic], partition)
     }
 }
@@ -104,9 +100,28 @@ impl InFlight {
         *self.less.wait_while(count, full).unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    fn leave(&self) {
-        *self.lock() -= 1;
+    fn leave(&self, count: usize) {
+        *self.lock() -= u32::try_from(count).unwrap_or(u32::MAX);
+        // One sender waits at most: nobody shares a lane.
         self.less.notify_one();
+    }
+}
+
+/// Is told what became of a lane's records.
+#[derive(Debug)]
+struct LaneMeter<M> {
+    meter: M,
+    in_flight: Option<Arc<InFlight>>,
+}
+
+impl<M: Meter<ClientError>> DeliveryListener for LaneMeter<M> {
+    type Note = Sent;
+
+    fn settled(&self, records: &SettledRecords<'_, Sent>) {
+        self.meter.settled(records.notes(), records.result());
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.leave(records.notes().len());
+        }
     }
 }
 
@@ -114,62 +129,63 @@ impl InFlight {
 ///
 /// Invariants: there is at least one lane.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct Lanes<M> {
     runtime: Handle,
-    all: Vec<Lane>,
+    all: Vec<(Lane, Arc<LaneMeter<M>>)>,
     /// Told, or closed, when nobody waits for the sender any more: it then waits for no room, either.
     wanted: watch::Receiver<()>,
 }
 
-impl Lanes {
-    /// Over these lanes, of which there is at least one, on a thread that is none of the runtime's.
-    pub(crate) fn new(runtime: Handle, lanes: Vec<Lane>, wanted: watch::Receiver<()>) -> Self {
+impl<M> Lanes<M> {
+    /// Over these lanes, of which there is at least one, on a thread that is none of the runtime's. `meter` is told what
+    /// becomes of the records.
+    pub(crate) fn new(
+        runtime: Handle,
+        lanes: Vec<Lane>,
+        wanted: watch::Receiver<()>,
+        meter: impl Fn() -> M,
+    ) -> Self {
         assert!(!lanes.is_empty(), "a sender without a lane");
-        Self { runtime, all: lanes, wanted }
+        let metered = |lane: Lane| {
+            let in_flight = lane.in_flight.clone();
+            (lane, Arc::new(LaneMeter { meter: meter(), in_flight }))
+        };
+        Self { runtime, all: lanes.into_iter().map(metered).collect(), wanted }
     }
 
     /// The lane of a turn, and how often its turn has come before.
     #[expect(clippy::cast_possible_truncation, reason = "a remainder is below a length")]
-    fn of(&self, turn: u64) -> (&Lane, u64) {
+    fn of(&self, turn: u64) -> (&(Lane, Arc<LaneMeter<M>>), u64) {
+        if let [only] = &*self.all {
+            return (only, turn);
+        }
         let count = self.all.len() as u64;
         (&self.all[(turn % count) as usize], turn / count)
     }
 }
 
-impl Target for Lanes {
+impl<M: Meter<ClientError>> Target for Lanes<M> {
     type Error = ClientError;
 
     fn wait_for_room(&mut self, turn: u64) {
-        if let Some(in_flight) = &self.of(turn).0.in_flight {
+        if let Some(in_flight) = &self.of(turn).0.0.in_flight {
             in_flight.enter();
         }
     }
 
-    fn send(
-        &mut self,
-        turn: u64,
-        record: &Outgoing<'_>,
-        done: impl FnOnce(Result<(), ClientError>) + Send + 'static,
-    ) -> Result<(), ClientError> {
-        let (lane, number) = self.of(turn);
+    fn send(&mut self, turn: u64, record: &Outgoing<'_>, sent: Sent) -> Result<(), ClientError> {
+        let ((lane, meter), number) = self.of(turn);
         let (topic, partition) = lane.place(number);
         let &Outgoing { key, value, timestamp } = record;
-        let record = RecordRef { topic, partition, key, value, headers: &[], timestamp };
-        let in_flight = lane.in_flight.clone();
-        let told = move |outcome: Result<RecordMetadata, ClientError>| {
-            done(outcome.map(drop));
-            if let Some(in_flight) = in_flight {
-                in_flight.leave();
-            }
-        };
-        let mut sending = pin!(lane.producer.send_with(&record, told));
+        let record = RecordRef { topic, partition, key, value, headers: &[], timestamp: Some(timestamp) };
+        let mut sending = pin!(lane.producer.send_noted(&record, sent, meter));
         // Nearly always there is room at once, and no need to put the thread to sleep.
         let taken = match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => taken,
             Poll::Pending => self.runtime.block_on(unless_abandoned(sending, self.wanted.clone())),
         };
         if let (Err(_), Some(in_flight)) = (&taken, &lane.in_flight) {
-            in_flight.leave();
+            in_flight.leave(1);
         }
         taken
     }
@@ -222,7 +238,7 @@ mod tests {
         let third = std::thread::spawn(move || waiting.enter());
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!(!third.is_finished());
-        in_flight.leave();
+        in_flight.leave(1);
         third.join().expect("it got its turn");
         assert_eq!(*in_flight.lock(), 2);
     }

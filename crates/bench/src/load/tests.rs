@@ -1,6 +1,7 @@
 //! The loop against targets whose every delay is known: what a stall, a refusal and a change of orders do to the figures.
 
 use std::convert::Infallible;
+use std::iter::once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
@@ -22,6 +23,7 @@ const ALONE: Place = Place { first: 0, own: 1, total: 1 };
 
 /// Acks at once, except that it takes nothing for a while with the record of this number.
 struct Stalling {
+    tally: Tally<Infallible>,
     after_records: u64,
     stall: Duration,
 }
@@ -31,37 +33,31 @@ impl Target for Stalling {
 
     fn wait_for_room(&mut self, _: u64) {}
 
-    fn send(
-        &mut self,
-        turn: u64,
-        _: &Outgoing<'_>,
-        done: impl FnOnce(Result<(), Infallible>) + Send + 'static,
-    ) -> Result<(), Infallible> {
+    fn send(&mut self, turn: u64, _: &Outgoing<'_>, sent: Sent) -> Result<(), Infallible> {
         if turn == self.after_records {
             thread::sleep(self.stall);
         }
-        done(Ok(()));
+        self.tally.settled(once(&sent), Ok(()));
         Ok(())
     }
 }
 
-type Done = Box<dyn FnOnce(Result<(), u64>) + Send>;
-
 /// Fails every third record and acks the others, from another thread and some time after the send.
 struct Refusing {
-    outcomes: mpsc::SyncSender<(Instant, u64, Done)>,
+    outcomes: mpsc::SyncSender<(Instant, u64, Sent)>,
     delay: Duration,
     /// Does not even take the record of this number.
     refused: u64,
 }
 
 impl Refusing {
-    fn new(delay: Duration) -> Self {
-        let (outcomes, due) = mpsc::sync_channel::<(Instant, u64, Done)>(1000);
+    fn new(delay: Duration, tally: &Tally<u64>) -> Self {
+        let (outcomes, due) = mpsc::sync_channel::<(Instant, u64, Sent)>(1000);
+        let tally = tally.clone();
         thread::spawn(move || {
-            for (at, number, done) in due {
+            for (at, number, sent) in due {
                 sleep_until(at);
-                done(if number % 3 == 0 { Err(number) } else { Ok(()) });
+                tally.settled(once(&sent), if number % 3 == 0 { Err(&number) } else { Ok(()) });
             }
         });
         Self { outcomes, delay, refused: u64::MAX }
@@ -73,16 +69,11 @@ impl Target for Refusing {
 
     fn wait_for_room(&mut self, _: u64) {}
 
-    fn send(
-        &mut self,
-        turn: u64,
-        _: &Outgoing<'_>,
-        done: impl FnOnce(Result<(), u64>) + Send + 'static,
-    ) -> Result<(), u64> {
+    fn send(&mut self, turn: u64, _: &Outgoing<'_>, sent: Sent) -> Result<(), u64> {
         if turn + 1 == self.refused {
             return Err(turn + 1);
         }
-        let outcome = (Instant::now() + self.delay, turn + 1, Box::new(done) as Done);
+        let outcome = (Instant::now() + self.delay, turn + 1, sent);
         self.outcomes.send(outcome).expect("the thread is there");
         Ok(())
     }
@@ -98,8 +89,9 @@ fn source() -> Source {
 }
 
 fn tally<E>(warmup_records: u64) -> Tally<E> {
-    let (state, steady_since) = (Arc::default(), Arc::new(OnceLock::new()));
-    Tally { state, warmup_records, steady_since, orders: Arc::default() }
+    let steady_since = Arc::new(OnceLock::new());
+    let (state, handed_over, orders) = Default::default();
+    Tally { state, handed_over, warmup_records, steady_since, orders }
 }
 
 fn produce(rate: Option<f64>, records: u64) -> Produce {
@@ -107,21 +99,25 @@ fn produce(rate: Option<f64>, records: u64) -> Produce {
 }
 
 /// Sends so many records, and waits for their outcomes.
-fn run<T: Target>(target: T, records: u64, rate: Option<f64>, tally: &Tally<T::Error>) -> Interval {
+fn run<T>(target: T, records: u64, rate: Option<f64>, tally: &Tally<T::Error>) -> Interval
+where
+    T: Target<Error: Clone + Sync>,
+{
     tally.orders.give_last(produce(rate, records));
     Sending::new(target, tally.clone(), ALONE, source(), Arc::clone(&tally.orders)).run();
-    while tally.lock().pending > 0 {
+    while tally.pending() > 0 {
         thread::sleep(Duration::from_millis(1));
     }
-    std::mem::take(&mut tally.lock().interval)
+    tally.take()
 }
 
 /// The self-check of the whole tool. 400 records a second for two seconds, of which one is a stall: half of all
 /// records were due in it, so half of all percentiles show it. Measured from the call of send, one record does.
 #[test]
 fn a_stall_of_a_second_shows_in_the_percentiles_and_not_only_in_the_maximum() {
-    let target = Stalling { after_records: 100, stall: Duration::from_secs(1) };
-    let interval = run(target, 800, Some(400.0), &tally(0));
+    let tally = tally(0);
+    let target = Stalling { tally: tally.clone(), after_records: 100, stall: Duration::from_secs(1) };
+    let interval = run(target, 800, Some(400.0), &tally);
     let (due, send) = (interval.steady.latency(), interval.steady.latency_from_send());
     assert_eq!((due.count(), send.count()), (800, 800));
     assert!(due.max_us() >= 1_000_000 && send.max_us() >= 1_000_000);
@@ -133,9 +129,10 @@ fn a_stall_of_a_second_shows_in_the_percentiles_and_not_only_in_the_maximum() {
 
 #[test]
 fn a_load_that_fell_behind_makes_up_for_it_and_leaves_nothing_out() {
-    let target = Stalling { after_records: 10, stall: Duration::from_millis(800) };
+    let tally = tally(0);
+    let target = Stalling { tally: tally.clone(), after_records: 10, stall: Duration::from_millis(800) };
     let begun = Instant::now();
-    let interval = run(target, 1000, Some(1000.0), &tally(0));
+    let interval = run(target, 1000, Some(1000.0), &tally);
     assert_eq!(interval.handed_over, 1000);
     let elapsed = begun.elapsed();
     assert!(elapsed >= Duration::from_millis(999), "{elapsed:?} is faster than the rate");
@@ -145,7 +142,7 @@ fn a_load_that_fell_behind_makes_up_for_it_and_leaves_nothing_out() {
 #[test]
 fn warm_up_is_counted_apart_and_the_rest_begins_when_its_first_record_is_sent() {
     let tally = tally(30);
-    let target = Stalling { after_records: u64::MAX, stall: Duration::ZERO };
+    let target = Stalling { tally: tally.clone(), after_records: u64::MAX, stall: Duration::ZERO };
     let interval = run(target, 100, None, &tally);
     assert_eq!((interval.warmup.records, interval.steady.records), (30, 70));
     assert_eq!(interval.all().bytes, 1000);
@@ -156,7 +153,7 @@ fn warm_up_is_counted_apart_and_the_rest_begins_when_its_first_record_is_sent() 
 #[test]
 fn what_is_not_acked_is_counted_and_the_first_reason_kept() {
     let tally = tally(0);
-    let interval = run(Refusing::new(Duration::from_millis(20)), 10, None, &tally);
+    let interval = run(Refusing::new(Duration::from_millis(20), &tally), 10, None, &tally);
     assert_eq!((interval.failed, interval.steady.records), (3, 7));
     assert_eq!(tally.lock().error, Some(3));
     let max_us = interval.steady.latency().max_us();
@@ -166,7 +163,7 @@ fn what_is_not_acked_is_counted_and_the_first_reason_kept() {
 #[test]
 fn a_record_that_is_not_taken_ends_the_load_and_what_was_sent_has_its_outcome() {
     let tally = tally(0);
-    let target = Refusing { refused: 5, ..Refusing::new(Duration::from_millis(20)) };
+    let target = Refusing { refused: 5, ..Refusing::new(Duration::from_millis(20), &tally) };
     let interval = run(target, 1000, None, &tally);
     assert_eq!((interval.handed_over, interval.acked(), interval.failed), (4, 3, 1));
     assert_eq!(tally.lock().refusal, Some(5));
@@ -177,12 +174,12 @@ fn a_load_ends_when_it_is_told_to() {
     let tally = tally(0);
     let watched = tally.clone();
     let ending = thread::spawn(move || {
-        while watched.lock().interval.handed_over < 10 {
+        while watched.handed_over() < 10 {
             thread::sleep(Duration::from_millis(1));
         }
         watched.orders.end();
     });
-    let interval = run(Refusing::new(Duration::from_millis(1)), u64::MAX, Some(1000.0), &tally);
+    let interval = run(Refusing::new(Duration::from_millis(1), &tally), u64::MAX, Some(1000.0), &tally);
     ending.join().expect("it only sleeps");
     assert!(interval.handed_over >= 10, "{}", interval.handed_over);
     assert_eq!(interval.acked() + interval.failed, interval.handed_over);
@@ -208,9 +205,7 @@ impl<E> Meter<E> for Late {
         self.sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn acked(&self, _: &Sent) {}
-
-    fn failed(&self, _: &Sent, _: E) {}
+    fn settled<'a>(&self, _: impl ExactSizeIterator<Item = &'a Sent>, _: Result<(), &E>) {}
 
     fn refused(&self, _: &Sent, _: E) {}
 
@@ -227,14 +222,8 @@ impl Target for Slow {
 
     fn wait_for_room(&mut self, _: u64) {}
 
-    fn send(
-        &mut self,
-        _: u64,
-        _: &Outgoing<'_>,
-        done: impl FnOnce(Result<(), Infallible>) + Send + 'static,
-    ) -> Result<(), Infallible> {
+    fn send(&mut self, _: u64, _: &Outgoing<'_>, _: Sent) -> Result<(), Infallible> {
         thread::sleep(self.0);
-        done(Ok(()));
         Ok(())
     }
 }

@@ -3,8 +3,9 @@
 //! Guarantees that everything that is recorded is taken exactly once. A lock is held for a few nanoseconds by those who
 //! record, and for the exchange of a box by who takes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use riverrun_client::ClientError;
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,8 @@ impl Taken {
 /// One of the places where it is recorded.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
+    /// Counted for each record, and so without the lock.
+    sent: AtomicU64,
     now: Mutex<Box<Taken>>,
 }
 
@@ -103,27 +106,34 @@ impl Meter {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn sent(&self, delay: Option<Duration>) {
+    pub(super) fn sent(&self) {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that were acked, or not delivered: the latency of these is at least what they have been waited for so far.
+    pub(super) fn settled<'a>(
+        &self,
+        sent: impl ExactSizeIterator<Item = &'a Sent>,
+        outcome: Result<(), impl ToString>,
+    ) {
+        let time = Instant::now();
         let mut now = self.lock();
-        now.counts.sent += 1;
-        if let Some(delay) = delay {
-            now.delay.record(delay);
+        let now = &mut **now;
+        let is_acked = outcome.is_ok();
+        let count = sent.len() as u64;
+        if let Err(error) = outcome {
+            now.error.get_or_insert_with(|| error.to_string());
         }
-    }
-
-    pub(super) fn acked(&self, latency: Duration, bytes: usize) {
-        let mut now = self.lock();
-        now.counts.acked += 1;
-        now.counts.acked_bytes += bytes as u64;
-        now.publish.record(latency);
-    }
-
-    /// A record that was not delivered: its latency is at least what it has been waited for so far.
-    pub(super) fn failed(&self, waited: Duration, error: String) {
-        let mut now = self.lock();
-        now.counts.failed += 1;
-        now.publish.record(waited);
-        now.error.get_or_insert(error);
+        *(if is_acked { &mut now.counts.acked } else { &mut now.counts.failed }) += count;
+        for sent in sent {
+            if is_acked {
+                now.counts.acked_bytes += sent.bytes as u64;
+            }
+            now.publish.record(sent.latency(time));
+            if let Some(due) = sent.due {
+                now.delay.record(sent.begun.saturating_duration_since(due));
+            }
+        }
     }
 
     /// Records that were due and not handed over. Their latency is at least what they have been due for: leaving them
@@ -159,6 +169,7 @@ impl Meter {
     /// Exchanges what was recorded for `spare`, which is empty.
     fn exchange(&self, spare: &mut Box<Taken>) {
         std::mem::swap(&mut *self.lock(), spare);
+        spare.counts.sent += self.sent.swap(0, Ordering::Relaxed);
     }
 }
 
@@ -213,20 +224,16 @@ impl SenderMeter {
 }
 
 impl crate::load::meter::Meter<ClientError> for SenderMeter {
-    fn sent(&self, sent: &Sent) {
-        self.meter().sent(sent.due.map(|due| sent.begun.saturating_duration_since(due)));
+    fn sent(&self, _: &Sent) {
+        self.meter().sent();
     }
 
-    fn acked(&self, sent: &Sent) {
-        self.meter().acked(sent.latency(), sent.bytes);
-    }
-
-    fn failed(&self, sent: &Sent, error: ClientError) {
-        self.meter().failed(sent.latency(), error.to_string());
+    fn settled<'a>(&self, sent: impl ExactSizeIterator<Item = &'a Sent>, outcome: Result<(), &ClientError>) {
+        self.meter().settled(sent, outcome);
     }
 
     fn refused(&self, sent: &Sent, error: ClientError) {
-        self.failed(sent, error);
+        self.meter().settled(std::iter::once(sent), Err(error));
     }
 
     fn overdue(&self, waited: impl Iterator<Item = Duration>) {
@@ -241,12 +248,18 @@ mod tests {
     #[test]
     fn what_is_recorded_is_taken_once() {
         let meters = Meters::default();
-        for number in 0..20 {
-            meters.of(number).sent(Some(Duration::from_micros(3)));
-            meters.of(number).acked(Duration::from_millis(2), 100);
+        let now = Instant::now();
+        let sent = |latency: Duration| {
+            let due = now.checked_sub(latency).expect("it runs longer than that");
+            Sent { number: 0, due: Some(due), begun: due + Duration::from_micros(3), bytes: 100 }
+        };
+        for number in 0..10 {
+            meters.of(number).sent();
+            meters.of(number).sent();
+            meters.of(number).settled([sent(Duration::from_millis(2)); 2].iter(), Ok::<_, String>(()));
         }
-        meters.of(1).failed(Duration::from_secs(9), "first".to_owned());
-        meters.of(1).failed(Duration::from_secs(9), "second".to_owned());
+        meters.of(1).settled([sent(Duration::from_secs(9))].iter(), Err("first"));
+        meters.of(1).settled([sent(Duration::from_secs(9))].iter(), Err("second"));
         let latencies = [Duration::from_millis(1); 2];
         let batch =
             Received { catch_up: false, records: 2, bytes: 30, from_the_future: 1, latencies: &latencies };
@@ -257,9 +270,11 @@ mod tests {
         assert_eq!((counts.sent, counts.acked, counts.acked_bytes, counts.failed), (20, 20, 2000, 2));
         assert_eq!((counts.received, counts.caught_up, counts.from_the_future), (2, 2, 2));
         assert_eq!(
-            (taken.publish.count(), taken.publish.max_us(), taken.end_to_end.count()),
-            (22, 9_000_000, 2)
+            (taken.publish.count(), taken.delay.count(), taken.delay.min_us(), taken.end_to_end.count()),
+            (22, 22, 3, 2)
         );
+        let max_us = taken.publish.max_us();
+        assert!((9_000_000..19_000_000).contains(&max_us), "{max_us} us");
         assert_eq!(taken.error.as_deref(), Some("first"));
         let again = meters.take();
         assert_eq!(again.counts, Counts::default());

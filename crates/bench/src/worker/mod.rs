@@ -168,7 +168,7 @@ impl Load {
         first: usize,
         per_thread: usize,
         (keys, values): (KeySource, ValueSource),
-    ) -> Sending<Lanes, SenderMeter> {
+    ) -> Sending<Lanes<SenderMeter>, SenderMeter> {
         let end = (first + per_thread).min(self.producers.len());
         let lane = |at: usize| {
             let producer = Arc::clone(&self.producers[at]);
@@ -182,7 +182,8 @@ impl Load {
         let source = RecordSource { keys, values, stamp: self.share.load.stamp, clock: self.clock };
         let meter = SenderMeter { meters: Arc::clone(&self.meters), at: place.first };
         let wanted = self.wanted.subscribe();
-        let lanes = Lanes::new(Handle::current(), (first..end).map(lane).collect(), wanted);
+        let lanes = (first..end).map(lane).collect();
+        let lanes = Lanes::new(Handle::current(), lanes, wanted, || meter.clone());
         Sending::new(lanes, meter, place, source, Arc::clone(&self.orders))
     }
 
