@@ -35,8 +35,8 @@ impl Collector for NetworkCollector {
         let (requests, responses) = (&broker.budgets.requests, &broker.budgets.responses);
         let bytes = Some(&Unit::Bytes);
         put(&mut encoder, "request_memory", "Bytes held by requests", bytes, &gauge(requests.used_bytes()))?;
-        let held = gauge(responses.used_bytes());
-        put(&mut encoder, "response_memory", "Bytes held by unsent responses", bytes, &held)?;
+        let unsent = gauge(responses.used_bytes());
+        put(&mut encoder, "response_memory", "Bytes held by unsent responses", bytes, &unsent)?;
         let help = "Large requests that have come in part and wait for memory (queued.max.request.bytes)";
         put(&mut encoder, "requests_waiting_for_memory", help, None, &gauge(requests.in_line()))?;
         let (inflating, waiting) = broker.produce_gate.inflating();

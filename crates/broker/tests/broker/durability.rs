@@ -218,7 +218,7 @@ fn a_batch_that_was_lost_with_the_journal_is_refused_each_time_it_is_sent() {
     };
     assert_eq!(produce(&mut client, "safe", 0, &numbered(0)), 0);
     sim.fs.fail_sync_after(0);
-    client.set_read_timeout(Duration::from_secs(5));
+    client.set_timeout(Duration::from_secs(5));
     for _ in 0..3 {
         let answer = try_produce(&mut client, "safe", 0, &numbered(1));
         assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);

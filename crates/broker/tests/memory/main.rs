@@ -82,11 +82,11 @@ fn assert_others_are_served(honest: &mut Client, large: &[u8]) {
     for _ in 0..10 {
         let since = Instant::now();
         assert_eq!(honest.call(&ApiVersionsRequest::default(), 0).error_code, 0);
-        assert!(since.elapsed() < Duration::from_secs(1), "small: {:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(5), "small: {:?}", since.elapsed());
     }
     let since = Instant::now();
     produce(honest, "t", 0, large);
-    assert!(since.elapsed() < Duration::from_secs(5), "large: {:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(15), "large: {:?}", since.elapsed());
 }
 
 /// So many clients announce much, send a little, and then a byte now and then.
@@ -144,16 +144,17 @@ fn half_frames_hold_up_nothing_that_is_whole_and_nobody_for_long() {
     std::thread::sleep(Duration::from_millis(300));
     let large = batch(&["x".repeat(900_000).as_str()]);
     let mut patient = Client::new(&server);
+    patient.set_timeout(Duration::from_mins(1));
     std::thread::scope(|scope| {
         let since = Instant::now();
         let producer = scope.spawn(|| produce(&mut patient, "t", 0, &large));
         while !producer.is_finished() {
             let asked = Instant::now();
             assert_eq!(honest.call(&ApiVersionsRequest::default(), 0).error_code, 0);
-            assert!(asked.elapsed() < Duration::from_secs(1), "small: {:?}", asked.elapsed());
+            assert!(asked.elapsed() < Duration::from_secs(5), "small: {:?}", asked.elapsed());
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert!(since.elapsed() < Duration::from_secs(15), "large: {:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(30), "large: {:?}", since.elapsed());
     });
     rude[0].expect_closed("a frame that held up others");
     assert_serves(&server);

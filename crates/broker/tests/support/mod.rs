@@ -121,15 +121,17 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).expect("a socket");
     }
 
-    pub(crate) fn set_read_timeout(&mut self, timeout: Duration) {
+    /// How long a read or a write may wait.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.stream.set_read_timeout(Some(timeout)).expect("a socket option");
+        self.stream.set_write_timeout(Some(timeout)).expect("a socket option");
     }
 
     /// Whether the server has sent nothing for `time` and left the connection open.
     pub(crate) fn is_quiet_for(&mut self, time: Duration) -> bool {
-        self.set_read_timeout(time);
+        self.set_timeout(time);
         let read = self.stream.read(&mut [0; 1]);
-        self.set_read_timeout(PATIENCE);
+        self.set_timeout(PATIENCE);
         matches!(read, Err(error) if is_timeout(&error))
     }
 
