@@ -52,6 +52,7 @@ mod index;
 mod log_dir;
 mod log_starts;
 mod open_logs;
+mod pace;
 mod partition_files;
 mod partition_log;
 pub mod producer_state;

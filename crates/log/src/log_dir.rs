@@ -21,6 +21,7 @@ use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
+use crate::pace::{Haste, Pace};
 use crate::partition_log::PartitionLog;
 use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
@@ -359,11 +360,13 @@ impl LogDir {
 
     /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
     /// error is returned.
-    pub(crate) fn settle(&self) -> Result<(), LogError> {
+    pub(crate) fn settle(&self, haste: Haste) -> Result<(), LogError> {
         // Who comes second must not believe that nothing is left to do because another is at it.
         let _settling = self.settling.lock();
+        let _their_memory = self.shared.cache.settling();
         let logs = self.take_tails();
         let mut result = self.cover_lost(&logs);
+        let mut pace = Pace::new(haste, &self.env, &self.shared);
         for log in logs {
             let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
             if let Err(error) = settled {
@@ -373,6 +376,8 @@ impl LogDir {
                 self.note_tail(Arc::downgrade(&log));
                 result = result.and(Err(error));
             }
+            drop(log);
+            pace.step();
         }
         if result.is_ok() && self.space.found_room() {
             tracing::info!(path = %self.path.display(), "the log dir has room again");
@@ -386,7 +391,7 @@ impl LogDir {
         if logs.iter().all(|log| self.is_checkpoint_trusted(log.id())) {
             return Ok(());
         }
-        self.checkpoint(false).map(|_| ())
+        self.checkpoint(false, Haste::AtOnce).map(|_| ())
     }
 
     /// Whether what one partition met others would meet too.
@@ -429,7 +434,7 @@ impl LogDir {
     }
 
     /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
-    pub(crate) fn checkpoint(&self, is_clean: bool) -> Result<Coverage, LogError> {
+    pub(crate) fn checkpoint(&self, is_clean: bool, haste: Haste) -> Result<Coverage, LogError> {
         let _checkpointing = self.checkpointing.lock();
         // It may be another process's by now: only the last checkpoint comes after the closing.
         if self.check_open().is_err() && !is_clean {
@@ -443,7 +448,7 @@ impl LogDir {
         if dirty.is_empty() && !is_unwritten && !is_clean {
             return Ok(Coverage::Complete);
         }
-        let (captured, coverage) = self.capture(dirty);
+        let (captured, coverage) = self.capture(dirty, haste);
         // What could not be captured may have made the dir fail.
         self.check_usable()?;
         if !captured.is_empty() {
@@ -460,10 +465,12 @@ impl LogDir {
         Ok(coverage)
     }
 
-    fn capture(&self, dirty: Vec<PartitionId>) -> (Vec<Captured>, Coverage) {
+    fn capture(&self, dirty: Vec<PartitionId>, haste: Haste) -> (Vec<Captured>, Coverage) {
         let mut captured = Vec::with_capacity(dirty.len());
         let mut coverage = Coverage::Complete;
+        let mut pace = Pace::new(haste, &self.env, &self.shared);
         for id in dirty {
+            pace.step();
             let Some(log) = self.partitions.lock().get(&id).cloned() else { continue };
             match log.capture() {
                 Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
@@ -565,7 +572,11 @@ impl LogDir {
         self.is_closed.store(true, Ordering::Release);
         let is_left = |log: &Arc<PartitionLog>| log.tail_end().is_some();
         let is_settled = self.shared.check_recovered().is_ok() && !self.handles().iter().any(is_left);
-        let closed = if self.is_open() && is_settled { self.checkpoint(true).map(|_| ()) } else { Ok(()) };
+        let closed = if self.is_open() && is_settled {
+            self.checkpoint(true, Haste::AtOnce).map(|_| ())
+        } else {
+            Ok(())
+        };
         self.release();
         closed
     }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::pace::Haste;
 use crate::partition_log::PartitionLog;
 use crate::segment::FilePool;
 
@@ -128,7 +129,7 @@ fn checkpoint(logs: &[Arc<PartitionLog>]) {
     dirs.sort_unstable_by_key(|dir| Arc::as_ptr(dir));
     dirs.dedup_by_key(|dir| Arc::as_ptr(dir));
     for dir in dirs {
-        if let Err(error) = dir.settle().and_then(|()| dir.checkpoint(false)) {
+        if let Err(error) = dir.settle(Haste::AtOnce).and_then(|()| dir.checkpoint(false, Haste::AtOnce)) {
             tracing::warn!(path = %dir.path().display(), %error, "no checkpoint: its logs stay open");
         }
     }

@@ -130,6 +130,15 @@ impl StoreShared {
         std::mem::take(&mut self.reached.lock())
     }
 
+    /// Whether somebody waits for what lies in memory and in the journals to be settled, or soon will.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let is_near = |used: u64, max: u64| used >= max / 4 * 3;
+        self.is_closing.load(Ordering::Acquire)
+            || !self.is_recovered.load(Ordering::Acquire)
+            || is_near(self.cache.bytes(), self.cache.bytes_max())
+            || self.journals.iter().any(|journal| is_near(journal.used_bytes(), journal.bytes_max()))
+    }
+
     /// Whether some journal has come so far that it should be given files back.
     pub(crate) fn is_journal_half_full(&self) -> bool {
         self.journals.iter().any(|journal| journal.used_bytes() >= journal.bytes_max() / 2)

@@ -15,6 +15,7 @@ use super::LogStore;
 use super::aside::is_of_partition;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
+use crate::pace::Haste;
 use crate::partition_log::{Switch, Switched};
 use crate::producer_state::AppendOrigin;
 
@@ -97,7 +98,8 @@ impl LogStore {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
         // What failed before has said so.
-        let result = self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle() } else { Ok(()) });
+        let result =
+            self.for_each(|dir| if dir.check_usable().is_ok() { dir.settle(Haste::Spread) } else { Ok(()) });
         let mut result = result.and(self.bring_back());
         for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
             dir.put_aside_if_stuck(&delivered);
@@ -178,8 +180,8 @@ impl LogStore {
             }
         }
         if switches.iter().all(Switch::drain) {
-            result = result.and(self.for_each(LogDir::settle));
-            result = result.and(self.for_each(|dir| dir.checkpoint(false).map(|_| ())));
+            result = result.and(self.for_each(|dir| dir.settle(Haste::AtOnce)));
+            result = result.and(self.for_each(|dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
         }
         for switch in switches {
             let partition = switch.partition().clone();
@@ -224,9 +226,11 @@ impl LogStore {
 impl LogDir {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
     fn cover(&self, delivered: &[Position]) -> Result<(), LogError> {
-        self.settle()?;
+        self.settle(Haste::Spread)?;
         // Before the recovery the journals have what no checkpoint can cover yet.
-        if self.checkpoint(false)? == Coverage::Complete && self.shared().check_recovered().is_ok() {
+        if self.checkpoint(false, Haste::Spread)? == Coverage::Complete
+            && self.shared().check_recovered().is_ok()
+        {
             self.covered.lock().copy_from_slice(delivered);
             self.note_recovery_covered();
             self.release_held()?;

@@ -1,0 +1,143 @@
+//! How fast the partitions that have changed are gone through: not faster than need be while there are many.
+//!
+//! Each costs a few system calls, and ten thousand of them a processor for a tenth of a second and more, in which those who
+//! append and wait for acks have one less. So after each slice of partitions as much time is left to them as the
+//! slice has taken. Where the write cache or a journal runs full, or the store is being closed, nobody is served by that.
+
+use std::time::Duration;
+
+use riverrun_env::Env;
+
+use crate::shared::StoreShared;
+
+/// Partitions of a slice: about a millisecond's worth. Fewer are gone through at once.
+const SLICE_LOGS: u32 = 64;
+/// A pause at most: a slice that took longer has waited for the disk, or for the processor.
+const PAUSE_MAX: Duration = Duration::from_millis(4);
+
+/// Whether somebody waits for the work to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// It is done at once.
+    AtOnce,
+    /// It may take twice as long.
+    Spread,
+}
+
+/// Spreads one pass over the partitions.
+///
+/// Invariants: `done` counts the partitions since `begun`, fewer than a slice.
+#[derive(Debug)]
+pub(crate) struct Pace<'a> {
+    env: &'a Env,
+    shared: &'a StoreShared,
+    slice: Slice,
+}
+
+#[derive(Debug)]
+struct Slice {
+    haste: Haste,
+    begun: Duration,
+    done: u32,
+}
+
+impl<'a> Pace<'a> {
+    pub(crate) fn new(haste: Haste, env: &'a Env, shared: &'a StoreShared) -> Self {
+        Self { env, shared, slice: Slice { haste, begun: env.clock.monotonic(), done: 0 } }
+    }
+
+    /// To be called after each partition, without any lock of one.
+    pub(crate) fn step(&mut self) {
+        if !self.slice.ends() {
+            return;
+        }
+        let pause = self.slice.pause(self.env.clock.monotonic());
+        if !pause.is_zero() && !self.shared.is_pressed() {
+            std::thread::sleep(pause);
+        }
+        self.slice.begun = self.env.clock.monotonic();
+    }
+}
+
+impl Slice {
+    /// Takes in one more partition; whether it is the last one of a slice.
+    fn ends(&mut self) -> bool {
+        self.done = (self.done + 1) % SLICE_LOGS;
+        self.done == 0 && self.haste == Haste::Spread
+    }
+
+    /// What the slice that ends now leaves to others.
+    fn pause(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.begun).min(PAUSE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use riverrun_env::Clock;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_types::TimestampMs;
+
+    use super::*;
+    use crate::open_logs::OpenLogs;
+    use crate::store::StoreOptions;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn slice(haste: Haste) -> Slice {
+        Slice { haste, begun: 5 * MS, done: 0 }
+    }
+
+    #[test]
+    fn only_what_nobody_waits_for_is_spread_and_only_over_many_partitions() {
+        let mut spread = slice(Haste::Spread);
+        let ends: Vec<u32> = (1..=3 * SLICE_LOGS).filter(|_| spread.ends()).collect();
+        assert_eq!(ends, [SLICE_LOGS, 2 * SLICE_LOGS, 3 * SLICE_LOGS]);
+        let mut at_once = slice(Haste::AtOnce);
+        assert!((0..3 * SLICE_LOGS).all(|_| !at_once.ends()));
+    }
+
+    #[test]
+    fn others_get_as_much_time_as_a_slice_has_taken_within_a_bound() {
+        let slice = slice(Haste::Spread);
+        assert_eq!(slice.pause(6 * MS), MS);
+        assert_eq!(slice.pause(500 * MS), PAUSE_MAX, "it has waited for something");
+        assert_eq!(slice.pause(5 * MS), Duration::ZERO);
+    }
+
+    /// A second passes whenever somebody asks.
+    struct RunningClock(AtomicU64);
+
+    impl Clock for RunningClock {
+        fn wall(&self) -> TimestampMs {
+            TimestampMs::NONE
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_secs(self.0.fetch_add(1, Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn a_pass_over_many_partitions_rests_unless_the_write_cache_runs_full() {
+        let real = Env::real();
+        let env = Env { clock: Arc::new(RunningClock(AtomicU64::new(0))), ..SimEnv::new(1).env() };
+        let options = StoreOptions { write_cache_bytes: 1000, ..StoreOptions::default() };
+        let shared = StoreShared::new(OpenLogs::new(1, 1), Vec::new(), options);
+        let pass = || {
+            let begun = real.clock.monotonic();
+            let mut pace = Pace::new(Haste::Spread, &env, &shared);
+            (0..10 * SLICE_LOGS).for_each(|_| pace.step());
+            real.clock.monotonic().saturating_sub(begun)
+        };
+        let spread = pass();
+        assert!(spread >= 10 * PAUSE_MAX, "{spread:?}");
+        shared.cache.add(750);
+        assert!(shared.is_pressed());
+        // The machine may be busy with other things, but not in each of many tries.
+        assert!((0..100).any(|_| pass() < PAUSE_MAX));
+    }
+}
