@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use riverrun_types::Offset;
+
 use crate::error::{At as _, QueueError};
 use crate::layout::{PAGE_BYTES, PREPARE_BYTE};
 use crate::lock::Owner;
@@ -109,8 +111,16 @@ impl Keeper {
         keeper.spawn(core, "queue-syncer", move || syncer.run())?;
         let owner = Owner::attach(&core.control)?;
         let pace = Pace { ahead_bytes: 0, called_at: Instant::now() };
-        let mut rounds =
-            Rounds { core: Arc::clone(core), owner, orders, pace, segment: None, present: 0, kept_at: None };
+        let mut rounds = Rounds {
+            core: Arc::clone(core),
+            owner,
+            orders,
+            pace,
+            segment: None,
+            present: 0,
+            passed: Vec::new(),
+            kept_at: None,
+        };
         keeper.spawn(core, "queue-keeper", move || rounds.run())?;
         Ok(keeper)
     }
@@ -174,9 +184,13 @@ impl Drop for Keeper {
     }
 }
 
+/// Bytes of segments that stay mapped until retention removes them.
+const KEPT_BYTES_MAX: u64 = 4 << 30;
+
 /// What the keeper's thread knows from one round to the next.
 ///
 /// Invariants: pages of `segment` below `present` are in memory, as far as they lie above where the head was.
+/// `passed` are segments before it, rising, that take no more than [`KEPT_BYTES_MAX`] after each round.
 struct Rounds {
     core: Arc<Core>,
     owner: Owner,
@@ -184,7 +198,11 @@ struct Rounds {
     pace: Pace,
     segment: Option<Arc<Segment>>,
     present: u64,
-    kept_at: Option<Instant>,
+    /// To unmap takes milliseconds, which who reads or appends need not wait for; and what retention is going to
+    /// remove can be used again as it is.
+    passed: Vec<Arc<Segment>>,
+    /// When retention was looked after, and the number of the segment that was appended to.
+    kept_at: Option<(Instant, u64)>,
 }
 
 impl Rounds {
@@ -198,18 +216,52 @@ impl Rounds {
     }
 
     fn round(&mut self, duties: &Duties) -> Result<(), QueueError> {
+        let core = Arc::clone(&self.core);
+        let ahead_bytes = self.pace.call(Instant::now(), duties.ahead_bytes);
         if duties.ahead_bytes > 0 {
-            let ahead_bytes = self.pace.call(Instant::now(), duties.ahead_bytes);
             self.orders.ahead_bytes.store(ahead_bytes, Relaxed);
             self.make_present(ahead_bytes)?;
+        }
+        let path = core.control.path();
+        let prepares = duties.ahead_bytes > 0
+            && sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)?;
+        // First what goes: it may be used again.
+        let kept = self.keep(&duties.retention, prepares);
+        if prepares {
             // Short of space an append tries again, and says so.
             let _ = self.prepare(ahead_bytes);
+            sys::unlock_byte(self.owner.file(), PREPARE_BYTE).at("unlock", path)?;
         }
-        if self.kept_at.is_none_or(|kept_at| kept_at.elapsed() >= ROUND) {
-            self.kept_at = Some(Instant::now());
-            retention::apply(&self.core, &duties.retention)?;
+        kept
+    }
+
+    /// Looks after retention, each second and whenever a segment is full.
+    fn keep(&mut self, retention: &Retention, prepares: bool) -> Result<(), QueueError> {
+        let core = Arc::clone(&self.core);
+        let number = core.published() / core.segments.segment_bytes();
+        if self.kept_at.is_some_and(|(at, kept)| kept == number && at.elapsed() < ROUND) {
+            return Ok(());
         }
-        Ok(())
+        self.kept_at = Some((Instant::now(), number));
+        let kept = retention::apply(&core, retention, |base| {
+            Ok(self.make_spare(base, prepares)? || core.segments.remove(base, retention.ignore_readers)?)
+        });
+        let (bases, _) = core.published_segments()?;
+        // What others still have is unmapped by whoever is last, and that is to be this thread.
+        self.passed.retain(|segment| Arc::strong_count(segment) > 1 || bases.contains(&segment.base));
+        let kept_max = (KEPT_BYTES_MAX / core.segments.segment_bytes()) as usize;
+        self.passed.drain(..self.passed.len().saturating_sub(kept_max));
+        kept.map(|_| ())
+    }
+
+    /// Keeps the file of the segment that begins with `base` for the next one, if it can.
+    fn make_spare(&mut self, base: Offset, prepares: bool) -> Result<bool, QueueError> {
+        let spare = if prepares { self.core.segments.make_spare(base)? } else { None };
+        let Some(inode) = spare else { return Ok(false) };
+        if let Some(index) = self.passed.iter().position(|segment| segment.base == base) {
+            self.core.segments.keep_mapping(inode, self.passed.remove(index));
+        }
+        Ok(true)
     }
 
     /// Makes the bytes that the next appends store into present in this process.
@@ -217,8 +269,9 @@ impl Rounds {
         let head = self.core.head()?;
         let number = head.position / self.core.segments.segment_bytes();
         if self.segment.as_ref().is_none_or(|segment| segment.number != number) {
-            self.segment = Some(self.core.segments.expect(head.segment_base, number)?);
-            self.present = head.position;
+            let segment = self.core.segments.expect(head.segment_base, number)?;
+            self.present = head.position.max(segment.start() + segment.present);
+            self.passed.extend(self.segment.replace(segment));
         }
         let Some(segment) = &self.segment else { return Ok(()) };
         let end = (head.position + ahead_bytes).min(segment.start() + segment.map.len() as u64);
@@ -236,18 +289,12 @@ impl Rounds {
     /// appender takes for what is ahead of it.
     fn prepare(&mut self, ahead_bytes: u64) -> Result<(), QueueError> {
         let core = Arc::clone(&self.core);
-        let path = core.control.path();
         // What is ahead of the append beyond the end of its segment.
         let segment_bytes = core.segments.segment_bytes();
         let within = core.published() % segment_bytes;
         let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
-        if !sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)? {
-            return Ok(());
-        }
         // What fails there fails in the next round, too.
-        let prepared = core.segments.prepare(beyond, || drop(self.make_present(ahead_bytes)));
-        sys::unlock_byte(self.owner.file(), PREPARE_BYTE).at("unlock", path)?;
-        prepared
+        core.segments.prepare(beyond, || drop(self.make_present(ahead_bytes)))
     }
 }
 

@@ -31,6 +31,12 @@
 //!
 //! Locks of byte ranges, which the kernel keeps beside the file, say who lives: one byte for every open queue
 //! ([`LIVE_BYTE`]) and one for every appender ([`owner_byte`]).
+//!
+//! Beside it lie the segments, and files of a segment's size that are none yet: `segment.new`, `.preparing` and
+//! `.prepared`, of zeros, and `segment.spare`, which was a segment until retention removed it and becomes the next
+//! one when it is full of zeros. That is done only where files lie in memory, and never with a file that somebody
+//! has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. The first who opens a queue
+//! removes them all.
 
 /// What a page is taken for, whatever the machine's: fields are kept apart by it.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -94,6 +100,9 @@ const _: () = assert!(MARKS_AT + 2 * MARK_STRIDE <= CONTROL_BYTES);
 pub(crate) const LIVE_BYTE: u64 = 1 << 32;
 /// The lock byte of the one who prepares the next segment.
 pub(crate) const PREPARE_BYTE: u64 = LIVE_BYTE + 1;
+/// The lock byte of a segment's file that who only reads shares: a segment of which it is held is not used again for
+/// another one.
+pub(crate) const VIEW_BYTE: u64 = LIVE_BYTE + 2;
 /// Appenders and syncers that can be attached at once.
 pub(crate) const OWNERS_MAX: u32 = 1024;
 

@@ -73,6 +73,7 @@ mod recovery;
 mod reservation;
 mod retention;
 mod segment;
+mod spare;
 mod sync;
 mod syncer;
 mod sys;

@@ -17,8 +17,12 @@ use crate::layout::{LINE_BYTES, PAGE_BYTES};
 use crate::sys;
 use crate::trap::Watched;
 
-/// `MADV_POPULATE_WRITE`, Linux 5.14.
+/// Linux 5.14.
+const MADV_POPULATE_READ: libc::c_int = 22;
+/// Linux 5.14.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
+/// Made present at once: what is read ahead for more than that is made and dirtied in larger pieces than needed.
+const POPULATE_BYTES: usize = 256 << 10;
 
 /// What a file is opened and mapped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +183,22 @@ impl Mapping {
     /// and that is all.
     pub(crate) fn populate(&self, at: usize, len: usize) {
         self.check(at, len);
-        // SAFETY: the range lies in the mapping, and the advice leaves its contents as they are.
-        unsafe { libc::madvise(self.base.as_ptr().add(at).cast(), len, MADV_POPULATE_WRITE) };
+        let end = at + len;
+        for begin in (at..end).step_by(POPULATE_BYTES) {
+            self.advise(begin, POPULATE_BYTES.min(end - begin), MADV_POPULATE_WRITE);
+        }
+    }
+
+    /// As [`populate`](Self::populate), for pages that the file has in memory already: many are mapped at once.
+    pub(crate) fn populate_old(&self, at: usize, len: usize) {
+        self.check(at, len);
+        self.advise(at, len, MADV_POPULATE_READ);
+    }
+
+    fn advise(&self, at: usize, len: usize, advice: libc::c_int) {
+        // SAFETY: the callers have checked that the range lies in the mapping, and the advice leaves its contents
+        // as they are.
+        unsafe { libc::madvise(self.base.as_ptr().add(at).cast(), len, advice) };
     }
 }
 

@@ -166,7 +166,8 @@ impl Queue {
 
     /// Removes old segments at once. Returns how many.
     pub fn apply_retention(&self, retention: &Retention) -> Result<usize, QueueError> {
-        retention::apply(&self.core, retention)
+        let segments = &self.core.segments;
+        retention::apply(&self.core, retention, |base| segments.remove(base, retention.ignore_readers))
     }
 
     /// A new tailer, independent of all others.
@@ -212,9 +213,9 @@ impl Queue {
     }
 }
 
-/// A queue that is open for reading only: nothing of it is written or locked. It may lie on a file system that
-/// is mounted for reading, appenders may be at it meanwhile, and a queue that died is looked at as it is: what a
-/// recovery would find is what there is.
+/// A queue that is open for reading only: nothing of it is written, and nobody waits for it. It may lie on a file
+/// system that is mounted for reading, appenders may be at it meanwhile, and a queue that died is looked at as it
+/// is: what a recovery would find is what there is.
 ///
 /// Retention does not see its tailers, and appenders do not wake them: one that waits sleeps a millisecond at
 /// most.

@@ -14,8 +14,12 @@ use crate::options::Retention;
 use crate::queue::Core;
 use crate::sys;
 
-/// Removes what `retention` lets go. Returns how many segments that were.
-pub(crate) fn apply(core: &Core, retention: &Retention) -> Result<usize, QueueError> {
+/// Removes what `retention` lets go, by `remove`, which says whether it could. Returns how many segments that were.
+pub(crate) fn apply(
+    core: &Core,
+    retention: &Retention,
+    mut remove: impl FnMut(Offset) -> Result<bool, QueueError>,
+) -> Result<usize, QueueError> {
     if retention.age.is_none() && retention.bytes.is_none() {
         return Ok(0);
     }
@@ -27,7 +31,7 @@ pub(crate) fn apply(core: &Core, retention: &Retention) -> Result<usize, QueueEr
         if !over && !is_old(core, retention, pair[1])? {
             break;
         }
-        if !core.segments.remove(pair[0], retention.ignore_readers)? {
+        if !remove(pair[0])? {
             break;
         }
         removed += 1;

@@ -14,17 +14,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use riverrun_types::Offset;
 
 use crate::error::{At as _, Damage, QueueError};
+use crate::layout::VIEW_BYTE;
 use crate::mapping::{Access, Mapping};
+use crate::spare::SPARE_NAME;
 use crate::sys;
 
 /// Names of a segment that an append makes, one that the background makes, and the one that it has made for
 /// the next roll.
 const NEW_NAME: &str = "segment.new";
 const PREPARING_NAME: &str = "segment.preparing";
-const PREPARED_NAME: &str = "segment.prepared";
+pub(crate) const PREPARED_NAME: &str = "segment.prepared";
 const SUFFIX: &str = ".log";
 /// Allocated at once in the background, which has other things to do.
-const STEP_BYTES: u64 = 4 << 20;
+pub(crate) const STEP_BYTES: u64 = 4 << 20;
 /// Made present at once while an append may wait for it.
 const POPULATE_BYTES: u64 = 256 << 10;
 
@@ -36,15 +38,19 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) path: PathBuf,
     pub(crate) map: Mapping,
+    /// Bytes from the first on that were made present before the segment was used.
+    pub(crate) present: u64,
     access: Access,
 }
 
-/// A segment that is read. Its file is not removed meanwhile, unless retention ignores readers.
+/// A segment that is read. Its file is not removed meanwhile, unless retention ignores readers, and never used
+/// again for another segment.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadSegment {
     segment: Arc<Segment>,
-    /// Holds the shared lock that retention looks for; none in a queue that is open for reading only.
-    _pin: Option<Arc<File>>,
+    /// Holds the shared lock that retention looks for, or in a queue that is open for reading only that of
+    /// [`VIEW_BYTE`].
+    _pin: Arc<File>,
 }
 
 impl Deref for ReadSegment {
@@ -144,6 +150,17 @@ fn make_file_in_steps(
     Ok(file)
 }
 
+/// Whether `path` names this file, and not another one or none.
+pub(crate) fn is_named(file: &File, path: &Path) -> Result<bool, QueueError> {
+    let ours = file.metadata().at("look at", path)?;
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        there => {
+            there.at("look at", path).map(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+        }
+    }
+}
+
 /// The segments of one queue that are mapped in this process.
 ///
 /// Invariants: at most one live segment for each base offset and access, and one live pin.
@@ -160,11 +177,11 @@ pub(crate) struct Segments {
 
 /// A segment without a name yet, mapped and made present ahead of its use.
 #[derive(Debug)]
-struct Prepared {
-    inode: u64,
-    map: Mapping,
+pub(crate) struct Prepared {
+    pub(crate) inode: u64,
+    pub(crate) map: Mapping,
     /// Bytes from the first on that are present.
-    present: u64,
+    pub(crate) present: u64,
 }
 
 impl Segments {
@@ -208,13 +225,7 @@ impl Segments {
 
     /// The segment that begins with `base`, to read; none if there is no such file.
     pub(crate) fn get_to_read(&self, base: Offset, number: u64) -> Result<Option<ReadSegment>, QueueError> {
-        let pin = match self.access {
-            Access::Read => None,
-            Access::Write => match self.pin(base)? {
-                None => return Ok(None),
-                pinned => pinned,
-            },
-        };
+        let Some(pin) = self.pin(base)? else { return Ok(None) };
         let segment = self.map(base, number, Access::Read)?;
         Ok(segment.map(|segment| ReadSegment { segment, _pin: pin }))
     }
@@ -233,16 +244,17 @@ impl Segments {
             Access::Read => None,
             Access::Write => self.take_prepared(file.metadata().at("look at", &path)?.ino()),
         };
-        let map = match prepared {
-            Some(prepared) => prepared.map,
-            None => Mapping::new(&file, self.segment_bytes as usize, access).at("map", &path)?,
+        let (map, present) = match prepared {
+            Some(prepared) => (prepared.map, prepared.present),
+            None => (Mapping::new(&file, self.segment_bytes as usize, access).at("map", &path)?, 0),
         };
-        let segment = Arc::new(Segment { base, number, path, map, access });
+        let segment = Arc::new(Segment { base, number, path, map, present, access });
         mapped.push(Arc::downgrade(&segment));
         Ok(Some(segment))
     }
 
-    /// Keeps retention from removing the segment that begins with `base`; none if it has.
+    /// Keeps retention from removing the segment that begins with `base`, or who only reads, the file from being
+    /// used for another one; none if it has been removed.
     fn pin(&self, base: Offset) -> Result<Option<Arc<File>>, QueueError> {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         pins.retain(|(_, pin)| pin.strong_count() > 0);
@@ -252,9 +264,13 @@ impl Segments {
         }
         let path = self.path(base);
         let Some(file) = self.open(base, Access::Read)? else { return Ok(None) };
-        // Retention looks for this lock; where it found none it may have removed the file meanwhile.
-        file.lock_shared().at("lock", &path)?;
-        if file.metadata().at("look at", &path)?.nlink() == 0 {
+        match self.access {
+            Access::Write => file.lock_shared().at("lock", &path)?,
+            // Where nothing can be locked, nothing is appended either.
+            Access::Read => drop(sys::wait_to_share_byte(&file, VIEW_BYTE)),
+        }
+        // Retention looks for these locks; where it found none it may have taken the file away meanwhile.
+        if !is_named(&file, &path)? {
             return Ok(None);
         }
         let pin = Arc::new(file);
@@ -262,21 +278,21 @@ impl Segments {
         Ok(Some(pin))
     }
 
-    fn prepared(&self) -> MutexGuard<'_, Option<Prepared>> {
+    pub(crate) fn prepared(&self) -> MutexGuard<'_, Option<Prepared>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The prepared segment, if it is this file, whoever gave it its name.
-    fn take_prepared(&self, inode: u64) -> Option<Prepared> {
+    pub(crate) fn take_prepared(&self, inode: u64) -> Option<Prepared> {
         self.prepared().take_if(|prepared| prepared.inode == inode)
     }
 
     /// Makes a segment ready for the next roll, unless one is, and makes its first `present_bytes` present. For
     /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
     /// meanwhile.
-    pub(crate) fn prepare(&self, present_bytes: u64, between: impl FnMut()) -> Result<(), QueueError> {
+    pub(crate) fn prepare(&self, present_bytes: u64, mut between: impl FnMut()) -> Result<(), QueueError> {
         let path = self.dir.join(PREPARED_NAME);
-        if !path.exists() {
+        if !path.exists() && !self.renew_spare(&path, &mut between)? {
             let new = self.dir.join(PREPARING_NAME);
             make_file_in_steps(&new, self.segment_bytes, STEP_BYTES, between)?;
             std::fs::rename(&new, &path).at("rename", &new)?;
@@ -307,7 +323,7 @@ impl Segments {
 
     /// Removes files of segments that were never used. For the one who is alone.
     pub(crate) fn remove_unused(&self) -> Result<(), QueueError> {
-        for name in [NEW_NAME, PREPARING_NAME, PREPARED_NAME] {
+        for name in [NEW_NAME, PREPARING_NAME, PREPARED_NAME, SPARE_NAME] {
             let path = self.dir.join(name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

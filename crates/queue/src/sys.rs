@@ -23,7 +23,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn set_lock(file: &File, byte: u64, lock_type: libc::c_int) -> io::Result<bool> {
+fn set_lock(file: &File, byte: u64, lock_type: libc::c_int, command: libc::c_int) -> io::Result<bool> {
     // SAFETY: flock is a plain struct of integers, for which zeros are a value.
     let mut request: libc::flock = unsafe { std::mem::zeroed() };
     request.l_type = lock_type as libc::c_short;
@@ -31,7 +31,7 @@ fn set_lock(file: &File, byte: u64, lock_type: libc::c_int) -> io::Result<bool> 
     request.l_start = byte as libc::off_t;
     request.l_len = 1;
     // SAFETY: the descriptor is open as long as `file` is borrowed, and the request is a valid flock.
-    let result = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut request) });
+    let result = check(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut request) });
     match result {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
@@ -43,12 +43,22 @@ fn set_lock(file: &File, byte: u64, lock_type: libc::c_int) -> io::Result<bool> 
 /// when the last descriptor of that description is closed, however its process ends.
 pub(crate) fn try_lock_byte(file: &File, byte: u64, kind: LockKind) -> io::Result<bool> {
     let lock_type = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
-    set_lock(file, byte, lock_type)
+    set_lock(file, byte, lock_type, libc::F_OFD_SETLK)
+}
+
+/// Shares the lock of one byte of `file`, when nobody holds it exclusively any more.
+pub(crate) fn wait_to_share_byte(file: &File, byte: u64) -> io::Result<()> {
+    loop {
+        match set_lock(file, byte, libc::F_RDLCK, libc::F_OFD_SETLKW) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result.map(|_| ()),
+        }
+    }
 }
 
 /// Undoes [`try_lock_byte`].
 pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
-    set_lock(file, byte, libc::F_UNLCK).map(|_| ())
+    set_lock(file, byte, libc::F_UNLCK, libc::F_OFD_SETLK).map(|_| ())
 }
 
 /// Gives `file` blocks for a range of bytes, so that storing into its mapping needs no space that may not be
@@ -62,6 +72,15 @@ pub(crate) fn allocate(file: &File, range: std::ops::Range<u64>) -> io::Result<(
             result => return result,
         }
     }
+}
+
+/// Whether `file` lies in memory and nowhere else, so that no cut of power leaves a state of it.
+pub(crate) fn is_in_memory(file: &File) -> bool {
+    // SAFETY: statfs is a plain struct of integers, for which zeros are a value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and the struct is ours to fill.
+    let known = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut found) } == 0;
+    known && found.f_type == libc::TMPFS_MAGIC
 }
 
 /// Waits until `word` is woken, unless it does not hold `expected`. May return early, and does after

@@ -1,0 +1,187 @@
+//! Segments that retention removes, used again: their memory is there, and mapped.
+//!
+//! Owns `segment.spare`, the file of a removed segment until it is full of zeros and `segment.prepared`. New
+//! pages of a file in memory cost more than all else of an append together, and these cost nearly nothing.
+//!
+//! Guarantees that no byte of a spare file is read by anybody: who reads a segment holds a lock of its file, and
+//! a file of which one is held is removed as any other. So whoever has a segment's bytes keeps them. Does so only
+//! where files lie in memory (tmpfs): on a disk, a cut of power could leave old bytes under a new name, or zeros
+//! under the old one.
+
+#![expect(unsafe_code, reason = "stores zeros into a mapped file that nobody uses")]
+
+use std::fs::TryLockError;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use riverrun_types::Offset;
+
+use crate::error::{At as _, QueueError};
+use crate::layout::VIEW_BYTE;
+use crate::mapping::{Access, Mapping};
+use crate::segment::{PREPARED_NAME, Prepared, STEP_BYTES, Segment, Segments};
+use crate::sys::{self, LockKind};
+
+/// Name of a segment's file that is to be used again, and not of zeros yet.
+pub(crate) const SPARE_NAME: &str = "segment.spare";
+
+impl Segments {
+    /// Takes its name from the segment that begins with `base`, to use the file again, and returns its inode.
+    /// None, and nothing is done, if somebody has it open, if one is ready already, or where that is not done.
+    /// For the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
+    pub(crate) fn make_spare(&self, base: Offset) -> Result<Option<u64>, QueueError> {
+        let (path, spare) = (self.path(base), self.dir().join(SPARE_NAME));
+        if spare.exists() || self.dir().join(PREPARED_NAME).exists() {
+            return Ok(None);
+        }
+        let Some(file) = self.open(base, Access::Write)? else { return Ok(None) };
+        if !sys::is_in_memory(&file) {
+            return Ok(None);
+        }
+        // Held until the file has its new name: who opened it before finds by that that it is gone.
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            locked => locked.map_err(std::io::Error::from).at("lock", &path)?,
+        }
+        if !sys::try_lock_byte(&file, VIEW_BYTE, LockKind::Exclusive).at("lock", &path)? {
+            return Ok(None);
+        }
+        let inode = file.metadata().at("look at", &path)?.ino();
+        std::fs::rename(&path, &spare).at("rename", &path)?;
+        Ok(Some(inode))
+    }
+
+    /// Keeps the mapping of a file that is spare now, unless somebody else still has it.
+    pub(crate) fn keep_mapping(&self, inode: u64, segment: Arc<Segment>) {
+        if let Some(segment) = Arc::into_inner(segment) {
+            *self.prepared() = Some(Prepared { inode, map: segment.map, present: 0 });
+        }
+    }
+
+    /// Makes the spare file one of zeros, all of it present, under the name `prepared`; false if there is none.
+    /// For the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
+    /// meanwhile.
+    pub(crate) fn renew_spare(
+        &self,
+        prepared: &Path,
+        between: &mut impl FnMut(),
+    ) -> Result<bool, QueueError> {
+        let path = self.dir().join(SPARE_NAME);
+        let bytes = self.segment_bytes();
+        let file = match Access::Write.open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            opened => opened.at("open", &path)?,
+        };
+        let metadata = file.metadata().at("look at", &path)?;
+        let map = match self.take_prepared(metadata.ino()) {
+            Some(kept) => kept.map,
+            None => Mapping::new(&file, bytes as usize, Access::Write).at("map", &path)?,
+        };
+        for begin in (0..bytes).step_by(STEP_BYTES as usize) {
+            let len = STEP_BYTES.min(bytes - begin) as usize;
+            map.populate_old(begin as usize, len);
+            // SAFETY: a file of this name is nobody's but of who holds the lock, and nothing else borrows from
+            // the mapping, which is in nobody's hands yet.
+            unsafe { map.slice_mut(begin as usize, len) }.fill(0);
+            between();
+        }
+        if metadata.len() != bytes || map.is_torn() {
+            // Somebody has cut it: it is no segment any more.
+            std::fs::remove_file(&path).at("remove", &path)?;
+            return Ok(false);
+        }
+        std::fs::rename(&path, prepared).at("rename", &path)?;
+        *self.prepared() = Some(Prepared { inode: metadata.ino(), map, present: bytes });
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::segment::make_file;
+
+    const BYTES: u64 = 3 * 4096;
+
+    /// A directory whose files lie in memory; none on a machine that has none.
+    fn dir_in_memory() -> Option<tempfile::TempDir> {
+        let dir = tempfile::tempdir_in("/dev/shm").ok()?;
+        sys::is_in_memory(&std::fs::File::open(dir.path()).ok()?).then_some(dir)
+    }
+
+    fn segments(dir: &tempfile::TempDir, access: Access) -> Segments {
+        Segments::new(dir.path(), BYTES, access)
+    }
+
+    fn inode(path: PathBuf) -> u64 {
+        std::fs::metadata(path).expect("a file").ino()
+    }
+
+    #[test]
+    fn a_segment_that_nobody_has_becomes_the_next_one_full_of_zeros() {
+        let Some(dir) = dir_in_memory() else { return };
+        for keeps_mapping in [true, false] {
+            let segments = segments(&dir, Access::Write);
+            make_file(&segments.path(Offset(7)), BYTES).expect("room");
+            let segment = segments.expect(Offset(7), 0).expect("there");
+            // SAFETY: nobody else has the mapping.
+            unsafe { segment.map.slice_mut(0, BYTES as usize) }.fill(0xff);
+            let before = inode(segments.path(Offset(7)));
+            let spare = segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and nobody's");
+            assert_eq!(spare, before);
+            if keeps_mapping {
+                segments.keep_mapping(spare, segment);
+            }
+            let mut calls = 0;
+            segments.prepare(0, || calls += 1).expect("prepared");
+            assert!(calls > 0, "others are served meanwhile");
+            let next = segments.get_or_make(Offset(9), 1).expect("made");
+            assert_eq!((inode(segments.path(Offset(9))), next.present), (before, BYTES));
+            // SAFETY: nobody else has the mapping.
+            assert!(unsafe { next.map.slice(0, BYTES as usize) }.iter().all(|byte| *byte == 0));
+            std::fs::remove_file(segments.path(Offset(9))).expect("removed");
+        }
+    }
+
+    #[test]
+    fn a_segment_that_somebody_reads_keeps_its_bytes() {
+        let Some(dir) = dir_in_memory() else { return };
+        let (segments, views) = (segments(&dir, Access::Write), segments(&dir, Access::Read));
+        make_file(&segments.path(Offset(7)), BYTES).expect("room");
+        for reads in [&segments, &views] {
+            let reader = reads.get_to_read(Offset(7), 0).expect("opened").expect("there");
+            assert_eq!(segments.make_spare(Offset(7)).expect("looked at"), None);
+            drop(reader);
+        }
+        let opened = std::fs::File::open(segments.path(Offset(7))).expect("there");
+        assert!(segments.make_spare(Offset(7)).expect("renamed").is_some());
+        assert!(!crate::segment::is_named(&opened, &segments.path(Offset(7))).expect("looked at"));
+        for reads in [&segments, &views] {
+            assert!(reads.get_to_read(Offset(7), 0).expect("looked at").is_none());
+        }
+    }
+
+    #[test]
+    fn one_spare_file_is_enough_and_one_that_was_cut_is_none() {
+        let Some(dir) = dir_in_memory() else { return };
+        let segments = segments(&dir, Access::Write);
+        for base in [7, 8] {
+            make_file(&segments.path(Offset(base)), BYTES).expect("room");
+        }
+        assert!(segments.make_spare(Offset(7)).expect("renamed").is_some());
+        assert_eq!(segments.make_spare(Offset(8)).expect("looked at"), None);
+        let spare = dir.path().join(SPARE_NAME);
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&spare)
+            .and_then(|file| file.set_len(4096))
+            .expect("cut");
+        segments.prepare(0, || ()).expect("prepared");
+        assert!(!spare.exists());
+        let prepared = std::fs::metadata(dir.path().join(PREPARED_NAME)).expect("made anew");
+        assert_eq!(prepared.len(), BYTES);
+    }
+}
