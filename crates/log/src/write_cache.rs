@@ -12,14 +12,24 @@ use parking_lot::{Condvar, Mutex};
 /// Called when there is room again.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
+/// What counts although it has left its tail.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Settlings that are under way.
+    settlings: u32,
+    bytes: u64,
+}
+
 /// The write cache of a store.
 ///
-/// Invariants: `bytes` is the sum over all log dirs that can be written to; `stored_bytes` is the part of it that the
-/// journals have stored, which settling can take away.
+/// Invariants: `bytes` is the sum over all log dirs that can be written to, and of what settling has taken from tails
+/// while their memory may still be there; `stored_bytes` is the part of it that the journals have stored, which settling
+/// can take away.
 pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
     stored_bytes: AtomicU64,
+    kept: Mutex<Kept>,
     hooks: Mutex<Vec<Hook>>,
     alarm: Alarm,
 }
@@ -30,6 +40,7 @@ impl WriteCache {
             bytes_max: bytes_max.max(1),
             bytes: AtomicU64::new(0),
             stored_bytes: AtomicU64::new(0),
+            kept: Mutex::default(),
             hooks: Mutex::default(),
             alarm: Alarm::default(),
         }
@@ -68,10 +79,24 @@ impl WriteCache {
         }
     }
 
-    /// So many bytes have left a tail.
+    /// So many bytes have left a tail. While tails are being settled they count until the end of that.
     pub(crate) fn remove_stored(&self, bytes: u64) {
         self.stored_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        {
+            let mut kept = self.kept.lock();
+            if kept.settlings > 0 {
+                kept.bytes += bytes;
+                return;
+            }
+        }
         self.remove(bytes);
+    }
+
+    /// To be held while tails are settled, one after another: the tails of many partitions share the memory of the
+    /// journal's groups, which goes with the last of them. Room that was told of before would be used twice.
+    pub(crate) fn settling(&self) -> Settling<'_> {
+        self.kept.lock().settlings += 1;
+        Settling { cache: self }
     }
 
     /// So many bytes never get into a tail.
@@ -87,6 +112,23 @@ impl WriteCache {
     /// What wakes who settles.
     pub(crate) fn alarm(&self) -> &Alarm {
         &self.alarm
+    }
+}
+
+/// Tails are being settled.
+#[derive(Debug)]
+pub(crate) struct Settling<'a> {
+    cache: &'a WriteCache,
+}
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        let bytes = {
+            let mut kept = self.cache.kept.lock();
+            kept.settlings -= 1;
+            if kept.settlings == 0 { std::mem::take(&mut kept.bytes) } else { 0 }
+        };
+        self.cache.remove(bytes);
     }
 }
 
@@ -151,6 +193,25 @@ mod tests {
         cache.remove(30);
         cache.remove(30);
         assert_eq!((calls.load(Ordering::Relaxed), cache.bytes()), (1, 50));
+    }
+
+    #[test]
+    fn what_is_settled_makes_room_at_the_end_of_the_settling() {
+        let cache = WriteCache::new(100);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        cache.on_room(Box::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)));
+        cache.add(120);
+        cache.note_stored(120);
+        let (one, other) = (cache.settling(), cache.settling());
+        cache.remove_stored(60);
+        cache.remove_stored(50);
+        drop(one);
+        assert!(cache.is_full() && calls.load(Ordering::Relaxed) == 0, "their memory may be there still");
+        drop(other);
+        assert_eq!((cache.bytes(), calls.load(Ordering::Relaxed)), (10, 1));
+        cache.remove_stored(10);
+        assert_eq!(cache.bytes(), 0);
     }
 
     #[test]

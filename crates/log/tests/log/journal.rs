@@ -600,3 +600,24 @@ fn a_stop_that_leaves_records_in_the_journal_is_none_in_order() {
     }
     assert!(failed > 10, "{failed}");
 }
+
+/// The journal's groups are of many partitions, and their memory goes when the last of these is settled.
+#[test]
+fn there_is_room_in_the_write_cache_once_all_tails_are_settled() {
+    let options = StoreOptions { write_cache_bytes: 500, ..Machine::with_journal() };
+    let config = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
+    let mut machine = Machine::with_options(SimEnv::new(1), config, options);
+    for index in 0..20 {
+        machine.try_append_to(PartitionId { index, ..ID }, "value", ProducerStamp::NONE).unwrap();
+    }
+    let store = machine.store.take().map(Arc::new).unwrap();
+    assert!(store.write_cache().is_full());
+    let told = Arc::new(AtomicUsize::new(usize::MAX));
+    let (noted, cache_of) = (told.clone(), Arc::downgrade(&store));
+    store.write_cache().on_room(Box::new(move || {
+        let bytes = cache_of.upgrade().map_or(0, |store| store.write_cache().bytes());
+        noted.store(usize::try_from(bytes).unwrap(), Ordering::SeqCst);
+    }));
+    store.settle().unwrap();
+    assert_eq!(told.load(Ordering::SeqCst), 0, "what there was at the first moment with room");
+}
