@@ -163,7 +163,7 @@ mod tests {
             server_cpu_s_per_gb: cpu,
             server_peak_memory_bytes: 150_000_000,
             client_cpu_s: 1.0,
-            client_busiest_thread: BusyThread { name: "t".to_owned(), share },
+            client_busiest_thread: BusyThread { name: "t".to_owned(), share, held_up_share: 0.0 },
         }
     }
 

@@ -4,8 +4,8 @@
 //! usually of 10 ms: fine for runs of seconds.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -63,6 +63,11 @@ fn parse_stat(text: &str) -> Option<Stat<'_>> {
     Some(Stat { name: text.get(begin + 1..end)?, ticks })
 }
 
+/// How long a thread waited for a core: the second number of its `schedstat`, in nanoseconds.
+fn parse_held_up(text: &str) -> Option<Duration> {
+    text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 fn seconds(ticks: u64) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
@@ -72,11 +77,22 @@ fn seconds(ticks: u64) -> f64 {
 pub(super) struct BusyThread {
     pub(super) name: String,
     pub(super) share: f64,
+    /// The part of the time for which it could have run and did not get a core: others had them. What is left after this
+    /// and `share`, it waited for something else.
+    pub(super) held_up_share: f64,
+}
+
+impl fmt::Display for BusyThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, share, held_up_share } = self;
+        write!(f, "{:.0}% (+{:.0}%) {name}", share * 100.0, held_up_share * 100.0)
+    }
 }
 
 struct Sample {
     at: Duration,
     ticks: u64,
+    held_up: Duration,
 }
 
 struct Thread {
@@ -111,17 +127,20 @@ impl ThreadSampler {
             if let Ok(text) = fs::read_to_string(task.path().join("stat"))
                 && let Some(stat) = parse_stat(&text)
             {
-                self.add(task.file_name().to_string_lossy().into_owned(), now, &stat);
+                // A kernel that does not tell knows of no time lost.
+                let held_up = fs::read_to_string(task.path().join("schedstat")).ok();
+                let held_up = held_up.and_then(|text| parse_held_up(&text)).unwrap_or_default();
+                self.add(task.file_name().to_string_lossy().into_owned(), now, &stat, held_up);
             }
         }
     }
 
-    fn add(&mut self, id: String, at: Duration, stat: &Stat<'_>) {
+    fn add(&mut self, id: String, at: Duration, stat: &Stat<'_>, held_up: Duration) {
         let fresh = || Thread { name: String::new(), samples: Vec::new() };
         let thread = self.threads.entry(id).or_insert_with(fresh);
         // Threads get their names after they begin, so the newest is the right one.
         stat.name.clone_into(&mut thread.name);
-        thread.samples.push(Sample { at, ticks: stat.ticks });
+        thread.samples.push(Sample { at, ticks: stat.ticks, held_up });
     }
 
     /// Processor time of all threads, as far as it was seen.
@@ -136,22 +155,33 @@ impl ThreadSampler {
         let samples = || self.threads.values().flat_map(|thread| &thread.samples).map(|sample| sample.at);
         let begin = samples().filter(|at| *at + window <= end).max().or_else(|| samples().min())?;
         let elapsed = end.saturating_sub(begin).as_secs_f64();
-        let (name, ticks) = self
+        let thread = self
             .threads
             .values()
             .filter(|thread| counts(&thread.name))
-            .map(|thread| (&thread.name, thread.ticks_since(begin)))
-            .max_by_key(|(_, ticks)| *ticks)?;
-        (elapsed > 0.0).then(|| BusyThread { name: name.clone(), share: seconds(ticks) / elapsed })
+            .max_by_key(|thread| thread.since(begin).ticks)?;
+        let used = thread.since(begin);
+        (elapsed > 0.0).then(|| BusyThread {
+            name: thread.name.clone(),
+            share: seconds(used.ticks) / elapsed,
+            held_up_share: used.held_up.as_secs_f64() / elapsed,
+        })
     }
+}
+
+/// What a thread had within some time.
+struct Used {
+    ticks: u64,
+    held_up: Duration,
 }
 
 impl Thread {
     /// A thread that was first seen after `begin` began after it too, so all its time counts.
-    fn ticks_since(&self, begin: Duration) -> u64 {
+    fn since(&self, begin: Duration) -> Used {
         let before = self.samples.iter().take_while(|sample| sample.at <= begin).last();
-        let last = self.samples.last().map_or(0, |sample| sample.ticks);
-        last - before.map_or(0, |sample| sample.ticks)
+        let of = |sample: Option<&Sample>| sample.map_or((0, Duration::ZERO), |at| (at.ticks, at.held_up));
+        let ((ticks, held_up), (ticks_before, held_up_before)) = (of(self.samples.last()), of(before));
+        Used { ticks: ticks - ticks_before, held_up: held_up.saturating_sub(held_up_before) }
     }
 }
 
@@ -164,7 +194,8 @@ mod tests {
     fn after(looks: &[(&str, u32, u64)]) -> ThreadSampler {
         let mut sampler = ThreadSampler::new();
         for (name, second, ticks) in looks {
-            sampler.add((*name).to_owned(), SECOND * *second, &Stat { name, ticks: *ticks });
+            let stat = Stat { name, ticks: *ticks };
+            sampler.add((*name).to_owned(), SECOND * *second, &stat, SECOND * *second / 4);
             sampler.last = sampler.last.max(Some(SECOND * *second));
         }
         sampler
@@ -174,6 +205,12 @@ mod tests {
     fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
         let text = "71 (a) b (c) S 1 71 71 0 -1 4194560 1 2 3 4 250 30 0 0 20 0 1 0 99 1 1 1\n";
         assert_eq!(parse_stat(text), Some(Stat { name: "a) b (c", ticks: 280 }));
+    }
+
+    #[test]
+    fn the_time_without_a_core_is_read_in_nanoseconds() {
+        assert_eq!(parse_held_up("1036238 28531736 11\n"), Some(Duration::from_nanos(28_531_736)));
+        assert_eq!(parse_held_up(""), None);
     }
 
     #[test]
@@ -198,6 +235,8 @@ mod tests {
         let busiest = sampler.busiest(SECOND * 2, |_| true).unwrap();
         assert_eq!(busiest.name, "work");
         assert!((busiest.share - 0.9).abs() < 0.01, "{busiest:?}");
+        assert!((busiest.held_up_share - 0.25).abs() < 0.01, "{busiest:?}");
+        assert_eq!(busiest.to_string(), "90% (+25%) work");
         assert_eq!(sampler.busiest(SECOND * 12, |_| true).unwrap().name, "start");
     }
 

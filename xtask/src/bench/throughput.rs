@@ -282,7 +282,6 @@ fn outgoing(runs: &[&Run]) -> Table {
 
 /// The columns that both tables have, in the order of the shorter one.
 fn common(run: &Run) -> [String; 10] {
-    let BusyThread { name, share } = &run.client_busiest_thread;
     [
         run.server.to_owned(),
         run.durability.to_owned(),
@@ -293,6 +292,6 @@ fn common(run: &Run) -> [String; 10] {
         format!("{:.2}", run.server_cpu_s_per_gb),
         grouped(run.server_peak_memory_bytes as f64 / 1e6),
         format!("{:.2}", run.client_cpu_s),
-        format!("{:.0}% {name}", share * 100.0),
+        run.client_busiest_thread.to_string(),
     ]
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::super::client::{self, LatencyMs, Production, RECORD_BYTES};
 use super::super::probe::{Target, Topic, until_answered};
+use super::super::procfs::BusyThread;
 use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
 use super::contender::Contender;
@@ -25,6 +26,7 @@ pub(super) struct Run {
     /// Below the pace, the server could not hold it.
     pub(super) records_per_s: f64,
     pub(super) latency_ms: LatencyMs,
+    pub(super) client_busiest_thread: BusyThread,
 }
 
 /// Measures every round into `runs`: ours at both levels, Kafka without syncing.
@@ -88,6 +90,7 @@ fn turn(
         pace_per_s: options.pace,
         records_per_s: client.reported.records_per_s,
         latency_ms: client.reported.latency_ms.unwrap_or_default(),
+        client_busiest_thread: client.busiest_thread,
     })
 }
 
@@ -107,6 +110,7 @@ pub(super) fn text(runs: &[Run]) -> String {
             "p99 ms",
             "p99.9 ms",
             "max ms",
+            "busiest client thread",
         ],
     );
     for run in runs {
@@ -122,6 +126,7 @@ pub(super) fn text(runs: &[Run]) -> String {
             format!("{:.0}", latency.p99),
             format!("{:.0}", latency.p999),
             format!("{:.0}", latency.max),
+            run.client_busiest_thread.to_string(),
         ]);
     }
     format!(

@@ -266,7 +266,6 @@ pub(super) fn text(runs: &[Run]) -> String {
     ];
     let mut table = Table::new(2, &columns);
     for run in runs {
-        let BusyThread { name, share } = &run.client_busiest_thread;
         let latency = &run.latency_ms;
         table.row([
             run.contender.server().name().to_owned(),
@@ -283,7 +282,7 @@ pub(super) fn text(runs: &[Run]) -> String {
             format!("{:.0}", latency.max),
             format!("{:.2}", run.server_cpu_s_per_gb),
             grouped(run.server_peak_memory_bytes as f64 / 1e6),
-            format!("{:.0}% {name}", share * 100.0),
+            run.client_busiest_thread.to_string(),
         ]);
     }
     format!(
