@@ -219,7 +219,13 @@ fn ours<'a>(
         client_usage: figures.client,
         environment,
         files: texts(&label.files),
-        notes: plan.notes.iter().chain(&figures.notes).map(String::as_str).collect(),
+        notes: plan
+            .notes
+            .iter()
+            .chain(&figures.notes)
+            .map(String::as_str)
+            .chain(environment.missing())
+            .collect(),
     }
 }
 

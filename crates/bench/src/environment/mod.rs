@@ -100,6 +100,14 @@ pub struct FileSystem {
 }
 
 impl Environment {
+    /// What a reader of the figures should know of the machine and this record does not say, for people.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        let version = self.servers.iter().any(|server| server.software.is_none());
+        let disk = "the servers' disk was not measured: --data-dir says where their data is";
+        let software = "the server's version is not known: its process would tell, as NAME=HOST:PORT@PID";
+        self.disk.is_none().then_some(disk).into_iter().chain(version.then_some(software))
+    }
+
     /// Looks at the machine, without measuring anything; `data_dir` is where the servers keep their data.
     pub fn look(data_dir: Option<&Path>) -> Self {
         let kernel_name = |file: &str| read(&format!("/proc/sys/kernel/{file}"));
@@ -256,6 +264,28 @@ mod tests {
     fn the_chosen_word_stands_in_brackets() {
         assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
         assert_eq!(chosen("always"), None);
+    }
+
+    #[test]
+    fn what_nobody_said_of_the_disk_and_the_server_is_told() {
+        let server = |software: Option<&str>| ServerRecord {
+            software: software.map(str::to_owned),
+            ..ServerRecord::default()
+        };
+        let disk = DiskFigures {
+            sequential_bytes: 1,
+            sequential_bytes_per_s: 1.0,
+            sync_4k: crate::histogram::LatencySummary::default(),
+        };
+        let told = |disk, software| {
+            let environment = Environment { disk, servers: vec![server(software)], ..Environment::default() };
+            environment.missing().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(told(Some(disk), Some("s 1")), Vec::<String>::new());
+        let (of_disk, of_software) = (told(None, Some("s 1")), told(Some(disk), None));
+        assert!(of_disk.len() == 1 && of_disk[0].contains("--data-dir"), "{of_disk:?}");
+        assert!(of_software.len() == 1 && of_software[0].contains("@PID"), "{of_software:?}");
+        assert_eq!(told(None, None), [of_disk, of_software].concat());
     }
 
     #[test]

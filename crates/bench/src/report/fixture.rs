@@ -192,6 +192,7 @@ fn environment(server: &str) -> Environment {
         servers: vec![ServerRecord {
             name: name(server),
             bootstrap: name("127.0.0.1:9092"),
+            software: Some(name("a server 1.2.3")),
             ..ServerRecord::default()
         }],
         ..Environment::default()
