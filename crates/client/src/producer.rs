@@ -115,7 +115,7 @@ impl Producer {
         record: &RecordRef<'_>,
         callback: impl FnOnce(Result<RecordMetadata, ClientError>) + Send + 'static,
     ) -> Result<(), ClientError> {
-        let mut callback: Option<Callback> = Some(Box::new(callback));
+        let mut callback = Some(Callback::new(callback));
         match self.try_append(record, &mut callback)? {
             Some(_) => Ok(()),
             None => self.append(record, callback).await.map(drop),

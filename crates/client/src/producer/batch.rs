@@ -315,7 +315,7 @@ mod tests {
         let mut batch = Batch::new(ID_STEP, key, Outcome::new("t".into(), 0), SHAPE, Vec::new());
         for value in values {
             let (name, told) = ((*value).to_owned(), Arc::clone(told));
-            let callback: Callback = Box::new(move |result| {
+            let callback = Callback::new(move |result| {
                 told.lock().unwrap().push((name, result.ok().map(|metadata| metadata.offset.0)));
             });
             let record = RecordRef::new("t", value.as_bytes());
@@ -360,8 +360,8 @@ mod tests {
         let told = Told::default();
         let mut batch = batch_of(&[], &told);
         let (after, record) = (Arc::clone(&told), RecordRef::new("t", b"v"));
-        let panics: Callback = Box::new(|_| panic!("on purpose"));
-        let tells: Callback = Box::new(move |_| after.lock().unwrap().push(("after".to_owned(), None)));
+        let panics = Callback::new(|_| panic!("on purpose"));
+        let tells = Callback::new(move |_| after.lock().unwrap().push(("after".to_owned(), None)));
         for callback in [panics, tells] {
             batch.append(&record, TimestampMs(1), 1, &mut Some(callback)).unwrap();
         }

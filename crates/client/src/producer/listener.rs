@@ -13,8 +13,15 @@ use super::delivery::{BatchPlace, Delivery, Outcome};
 use super::record::RecordMetadata;
 use crate::error::ClientError;
 
-/// What is called with the outcome of one record.
-pub(super) type Callback = Box<dyn FnOnce(Result<RecordMetadata, ClientError>) + Send>;
+/// What is called with the outcome of one record. A type of its own: with the bare box in it, the compiler takes none of the
+/// futures of sending for one that another thread may run.
+pub(super) struct Callback(Box<dyn FnOnce(Result<RecordMetadata, ClientError>) + Send>);
+
+impl Callback {
+    pub(super) fn new(call: impl FnOnce(Result<RecordMetadata, ClientError>) + Send + 'static) -> Self {
+        Self(Box::new(call))
+    }
+}
 
 /// Is told what became of records that were sent with [`Producer::send_noted`](super::Producer::send_noted): those of a
 /// batch together, with one call. A record costs its sender no allocation, and whatever the listener does for a batch (a
@@ -134,7 +141,7 @@ impl Audience {
     /// Tells all, and forgets them.
     pub(super) fn tell(&mut self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
         for (place, callback) in std::mem::take(&mut self.callbacks) {
-            guard(|| callback(outcome.of_record(result, place)));
+            guard(|| (callback.0)(outcome.of_record(result, place)));
         }
         for group in std::mem::take(&mut self.groups) {
             guard(|| group.tell(outcome, result));

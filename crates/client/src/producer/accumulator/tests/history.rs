@@ -163,7 +163,7 @@ impl World {
             return;
         }
         let (number, told) = (self.appended, Arc::clone(&self.told));
-        let mut callback: Option<Callback> = Some(Box::new(move |result| {
+        let mut callback = Some(Callback::new(move |result| {
             let place = result.ok().map(|placed| (placed.partition, placed.offset.0));
             assert!(told.lock().unwrap().insert(number, place).is_none(), "told twice");
         }));
