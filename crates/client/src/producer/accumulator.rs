@@ -119,7 +119,7 @@ impl Accumulator {
         Self {
             shape: BatchShape {
                 compression: options.compression,
-                level: options.compression_level,
+                level: options.compression_level(),
                 full_bytes: options.batch_bytes,
             },
             state: Mutex::default(),

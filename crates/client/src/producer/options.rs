@@ -29,8 +29,12 @@ options! {
     /// How batches are compressed.
     compression: Compression = "compression.type",
         Kind::Choice(&["none", "gzip", "snappy", "lz4", "zstd"]), Some("none");
-    /// The codec's level; not set for its default. Kafka has one such option for each codec.
-    compression_level: Option<i32> = "compression.level", Kind::Text("a level of the codec, or empty"), None;
+    /// How hard gzip tries: from 1, the fastest, to 9, the smallest; -1 for its own default.
+    gzip_level: i32 = "compression.gzip.level", Kind::Int(-1, 9), Some("-1");
+    /// Taken for the sake of settings that have it: the LZ4 encoder here has one level.
+    lz4_level: i32 = "compression.lz4.level", Kind::Int(1, 17), Some("9");
+    /// How hard Zstandard tries: the higher, the slower and the smaller.
+    zstd_level: i32 = "compression.zstd.level", Kind::Int(-131_072, 22), Some("3");
     /// How long a batch waits for more records.
     linger: Duration = "linger.ms", Kind::Millis(0, i32::MAX as i64), Some("5");
     /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record goes alone. With 0
@@ -106,7 +110,7 @@ impl ProducerOptions {
         if self.idempotent && self.retries == 0 {
             return invalid("an idempotent producer needs retries of at least 1");
         }
-        if let Some(level) = self.compression_level {
+        if let Some(level) = self.compression_level() {
             self.compression.check_level(level)?;
         }
         if self.request_bytes_max == 0 {
@@ -116,6 +120,16 @@ impl ProducerOptions {
             return invalid("buffer.memory lies between max.request.size and 4 GiB");
         }
         self.cluster.check()
+    }
+
+    /// The level of the codec in use, if it has levels.
+    pub(super) fn compression_level(&self) -> Option<i32> {
+        match self.compression {
+            Compression::Gzip => Some(self.gzip_level),
+            Compression::Lz4 => Some(self.lz4_level),
+            Compression::Zstd => Some(self.zstd_level),
+            Compression::None | Compression::Snappy => None,
+        }
     }
 
     /// `acks` as the wire has it.
@@ -131,6 +145,27 @@ impl ProducerOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_codec_has_its_level_and_only_that_of_the_codec_in_use_counts() {
+        let given = |codec| {
+            let levels = [
+                ("compression.gzip.level", "7"),
+                ("compression.lz4.level", "2"),
+                ("compression.zstd.level", "-5"),
+            ];
+            let more = [("bootstrap.servers", "a:1"), ("compression.type", codec)];
+            ProducerOptions::from_properties(levels.into_iter().chain(more)).unwrap()
+        };
+        for (codec, level) in
+            [("gzip", Some(7)), ("lz4", Some(2)), ("zstd", Some(-5)), ("snappy", None), ("none", None)]
+        {
+            assert_eq!(given(codec).compression_level(), level, "{codec}");
+            assert!(given(codec).check().is_ok(), "{codec}");
+        }
+        let zero = |codec| ProducerOptions { gzip_level: 0, ..given(codec) };
+        assert!(zero("gzip").check().is_err() && zero("zstd").check().is_ok());
+    }
 
     #[test]
     fn fewer_acks_and_no_retries_turn_idempotence_off_unless_it_is_asked_for() {
