@@ -22,6 +22,9 @@ use crate::segment::Segment;
 /// A range up to this size is copied: a response with many small partitions is then one gathered write instead of
 /// one `sendfile` for each.
 const COPIED_BYTES_MAX: u64 = 4096;
+/// Smaller pieces of the tail are copied, too, but together: each would keep all of its group in memory, which is some
+/// hundred times as much as the reader is charged for, for as long as a slow client takes.
+const TAIL_COPIED_BELOW: usize = 8 * 1024;
 /// Bytes of batches that are proved for one read at most, so that it does not take long.
 const PROVED_AT_ONCE_MAX: u64 = 1024 * 1024;
 /// Readers of one partition whose next positions are remembered.
@@ -88,10 +91,15 @@ pub struct ReadSlice {
 }
 
 impl ReadSlice {
-    fn take_tail(&mut self, found: TailSlice) {
+    /// Adds what a tail had, small pieces in memory of their own. To be called without any lock: it takes its time.
+    fn take_tail(&mut self, found: &TailSlice) {
         self.len += found.len;
         self.next_offset = found.next_offset.unwrap_or(self.next_offset);
-        self.chunks.extend(found.chunks.into_iter().map(Chunk::Memory));
+        let is_small = |piece: &Bytes| piece.len() < TAIL_COPIED_BELOW;
+        for run in found.chunks.chunk_by(|one, next| is_small(one) && is_small(next)) {
+            let whole = if is_small(&run[0]) { run.concat().into() } else { run[0].clone() };
+            self.chunks.push(Chunk::Memory(whole));
+        }
     }
 }
 
@@ -180,24 +188,28 @@ impl PartitionLog {
 impl OpenLog {
     fn read_once(&self, limits: Limits) -> Result<ReadSlice, ReadError> {
         let Limits { from, bytes_max, upto, min_one } = limits;
-        let (view, slice) = {
+        let (view, tail, mut slice) = {
             let shown = self.shown.lock();
             let View { log_start, end: log_end, settled_end, .. } = shown.view;
             if from < log_start || from > log_end {
                 return Err(ReadError::OutOfRange { offset: from, log_start, log_end });
             }
-            let mut slice = ReadSlice { chunks: Vec::new(), len: 0, next_offset: from, log_start, log_end };
+            let slice = ReadSlice { chunks: Vec::new(), len: 0, next_offset: from, log_start, log_end };
             if from >= upto.min(log_end) {
                 return Ok(slice);
             }
-            if from >= settled_end {
-                slice.take_tail(shown.tail.read(from, bytes_max, upto, min_one));
-                return Ok(slice);
-            }
-            (shown.view.clone(), slice)
+            let is_settled = from < settled_end;
+            let view = is_settled.then(|| shown.view.clone());
+            let tail = (!is_settled).then(|| shown.tail.read(from, bytes_max, upto, min_one));
+            (view, tail, slice)
         };
-        let mut slice = self.read_segments(&view, limits, slice)?;
-        self.go_on_in_tail(&mut slice, limits);
+        if let Some(found) = tail {
+            slice.take_tail(&found);
+        }
+        if let Some(view) = view {
+            slice = self.read_segments(&view, limits, slice)?;
+            self.go_on_in_tail(&mut slice, limits);
+        }
         Ok(slice)
     }
 
@@ -208,10 +220,14 @@ impl OpenLog {
         if slice.len == 0 || bytes_left == 0 || slice.next_offset >= limits.upto {
             return;
         }
-        let shown = self.shown.lock();
-        // Otherwise more of the segments comes first: by now, maybe.
-        if slice.next_offset >= shown.view.settled_end {
-            slice.take_tail(shown.tail.read(slice.next_offset, bytes_left, limits.upto, false));
+        let found = {
+            let shown = self.shown.lock();
+            // Otherwise more of the segments comes first: by now, maybe.
+            let follows = slice.next_offset >= shown.view.settled_end;
+            follows.then(|| shown.tail.read(slice.next_offset, bytes_left, limits.upto, false))
+        };
+        if let Some(found) = found {
+            slice.take_tail(&found);
         }
     }
 

@@ -621,3 +621,25 @@ fn there_is_room_in_the_write_cache_once_all_tails_are_settled() {
     store.settle().unwrap();
     assert_eq!(told.load(Ordering::SeqCst), 0, "what there was at the first moment with room");
 }
+
+/// A group of the journal holds records of many partitions, and a slow client would keep all of it in memory.
+#[test]
+fn what_a_reader_holds_of_small_batches_is_memory_of_its_own() {
+    let machine = Machine::synced(1, &LogConfig::default());
+    let large = "x".repeat(10_000);
+    for value in ["one", "two", &large, "three"] {
+        machine.append(value);
+    }
+    let log = machine.log();
+    let read = || {
+        let chunks = log.read(Offset(0), 1 << 20, Offset(4), true).unwrap().chunks;
+        let bytes: Vec<_> = chunks.iter().map(|chunk| chunk.to_bytes().unwrap()).collect();
+        bytes
+    };
+    let (first, second) = (read(), read());
+    assert_eq!(first, second);
+    let is_shared: Vec<_> =
+        first.iter().zip(&second).map(|(one, other)| one.as_ptr() == other.as_ptr()).collect();
+    assert_eq!(is_shared, [false, true, false], "two small ones, a large one, and a small one");
+    assert_eq!(machine.records().unwrap().len(), 4);
+}
