@@ -7,7 +7,7 @@ mod state;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ use super::verdict::{self, Verdict};
 use crate::cluster::TopicInfo;
 use crate::error::ClientError;
 
-/// Buffers of full batches that are kept for the next ones at most.
-const SPARE_BUFFERS_MAX: usize = 8;
+/// Buffers of full batches that are kept for the next ones at least; more where more are given back at once.
+const SPARE_BUFFERS: usize = 8;
 
 /// The buffer's room is given back in so many parts at most while somebody waits for it.
 const BUFFER_LUMPS: usize = 16;
@@ -98,8 +98,12 @@ pub(super) struct DrainPlan<'a> {
 
 /// The producer's buffer.
 ///
+/// What is asked for with each turn of the sender stands apart from the state: its lock is taken for each record, and who
+/// waits for it sleeps.
+///
 /// Invariants: `space` has as many permits as bytes are free, but for those in `freed`; a batch's bytes are freed with its
-/// outcome.
+/// outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` are buffers of
+/// a full batch's size. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id.
 #[derive(Debug)]
 pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,
@@ -109,6 +113,9 @@ pub(super) struct Accumulator {
     short_of_space: AtomicUsize,
     freed: AtomicUsize,
     lump_bytes: usize,
+    closed: AtomicBool,
+    id_spent: AtomicBool,
+    spare: Mutex<Vec<Vec<u8>>>,
     /// Tells the sender that there is something to look at.
     pub(super) wake: Notify,
     settled: Notify,
@@ -127,6 +134,9 @@ impl Accumulator {
             short_of_space: AtomicUsize::new(0),
             freed: AtomicUsize::new(0),
             lump_bytes: options.buffer_bytes / BUFFER_LUMPS,
+            closed: AtomicBool::new(false),
+            id_spent: AtomicBool::new(false),
+            spare: Mutex::default(),
             wake: Notify::new(),
             settled: Notify::new(),
             options,
@@ -218,7 +228,7 @@ impl Accumulator {
         let in_flight_max = self.in_flight_max();
         let mut guard = self.lock();
         let state = &mut *guard;
-        if state.closed {
+        if self.is_closed() {
             return Err(ClientError::Closed);
         }
         let Some(at) = state.find(record.topic) else { return Ok(Appended::UnknownTopic) };
@@ -242,7 +252,7 @@ impl Accumulator {
             }
             (handle, goes)
         } else {
-            let mut batch = state.new_batch(key, self.shape);
+            let mut batch = state.new_batch(key, self.shape, || self.spare().pop());
             let handle = batch.append(record, timestamp, reserved_bytes, waiter)?;
             let look = state.begin(batch, self.options.linger, in_flight_max);
             (handle, look || self.short_of_space.load(Ordering::Relaxed) > 0)
@@ -260,12 +270,13 @@ impl Accumulator {
     /// Takes out what may be sent now, at most one request for each node.
     pub(super) fn drain(&self, plan: &mut DrainPlan<'_>) -> Drained {
         let mut state = self.lock();
-        let pressed = state.closed || self.short_of_space.load(Ordering::Relaxed) > 0;
+        let pressed = self.is_closed() || self.short_of_space.load(Ordering::Relaxed) > 0;
+        let fresh_allowed = plan.fresh_allowed && !self.is_id_spent();
         let rules = SendRules {
             now: plan.now,
             linger: self.options.linger,
             hurry_below: if pressed { u64::MAX } else { state.hurry_below },
-            fresh_allowed: plan.fresh_allowed,
+            fresh_allowed,
             in_flight_max: self.in_flight_max(),
         };
         let mut drained = Drained::default();
@@ -329,7 +340,9 @@ impl Accumulator {
         let Some(queue) = state.queue(key) else { return Turn::Over };
         queue.listed = false;
         let spent = plan.producer.is_some_and(|(_, epoch)| !queue.mend(epoch));
-        state.id_spent |= spent;
+        if spent {
+            self.id_spent.store(true, Ordering::Relaxed);
+        }
         let Some(queue) = state.queue(key) else { return Turn::Over };
         match queue.readiness(rules) {
             // What is under way lists the queue again when it comes back.
@@ -400,9 +413,9 @@ impl Accumulator {
         self.free(reserved_bytes);
         self.settled.notify_waiters();
         if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() >= self.shape.full_bytes) {
-            let mut state = self.lock();
-            if state.spare.len() < SPARE_BUFFERS_MAX {
-                state.spare.push(buffer);
+            let mut spare = self.spare();
+            if spare.len() < SPARE_BUFFERS.max(self.lump_bytes / buffer.capacity().max(1)) {
+                spare.push(buffer);
             }
         }
     }
@@ -481,7 +494,7 @@ impl Accumulator {
 
     /// Whether the producer needs a new id.
     pub(super) fn is_id_spent(&self) -> bool {
-        self.lock().id_spent
+        self.id_spent.load(Ordering::Relaxed)
     }
 
     /// Whether a new producer id could be taken now without doubling a record.
@@ -492,7 +505,7 @@ impl Accumulator {
     /// Begins every sequence again, under a new producer id.
     pub(super) fn restart_sequences(&self) {
         let mut state = self.lock();
-        state.id_spent = false;
+        self.id_spent.store(false, Ordering::Relaxed);
         state.topics.iter_mut().flat_map(|topic| &mut topic.queues).for_each(PartitionQueue::restart);
         state.list_all();
     }
@@ -506,11 +519,6 @@ impl Accumulator {
             .flat_map(|topic| &mut topic.queues)
             .flat_map(PartitionQueue::take_all)
             .collect()
-    }
-
-    /// Name of a batch's topic.
-    pub(super) fn topic_name(&self, key: QueueKey) -> Arc<str> {
-        Arc::clone(&self.lock().topics[key.topic].name)
     }
 
     /// Names of the topics that have something to send.
@@ -549,14 +557,24 @@ impl Accumulator {
 
     /// Takes no more records.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        // SYNC: closed. Pairs with the acquire in `is_closed`.
+        self.closed.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
     /// Whether nothing will come any more and everything has its outcome.
     pub(super) fn is_done(&self) -> bool {
-        let state = self.lock();
-        state.closed && state.unresolved.is_empty()
+        self.is_closed() && self.lock().unresolved.is_empty()
+    }
+
+    fn is_closed(&self) -> bool {
+        // SYNC: closed. Pairs with the release in `close`. Who saw it before a look at the state has those who append after
+        // that look see it, too: they take the same lock.
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -152,6 +152,11 @@ impl Batch {
         }
     }
 
+    /// Name of its topic.
+    pub(super) fn topic(&self) -> &Arc<str> {
+        self.outcome.topic()
+    }
+
     pub(super) fn record_count(&self) -> i32 {
         self.record_count
     }

@@ -54,6 +54,10 @@ impl Outcome {
         Arc::new(Self { topic, partition, state: Mutex::new(State::Pending(Vec::new())) })
     }
 
+    pub(super) fn topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
     /// The handle of the batch's record at this index.
     pub(super) fn delivery(self: &Arc<Self>, index: i32, timestamp: TimestampMs) -> Delivery {
         Delivery { outcome: Arc::clone(self), index, timestamp, waker: None }

@@ -43,18 +43,18 @@ pub(super) struct Answered {
     pub(super) results: Vec<(Batch, Result<BatchPlace, ClientError>)>,
 }
 
-/// Compresses the batches and hands the request over. `topics` are the batches' topics, in the same order.
+/// Compresses the batches and hands the request over.
 pub(super) async fn begin(
     cluster: &Cluster,
     options: &ProducerOptions,
     node: NodeId,
-    topics: Vec<Arc<str>>,
     batches: Vec<Batch>,
 ) -> Begun {
     let (mut sent, mut records, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-    for (mut batch, topic) in batches.into_iter().zip(topics) {
+    for mut batch in batches {
         match batch.seal() {
             Ok(bytes) => {
+                let topic = Arc::clone(batch.topic());
                 let topic_id = cluster.known_topic(&topic).map_or(TopicId::ZERO, |known| known.topic.id);
                 sent.push(Addressed { batch, topic, topic_id });
                 records.push(bytes);

@@ -23,6 +23,9 @@ impl Callback {
     }
 }
 
+/// Notes of one batch for which there is room at first.
+const NOTES: usize = 16;
+
 /// Is told what became of records that were sent with [`Producer::send_noted`](super::Producer::send_noted): those of a
 /// batch together, with one call. A record costs its sender no allocation, and whatever the listener does for a batch (a
 /// lock, a look at the clock) is not done for each record.
@@ -134,7 +137,8 @@ impl Audience {
                 return;
             }
         }
-        let group = ListenerGroup { listener: Arc::clone(listener), noted: vec![noted] };
+        let mut group = ListenerGroup { listener: Arc::clone(listener), noted: Vec::with_capacity(NOTES) };
+        group.noted.push(noted);
         self.groups.push(Box::new(group));
     }
 

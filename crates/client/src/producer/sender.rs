@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_protocol::InitProducerIdRequest;
 use riverrun_types::{ErrorKind, NodeId, ProducerEpoch, ProducerId};
@@ -107,10 +107,20 @@ impl Sender {
             }
             let next_check = next_check.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
             tokio::select! {
-                Some(event) = self.events.next(), if !self.events.is_empty() => self.handle(event),
+                Some(event) = self.events.next(), if !self.events.is_empty() => {
+                    self.handle(event);
+                    self.handle_others();
+                }
                 () = self.accumulator.wake.notified() => {}
                 () = tokio::time::sleep_until(next_check) => {}
             }
+        }
+    }
+
+    /// Handles what has come together with an event, so that what follows from all of it is done once.
+    fn handle_others(&mut self) {
+        while let Some(Some(event)) = self.events.next().now_or_never() {
+            self.handle(event);
         }
     }
 
@@ -161,8 +171,7 @@ impl Sender {
             Identity::Known(id, epoch) => Some((id, epoch)),
             _ => None,
         };
-        let identified = matches!(self.identity, Identity::Known(..) | Identity::Anonymous);
-        let fresh_allowed = identified && !self.accumulator.is_id_spent();
+        let fresh_allowed = matches!(self.identity, Identity::Known(..) | Identity::Anonymous);
         let cluster = Arc::clone(&self.cluster);
         // The partitions of a topic mostly come together.
         let mut last: Option<KnownTopic> = None;
@@ -200,8 +209,7 @@ impl Sender {
     }
 
     async fn send(&mut self, node: NodeId, batches: Vec<Batch>) {
-        let topics = batches.iter().map(|batch| self.accumulator.topic_name(batch.key)).collect();
-        let begun = exchange::begin(&self.cluster, &self.options, node, topics, batches).await;
+        let begun = exchange::begin(&self.cluster, &self.options, node, batches).await;
         let state = self.nodes.entry(node).or_default();
         state.in_flight += 1;
         // Outcomes are told in the order of the requests.
@@ -301,15 +309,16 @@ impl Sender {
     }
 
     fn settle_error(&mut self, batch: Batch, error: ClientError) {
-        let (key, retry_at) = (batch.key, Instant::now() + self.options.cluster.retry_backoff);
+        let (topic, retry_at) =
+            (Arc::clone(batch.topic()), Instant::now() + self.options.cluster.retry_backoff);
         if self.accumulator.settle_error(batch, error, retry_at) {
-            self.stale.insert(self.accumulator.topic_name(key));
+            self.stale.insert(topic);
         }
     }
 
     fn give_up(&self, mut batch: Batch) {
         let error = ClientError::Undelivered {
-            topic: self.accumulator.topic_name(batch.key),
+            topic: Arc::clone(batch.topic()),
             partition: batch.key.partition,
             after: self.options.delivery_timeout,
             last: batch.last_error.take().map(Arc::new),

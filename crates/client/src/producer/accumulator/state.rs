@@ -16,7 +16,7 @@ use crate::producer::topics::{Leaders, Topic};
 /// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
 /// that was asked for last; `active` holds each queue with `listed` once, and every queue whose next batch may be sent;
 /// `parked` holds those whose next batch may be sent later, at least once at that time; the others wait for something
-/// that is under way. `unresolved` holds the ids of batches without outcome; `spare` are buffers of a full batch's size.
+/// that is under way. `unresolved` holds the ids of batches without outcome.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) topics: Vec<Topic>,
@@ -32,10 +32,6 @@ pub(super) struct State {
     /// Whether batches that linger have been told not to since the last look.
     pub(super) hurried: bool,
     pub(super) leaders: Leaders,
-    pub(super) spare: Vec<Vec<u8>>,
-    /// Whether some partition has no epoch left, so that the producer needs another id.
-    pub(super) id_spent: bool,
-    pub(super) closed: bool,
     pub(super) counts: ProducerMetrics,
 }
 
@@ -102,10 +98,15 @@ impl State {
     }
 
     /// A batch for a partition. Where the one before was large, this one will be, and has the room at once.
-    pub(super) fn new_batch(&mut self, key: QueueKey, shape: BatchShape) -> Batch {
+    pub(super) fn new_batch(
+        &mut self,
+        key: QueueKey,
+        shape: BatchShape,
+        spare: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Batch {
         let large = self.queue(key).is_some_and(|queue| queue.last_bytes() > shape.full_bytes / 2);
         let buffer = if large {
-            self.spare.pop().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes))
+            spare().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes))
         } else {
             Vec::with_capacity(CAPACITY_BYTES.min(shape.full_bytes))
         };
