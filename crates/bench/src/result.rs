@@ -155,7 +155,7 @@ struct Totals {
     consume_rate: f64,
     consume_bytes_rate: f64,
     catch_up_bytes_rate: f64,
-    /// Bytes published by the bytes a second that the loopback interface carries.
+    /// Bytes published by the bytes a second that the loopback interface carries for any program.
     publish_to_loopback: Option<f64>,
     consume_to_loopback: Option<f64>,
     server_cpu_us_per_record: Option<f64>,

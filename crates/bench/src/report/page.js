@@ -253,6 +253,13 @@ function group(title, runs) {
   return section;
 }
 
+// Older results know one figure only.
+function loopback(figures) {
+  const rate = (bytes) => `${number(bytes / 1e6, 0)} MB/s`;
+  const unpaced = figures.unpaced_bytes_per_s;
+  return rate(figures.bytes_per_s) + (unpaced ? `, ${rate(unpaced)} without pacing` : "");
+}
+
 function environment(run) {
   const machine = run.environment;
   const server = machine.servers.map((one) => `${one.name} at ${one.bootstrap}${one.software ? `, ${one.software}` : ""}`).join("; ");
@@ -264,7 +271,7 @@ function environment(run) {
     ["File system", machine.file_system && `${machine.file_system.kind} on ${machine.file_system.source} (${machine.file_system.options})`],
     ["Disk, sequential", disk && `${number(disk.sequential_bytes_per_s / 1e6, 0)} MB/s`],
     ["Disk, 4 KiB write and sync", disk && `p50 ${time(disk.sync_4k.p50_us)}, p99 ${time(disk.sync_4k.p99_us)}, max ${time(disk.sync_4k.max_us)}`],
-    ["Loopback TCP", machine.loopback && `${number(machine.loopback.bytes_per_s / 1e6, 0)} MB/s`],
+    ["Loopback TCP", machine.loopback && loopback(machine.loopback)],
     ["Load average before", machine.load_average],
     ["vm.*", Object.entries(machine.vm).map(([key, value]) => `${key}=${value}`).join(" ")],
     ["Transparent huge pages", machine.transparent_hugepage],
