@@ -125,10 +125,12 @@ impl Control {
         Ok(Self { path, file, map, access, segment_bytes, queue_id })
     }
 
+    #[inline]
     fn u64(&self, place: usize) -> &AtomicU64 {
         self.map.atomic_u64(place)
     }
 
+    #[inline]
     fn u32(&self, place: usize) -> &AtomicU32 {
         self.map.atomic_u32(place)
     }
@@ -219,6 +221,7 @@ impl Control {
     }
 
     /// The lock that an appender holds while it appends, and the flag of those who sleep until it is free.
+    #[inline]
     pub(crate) fn writer_lock(&self) -> (&AtomicU32, &AtomicU32) {
         (self.u32(at::WRITER_LOCK_AT), self.u32(at::APPENDERS_ASLEEP_AT))
     }
@@ -275,11 +278,13 @@ impl Control {
     }
 
     /// The lower half of the published or the synced position: what a tailer sleeps on.
+    #[inline]
     pub(crate) fn low_half(&self, synced: bool) -> &AtomicU32 {
         let place = if synced { at::SYNCED_AT } else { at::PUBLISHED_AT };
         self.u32(if cfg!(target_endian = "little") { place } else { place + 4 })
     }
 
+    #[inline]
     pub(crate) fn is_poisoned(&self) -> bool {
         self.u32(at::POISONED_AT).load(Relaxed) != 0
     }
