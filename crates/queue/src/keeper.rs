@@ -225,7 +225,11 @@ impl Rounds {
         let path = core.control.path();
         let prepares = duties.ahead_bytes > 0
             && sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)?;
-        // First what goes: it may be used again.
+        if prepares {
+            // What can be used again is ready at once.
+            let _ = core.segments.renew_spare(&mut || drop(self.make_present(ahead_bytes)));
+        }
+        // And what goes now may be, before anything is made.
         let kept = self.keep(&duties.retention, prepares);
         if prepares {
             // Short of space an append tries again, and says so.

@@ -21,7 +21,7 @@ use crate::trap::Watched;
 const MADV_POPULATE_READ: libc::c_int = 22;
 /// Linux 5.14.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
-/// Made present at once: what is read ahead for more than that is made and dirtied in larger pieces than needed.
+/// Made present at once: a thread that maps or unmaps a file meanwhile waits no longer than for that.
 const POPULATE_BYTES: usize = 256 << 10;
 
 /// What a file is opened and mapped for.
@@ -101,15 +101,18 @@ impl Mapping {
         }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     fn check(&self, at: usize, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "{at} + {len} lies outside of a mapping");
     }
 
     /// The eight bytes at `at`, which is a multiple of eight.
+    #[inline]
     pub(crate) fn atomic_u64(&self, at: usize) -> &AtomicU64 {
         self.check(at, 8);
         assert!(at.is_multiple_of(8));
@@ -118,6 +121,7 @@ impl Mapping {
     }
 
     /// The four bytes at `at`, which is a multiple of four.
+    #[inline]
     pub(crate) fn atomic_u32(&self, at: usize) -> &AtomicU32 {
         self.check(at, 4);
         assert!(at.is_multiple_of(4));

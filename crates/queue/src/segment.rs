@@ -16,7 +16,7 @@ use riverrun_types::Offset;
 use crate::error::{At as _, Damage, QueueError};
 use crate::layout::VIEW_BYTE;
 use crate::mapping::{Access, Mapping};
-use crate::spare::SPARE_NAME;
+use crate::spare::SPARE_NAMES;
 use crate::sys;
 
 /// Names of a segment that an append makes, one that the background makes, and the one that it has made for
@@ -163,7 +163,8 @@ pub(crate) fn is_named(file: &File, path: &Path) -> Result<bool, QueueError> {
 
 /// The segments of one queue that are mapped in this process.
 ///
-/// Invariants: at most one live segment for each base offset and access, and one live pin.
+/// Invariants: at most one live segment for each base offset and access, and one live pin. `prepared` has mappings
+/// of files that are no segments yet, one for each at most.
 #[derive(Debug)]
 pub(crate) struct Segments {
     dir: PathBuf,
@@ -172,7 +173,7 @@ pub(crate) struct Segments {
     access: Access,
     mapped: Mutex<Vec<Weak<Segment>>>,
     pins: Mutex<Vec<(Offset, Weak<File>)>>,
-    prepared: Mutex<Option<Prepared>>,
+    prepared: Mutex<Vec<Prepared>>,
 }
 
 /// A segment without a name yet, mapped and made present ahead of its use.
@@ -278,13 +279,13 @@ impl Segments {
         Ok(Some(pin))
     }
 
-    pub(crate) fn prepared(&self) -> MutexGuard<'_, Option<Prepared>> {
+    pub(crate) fn prepared(&self) -> MutexGuard<'_, Vec<Prepared>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The prepared segment, if it is this file, whoever gave it its name.
     pub(crate) fn take_prepared(&self, inode: u64) -> Option<Prepared> {
-        self.prepared().take_if(|prepared| prepared.inode == inode)
+        self.prepared().extract_if(.., |prepared| prepared.inode == inode).next()
     }
 
     /// Makes a segment ready for the next roll, unless one is, and makes its first `present_bytes` present. For
@@ -292,7 +293,9 @@ impl Segments {
     /// meanwhile.
     pub(crate) fn prepare(&self, present_bytes: u64, mut between: impl FnMut()) -> Result<(), QueueError> {
         let path = self.dir.join(PREPARED_NAME);
-        if !path.exists() && !self.renew_spare(&path, &mut between)? {
+        self.forget_used();
+        self.renew_spare(&mut between)?;
+        if !path.exists() {
             let new = self.dir.join(PREPARING_NAME);
             make_file_in_steps(&new, self.segment_bytes, STEP_BYTES, between)?;
             std::fs::rename(&new, &path).at("rename", &new)?;
@@ -300,19 +303,20 @@ impl Segments {
         // An append may take the file away at any time: then there is nothing to prepare until the next look.
         let Some(file) = open_file(&path, self.segment_bytes, Access::Write)? else { return Ok(()) };
         let inode = file.metadata().at("look at", &path)?.ino();
-        if self.prepared().as_ref().is_none_or(|prepared| prepared.inode != inode) {
+        if self.prepared().iter().all(|prepared| prepared.inode != inode) {
             let map = Mapping::new(&file, self.segment_bytes as usize, Access::Write).at("map", &path)?;
-            *self.prepared() = Some(Prepared { inode, map, present: 0 });
+            self.prepared().push(Prepared { inode, map, present: 0 });
         }
-        while self.make_prepared_present(present_bytes) {}
+        while self.make_prepared_present(inode, present_bytes) {}
         Ok(())
     }
 
     /// Makes a little more of the prepared segment present; false if there is no more to do. An append that
     /// takes it away waits no longer than for that.
-    fn make_prepared_present(&self, present_bytes: u64) -> bool {
-        let mut prepared = self.prepared();
-        let Some(prepared) = prepared.as_mut().filter(|prepared| prepared.present < present_bytes) else {
+    fn make_prepared_present(&self, inode: u64, present_bytes: u64) -> bool {
+        let mut all = self.prepared();
+        let lacks = |prepared: &&mut Prepared| prepared.inode == inode && prepared.present < present_bytes;
+        let Some(prepared) = all.iter_mut().find(lacks) else {
             return false;
         };
         let end = present_bytes.min(prepared.present + POPULATE_BYTES);
@@ -323,7 +327,7 @@ impl Segments {
 
     /// Removes files of segments that were never used. For the one who is alone.
     pub(crate) fn remove_unused(&self) -> Result<(), QueueError> {
-        for name in [NEW_NAME, PREPARING_NAME, PREPARED_NAME, SPARE_NAME] {
+        for name in [NEW_NAME, PREPARING_NAME, PREPARED_NAME].into_iter().chain(SPARE_NAMES) {
             let path = self.dir.join(name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

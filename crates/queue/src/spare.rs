@@ -1,6 +1,6 @@
 //! Segments that retention removes, used again: their memory is there, and mapped.
 //!
-//! Owns `segment.spare`, the file of a removed segment until it is full of zeros and `segment.prepared`. New
+//! Owns `segment.spare-<n>`, files of removed segments until they are full of zeros and `segment.prepared`. New
 //! pages of a file in memory cost more than all else of an append together, and these cost nearly nothing.
 //!
 //! Guarantees that no byte of a spare file is read by anybody: who reads a segment holds a lock of its file, and
@@ -10,7 +10,7 @@
 
 #![expect(unsafe_code, reason = "stores zeros into a mapped file that nobody uses")]
 
-use std::fs::TryLockError;
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::mapping::{Access, Mapping};
 use crate::segment::{PREPARED_NAME, Prepared, STEP_BYTES, Segment, Segments};
 use crate::sys::{self, LockKind};
 
-/// Name of a segment's file that is to be used again, and not of zeros yet.
-pub(crate) const SPARE_NAME: &str = "segment.spare";
+/// Names of segments' files that are to be used again, and not of zeros yet: as many as retention may let go at
+/// once while nobody has time for them.
+pub(crate) const SPARE_NAMES: [&str; 3] = ["segment.spare-1", "segment.spare-2", "segment.spare-3"];
 
 impl Segments {
     /// Takes its name from the segment that begins with `base`, to use the file again, and returns its inode.
-    /// None, and nothing is done, if somebody has it open, if one is ready already, or where that is not done.
+    /// None, and nothing is done, if somebody has it open, if enough are there already, or where that is not done.
     /// For the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
     pub(crate) fn make_spare(&self, base: Offset) -> Result<Option<u64>, QueueError> {
-        let (path, spare) = (self.path(base), self.dir().join(SPARE_NAME));
-        if spare.exists() || self.dir().join(PREPARED_NAME).exists() {
-            return Ok(None);
-        }
+        let path = self.path(base);
+        let mut names = SPARE_NAMES.into_iter().map(|name| self.dir().join(name));
+        let Some(spare) = names.find(|name| !name.exists()) else { return Ok(None) };
         let Some(file) = self.open(base, Access::Write)? else { return Ok(None) };
         if !sys::is_in_memory(&file) {
             return Ok(None);
@@ -55,28 +55,43 @@ impl Segments {
     /// Keeps the mapping of a file that is spare now, unless somebody else still has it.
     pub(crate) fn keep_mapping(&self, inode: u64, segment: Arc<Segment>) {
         if let Some(segment) = Arc::into_inner(segment) {
-            *self.prepared() = Some(Prepared { inode, map: segment.map, present: 0 });
+            self.prepared().push(Prepared { inode, map: segment.map, present: 0 });
         }
     }
 
-    /// Makes the spare file one of zeros, all of it present, under the name `prepared`; false if there is none.
-    /// For the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
+    /// Makes a spare file one of zeros, all of it present, and the prepared one, if there is none and it can. For
+    /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
     /// meanwhile.
-    pub(crate) fn renew_spare(
+    pub(crate) fn renew_spare(&self, between: &mut impl FnMut()) -> Result<(), QueueError> {
+        let prepared = self.dir().join(PREPARED_NAME);
+        for name in SPARE_NAMES {
+            let path = self.dir().join(name);
+            if prepared.exists() {
+                break;
+            }
+            match Access::Write.open(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                opened => self.renew(&path, &opened.at("open", &path)?, &prepared, between)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn renew(
         &self,
+        path: &Path,
+        file: &File,
         prepared: &Path,
         between: &mut impl FnMut(),
-    ) -> Result<bool, QueueError> {
-        let path = self.dir().join(SPARE_NAME);
-        let bytes = self.segment_bytes();
-        let file = match Access::Write.open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            opened => opened.at("open", &path)?,
-        };
-        let metadata = file.metadata().at("look at", &path)?;
+    ) -> Result<(), QueueError> {
+        let (bytes, metadata) = (self.segment_bytes(), file.metadata().at("look at", path)?);
+        if metadata.len() != bytes {
+            // Somebody has cut it: it is no segment any more.
+            return std::fs::remove_file(path).at("remove", path);
+        }
         let map = match self.take_prepared(metadata.ino()) {
             Some(kept) => kept.map,
-            None => Mapping::new(&file, bytes as usize, Access::Write).at("map", &path)?,
+            None => Mapping::new(file, bytes as usize, Access::Write).at("map", path)?,
         };
         for begin in (0..bytes).step_by(STEP_BYTES as usize) {
             let len = STEP_BYTES.min(bytes - begin) as usize;
@@ -86,14 +101,20 @@ impl Segments {
             unsafe { map.slice_mut(begin as usize, len) }.fill(0);
             between();
         }
-        if metadata.len() != bytes || map.is_torn() {
-            // Somebody has cut it: it is no segment any more.
-            std::fs::remove_file(&path).at("remove", &path)?;
-            return Ok(false);
+        if map.is_torn() {
+            return std::fs::remove_file(path).at("remove", path);
         }
-        std::fs::rename(&path, prepared).at("rename", &path)?;
-        *self.prepared() = Some(Prepared { inode: metadata.ino(), map, present: bytes });
-        Ok(true)
+        std::fs::rename(path, prepared).at("rename", path)?;
+        self.prepared().push(Prepared { inode: metadata.ino(), map, present: bytes });
+        Ok(())
+    }
+
+    /// Lets go of the mappings of files that others have used, or removed.
+    pub(crate) fn forget_used(&self) {
+        let names = SPARE_NAMES.into_iter().chain([PREPARED_NAME]);
+        let found = names.filter_map(|name| std::fs::metadata(self.dir().join(name)).ok());
+        let inodes: Vec<u64> = found.map(|metadata| metadata.ino()).collect();
+        self.prepared().retain(|prepared| inodes.contains(&prepared.inode));
     }
 }
 
@@ -165,15 +186,17 @@ mod tests {
     }
 
     #[test]
-    fn one_spare_file_is_enough_and_one_that_was_cut_is_none() {
+    fn few_spare_files_are_enough_and_one_that_was_cut_is_none() {
         let Some(dir) = dir_in_memory() else { return };
         let segments = segments(&dir, Access::Write);
-        for base in [7, 8] {
+        for base in 1..=4 {
             make_file(&segments.path(Offset(base)), BYTES).expect("room");
+            assert_eq!(segments.make_spare(Offset(base)).expect("looked at").is_some(), base < 4);
         }
-        assert!(segments.make_spare(Offset(7)).expect("renamed").is_some());
-        assert_eq!(segments.make_spare(Offset(8)).expect("looked at"), None);
-        let spare = dir.path().join(SPARE_NAME);
+        for name in &SPARE_NAMES[1..] {
+            std::fs::remove_file(dir.path().join(name)).expect("removed");
+        }
+        let spare = dir.path().join(SPARE_NAMES[0]);
         std::fs::OpenOptions::new()
             .write(true)
             .open(&spare)
