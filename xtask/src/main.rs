@@ -38,6 +38,10 @@ enum Task {
     /// Crashes the server again and again under load, and holds it to what it acked
     #[cfg(feature = "bench")]
     Crash(crash::Options),
+    /// Appends to a queue until it is crashed: started by `crash` alone
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    CrashAppender(crash::AppenderOptions),
     /// Writes down what `crash` tells it: started by `crash` alone
     #[cfg(feature = "bench")]
     #[command(hide = true)]
@@ -62,6 +66,8 @@ fn main() -> ExitCode {
         Task::Clients(options) => clients::run(&options),
         #[cfg(feature = "bench")]
         Task::Crash(options) => crash::run(&options),
+        #[cfg(feature = "bench")]
+        Task::CrashAppender(options) => crash::append(&options),
         #[cfg(feature = "bench")]
         Task::CrashRecorder(options) => crash::record(&options),
         Task::Formats => formats::run(),

@@ -11,6 +11,7 @@ mod goals;
 mod latency;
 mod machine;
 mod metrics;
+mod mount;
 mod probe;
 mod procfs;
 mod queue;
@@ -86,6 +87,8 @@ enum What {
     Durability(durability::Options),
     /// One record at a time, acked after its sync, beside what the device itself takes
     Latency(latency::Options),
+    /// From an append to a mounted queue to a Kafka consumer that waits
+    Mount(mount::Options),
     /// The embedded queue, side by side with Chronicle Queue
     Queue(queue::Options),
 }
@@ -192,6 +195,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         What::Server(options) => run_server(options),
         What::Durability(options) => durability::run(options),
         What::Latency(options) => latency::run(options),
+        What::Mount(options) => mount::run(options),
         What::Queue(options) => queue::run(options),
     }
 }

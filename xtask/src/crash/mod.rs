@@ -13,6 +13,7 @@ mod ledger;
 mod load;
 mod payload;
 mod power;
+mod queue;
 mod random;
 mod readback;
 mod recorder;
@@ -34,6 +35,7 @@ use riverrun_client::NewTopic;
 use crate::clients::checkout;
 use crate::clients::install::{Kit, Toolbox};
 use disk::FileSystem;
+pub(crate) use queue::AppenderOptions;
 
 /// Segments of the load's topic: small, so that they roll often.
 const SEGMENT_BYTES: &str = "1048576";
@@ -75,6 +77,9 @@ pub(crate) struct Options {
     /// File system of the image; `kill` works on the directory as it is
     #[arg(long, value_enum, default_value_t = FileSystem::Xfs)]
     fs: FileSystem,
+    /// Crash processes that append to an embedded queue, instead of the server; by a kill or a cut of power
+    #[arg(long)]
+    queue: bool,
     /// Change the topic's level all the time; a kill may lose nothing at any
     #[arg(long)]
     flip: bool,
@@ -166,14 +171,26 @@ pub(crate) fn record(options: &RecorderOptions) -> anyhow::Result<()> {
     recorder::serve(&options.file)
 }
 
+/// What a process does that appends to a queue until it is crashed.
+pub(crate) fn append(options: &AppenderOptions) -> anyhow::Result<()> {
+    queue::append(options)
+}
+
 /// Crashes the server as the options say; an error if it did not keep its word.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let settings = Settings::new(options)?;
     if settings.flip && options.mode != Mode::Kill {
         bail!("--flip goes with --mode kill: after a power cut it depends on the level what may be gone");
     }
+    if options.queue
+        && (!matches!(options.mode, Mode::Kill | Mode::Power) || settings.flip || options.level != 1)
+    {
+        bail!(
+            "--queue goes with --mode kill or power, and without --flip and --level: its appenders sync or do not"
+        );
+    }
     let toolbox = Toolbox::new(checkout()?);
-    if settings.binary.is_none() {
+    if settings.binary.is_none() && !options.queue {
         toolbox.install(&BTreeSet::from([Kit::Server]))?;
     }
     if options.mode.needs_image()
@@ -188,7 +205,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     fs::create_dir(&settings.dir).with_context(|| format!("{} cannot be made", settings.dir.display()))?;
     println!("seed {}", settings.seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(interruptible(options.mode, &settings, &toolbox));
+    let result = runtime.block_on(interruptible(options, &settings, &toolbox));
     drop(runtime);
     result.with_context(|| kept(&settings.dir))
 }
@@ -198,10 +215,11 @@ fn kept(dir: &Path) -> String {
 }
 
 /// A run that is interrupted is dropped, and so stops its server and gives back what it had mounted.
-async fn interruptible(mode: Mode, settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
+async fn interruptible(options: &Options, settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let crash = async {
-        match mode {
+        match options.mode {
+            mode if options.queue => queue::run(mode, settings).await,
             Mode::Kill => kill::run(settings, toolbox).await,
             Mode::Power => power::run(settings, toolbox).await,
             Mode::DiskFull => disk_full::run(settings, toolbox).await,

@@ -54,19 +54,19 @@ pub(super) struct Options {
 
 /// Times of one kind, in microseconds.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
-    what: String,
-    count: usize,
+pub(super) struct Row {
+    pub(super) what: String,
+    pub(super) count: usize,
     mean_us: f64,
-    p50_us: f64,
-    p90_us: f64,
-    p99_us: f64,
-    max_us: f64,
+    pub(super) p50_us: f64,
+    pub(super) p90_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) max_us: f64,
 }
 
 impl Row {
     /// `times` are in any order, and there is at least one.
-    fn of(what: impl Into<String>, times: &mut [Duration]) -> Self {
+    pub(super) fn of(what: impl Into<String>, times: &mut [Duration]) -> Self {
         times.sort_unstable();
         let mean_us = times.iter().sum::<Duration>().as_secs_f64() * 1e6 / times.len() as f64;
         let at = |permille: usize| times[(times.len() - 1) * permille / 1000].as_secs_f64() * 1e6;

@@ -1,0 +1,163 @@
+//! `cargo xtask bench mount`: from an append to a mounted queue to the record's arrival at a Kafka consumer that waits.
+//!
+//! One thread of this process appends with pauses, so that the consumer waits each time; our own client polls over
+//! loopback. Both ends read the same clock: the time counts from before the append until the poll has returned. Of two
+//! queues one is shown as it is published, the other as far as it is synced.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use riverrun_client::{ClusterOptions, Consumer, ConsumerOptions, StartAt, TopicPartition};
+use riverrun_queue::{AppendOptions, Appender, CreateOptions, Durability, Queue};
+use riverrun_types::Offset;
+
+use super::latency::Row;
+use super::machine::Machine;
+use super::table::Table;
+use super::{Bench, Level};
+use crate::clients::checkout;
+use crate::clients::install::{Kit, Toolbox};
+use crate::clients::server::{Server, ServerKind};
+
+/// Bytes of a record's value.
+const VALUE_BYTES: usize = 512;
+
+/// Records of each queue that do not count.
+const WARMUP_RECORDS: u32 = 100;
+
+/// A record that has not come by then is lost.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
+
+/// The name of each mount, and whether only the synced is shown.
+const MOUNTS: [(&str, bool); 2] = [("published", false), ("synced", true)];
+
+/// Arguments of `cargo xtask bench mount`.
+#[derive(Args)]
+pub(super) struct Options {
+    /// Records of each queue
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(100..))]
+    records: u32,
+    /// Microseconds between the arrival of a record and the next append
+    #[arg(long, default_value_t = 1000)]
+    pause_us: u64,
+    /// A server to measure instead of the one of this checkout, which is built first
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
+    /// Directory for the server's data and the queues, emptied before and after; `target/bench` when absent
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// Measures and prints.
+pub(super) fn run(options: &Options) -> anyhow::Result<()> {
+    let toolbox = Toolbox::new(checkout()?);
+    if options.server.is_none() {
+        toolbox.install(&[Kit::Server].into())?;
+    }
+    let data = options.data.clone().unwrap_or_else(|| toolbox.bench_dir());
+    let (kinds, binary) = (vec![ServerKind::Riverrun], options.server.clone());
+    let bench = Bench { toolbox, data, kinds, binary, level: Level::PageCache };
+    let machine = Machine::look(&bench.toolbox);
+    let launch = bench.plain_launch(ServerKind::Riverrun)?;
+    let above = bench.data.join(ServerKind::Riverrun.name());
+    let dir = |name: &str| above.join(format!("queue-{name}"));
+    let mut appenders = Vec::new();
+    for (name, is_synced) in MOUNTS {
+        appenders.push(appender(&dir(name), is_synced)?);
+    }
+    let mount = |(name, is_synced): (&str, bool)| {
+        format!("{name}={}{}", dir(name).display(), if is_synced { ":synced" } else { "" })
+    };
+    let mut server = launch.with_own_settings([format!("mounts={}", MOUNTS.map(mount).join(","))]).spawn()?;
+    server.wait_until_ready()?;
+    let mut rows = Vec::new();
+    for ((name, _), appender) in MOUNTS.into_iter().zip(appenders) {
+        let mut times = measure(&server, name, appender, options)?;
+        rows.push(Row::of(format!("mounted queue, {name}"), &mut times));
+    }
+    server.stop()?;
+    bench.clear(ServerKind::Riverrun)?;
+    println!("\n{machine}\nFrom the append to a waiting consumer\n\n{}", table(&rows));
+    Ok(())
+}
+
+fn appender(dir: &Path, is_synced: bool) -> anyhow::Result<Appender> {
+    let durability = if is_synced { Durability::Sync } else { Durability::Async };
+    let queue = Queue::create(dir, CreateOptions::default())?;
+    Ok(queue.appender(AppendOptions { durability, ..AppendOptions::default() })?)
+}
+
+/// Lets one record after another be appended, each when the one before has arrived.
+fn measure(
+    server: &Server,
+    topic: &str,
+    mut appender: Appender,
+    options: &Options,
+) -> anyhow::Result<Vec<Duration>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let count = WARMUP_RECORDS + options.records;
+    let (ask, asked) = mpsc::sync_channel(1);
+    let (tell, told) = mpsc::sync_channel(count as usize);
+    let pause = Duration::from_micros(options.pause_us);
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(move || -> anyhow::Result<()> {
+            while asked.recv().is_ok() {
+                // By then the consumer's request waits in the server.
+                std::thread::sleep(pause);
+                let begun = Instant::now();
+                appender.append(&[0; VALUE_BYTES])?;
+                tell.send(begun)?;
+            }
+            Ok(())
+        });
+        let times = runtime.block_on(consume(server, topic, count, || {
+            ask.send(())?;
+            Ok(())
+        }));
+        drop(ask);
+        appending.join().ok().context("the appending thread panicked")??;
+        let times = times?.into_iter().map(|arrived| Ok(arrived - told.recv()?));
+        Ok(times.collect::<anyhow::Result<Vec<_>>>()?.split_off(WARMUP_RECORDS as usize))
+    })
+}
+
+/// When each of `count` records arrived, of which each is asked for before it is polled for.
+async fn consume(
+    server: &Server,
+    topic: &str,
+    count: u32,
+    mut ask: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<Instant>> {
+    let cluster = ClusterOptions::new(&server.bootstrap());
+    let options = ConsumerOptions { auto_commit_interval: None, ..ConsumerOptions::new(cluster) };
+    let mut consumer = Consumer::new(options).await?;
+    consumer.assign(vec![(TopicPartition::new(topic, 0), StartAt::Offset(Offset(0)))]).await?;
+    let mut arrivals = Vec::new();
+    for _ in 0..count {
+        ask()?;
+        let found = consumer.poll(ARRIVAL_LIMIT).await?;
+        arrivals.push(Instant::now());
+        ensure!(found.len() == 1, "{} records came where one was appended", found.len());
+    }
+    consumer.close().await?;
+    Ok(arrivals)
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new(1, &["what", "count", "p50 us", "p90 us", "p99 us", "max us"]);
+    for row in rows {
+        let us = |us: f64| format!("{us:.0}");
+        table.row([
+            row.what.clone(),
+            row.count.to_string(),
+            us(row.p50_us),
+            us(row.p90_us),
+            us(row.p99_us),
+            us(row.max_us),
+        ]);
+    }
+    table.text()
+}

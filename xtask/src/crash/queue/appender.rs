@@ -1,0 +1,161 @@
+//! The process that is crashed: it appends to a queue as several programs at once would, and says so before and after.
+//!
+//! Everything that it says goes into the recorder's pipe with one call that the kernel takes whole or not at all, so that
+//! what was said before a kill is written down, and nothing half. It waits for nobody: what it claims is in the pipe before
+//! it goes on.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use riverrun_client::TopicPartition;
+use riverrun_queue::{AppendOptions, Appender, Durability, NewRecord, Offset, Park, Queue, StartAt};
+
+use crate::crash::event::{Event, Span};
+use crate::crash::payload::{Identity, identify, value_of};
+use crate::crash::random::Rng;
+
+/// Records of one append.
+const BATCH_RECORDS_MAX: u64 = 6;
+
+/// Bytes of a record.
+const VALUE_BYTES_MAX: usize = 3000;
+
+/// Who does not sync would fill the disk.
+const CACHED_PAUSE: Duration = Duration::from_micros(400);
+
+/// One in so many records that the reader of the synced sees is told.
+const TOLD_ONE_IN: i64 = 8;
+
+/// Streams of one process: one that syncs, and one that does not.
+pub(super) const STREAMS: u32 = 2;
+
+/// Arguments of the process, which the harness starts itself.
+#[derive(Args)]
+pub(crate) struct AppenderOptions {
+    /// The queue's directory
+    dir: PathBuf,
+    /// The run, which every value names
+    #[arg(long)]
+    run: u64,
+    /// The first of the process's streams
+    #[arg(long)]
+    stream: u32,
+    /// Claim to sync, and do not: a run has to fail then
+    #[arg(long)]
+    lie: bool,
+}
+
+/// The only partition of a queue.
+pub(super) fn partition() -> TopicPartition {
+    TopicPartition::new("queue", 0)
+}
+
+/// Whether a stream's acks come after a sync.
+pub(super) fn is_synced(stream: u32) -> bool {
+    stream.is_multiple_of(STREAMS)
+}
+
+/// Appends and reads until it is crashed, or the queue is.
+pub(super) fn run(options: &AppenderOptions) -> anyhow::Result<()> {
+    let pipe = Pipe(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
+    let queue = Queue::open(&options.dir)?;
+    std::thread::scope(|scope| {
+        let streams = (options.stream..options.stream + STREAMS).map(|stream| {
+            let work = Work { queue: &queue, pipe: &pipe, options, stream };
+            scope.spawn(move || work.append_until_crashed())
+        });
+        let streams: Vec<_> = streams.collect();
+        let reader = scope.spawn(|| read_synced(&queue, &pipe, options.run));
+        for thread in streams.into_iter().chain([reader]) {
+            thread.join().ok().context("a thread panicked")??;
+        }
+        Ok(())
+    })
+}
+
+/// The recorder's input.
+struct Pipe(File);
+
+impl Pipe {
+    fn tell(&self, event: &Event) -> anyhow::Result<()> {
+        // A group of its own. Far below what a pipe takes at once.
+        Ok((&self.0).write_all(format!("{event}\n\n").as_bytes())?)
+    }
+}
+
+struct Work<'a> {
+    queue: &'a Queue,
+    pipe: &'a Pipe,
+    options: &'a AppenderOptions,
+    stream: u32,
+}
+
+impl Work<'_> {
+    fn append_until_crashed(&self) -> anyhow::Result<()> {
+        let syncs = is_synced(self.stream);
+        let durability = if syncs && !self.options.lie { Durability::Sync } else { Durability::Async };
+        let mut appender = self.queue.appender(AppendOptions { durability, ..AppendOptions::default() })?;
+        let mut rng = Rng::new(self.options.run ^ u64::from(self.stream));
+        self.pipe.tell(&Event::Stream { stream: self.stream, partition: partition(), exactly_once: true })?;
+        let mut first = 0;
+        loop {
+            let span = Span { stream: self.stream, first, count: 1 + rng.below(BATCH_RECORDS_MAX) };
+            self.pipe.tell(&Event::Sent(span))?;
+            match self.append(&mut appender, span, &mut rng) {
+                Ok(offset) => self.pipe.tell(&Event::Acked { span, offset: Some(offset.0) })?,
+                Err(error) => {
+                    self.pipe.tell(&Event::Failed(span))?;
+                    return Err(error);
+                }
+            }
+            first += span.count;
+            if !syncs {
+                std::thread::sleep(CACHED_PAUSE);
+            }
+        }
+    }
+
+    /// One append, in any of the ways that there are.
+    fn append(&self, appender: &mut Appender, span: Span, rng: &mut Rng) -> anyhow::Result<Offset> {
+        let mut value = |sequence| {
+            let identity = Identity { stream: span.stream, sequence };
+            value_of(self.options.run, identity, rng.size_below(VALUE_BYTES_MAX))
+        };
+        let values: Vec<_> = (span.first..span.first + span.count).map(&mut value).collect();
+        if let [value] = &values[..] {
+            if span.first.is_multiple_of(2) {
+                return Ok(appender.append(value)?);
+            }
+            let mut reserved = appender.reserve(value.len())?;
+            reserved.copy_from_slice(value);
+            return Ok(reserved.publish()?);
+        }
+        let records: Vec<_> = values.iter().map(|value| of_value(value)).collect();
+        Ok(appender.append_batch(&records)?)
+    }
+}
+
+fn of_value(value: &[u8]) -> NewRecord<'_> {
+    NewRecord { value: Some(value), ..NewRecord::default() }
+}
+
+/// Tells of what a reader of the synced sees, which nothing may take back.
+fn read_synced(queue: &Queue, pipe: &Pipe, run: u64) -> anyhow::Result<()> {
+    let mut tailer = queue.tailer(StartAt::End)?;
+    tailer.set_synced_only(true);
+    loop {
+        let Some(record) = tailer.wait(&mut Park::default(), None)? else { continue };
+        let offset = record.offset.0;
+        if offset % TOLD_ONE_IN != 0 {
+            continue;
+        }
+        let found = identify(run, record.value.unwrap_or_default());
+        let Ok(Identity { stream, sequence }) = found else { bail!("at {offset}: {found:?}") };
+        pipe.tell(&Event::Seen { partition: partition(), offset, stream, sequence })?;
+    }
+}
