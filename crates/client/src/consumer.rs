@@ -251,6 +251,7 @@ impl Consumer {
 
     async fn poll_into(&mut self, timeout: Duration, sink: &mut impl Sink) -> Result<(), ClientError> {
         let deadline = Instant::now() + timeout;
+        let _polling = self.membership.as_ref().map(Membership::polling);
         self.take_events();
         self.commit_when_due();
         loop {

@@ -3,6 +3,8 @@
 //! A setting that the client does not have is no error, since files are written for other clients: it is left out and
 //! told. A value that it does not take is one.
 
+use std::time::Duration;
+
 use riverrun_client::{ClientError, ClusterOptions, ConsumerOptions, OptionDef, ProducerOptions};
 
 use crate::plan::LoadPlan;
@@ -10,6 +12,9 @@ use crate::properties::Properties;
 
 /// Settings that name classes of Java, or what they do, and mean nothing to anybody else.
 const JAVA_ONLY: [&str; 4] = ["key.serializer", "value.serializer", "key.deserializer", "value.deserializer"];
+
+/// `max.poll.interval.ms` where nobody sets it.
+const POLL_INTERVAL_MAX: Duration = Duration::from_hours(24);
 
 const PRODUCER: [&[OptionDef]; 2] = [ProducerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
 const CONSUMER: [&[OptionDef]; 2] = [ConsumerOptions::DEFINITIONS, ClusterOptions::DEFINITIONS];
@@ -47,6 +52,8 @@ pub(super) fn producer(settings: &Properties, bootstrap: &str) -> Result<Produce
 /// How a consumer is set.
 pub(super) fn consumer(settings: &Properties, bootstrap: &str) -> Result<ConsumerOptions, ClientError> {
     let mut options = ConsumerOptions::new(ClusterOptions::new(bootstrap));
+    // Nobody polls while a backlog is built, and consumers stay members all the same.
+    options.rebalance_timeout = POLL_INTERVAL_MAX;
     for (name, value) in meant(settings).filter(|(name, _)| is_in(&CONSUMER, name)) {
         options.set(name, value)?;
     }
@@ -70,7 +77,10 @@ mod tests {
         assert!(told[0].starts_with("producer setting send.buffer.bytes is not"), "{told:?}");
         assert!(producer(&Properties::parse("linger.ms=soon"), "a:1").is_err());
         let settings = Properties::parse("fetch.min.bytes=5\nacks=1");
-        assert_eq!(consumer(&settings, "a:1").expect("known ones are right").fetch_min_bytes, 5);
+        let options = consumer(&settings, "a:1").expect("known ones are right");
+        assert_eq!((options.fetch_min_bytes, options.rebalance_timeout), (5, POLL_INTERVAL_MAX));
+        let own = Properties::parse("max.poll.interval.ms=700");
+        assert_eq!(consumer(&own, "a:1").expect("a time").rebalance_timeout, Duration::from_millis(700));
         assert_eq!(unknown(&settings, &CONSUMER, "consumer").len(), 1);
     }
 }

@@ -1,10 +1,12 @@
 //! Membership in a group: a task of its own that joins, gives signs of life and tells the consumer what to read.
 //!
 //! Owns the events between that task and [`Consumer::poll`](super::Consumer::poll). Guarantees that a partition is
-//! only given up to the group after the consumer has confirmed it, so that the commit comes first.
+//! only given up to the group after the consumer has confirmed it, so that the commit comes first; and that a consumer
+//! which is not polled for `max.poll.interval.ms` leaves, until it is polled again.
 
 mod assignors;
 mod classic;
+mod liveness;
 mod server_side;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 pub use self::assignors::Assignor;
+use self::liveness::{PollWatch, Polling};
 use super::options::{ConsumerOptions, GroupProtocol};
 use super::subscription::Subscription;
 use super::trouble::{SharedAttempts, Trouble};
@@ -73,7 +76,7 @@ impl SharedIdentity {
 }
 
 /// What both protocols' tasks need.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct MemberContext {
     options: Arc<ConsumerOptions>,
     coordinator: Arc<GroupCoordinator>,
@@ -103,6 +106,37 @@ impl MemberContext {
     async fn pause(&self) {
         tokio::time::sleep(self.options.cluster.retry_backoff).await;
     }
+
+    /// Is a member until that fails for good, and says why.
+    async fn run(self) -> ClientError {
+        match self.options.group_protocol {
+            GroupProtocol::Classic => classic::ClassicMember::new(self).run().await,
+            GroupProtocol::Consumer => server_side::ServerSideMember::new(self).run().await,
+        }
+    }
+
+    /// The same, but for the times in which nobody polls.
+    async fn run_while_polled(self, polls: &PollWatch) -> ClientError {
+        loop {
+            tokio::select! {
+                ended = self.clone().run() => return ended,
+                () = polls.silence(self.options.rebalance_timeout) => {}
+            }
+            tracing::warn!(
+                group = self.coordinator.group(),
+                "nobody has polled for max.poll.interval.ms: the consumer leaves its group until somebody does"
+            );
+            if let Err(error) = leave(&self.coordinator, &self.options, &self.identity.get()).await {
+                tracing::debug!(%error, "the group will notice by itself");
+            }
+            self.identity.set_member("");
+            self.identity.set_epoch(-1);
+            if let Err(error) = self.tell(GroupEvent::Lost).await {
+                return error;
+            }
+            polls.resumed().await;
+        }
+    }
 }
 
 /// The consumer's side of its membership. Dropping it ends the task; the group notices when its signs of life
@@ -115,6 +149,7 @@ pub(super) struct Membership {
     attempts: SharedAttempts,
     coordinator: Arc<GroupCoordinator>,
     options: Arc<ConsumerOptions>,
+    polls: Arc<PollWatch>,
     task: AbortHandle,
 }
 
@@ -143,21 +178,25 @@ impl Membership {
             subscription: watched,
             events: sender.clone(),
         };
-        let protocol = options.group_protocol;
+        let polls = Arc::new(PollWatch::new());
+        let watched = Arc::clone(&polls);
         let task = tokio::spawn(async move {
-            let ended = match protocol {
-                GroupProtocol::Classic => classic::ClassicMember::new(context).run().await,
-                GroupProtocol::Consumer => server_side::ServerSideMember::new(context).run().await,
-            };
+            let ended = context.run_while_polled(&watched).await;
             // If nobody listens, the consumer is gone, and there is nobody to tell.
             let _ = sender.send(GroupEvent::Failed(ended)).await;
         });
-        Self { events, subscription, identity, attempts, coordinator, options, task: task.abort_handle() }
+        let task = task.abort_handle();
+        Self { events, subscription, identity, attempts, coordinator, options, polls, task }
     }
 
     /// Subscribes to something else.
     pub(super) fn resubscribe(&self, subscription: Subscription) {
         self.subscription.send_replace(subscription);
+    }
+
+    /// Is to be held while the consumer is polled.
+    pub(super) fn polling(&self) -> Polling {
+        self.polls.begin()
     }
 
     /// Who commits, now and at any later time.
@@ -187,41 +226,50 @@ impl Membership {
     /// classic protocol says nothing: it is expected back.
     pub(super) async fn leave(self) -> Result<(), ClientError> {
         self.task.abort();
-        let identity = self.identity.get();
-        if identity.member_id.is_empty() {
-            return Ok(());
-        }
-        match self.options.group_protocol {
-            GroupProtocol::Classic if identity.instance_id.is_some() => Ok(()),
-            GroupProtocol::Classic => self.leave_classic(&identity).await,
-            GroupProtocol::Consumer => self.leave_server_side(&identity).await,
-        }
+        leave(&self.coordinator, &self.options, &self.identity.get()).await
     }
+}
 
-    async fn leave_classic(&self, identity: &MemberIdentity) -> Result<(), ClientError> {
-        let member =
-            LeavingMember { member_id: identity.member_id.as_str().into(), ..LeavingMember::default() };
-        let request = LeaveGroupRequest {
-            group_id: self.coordinator.group().into(),
-            members: vec![member],
-            ..LeaveGroupRequest::default()
-        };
-        // The data lane: a join may still be waiting in the other one.
-        let frame = self.coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
-        let answer = frame.decode::<LeaveGroupRequest<'_>>()?;
-        ClientError::check(answer.error_code, None)
+async fn leave(
+    coordinator: &GroupCoordinator,
+    options: &ConsumerOptions,
+    identity: &MemberIdentity,
+) -> Result<(), ClientError> {
+    if identity.member_id.is_empty() {
+        return Ok(());
     }
+    match options.group_protocol {
+        GroupProtocol::Classic if identity.instance_id.is_some() => Ok(()),
+        GroupProtocol::Classic => leave_classic(coordinator, identity).await,
+        GroupProtocol::Consumer => leave_server_side(coordinator, identity).await,
+    }
+}
 
-    async fn leave_server_side(&self, identity: &MemberIdentity) -> Result<(), ClientError> {
-        let request = ConsumerGroupHeartbeatRequest {
-            group_id: self.coordinator.group().into(),
-            member_id: identity.member_id.as_str().into(),
-            instance_id: identity.instance_id.as_deref().map(Into::into),
-            member_epoch: if identity.instance_id.is_some() { EPOCH_PAUSE } else { EPOCH_LEAVE },
-            ..ConsumerGroupHeartbeatRequest::default()
-        };
-        let frame = self.coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
-        let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
-        ClientError::check(answer.error_code, answer.error_message.as_deref())
-    }
+async fn leave_classic(coordinator: &GroupCoordinator, identity: &MemberIdentity) -> Result<(), ClientError> {
+    let member = LeavingMember { member_id: identity.member_id.as_str().into(), ..LeavingMember::default() };
+    let request = LeaveGroupRequest {
+        group_id: coordinator.group().into(),
+        members: vec![member],
+        ..LeaveGroupRequest::default()
+    };
+    // The data lane: a join may still be waiting in the other one.
+    let frame = coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
+    let answer = frame.decode::<LeaveGroupRequest<'_>>()?;
+    ClientError::check(answer.error_code, None)
+}
+
+async fn leave_server_side(
+    coordinator: &GroupCoordinator,
+    identity: &MemberIdentity,
+) -> Result<(), ClientError> {
+    let request = ConsumerGroupHeartbeatRequest {
+        group_id: coordinator.group().into(),
+        member_id: identity.member_id.as_str().into(),
+        instance_id: identity.instance_id.as_deref().map(Into::into),
+        member_epoch: if identity.instance_id.is_some() { EPOCH_PAUSE } else { EPOCH_LEAVE },
+        ..ConsumerGroupHeartbeatRequest::default()
+    };
+    let frame = coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
+    let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
+    ClientError::check(answer.error_code, answer.error_message.as_deref())
 }

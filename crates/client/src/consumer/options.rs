@@ -103,7 +103,8 @@ options! {
     session_timeout: Duration = "session.timeout.ms", Kind::Millis(1, WIRE_MAX), Some("45000");
     /// Classic protocol: time between signs of life. With KIP-848 the server says it.
     heartbeat_interval: Duration = "heartbeat.interval.ms", Kind::Millis(1, WIRE_MAX), Some("3000");
-    /// Time that a member has to give up its partitions in a rebalance, and so to poll again.
+    /// Time between two polls. A consumer that is not polled for so long leaves its group, so that others read on, and
+    /// joins again with the next poll. It is also the time in which members give up partitions in a rebalance.
     rebalance_timeout: Duration = "max.poll.interval.ms", Kind::Millis(1, WIRE_MAX), Some("300000");
     /// Whether what poll has returned is committed by itself: from time to time, before partitions are given up, and at
     /// the end.

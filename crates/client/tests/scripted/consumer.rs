@@ -372,6 +372,52 @@ async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
     assert_eq!(told, expected);
 }
 
+/// What the group hears of a consumer that is polled, then not, then again.
+async fn silent_member(group_protocol: GroupProtocol) -> Vec<String> {
+    let (told, ready) = (Told::default(), Arc::default());
+    let heard = Arc::clone(&told);
+    let server = server(move |call| match group_protocol {
+        GroupProtocol::Classic => classic_group(call, &heard, &ready),
+        GroupProtocol::Consumer => server_side_group(call, &heard, &ready),
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol,
+        heartbeat_interval: Duration::from_millis(10),
+        rebalance_timeout: Duration::from_millis(300),
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer| consumer.position(&partition(1)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", at_end).await;
+    let has_left = || told.lock().unwrap().iter().any(|what| what == "leave");
+    // A poll that finds nothing is one all the same.
+    consumer.poll(Duration::from_millis(600)).await.unwrap();
+    assert!(!has_left());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !has_left() {
+        assert!(Instant::now() < deadline, "it leaves");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    wait_for(&mut consumer, "it is a member again", |consumer| !consumer.assignment().is_empty()).await;
+    wait_for(&mut consumer, "the group knows", |_| told.lock().unwrap().last().unwrap() != "leave").await;
+    std::mem::take(&mut *told.lock().unwrap())
+}
+
+/// Its task alone would keep it a member for ever, with partitions that nobody reads.
+#[tokio::test]
+async fn a_member_that_is_not_polled_leaves_and_joins_again_with_the_next_poll() {
+    let classic = ["join owning 0", "leave", "join owning 0"];
+    assert_eq!(silent_member(GroupProtocol::Classic).await, classic);
+    let told = silent_member(GroupProtocol::Consumer).await;
+    let expected = ["epoch 0 owns []", "epoch 1 owns [0, 1]", "leave", "epoch 0 owns []"];
+    assert_eq!(told[..4], expected);
+}
+
 #[tokio::test]
 async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_name() {
     let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
