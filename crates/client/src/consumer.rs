@@ -398,12 +398,12 @@ impl Consumer {
                     self.chunks.remove(at);
                 }
                 Err(error) => {
-                    let partition = chunk.partition.clone();
+                    let (partition, error) = (chunk.partition.clone(), chunk.unreadable(position, error));
                     self.assignment.restart(&partition, StartAt::Offset(position));
                     if sink.len() == 0 {
-                        return Err(error.into());
+                        return Err(error);
                     }
-                    self.deferred = Some(error.into());
+                    self.deferred = Some(error);
                     break;
                 }
             }

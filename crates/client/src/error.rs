@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use riverrun_protocol::{ApiKey, DecodeError, EncodeError, ErrorCode};
 use riverrun_records::BatchError;
-use riverrun_types::ErrorKind;
+use riverrun_types::{ErrorKind, Offset};
 use thiserror::Error;
 
 use crate::topic_partition::TopicPartition;
@@ -83,9 +83,22 @@ pub enum ClientError {
     /// The request cannot be written in the version that the server knows.
     #[error("the request cannot be sent to this server: {0}")]
     Encode(#[from] EncodeError),
-    /// A batch from the server is damaged, or one of ours cannot be built.
+    /// A batch of ours cannot be built.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// What was read of a partition is damaged, or in no form that is known. A consumer reads it again with the next poll,
+    /// unless a seek takes it past.
+    #[error("{partition} cannot be read at offset {offset}: {source}")]
+    Unreadable {
+        /// The partition.
+        partition: TopicPartition,
+        /// The first offset that could not be read.
+        offset: Offset,
+        /// The offset after the batch, if its header tells.
+        next: Option<Offset>,
+        /// What is wrong.
+        source: BatchError,
+    },
     /// The caller's input is wrong.
     #[error("{0}")]
     Invalid(String),
@@ -172,9 +185,11 @@ impl ClientError {
             | Self::Blocked { .. }
             | Self::Undelivered { .. } => ErrorKind::Retry,
             Self::Server { code, .. } if code.is_retriable() => ErrorKind::Retry,
-            Self::Malformed { .. } | Self::Incomplete { .. } | Self::Impossible { .. } | Self::Closed => {
-                ErrorKind::GiveUp
-            }
+            Self::Malformed { .. }
+            | Self::Incomplete { .. }
+            | Self::Impossible { .. }
+            | Self::Unreadable { .. }
+            | Self::Closed => ErrorKind::GiveUp,
             Self::Server { .. }
             | Self::Unsupported { .. }
             | Self::Encode(_)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::ListOffsetsPartitionResponse;
-use riverrun_protocol::{ApiKey, ListOffsetsRequest};
+use riverrun_protocol::{ApiKey, ErrorCode, ListOffsetsRequest};
 use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, Offset, TimestampMs};
 
 use crate::cluster::{Cluster, Lane};
@@ -108,6 +108,11 @@ pub(crate) async fn list_offsets_within(
         }
         let Some(error) = passing else { return found };
         if retry.pause_after(error).await.is_err() {
+            for ((partition, _), error) in &again {
+                if has_moved(error) {
+                    cluster.forget_topic(&partition.topic);
+                }
+            }
             found.extend(again.into_iter().map(|(wanted, error)| (wanted.0, Err(error))));
             return found;
         }
@@ -116,6 +121,12 @@ pub(crate) async fn list_offsets_within(
             cluster.forget_topic(&partition.topic);
         }
     }
+}
+
+/// Whether who was asked is not the leader any more, so that the next call has to ask for metadata first. What else may
+/// pass is no reason to forget what is known of the topic's other partitions.
+fn has_moved(error: &ClientError) -> bool {
+    matches!(error.code(), Some(ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION))
 }
 
 /// One answer for each of `wanted`, in their order.

@@ -188,7 +188,8 @@ fn part(
         None => None,
         Some(records) => {
             let (bytes, pinned_bytes) = apart(frame.bytes(), records);
-            Chunk::new(wanted.partition.clone(), wanted.incarnation, bytes, pinned_bytes, aborted)?
+            let (partition, from) = (wanted.partition.clone(), wanted.from);
+            Chunk::new(partition, wanted.incarnation, from, bytes, pinned_bytes, aborted)?
         }
     };
     if let Some(chunk) = &chunk

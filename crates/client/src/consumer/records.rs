@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use riverrun_protocol::ApiKey;
 use riverrun_protocol::fetch_response::AbortedTransaction;
-use riverrun_records::{Batch, BatchError, BatchHeader, CorruptCause, Record, UnverifiedBatch};
+use riverrun_records::{Batch, BatchError, BatchHeader, Record, UnverifiedBatch};
 use riverrun_types::{LeaderEpoch, Offset, ProducerId, TimestampMs};
 
 use super::assignment::Incarnation;
@@ -72,11 +72,13 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// The whole batches of `bytes`, which a server may cut anywhere; none if there is no byte. `pinned_bytes` is the
-    /// memory that they keep alive.
+    /// The whole batches of `bytes`, which a server may cut anywhere, and which were asked for from `from` on; none if
+    /// there is no byte. `pinned_bytes` is the memory that they keep alive. What cannot be told apart from some batch on
+    /// is left out, and an error only if it comes first: so what is before it is read.
     pub(super) fn new(
         partition: TopicPartition,
         incarnation: Incarnation,
+        from: Offset,
         mut bytes: Bytes,
         pinned_bytes: usize,
         aborted: &[AbortedTransaction],
@@ -84,15 +86,16 @@ impl Chunk {
         let (mut whole_bytes, mut end) = (0, None);
         let mut last_epoch = LeaderEpoch::UNKNOWN;
         while whole_bytes < bytes.len() {
-            match UnverifiedBatch::split_first(&bytes[whole_bytes..]) {
-                Ok((batch, _)) => {
-                    let header = BatchHeader::parse(batch.bytes())?;
+            match first_batch(&bytes[whole_bytes..]) {
+                Ok((header, batch_bytes)) => {
                     end = Some(end_after(&header, end.unwrap_or(Offset::ZERO))?);
                     last_epoch = header.leader_epoch();
-                    whole_bytes += batch.bytes().len();
+                    whole_bytes += batch_bytes;
                 }
-                Err(BatchError::Corrupt(CorruptCause::Cut)) if end.is_some() => break,
-                Err(error) => return Err(error.into()),
+                Err(_) if end.is_some() => break,
+                Err(source) => {
+                    return Err(ClientError::Unreadable { partition, offset: from, next: None, source });
+                }
             }
         }
         bytes.truncate(whole_bytes);
@@ -150,6 +153,17 @@ impl Chunk {
         Ok(Some(batch.leader_epoch()))
     }
 
+    /// The error for a next batch that [`next_batch`](Self::next_batch) could not read from `position` on.
+    pub(super) fn unreadable(&self, position: Offset, source: BatchError) -> ClientError {
+        let header = first_batch(&self.bytes).ok().map(|(header, _)| header);
+        ClientError::Unreadable {
+            partition: self.partition.clone(),
+            offset: header.as_ref().map_or(position, |header| position.max(header.base_offset())),
+            next: header.map(|header| header.next_offset()),
+            source,
+        }
+    }
+
     fn abort_up_to(&mut self, last: Offset) {
         while let Some((_, producer)) = self.transactions.pop_if(|(first, _)| *first <= last) {
             self.aborted.insert(producer.0);
@@ -167,6 +181,12 @@ impl Chunk {
         }
         Ok(())
     }
+}
+
+/// The header of the first batch, and its length.
+fn first_batch(bytes: &[u8]) -> Result<(BatchHeader, usize), BatchError> {
+    let (batch, _) = UnverifiedBatch::split_first(bytes)?;
+    Ok((BatchHeader::parse(batch.bytes())?, batch.bytes().len()))
 }
 
 /// The offset after a batch that begins at `from` or later.
@@ -304,7 +324,9 @@ mod tests {
 
     fn chunk(bytes: Vec<u8>, aborted: &[AbortedTransaction]) -> Chunk {
         let (partition, size_bytes) = (TopicPartition::new("t", 0), bytes.len());
-        Chunk::new(partition, FIRST, bytes.into(), size_bytes, aborted).unwrap().expect("batches")
+        Chunk::new(partition, FIRST, Offset::ZERO, bytes.into(), size_bytes, aborted)
+            .unwrap()
+            .expect("batches")
     }
 
     fn read_all(chunk: &mut Chunk, mut position: Offset) -> (Vec<String>, Offset) {
@@ -337,7 +359,7 @@ mod tests {
         assert_eq!(chunk.end, Offset(1));
         assert_eq!(read_all(&mut chunk, Offset(0)), (vec!["a".to_owned()], Offset(1)));
         let cut = second[..second.len() - 1].to_vec();
-        let alone = Chunk::new(TopicPartition::new("t", 0), FIRST, cut.into(), 0, &[]);
+        let alone = Chunk::new(TopicPartition::new("t", 0), FIRST, Offset(1), cut.into(), 0, &[]);
         assert!(alone.is_err(), "nothing can be read, so it must not go on for ever");
     }
 
@@ -355,10 +377,41 @@ mod tests {
         assert!(unchecked.next_batch(&mut position, &mut records).is_ok(), "nobody looks");
     }
 
+    #[test]
+    fn what_cannot_be_read_is_named_with_its_partition_and_offsets() {
+        let mut bytes = batch(5, &["a", "b", "c"], |_| {});
+        let value = bytes.len() - 2;
+        bytes[value] ^= 1;
+        for (position, at) in [(0, 5), (6, 6)] {
+            let (mut position, mut damaged) = (Offset(position), chunk(bytes.clone(), &[]));
+            let error = damaged.next_batch(&mut position, &mut Vec::<ConsumerRecord>::new()).unwrap_err();
+            let told = damaged.unreadable(position, error);
+            assert!(matches!(told, ClientError::Unreadable { next: Some(Offset(8)), .. }), "{told:?}");
+            let text = told.to_string();
+            assert!(text.starts_with(&format!("t-0 cannot be read at offset {at}: corrupt batch")), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_before_a_batch_that_cannot_be_told_apart_is_read() {
+        let mut bytes = batch(0, &["a"], |_| {});
+        let first_bytes = bytes.len();
+        bytes.extend(batch(1, &["b"], |_| {}));
+        bytes[first_bytes + layout::LENGTH..][..4].copy_from_slice(&(-1_i32).to_be_bytes());
+        assert_eq!(read_all(&mut chunk(bytes.clone(), &[]), Offset(0)), (vec!["a".to_owned()], Offset(1)));
+        let rest = Bytes::from(bytes).split_off(first_bytes);
+        let alone = Chunk::new(TopicPartition::new("t", 0), FIRST, Offset(1), rest, 0, &[]);
+        assert!(
+            matches!(alone, Err(ClientError::Unreadable { offset: Offset(1), next: None, .. })),
+            "{alone:?}"
+        );
+    }
+
     /// Neither a checksum nor anything else protects a batch's base offset.
     #[test]
     fn offsets_that_cannot_be_are_an_error() {
-        let of = |bytes: Vec<u8>| Chunk::new(TopicPartition::new("t", 0), FIRST, bytes.into(), 0, &[]);
+        let partition = TopicPartition::new("t", 0);
+        let of = |bytes: Vec<u8>| Chunk::new(partition.clone(), FIRST, Offset::ZERO, bytes.into(), 0, &[]);
         for base in [-1, i64::MIN, i64::MAX, i64::MAX - 1] {
             let mut bytes = batch(0, &["a", "b"], |_| {});
             bytes[layout::BASE_OFFSET..layout::LENGTH].copy_from_slice(&base.to_be_bytes());
@@ -377,7 +430,8 @@ mod tests {
     fn a_detached_record_keeps_nothing_else_alive() {
         let bytes = Bytes::from(batch(0, &["a", "b"], |_| {}));
         let partition = TopicPartition::new("t", 0);
-        let mut chunk = Chunk::new(partition, FIRST, bytes.clone(), 0, &[]).unwrap().expect("a batch");
+        let chunk = Chunk::new(partition, FIRST, Offset::ZERO, bytes.clone(), 0, &[]);
+        let mut chunk = chunk.unwrap().expect("a batch");
         let mut records = Vec::<ConsumerRecord>::new();
         chunk.next_batch(&mut Offset::ZERO.clone(), &mut records).unwrap();
         drop(chunk);

@@ -169,6 +169,38 @@ async fn server_with_one_offline(has_leader: bool) -> ScriptedServer {
 }
 
 #[tokio::test]
+async fn an_impatient_question_after_one_that_was_not_the_leader_s_to_answer_asks_who_is() {
+    for (code, asks_again) in
+        [(ErrorCode::NOT_LEADER_OR_FOLLOWER, true), (ErrorCode::KAFKA_STORAGE_ERROR, false)]
+    {
+        let metadata = Arc::new(Mutex::new(0));
+        let asked = Arc::clone(&metadata);
+        let server = server(move |call| match call.key {
+            ApiKey::Metadata => {
+                *asked.lock().unwrap() += 1;
+                None
+            }
+            ApiKey::ListOffsets => {
+                let partition = ListOffsetsPartitionResponse { error_code: code.0, ..Default::default() };
+                let topic = ListOffsetsTopicResponse { name: "t".into(), partitions: vec![partition] };
+                Some(call.answer(&ListOffsetsResponse { topics: vec![topic], ..Default::default() }))
+            }
+            _ => None,
+        })
+        .await;
+        let consumer = Consumer::new(options(&server)).await.unwrap();
+        let find = || async {
+            let wanted = vec![(partition(0), OffsetSpec::Latest)];
+            let found = consumer.find_offsets(wanted, Duration::ZERO).await;
+            assert_eq!(found[0].1.as_ref().unwrap_err().code(), Some(code));
+            *metadata.lock().unwrap()
+        };
+        let before = find().await;
+        assert_eq!(find().await > before, asks_again, "{code}");
+    }
+}
+
+#[tokio::test]
 async fn a_partition_that_is_offline_keeps_the_others_from_nothing_and_is_named() {
     for (has_leader, start, code) in [
         (true, StartAt::Earliest, ErrorCode::KAFKA_STORAGE_ERROR),
