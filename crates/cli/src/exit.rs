@@ -8,8 +8,9 @@ use std::io;
 use std::process::ExitCode;
 
 use riverrun_broker::config::ConfigError;
-use riverrun_client::ClientError;
+use riverrun_client::{ClientError, TopicPartition};
 use riverrun_protocol::ErrorCode;
+use riverrun_types::Offset;
 use serde_json::{Value, json};
 
 /// What the process tells its parent.
@@ -25,7 +26,7 @@ pub(crate) enum Exit {
     NotFound = 3,
     /// The server, or a partition, cannot be reached or did not answer in time.
     Unreachable = 4,
-    /// A check was made, and what it checked is not right.
+    /// A check was made, and what it checked is not right; or what was read is damaged.
     CheckFailed = 5,
     /// It exists already, or is in use.
     Conflict = 6,
@@ -44,7 +45,7 @@ pub(crate) const EXIT_CODES: [(Exit, &str); 9] = [
     (Exit::Unreachable, "server or partition not reached, or no answer in time"),
     (
         Exit::CheckFailed,
-        "a check found something wrong (demo, log verify, log repair, queue verify, config check)",
+        "a check found something wrong (demo, log verify, log repair, queue verify, config check), or what was read is damaged",
     ),
     (Exit::Conflict, "exists already, or is in use"),
     (Exit::StorageFailed, "the server stopped by itself: every log dir, or the metadata, failed"),
@@ -151,6 +152,9 @@ impl From<ConfigError> for Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let failure = Self::new(exit_of(&error), error.to_string());
+        if let ClientError::Unreadable { partition, next, .. } = &error {
+            return failure.advise(read_on(partition, *next));
+        }
         match advice(&error) {
             Some(text) => failure.advise(text),
             None => failure,
@@ -158,8 +162,24 @@ impl From<ClientError> for Failure {
     }
 }
 
+/// What to do about a batch that cannot be read, and how to read what is behind it.
+fn read_on(partition: &TopicPartition, next: Option<Offset>) -> String {
+    let verify = "riverrun log verify DIR   (what is damaged, on the stopped server)";
+    let TopicPartition { topic, partition } = partition;
+    next.map_or_else(
+        || verify.to_owned(),
+        |next| {
+            format!(
+                "{verify}; riverrun consume {topic} --partition {partition} --from {next}   (what comes behind it); \
+                 riverrun group reset GROUP --topic {topic}:{partition} --to-offset {next}   (takes a group past it)"
+            )
+        },
+    )
+}
+
 fn exit_of(error: &ClientError) -> Exit {
     match error {
+        ClientError::Unreadable { source, .. } if source.is_damage() => Exit::CheckFailed,
         ClientError::Connect { .. }
         | ClientError::Disconnected { .. }
         | ClientError::Timeout { .. }

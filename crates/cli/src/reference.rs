@@ -30,7 +30,7 @@ fn page() -> String {
 }
 
 fn push(page: &mut String, command: &mut Command, level: usize) {
-    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).replace('-', " ");
+    let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
     let help = command.clone().term_width(WIDTH).render_long_help().to_string();
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
     let heading = "#".repeat(level.min(3));

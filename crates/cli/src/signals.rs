@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// A signal that comes so soon after the last one repeats it. Nobody presses Ctrl-C twice in that time.
 const REPEAT: Duration = Duration::from_millis(100);
@@ -41,6 +41,23 @@ impl StopSignals {
             if !repeats(self.last, now) {
                 self.last = Some(now);
                 return;
+            }
+        }
+    }
+}
+
+impl StopSignals {
+    /// The end of what is to be finished, or of the patience with it: at the next wish it is given up.
+    pub(crate) async fn or_at_once<T>(
+        &mut self,
+        finishing: impl Future<Output = Result<T, Failure>>,
+        left_undone: &str,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            finished = finishing => finished,
+            () = self.next() => {
+                Err(Failure::new(Exit::Interrupted, format!("stopped at once: {left_undone}")))
             }
         }
     }

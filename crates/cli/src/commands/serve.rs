@@ -234,6 +234,10 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
             let advice = format!("{} with another port; 0 takes a free one", flag(address));
             Failure::new(Exit::Conflict, message).advise(advice)
         }
+        StartError::QueueDir { option, .. } => {
+            let flag = if *option == "data.dir" { "--data" } else { option };
+            Failure::new(Exit::Conflict, message).advise(format!("{flag} with another directory"))
+        }
         StartError::Lookup { address, .. } => Failure::usage(message).advise(address_advice(flag(address))),
         StartError::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrNotAvailable => {
             Failure::usage(message).advise(address_advice(flag(address)))

@@ -14,10 +14,16 @@ fn stopped_data() -> (tempfile::TempDir, PathBuf) {
         server.feed(&["produce", "numbers"], format!("record {number}\n").as_bytes()).ended(0);
     }
     assert_eq!(server.interrupt(), 0);
-    let log = files(&dir.path().join("logs"))
+    let log = segment(dir.path());
+    (dir, log)
+}
+
+/// The only segment of a server's data that holds records.
+fn segment(data: &Path) -> PathBuf {
+    let log = files(&data.join("logs"))
         .into_iter()
         .find(|path| path.extension().is_some_and(|extension| extension == "log") && len(path) > 0);
-    (dir, log.expect("the topic's segment"))
+    log.expect("the topic's segment")
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -194,6 +200,38 @@ fn a_damaged_tail_is_shown_then_cut_and_the_rest_is_served() {
     assert_eq!(left, "record 0\nrecord 1\nrecord 2\n");
     server.feed(&["produce", "numbers"], b"more\n").ended(0);
     assert!(server.run(&["consume", "numbers"]).ended(0).text().ends_with("record 2\nmore\n"));
+    assert_eq!(server.interrupt(), 0);
+}
+
+#[test]
+fn a_batch_that_only_its_reader_finds_damaged_is_named_and_can_be_left_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut server = Server::on(dir.path(), &[]);
+    // So long that the index knows where each begins: who reads on behind the damage does not pass it.
+    let lines: Vec<_> = ["a", "b", "c", "d"].map(|letter| format!("{}\n", letter.repeat(10_000))).to_vec();
+    for line in &lines {
+        server.feed(&["produce", "letters"], line.as_bytes()).ended(0);
+    }
+    assert_eq!(server.interrupt(), 0);
+    let log = segment(dir.path());
+    // In a record's value: the server sends batches as they lie in the file.
+    flip(&log, positions(&log)[1] + 5000);
+    let mut server = Server::on(dir.path(), &[]);
+    let read = server.run(&["consume", "letters"]).ended(5);
+    assert_eq!(read.text(), lines[0], "what is before it is printed");
+    let told = "error: letters-0 cannot be read at offset 1: corrupt batch: ";
+    assert!(read.stderr.starts_with(told), "{}", read.stderr);
+    let advice = read.stderr.lines().find(|line| line.starts_with("  try: ")).expect("advice");
+    let behind = ["consume", "letters", "--partition", "0", "--from", "2"];
+    assert!(advice.contains("log verify") && advice.contains(&behind.join(" ")), "{advice}");
+    assert_eq!(server.run(&behind).ended(0).text(), lines[2..].concat());
+
+    let grouped = ["consume", "letters", "--group", "g"];
+    server.run(&grouped).ended(5);
+    let reset = ["group", "reset", "g", "--topic", "letters:0", "--to-offset", "2"];
+    assert!(advice.contains(&reset[3..].join(" ")), "{advice}");
+    server.run(&[&reset[..], &["--execute"]].concat()).ended(0);
+    assert_eq!(server.run(&grouped).ended(0).text(), lines[2..].concat());
     assert_eq!(server.interrupt(), 0);
 }
 

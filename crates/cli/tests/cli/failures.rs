@@ -44,7 +44,7 @@ fn every_command_that_fails_says_so_in_json_if_that_is_asked_for() {
     let in_a_file = in_a_file.join("queue");
     let in_a_file = in_a_file.to_str().expect("text");
     let nobody = "127.0.0.1:1";
-    let cases: [(&str, &[&str]); 28] = [
+    let cases: [(&str, &[&str]); 30] = [
         ("serve", &["--data", data, "--listen", "999.1.1.1:3"]),
         ("topic create", &["a/b", "c/d"]),
         ("topic list", &["--bootstrap", nobody]),
@@ -65,6 +65,11 @@ fn every_command_that_fails_says_so_in_json_if_that_is_asked_for() {
         ("log verify", &[missing]),
         ("log repair", &[missing]),
         ("perf consume", &["--topic", "t", "--num-records", "1", "--bootstrap-server", nobody]),
+        ("perf produce", &["--topic", "t", "--num-records", "0", "--record-size", "1"]),
+        (
+            "perf end-to-end",
+            &["--topic", "t", "--num-records", "0", "--producer-acks", "1", "--record-size", "1"],
+        ),
         ("queue create", &[in_a_file]),
         ("queue tail", &[missing]),
         ("queue info", &[missing]),

@@ -1,7 +1,8 @@
 //! `riverrun consume` where one partition of a topic cannot be read.
 
-use std::io::{BufReader, Read as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -99,6 +100,36 @@ fn who_follows_is_warned_once_of_an_offline_partition_and_reads_it_when_it_is_ba
     let mut told = String::new();
     stderr.read_to_string(&mut told).expect("text");
     assert!(told.contains("t-0 answers again") && !told.contains("t-0 does not"), "{told}");
+}
+
+#[test]
+fn what_waits_for_a_server_that_is_gone_ends_with_the_second_signal() {
+    let mut server = Server::start();
+    server.feed(&["produce", "t"], b"x\n").ended(0);
+    let mut consuming = server
+        .command(&["consume", "t", "--group", "g", "--follow", "--timeout", "60"])
+        .spawn()
+        .expect("runs");
+    let mut producing =
+        server.command(&["produce", "t", "--timeout", "60"]).stdin(Stdio::piped()).spawn().expect("runs");
+    let mut stdout = BufReader::new(consuming.stdout.take().expect("piped"));
+    assert_eq!(next_line(&mut stdout), "x\n");
+    // So that both have their connections.
+    let mut stdin = producing.stdin.take().expect("piped");
+    stdin.write_all(b"y\n").expect("taken");
+    assert_eq!(next_line(&mut stdout), "y\n");
+    signal(&server.child, Signal::STOP);
+    stdin.write_all(b"z\n").expect("taken");
+    std::thread::sleep(Duration::from_secs(1));
+    for child in [&mut consuming, &mut producing] {
+        signal(child, Signal::TERM);
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(child.try_wait().expect("ours").map(|status| status.code()), None, "it finishes");
+        signal(child, Signal::TERM);
+        assert_eq!(wait(child).code(), Some(130));
+    }
+    signal(&server.child, Signal::CONT);
+    assert_eq!(server.interrupt(), 0);
 }
 
 fn next_line(from: &mut impl std::io::BufRead) -> String {

@@ -133,6 +133,23 @@ fn a_paced_producer_s_lines_are_read_as_kafka_s_and_every_latency_is_in_the_log(
     assert!(of_tag(false) >= 2 && of_tag(false) == of_tag(true), "{log}");
 }
 
+#[test]
+fn a_program_is_told_of_a_producer_s_run_in_one_document() {
+    let server = Server::start();
+    let flags = ["--record-size", "100", "--json", "--reporting-interval", "100"];
+    let told = server.run(&produce("json", "500", &flags)).ended(0).json();
+    assert_eq!((&told["records"], &told["bytes"]), (&500.into(), &50_000.into()), "{told}");
+    assert_eq!((&told["failed_records"], &told["latency_from_send"]["count"]), (&0.into(), &500.into()));
+    assert!(told["latency_from_due"].is_null() && told["after_warmup"].is_null(), "{told}");
+    let paced = ["--throughput", "1000", "--warmup-records", "200"];
+    let told = server.run(&produce("json", "500", &[&flags[..], &paced].concat())).ended(0).json();
+    let steady = &told["after_warmup"];
+    assert_eq!((&told["records"], &steady["records"]), (&500.into(), &300.into()), "{told}");
+    assert_eq!(steady["latency_from_due"]["count"], 300, "{told}");
+    assert!(steady["seconds"].as_f64() < told["seconds"].as_f64(), "{told}");
+    assert_eq!(server.run(&produce("json", "1", &[&flags[..], &["--print-metrics"]].concat())).code, 2);
+}
+
 /// The self-check of the whole tool: of all records, a quarter were due while the server stood still.
 #[test]
 fn a_server_that_stands_still_for_a_second_shows_in_the_percentiles() {
@@ -261,6 +278,11 @@ fn an_end_to_end_run_is_read_as_kafka_s() {
     let first: f64 =
         text.lines().find_map(|line| line.strip_prefix("0\t")).expect("progress").parse().expect("ms");
     assert!(first > 0.0);
+    let named = [&["perf", "end-to-end", "--topic", "new", "--json"], &flags[..]].concat();
+    let told = server.run(&named).ended(0).json();
+    let latency = &told["latency_from_send_to_read"];
+    assert_eq!((&told["records"], &latency["count"]), (&50.into(), &50.into()), "{told}");
+    assert!(latency["p50_us"].as_u64() > Some(0) && told["seconds"].as_f64() > Some(0.0), "{told}");
     let old = server.run(&["perf", "end-to-end", server.bootstrap(), "e", "20", "1", "10"]).ended(0);
     assert!(old.stderr.starts_with("WARNING: "), "{}", old.stderr);
     parse_end_to_end(&old.text());

@@ -55,6 +55,18 @@ fn a_queue_is_made_filled_read_and_checked() {
 }
 
 #[test]
+fn a_directory_in_which_the_other_kind_lies_is_a_conflict() {
+    let (_dir, queue) = queue();
+    let refused = run(&["serve", "--data", &queue, "--listen", "127.0.0.1:0"]).ended(6);
+    assert!(refused.stderr.contains("a queue lies in"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("\n  try: --data with another directory"), "{}", refused.stderr);
+    let mut server = Server::start();
+    let refused = run(&["queue", "create", server.data()]).ended(6);
+    assert!(refused.stderr.contains("as where a server keeps its data"), "{}", refused.stderr);
+    assert_eq!(server.interrupt(), 0);
+}
+
+#[test]
 fn a_name_goes_on_and_is_reset() {
     let (_dir, path) = queue();
     let tail = |more: &[&str]| {

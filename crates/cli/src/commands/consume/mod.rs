@@ -42,8 +42,8 @@ is `end`. With a group it goes on from what is committed, commits what was print
 the partitions that it was given have been read. What fails is tried again, but not longer than
 --timeout. A partition that is offline keeps the others from nothing: it is named on stderr, and
 if it is not back within --timeout, the exit code is 4 when the rest has been read. With --follow
-it is waited for. A key or value that is not there is printed as null. On a terminal control
-characters are escaped.";
+it is waited for. A batch that is damaged ends it with exit code 5, and the error names where. A key
+or value that is not there is printed as null. On a terminal control characters are escaped.";
 
 /// Flags of `consume`.
 #[derive(Args, Debug)]

@@ -23,6 +23,8 @@ const POLL: Duration = Duration::from_millis(200);
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two looks whether a partition answers again that did not say where it begins and ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// What is to be said where nobody waits for the last commit.
+const NOT_COMMITTED: &str = "what was printed last may not be committed, and comes again";
 /// How long it takes to leave a group at most when reading has failed: the same may stand in the way.
 const LEAVE_WAIT: Duration = Duration::from_secs(1);
 
@@ -104,6 +106,8 @@ pub(super) struct Reading {
     commits: bool,
     committed_at: Instant,
     silent: Silent,
+    /// Hears who wants it to end, once reading has begun.
+    stop: Option<StopSignals>,
 }
 
 impl Reading {
@@ -116,6 +120,7 @@ impl Reading {
             commits,
             committed_at: Instant::now(),
             silent: Silent::new(limits.trouble),
+            stop: None,
         }
     }
 
@@ -129,8 +134,14 @@ impl Reading {
 
     /// Reads until the end that is planned, `--max`, or a signal. Fails when something has not worked for too long:
     /// at once if nothing can be read, otherwise when the rest has been.
-    pub(super) async fn run(&mut self, mut plan: Plan) -> Result<(), Failure> {
+    pub(super) async fn run(&mut self, plan: Plan) -> Result<(), Failure> {
         let mut stop = StopSignals::new()?;
+        let ended = self.read(plan, &mut stop).await;
+        self.stop = Some(stop);
+        ended
+    }
+
+    async fn read(&mut self, mut plan: Plan, stop: &mut StopSignals) -> Result<(), Failure> {
         while self.left > 0 && !self.is_done(&plan) {
             let records = tokio::select! {
                 records = self.consumer.poll(POLL) => records.map_err(advise_protocol)?,
@@ -140,12 +151,17 @@ impl Reading {
             self.silent.take(self.consumer.troubles())?;
             self.look_after(&mut plan).await?;
             if self.commits && self.committed_at.elapsed() >= COMMIT_INTERVAL {
-                self.consumer.commit().await?;
+                tokio::select! {
+                    committed = self.consumer.commit() => committed?,
+                    () = stop.next() => return Ok(()),
+                }
                 self.committed_at = Instant::now();
             }
         }
         match self.silent.failure() {
-            Some(failure) if self.left > 0 => self.commit().await.and(Err(failure)),
+            Some(failure) if self.left > 0 => {
+                stop.or_at_once(self.commit(), NOT_COMMITTED).await.and(Err(failure))
+            }
             _ => Ok(()),
         }
     }
@@ -217,7 +233,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Commits what was printed, unless printing failed, and leaves the group.
+    /// Commits what was printed, unless printing failed, and leaves the group; neither if it is stopped meanwhile.
     pub(super) async fn close(mut self, commit: bool) -> Result<(), Failure> {
         if !commit {
             return match tokio::time::timeout(LEAVE_WAIT, self.consumer.close()).await {
@@ -226,8 +242,15 @@ impl Reading {
                 Err(_) => Ok(()),
             };
         }
-        self.commit().await?;
-        Ok(self.consumer.close().await?)
+        let stop = self.stop.take();
+        let leave = async {
+            self.commit().await?;
+            Ok(self.consumer.close().await?)
+        };
+        match stop {
+            Some(mut stop) => stop.or_at_once(leave, NOT_COMMITTED).await,
+            None => leave.await,
+        }
     }
 }
 

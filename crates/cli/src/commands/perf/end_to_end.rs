@@ -10,13 +10,14 @@ use riverrun_client::{
     Admin, Consumer, ConsumerOptions, ConsumerRecord, Header, NewTopic, Producer, ProducerOptions, RecordRef,
     StartAt, TopicPartition,
 };
+use serde_json::json;
 
 use super::hdr::HdrFile;
 use super::lines;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
 use crate::signals::StopSignals;
-use crate::text::output::print_text;
+use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 
 /// Records between two lines of progress.
@@ -58,6 +59,9 @@ pub(crate) struct EndToEndArgs {
     record_header_size: i32,
     #[command(flatten)]
     properties: PropertyArgs,
+    /// Print one JSON document at the end and nothing else
+    #[arg(long)]
+    json: bool,
     /// Write every latency to this file, second by second, as a log for the histogram tools (.hlog), in microseconds
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
@@ -161,27 +165,42 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
         .map(|path| HdrFile::create(path, &format!("riverrun perf end-to-end, topic {}", what.topic), "none"))
         .transpose()?;
     let mut sample = args.sample(what.record_bytes);
-    make_topic(&producing, &what.topic).await?;
+    make_topic(&producing, &what.topic, args.json).await?;
     let mut consumer = consumer_at_end(reading, &what.topic).await?;
     let producer = Producer::new(producing).await?;
     producer.cluster().topic(&what.topic, false).await?;
     let mut stop = StopSignals::new()?;
     let mut latencies = Latencies::new();
     let mut outcome = Ok(());
+    let (wall, begun) = (now(), Instant::now());
     for round in 0..what.num_records {
         match one_round(&producer, &mut consumer, &what.topic, &mut sample, &mut stop).await {
-            Ok(elapsed) => note(round, elapsed, &mut latencies, hdr.as_mut())?,
+            Ok(elapsed) => {
+                latencies.record(elapsed);
+                hdr.as_mut().map_or(Ok(()), |hdr| hdr.record(elapsed))?;
+                if round.is_multiple_of(LINE_RECORDS) && !args.json {
+                    print_text(&format!("{round}\t{}\n", elapsed.as_secs_f64() * 1e3))?;
+                }
+            }
             Err(failure) => {
                 outcome = Err(failure);
                 break;
             }
         }
     }
+    let time = begun.elapsed();
     producer.close().await;
     if let Some(hdr) = hdr {
         hdr.finish()?;
     }
-    if !latencies.is_empty() {
+    if args.json {
+        print_json(&json!({
+            "start_timestamp_ms": wall.0,
+            "seconds": time.as_secs_f64(),
+            "records": latencies.count(),
+            "latency_from_send_to_read": latencies.summary(),
+        }))?;
+    } else if !latencies.is_empty() {
         print_text(&summary(&latencies))?;
     }
     outcome.and(consumer.close().await.map_err(Failure::from))
@@ -233,22 +252,6 @@ fn check(records: &[ConsumerRecord], value: &[u8]) -> Result<(), Failure> {
     }
 }
 
-fn note(
-    round: u64,
-    elapsed: Duration,
-    latencies: &mut Latencies,
-    hdr: Option<&mut HdrFile>,
-) -> Result<(), Failure> {
-    latencies.record(elapsed);
-    if let Some(hdr) = hdr {
-        hdr.record(elapsed)?;
-    }
-    if round.is_multiple_of(LINE_RECORDS) {
-        print_text(&format!("{round}\t{}\n", elapsed.as_secs_f64() * 1e3))?;
-    }
-    Ok(())
-}
-
 fn summary(latencies: &Latencies) -> String {
     let percentile = |percentile| lines::whole_ms(latencies.percentile_us(percentile));
     format!(
@@ -261,15 +264,17 @@ fn summary(latencies: &Latencies) -> String {
     )
 }
 
-/// With one partition and one replica, if it does not exist.
-async fn make_topic(options: &ProducerOptions, topic: &str) -> Result<(), Failure> {
+/// With one partition and one replica, if it does not exist; `quietly` says nothing of it.
+async fn make_topic(options: &ProducerOptions, topic: &str, quietly: bool) -> Result<(), Failure> {
     let admin = Admin::new(options.cluster.clone()).await?;
     if admin.list_topics().await?.iter().any(|one| one.name == topic) {
         return Ok(());
     }
-    print_text(&format!(
-        "Topic \"{topic}\" does not exist. Will create topic with 1 partition(s) and replication factor = 1\n"
-    ))?;
+    if !quietly {
+        print_text(&format!(
+            "Topic \"{topic}\" does not exist. Will create topic with 1 partition(s) and replication factor = 1\n"
+        ))?;
+    }
     let new = NewTopic { partitions: Some(1), replication: Some(1), ..NewTopic::named(topic) };
     for (_, created) in admin.create_topics(vec![new], false).await {
         created.map_err(|error| Failure::from(error).about(format!("topic {topic}")))?;

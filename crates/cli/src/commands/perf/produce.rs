@@ -16,6 +16,8 @@ use riverrun_bench::load::target::Lane;
 use riverrun_bench::pacing::Rate;
 use riverrun_bench::payload::Payloads;
 use riverrun_client::Producer;
+use riverrun_types::TimestampMs;
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 
@@ -26,7 +28,8 @@ use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
 use crate::signals::StopSignals;
 use crate::text::number;
-use crate::text::output::print_text;
+use crate::text::output::{print_json, print_text};
+use crate::text::time::now;
 
 /// Name of the client where nobody gives another, as Kafka's tool has it.
 const CLIENT_ID: &str = "perf-producer-client";
@@ -70,6 +73,9 @@ pub(crate) struct ProduceArgs {
     /// Print what the client counts when all is done
     #[arg(long)]
     print_metrics: bool,
+    /// Print one JSON document at the end and nothing else
+    #[arg(long, conflicts_with = "print_metrics")]
+    json: bool,
     /// Refused: there are no transactions yet
     #[arg(long, hide = true)]
     transactional_id: Option<String>,
@@ -223,7 +229,7 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
         })
         .transpose()?;
     let producers = args.producers().await?;
-    if args.warmup_records > 0 {
+    if args.warmup_records > 0 && !args.json {
         let count = args.warmup_records;
         print_text(&format!(
             "Warmup first {count} records. Steady state results will print after the complete test summary.\n"
@@ -289,6 +295,7 @@ struct Report<'a> {
     args: &'a ProduceArgs,
     bar: ProgressBar,
     hdr: Option<HdrFile>,
+    wall: TimestampMs,
     started: Instant,
     line_at: Instant,
     lately: Figures,
@@ -306,7 +313,8 @@ impl<'a> Report<'a> {
             ProgressBar::hidden()
         };
         let (lately, total) = (Figures::default(), Interval::default());
-        Self { args, bar, hdr, started, line_at: started, lately, total, told_steady: false }
+        let wall = now();
+        Self { args, bar, hdr, wall, started, line_at: started, lately, total, told_steady: false }
     }
 
     /// Takes what was acked since the last look, and prints a line if it is time.
@@ -344,7 +352,11 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
+    /// A line for people; none where a program reads.
     fn print(&self, line: &str) -> Result<(), Failure> {
+        if self.args.json {
+            return Ok(());
+        }
         self.bar.suspend(|| print_text(&format!("{line}\n")))
     }
 
@@ -356,6 +368,10 @@ impl<'a> Report<'a> {
             hdr.finish()?;
         }
         let end = run.last_outcome().unwrap_or_else(Instant::now);
+        let since = run.steady_since().map_or(Duration::ZERO, |since| end - since);
+        if self.args.json {
+            return print_json(&self.document(end - self.started, since));
+        }
         let all = self.total.all();
         let steady = &self.total.steady;
         let with_warmup = self.args.warmup_records > 0;
@@ -369,10 +385,19 @@ impl<'a> Report<'a> {
         self.print(&lines::microseconds(&sent, measured.latency_from_send()))?;
         self.print(&lines::sent_in_all(&all, end - self.started, "records"))?;
         if with_warmup {
-            let since = run.steady_since().map_or(Duration::ZERO, |since| end - since);
             self.print(&lines::sent_in_all(steady, since, "steady state records"))?;
         }
         if self.args.print_metrics { self.print_metrics(&all, end - self.started) } else { Ok(()) }
+    }
+
+    /// All figures, and apart from them those after the warm-up, if there was to be one.
+    fn document(&self, time: Duration, steady_time: Duration) -> Value {
+        let with_warmup = self.args.warmup_records > 0;
+        let mut document = figures(&self.total.all(), time);
+        document["start_timestamp_ms"] = json!(self.wall.0);
+        document["failed_records"] = json!(self.total.failed);
+        document["after_warmup"] = json!(with_warmup.then(|| figures(&self.total.steady, steady_time)));
+        document
     }
 
     fn print_metrics(&self, all: &Figures, time: Duration) -> Result<(), Failure> {
@@ -390,6 +415,19 @@ impl<'a> Report<'a> {
     fn failed(&self) -> u64 {
         self.total.failed
     }
+}
+
+/// What was acked in some time, for programs. Only what was paced has a time at which it was due.
+fn figures(figures: &Figures, time: Duration) -> Value {
+    json!({
+        "seconds": time.as_secs_f64(),
+        "records": figures.records,
+        "bytes": figures.bytes,
+        "records_per_second": lines::per_second(figures.records as f64, time),
+        "bytes_per_second": lines::per_second(figures.bytes as f64, time),
+        "latency_from_due": figures.is_paced().then(|| figures.latency().summary()),
+        "latency_from_send": figures.latency_from_send().summary(),
+    })
 }
 
 #[cfg(test)]

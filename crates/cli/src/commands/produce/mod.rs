@@ -213,10 +213,15 @@ pub(crate) async fn run(args: ProduceArgs) -> Result<(), Failure> {
     let records = read_on_thread(opened.input, shape, null_value)?;
     let mut sending =
         Sending { args: &args, producer: &producer, unanswered: VecDeque::new(), summary: Summary::start() };
-    let outcome = sending.all(records, &progress).await;
-    let drained = sending.drain(0).await;
-    let Sending { mut summary, .. } = sending;
-    producer.close().await;
+    let mut stop = StopSignals::new()?;
+    let outcome = sending.all(records, &progress, &mut stop).await;
+    let left_undone = "of what was not acked yet nobody knows whether it has arrived";
+    let drained = stop.or_at_once(sending.drain(0), left_undone).await;
+    let Sending { mut summary, unanswered, .. } = sending;
+    // Where it was given up, closing would wait for the same.
+    if unanswered.is_empty() {
+        producer.close().await;
+    }
     progress.finish();
     summary.finish(Instant::now());
     if args.output.json {
@@ -262,24 +267,30 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// Sends records until the input ends, `--max` is reached, an error comes, or somebody stops it.
+    /// Sends records until the input ends, `--max` is reached, an error comes, or somebody stops it, also while a record
+    /// waits for room.
     async fn all(
         &mut self,
         mut records: mpsc::Receiver<ReadResult>,
         progress: &Progress,
+        stop: &mut StopSignals,
     ) -> Result<(), Failure> {
         let mut left = self.args.max.unwrap_or(u64::MAX);
-        let mut stop = StopSignals::new()?;
         while left > 0 {
-            let record = tokio::select! {
+            let next = async {
+                let Some(record) = records.recv().await else { return Ok(false) };
+                self.one(record?).await.map(|()| true)
+            };
+            let more = tokio::select! {
                 biased;
                 () = stop.next() => {
                     return Err(Failure::new(Exit::Interrupted, "interrupted; what was sent so far is counted above"));
                 }
-                record = records.recv() => record,
+                more = next => more?,
             };
-            let Some(record) = record else { break };
-            self.one(record?).await?;
+            if !more {
+                break;
+            }
             left -= 1;
             progress.set_records(self.summary.sent());
         }
@@ -323,15 +334,18 @@ impl Sending<'_> {
         }
     }
 
-    /// Waits until at most `keep` records are unanswered. At an error, the others are still counted.
+    /// Waits until at most `keep` records are unanswered. At an error, the others are still counted. May be dropped while
+    /// it waits, without loss.
     async fn drain(&mut self, keep: usize) -> Result<(), Failure> {
         let mut first_error = None;
         while self.unanswered.len() > keep {
-            let Some((line, size, delivery)) = self.unanswered.pop_front() else { break };
+            let Some((line, size, delivery)) = self.unanswered.front_mut() else { break };
+            let (line, size) = (*line, *size);
             match delivery.await {
                 Ok(placed) => self.summary.count_acked(placed.partition, size),
                 Err(error) => first_error = first_error.or(Some((line, error))),
             }
+            self.unanswered.pop_front();
         }
         first_error.map_or(Ok(()), |(line, error)| Err(self.failed(line, error)))
     }

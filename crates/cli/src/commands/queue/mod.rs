@@ -57,7 +57,10 @@ fn open(dir: &Path) -> Result<Queue, QueueError> {
 fn queue_failure(error: &QueueError) -> Failure {
     let exit = match error {
         QueueError::NoQueue { .. } => Exit::NotFound,
-        QueueError::Exists { .. } | QueueError::NameInUse { .. } | QueueError::Busy => Exit::Conflict,
+        QueueError::Exists { .. }
+        | QueueError::Taken { .. }
+        | QueueError::NameInUse { .. }
+        | QueueError::Busy => Exit::Conflict,
         QueueError::Damaged { .. } | QueueError::Version { .. } => Exit::CheckFailed,
         QueueError::Options(_)
         | QueueError::TooLarge { .. }
