@@ -227,7 +227,7 @@ impl Rounds {
             && sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)?;
         if prepares {
             // What can be used again is ready at once.
-            let _ = core.segments.renew_spare(&mut || drop(self.make_present(ahead_bytes)));
+            let _ = core.segments.renew_spares(&mut || drop(self.make_present(ahead_bytes)));
         }
         // And what goes now may be, before anything is made.
         let kept = self.keep(&duties.retention, prepares);

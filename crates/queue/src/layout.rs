@@ -33,7 +33,7 @@
 //! ([`LIVE_BYTE`]) and one for every appender ([`owner_byte`]).
 //!
 //! Beside it lie the segments, and files of a segment's size that are none yet: `segment.new`, `.preparing` and
-//! `.prepared`, of zeros, and `segment.spare-<n>`, which were segments until retention removed them and become the
+//! `.prepared-<n>`, of zeros, and `segment.spare-<n>`, which were segments until retention removed them and become the
 //! next ones when they are full of zeros. That is done only where files lie in memory, and never with a file that
 //! somebody has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. The first who opens a
 //! queue removes them all.

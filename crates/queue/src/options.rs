@@ -58,6 +58,9 @@ pub enum Durability {
 
 /// Which old segments are removed. A segment goes as a whole, the oldest first, and never the one that is
 /// appended to.
+///
+/// Where files lie in memory (tmpfs), up to three removed segments are kept besides, empty, and are the next ones:
+/// the memory of a queue that is as large as it gets is used again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// A segment goes when the first record after it is older than this.

@@ -19,11 +19,12 @@ use crate::mapping::{Access, Mapping};
 use crate::spare::SPARE_NAMES;
 use crate::sys;
 
-/// Names of a segment that an append makes, one that the background makes, and the one that it has made for
-/// the next roll.
+/// Names of a segment that an append makes, and of one that the background makes.
 const NEW_NAME: &str = "segment.new";
 const PREPARING_NAME: &str = "segment.preparing";
-pub(crate) const PREPARED_NAME: &str = "segment.prepared";
+/// Names of segments that are ready for the next rolls. One is made ahead; more are files that are used again.
+pub(crate) const PREPARED_NAMES: [&str; 3] =
+    ["segment.prepared-1", "segment.prepared-2", "segment.prepared-3"];
 const SUFFIX: &str = ".log";
 /// Allocated at once in the background, which has other things to do.
 pub(crate) const STEP_BYTES: u64 = 4 << 20;
@@ -292,9 +293,12 @@ impl Segments {
     /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
     /// meanwhile.
     pub(crate) fn prepare(&self, present_bytes: u64, mut between: impl FnMut()) -> Result<(), QueueError> {
-        let path = self.dir.join(PREPARED_NAME);
         self.forget_used();
-        self.renew_spare(&mut between)?;
+        self.renew_spares(&mut between)?;
+        let mut names = PREPARED_NAMES.map(|name| self.dir.join(name));
+        // What an append takes first, or what is made.
+        names.sort_by_key(|name| !name.exists());
+        let [path, ..] = names;
         if !path.exists() {
             let new = self.dir.join(PREPARING_NAME);
             make_file_in_steps(&new, self.segment_bytes, STEP_BYTES, between)?;
@@ -327,7 +331,7 @@ impl Segments {
 
     /// Removes files of segments that were never used. For the one who is alone.
     pub(crate) fn remove_unused(&self) -> Result<(), QueueError> {
-        for name in [NEW_NAME, PREPARING_NAME, PREPARED_NAME].into_iter().chain(SPARE_NAMES) {
+        for name in [NEW_NAME, PREPARING_NAME].into_iter().chain(PREPARED_NAMES).chain(SPARE_NAMES) {
             let path = self.dir.join(name);
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -374,14 +378,19 @@ impl Segments {
             return Ok(segment);
         }
         let path = self.path(base);
-        let (prepared, new) = (self.dir.join(PREPARED_NAME), self.dir.join(NEW_NAME));
-        match std::fs::rename(&prepared, &path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                make_file(&new, self.segment_bytes)?;
-                std::fs::rename(&new, &path).at("rename", &new)?;
+        for name in PREPARED_NAMES {
+            let prepared = self.dir.join(name);
+            match std::fs::rename(&prepared, &path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                renamed => {
+                    renamed.at("rename", &prepared)?;
+                    return self.expect(base, number);
+                }
             }
-            renamed => renamed.at("rename", &prepared)?,
         }
+        let new = self.dir.join(NEW_NAME);
+        make_file(&new, self.segment_bytes)?;
+        std::fs::rename(&new, &path).at("rename", &new)?;
         self.expect(base, number)
     }
 }

@@ -1,6 +1,6 @@
 //! Segments that retention removes, used again: their memory is there, and mapped.
 //!
-//! Owns `segment.spare-<n>`, files of removed segments until they are full of zeros and `segment.prepared`. New
+//! Owns `segment.spare-<n>`, files of removed segments until they are full of zeros and `segment.prepared-<n>`. New
 //! pages of a file in memory cost more than all else of an append together, and these cost nearly nothing.
 //!
 //! Guarantees that no byte of a spare file is read by anybody: who reads a segment holds a lock of its file, and
@@ -12,7 +12,7 @@
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_types::Offset;
@@ -20,7 +20,7 @@ use riverrun_types::Offset;
 use crate::error::{At as _, QueueError};
 use crate::layout::VIEW_BYTE;
 use crate::mapping::{Access, Mapping};
-use crate::segment::{PREPARED_NAME, Prepared, STEP_BYTES, Segment, Segments};
+use crate::segment::{PREPARED_NAMES, Prepared, STEP_BYTES, Segment, Segments};
 use crate::sys::{self, LockKind};
 
 /// Names of segments' files that are to be used again, and not of zeros yet: as many as retention may let go at
@@ -33,8 +33,11 @@ impl Segments {
     /// For the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE).
     pub(crate) fn make_spare(&self, base: Offset) -> Result<Option<u64>, QueueError> {
         let path = self.path(base);
-        let mut names = SPARE_NAMES.into_iter().map(|name| self.dir().join(name));
-        let Some(spare) = names.find(|name| !name.exists()) else { return Ok(None) };
+        let Some(spare) = self.free_name(SPARE_NAMES) else { return Ok(None) };
+        let ready = PREPARED_NAMES.into_iter().chain(SPARE_NAMES);
+        if ready.filter(|name| self.dir().join(name).exists()).count() >= SPARE_NAMES.len() {
+            return Ok(None);
+        }
         let Some(file) = self.open(base, Access::Write)? else { return Ok(None) };
         if !sys::is_in_memory(&file) {
             return Ok(None);
@@ -59,22 +62,23 @@ impl Segments {
         }
     }
 
-    /// Makes a spare file one of zeros, all of it present, and the prepared one, if there is none and it can. For
-    /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
-    /// meanwhile.
-    pub(crate) fn renew_spare(&self, between: &mut impl FnMut()) -> Result<(), QueueError> {
-        let prepared = self.dir().join(PREPARED_NAME);
+    /// Makes spare files ones of zeros, all of them present, and prepared ones, as many as it can. For the holder of
+    /// the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then meanwhile.
+    pub(crate) fn renew_spares(&self, between: &mut impl FnMut()) -> Result<(), QueueError> {
         for name in SPARE_NAMES {
             let path = self.dir().join(name);
-            if prepared.exists() {
-                break;
-            }
+            let Some(prepared) = self.free_name(PREPARED_NAMES) else { break };
             match Access::Write.open(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 opened => self.renew(&path, &opened.at("open", &path)?, &prepared, between)?,
             }
         }
         Ok(())
+    }
+
+    /// The first of these names that no file has.
+    fn free_name(&self, names: [&str; 3]) -> Option<PathBuf> {
+        names.into_iter().map(|name| self.dir().join(name)).find(|path| !path.exists())
     }
 
     fn renew(
@@ -111,7 +115,7 @@ impl Segments {
 
     /// Lets go of the mappings of files that others have used, or removed.
     pub(crate) fn forget_used(&self) {
-        let names = SPARE_NAMES.into_iter().chain([PREPARED_NAME]);
+        let names = SPARE_NAMES.into_iter().chain(PREPARED_NAMES);
         let found = names.filter_map(|name| std::fs::metadata(self.dir().join(name)).ok());
         let inodes: Vec<u64> = found.map(|metadata| metadata.ino()).collect();
         self.prepared().retain(|prepared| inodes.contains(&prepared.inode));
@@ -120,8 +124,6 @@ impl Segments {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::segment::make_file;
 
@@ -204,7 +206,7 @@ mod tests {
             .expect("cut");
         segments.prepare(0, || ()).expect("prepared");
         assert!(!spare.exists());
-        let prepared = std::fs::metadata(dir.path().join(PREPARED_NAME)).expect("made anew");
+        let prepared = std::fs::metadata(dir.path().join(PREPARED_NAMES[0])).expect("made anew");
         assert_eq!(prepared.len(), BYTES);
     }
 }

@@ -302,7 +302,7 @@ fn a_roll_that_fails_leaves_no_segment_behind() {
     let queue = create(dir.path());
     let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
     appender.append(&[0; 3000]).unwrap();
-    std::fs::write(dir.path().join("segment.prepared"), b"of another size").unwrap();
+    std::fs::write(dir.path().join("segment.prepared-1"), b"of another size").unwrap();
     assert!(matches!(appender.append(&[1; 3000]), Err(QueueError::Damaged { .. })));
     assert_eq!(appender.append(b"smaller").unwrap(), Offset(1));
     assert_eq!(appender.append(&[2; 3000]).unwrap(), Offset(2));

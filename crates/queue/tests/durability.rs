@@ -328,7 +328,7 @@ fn a_next_segment_is_ready_before_it_is_needed() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
     let mut appender = queue.appender(AppendOptions::default()).unwrap();
-    let prepared = dir.path().join("segment.prepared");
+    let prepared = dir.path().join("segment.prepared-1");
     for round in 0..5 {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !prepared.exists() {

@@ -37,6 +37,7 @@ fn a_started_process_plays_its_role() {
         "append" => append_until_killed(&dir, id),
         "hold" => hold_a_reservation(&dir),
         "follow" => follow(&dir, id),
+        "fill" => append_until_refused(&dir),
         other => panic!("no role {other}"),
     }
 }
@@ -111,6 +112,18 @@ fn hold_a_reservation(dir: &Path) {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     reserved.publish().unwrap();
     println!("published");
+}
+
+fn append_until_refused(dir: &Path) {
+    let queue = Queue::open(dir).unwrap();
+    let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
+    let (count, error) =
+        (0..).find_map(|count| appender.append(&[7; 1000]).err().map(|error| (count, error))).unwrap();
+    assert!(matches!(&error, QueueError::Io { path, .. } if path.starts_with(dir)), "{error}");
+    assert_eq!(queue.end_offset().unwrap(), Offset(count));
+    // What still fits goes where there is room.
+    assert_eq!(appender.append(&[8; 10]).unwrap(), Offset(count));
+    println!("refused after {count}");
 }
 
 fn follow(dir: &Path, count: u64) {
@@ -242,6 +255,29 @@ fn a_stopped_appender_keeps_the_queue_and_a_dead_one_does_not() {
         found.push(record.value.unwrap().to_vec());
     }
     assert_eq!(found, [vec![b'x'; 100], b"y".to_vec(), b"z".to_vec()]);
+}
+
+#[test]
+fn room_that_is_not_there_is_an_error_of_the_append_and_the_queue_goes_on_when_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("queue");
+    let queue = Queue::create(&dir, CreateOptions { segment_bytes: 64 << 10 }).unwrap();
+    // Files may have half a segment there: the first one is made already, and the next cannot be.
+    let script =
+        "trap '' XFSZ; ulimit -f 64; exec \"$0\" a_started_process_plays_its_role --exact --nocapture";
+    let mut child = Command::new("sh")
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .envs([(ROLE, "fill"), (DIR, dir.to_str().unwrap()), (ID, "0")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_line(&mut child, "refused after 6");
+    assert!(child.wait().unwrap().success());
+    let before = queue.end_offset().unwrap();
+    assert_eq!(queue.appender(AppendOptions::default()).unwrap().append(&[9; 1000]).unwrap(), before);
+    assert_eq!(queue.verify().unwrap(), before.0 as u64 + 1);
+    assert_eq!(queue.status().unwrap().segments, 2);
 }
 
 #[test]
