@@ -1,10 +1,11 @@
 //! Which files of segments are open.
 //!
 //! A file is kept open between two uses in a [`FileSlot`], and the [`FilePool`] of the store bounds how many slots
-//! hold one: the one that went longest without use is closed first, be it read or appended to. So many more partitions
-//! than descriptors are written to in turn for no more than opening a file. Exempt are the slots that are held: files
-//! whose names another segment takes. Whoever has got a file keeps it for as long as it needs: closing a slot takes
-//! nothing from it.
+//! hold one: one that went long without use is closed for another, be it read or appended to. Who finds only such as are in
+//! use opens a file without keeping it, and each time that happens one of the others has to show anew that it is used. So
+//! where a few more partitions than descriptors are written to in turn, most of them stay open; if the one that was used
+//! first went, none would. Exempt are the slots that are held: files whose names another segment takes. Whoever has got a
+//! file keeps it for as long as it needs: closing a slot takes nothing from it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,20 +46,21 @@ impl FilePool {
         Self { open_max: open_max.max(1), queue: Mutex::default() }
     }
 
+    /// Takes the slot in, unless the pool is full and the one whose turn it is was used since it was asked last.
     fn admit(&self, slot: &Arc<FileSlot>) {
         let mut queue = self.queue.lock();
-        // Who was used since the last look gets another round, but only one: somebody has to go.
-        let mut rounds = queue.len();
         while queue.len() >= self.open_max {
             let Some(oldest) = queue.pop_front() else { break };
-            let Some(slot) = oldest.upgrade() else { continue };
-            if rounds > 0 && slot.was_used.swap(false, Ordering::Relaxed) {
-                rounds -= 1;
+            let Some(kept) = oldest.upgrade() else { continue };
+            if kept.was_used.swap(false, Ordering::Relaxed) {
                 queue.push_back(oldest);
-            } else {
                 slot.leave_pool();
+                return;
             }
+            kept.leave_pool();
         }
+        // Being opened is a use: in its first round nobody closes it before its turn comes again.
+        slot.was_used.store(true, Ordering::Relaxed);
         queue.push_back(Arc::downgrade(slot));
     }
 }
@@ -175,6 +177,32 @@ mod tests {
         assert!(slots[0].kept.lock().file.is_some(), "held");
         assert!(slots[1].kept.lock().file.is_some(), "used again and again");
         assert_eq!(open_count(&slots), 1 + 3);
+    }
+
+    #[test]
+    fn files_that_are_used_in_turn_stay_open_but_for_a_few_and_idle_ones_give_way_to_them() {
+        let sim = SimEnv::new(1);
+        let pool = FilePool::new(9);
+        let idle: Vec<_> = (0..9).map(|_| Arc::new(FileSlot::default())).collect();
+        for slot in &idle {
+            slot.get_or_open(&pool, || open(&sim)).unwrap();
+            slot.get();
+        }
+        let slots: Vec<_> = (0..10).map(|_| Arc::new(FileSlot::default())).collect();
+        let mut opened = [0; 20];
+        for count in &mut opened {
+            for slot in &slots {
+                let counted = || {
+                    *count += 1;
+                    open(&sim)
+                };
+                slot.get_or_open(&pool, counted).unwrap();
+            }
+        }
+        assert_eq!(open_count(&idle), 0);
+        assert_eq!(open_count(&slots), 9);
+        let late: usize = opened[5..].iter().sum();
+        assert!(late <= 2 * 15, "{opened:?}");
     }
 
     #[test]
