@@ -16,7 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use self::state::State;
-use super::batch::{Batch, BatchShape, QueueKey};
+use super::batch::{Batch, BatchShape, QueueKey, Spare};
 use super::delivery::BatchPlace;
 use super::listener::Enlist;
 use super::metrics::ProducerMetrics;
@@ -29,7 +29,7 @@ use super::verdict::{self, Verdict};
 use crate::cluster::TopicInfo;
 use crate::error::ClientError;
 
-/// Buffers of full batches that are kept for the next ones at least; more where more are given back at once.
+/// The memory of so many full batches is kept for the next ones at least; of more where more are done at once.
 const SPARE_BUFFERS: usize = 8;
 
 /// The buffer's room is given back in so many parts at most while somebody waits for it.
@@ -102,8 +102,8 @@ pub(super) struct DrainPlan<'a> {
 /// waits for it sleeps.
 ///
 /// Invariants: `space` has as many permits as bytes are free, but for those in `freed`; a batch's bytes are freed with its
-/// outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` are buffers of
-/// a full batch's size. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id.
+/// outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` is memory of
+/// full batches. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id.
 #[derive(Debug)]
 pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,
@@ -115,7 +115,7 @@ pub(super) struct Accumulator {
     lump_bytes: usize,
     closed: AtomicBool,
     id_spent: AtomicBool,
-    spare: Mutex<Vec<Vec<u8>>>,
+    spare: Mutex<Vec<Spare>>,
     /// Tells the sender that there is something to look at.
     pub(super) wake: Notify,
     settled: Notify,
@@ -409,13 +409,13 @@ impl Accumulator {
         state.list_unless_empty(batch.key);
         drop(state);
         let reserved_bytes = batch.reserved_bytes;
-        let buffer = batch.finish(result);
+        let memory = batch.finish(result);
         self.free(reserved_bytes);
         self.settled.notify_waiters();
-        if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() >= self.shape.full_bytes) {
+        if let Some(memory) = memory.filter(|memory| memory.buffer.capacity() >= self.shape.full_bytes) {
             let mut spare = self.spare();
-            if spare.len() < SPARE_BUFFERS.max(self.lump_bytes / buffer.capacity().max(1)) {
-                spare.push(buffer);
+            if spare.len() < SPARE_BUFFERS.max(self.lump_bytes / memory.buffer.capacity().max(1)) {
+                spare.push(memory);
             }
         }
     }
@@ -573,7 +573,7 @@ impl Accumulator {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    fn spare(&self) -> MutexGuard<'_, Vec<Spare>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -94,15 +94,36 @@ impl Drop for Batch {
     }
 }
 
+/// The memory of a batch that is done.
+#[derive(Default)]
+pub(super) struct Spare {
+    pub(super) buffer: Vec<u8>,
+    /// Nobody, and room for somebody.
+    audience: Audience,
+}
+
+impl From<Vec<u8>> for Spare {
+    fn from(buffer: Vec<u8>) -> Self {
+        Self { buffer, audience: Audience::default() }
+    }
+}
+
+impl std::fmt::Debug for Spare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spare").field("capacity", &self.buffer.capacity()).finish_non_exhaustive()
+    }
+}
+
 impl Batch {
-    /// An empty batch whose records are written into `buffer`.
+    /// An empty batch whose records are written into `memory`.
     pub(super) fn new(
         id: u64,
         key: QueueKey,
         outcome: Arc<Outcome>,
         shape: BatchShape,
-        buffer: Vec<u8>,
+        memory: impl Into<Spare>,
     ) -> Self {
+        let Spare { buffer, audience } = memory.into();
         Self {
             id,
             id_span: ID_STEP,
@@ -110,7 +131,7 @@ impl Batch {
             created: Instant::now(),
             reserved_bytes: 0,
             outcome,
-            audience: Audience::default(),
+            audience,
             stamp: None,
             attempts: 0,
             last_error: None,
@@ -191,11 +212,14 @@ impl Batch {
         Ok(waiter.enlist(RecordPlace { index, timestamp }, &mut self.audience, &self.outcome))
     }
 
-    /// Tells the records what became of them, and hands out the buffer if nobody else has it.
-    pub(super) fn finish(mut self, result: Result<BatchPlace, ClientError>) -> Option<Vec<u8>> {
+    /// Tells the records what became of them, and hands out the batch's memory if nobody else has it.
+    pub(super) fn finish(mut self, result: Result<BatchPlace, ClientError>) -> Option<Spare> {
         self.tell(result);
+        let audience = std::mem::take(&mut self.audience);
         match &mut self.body {
-            Body::Sealed { bytes, .. } if bytes.is_unique() => Some(std::mem::take(bytes).into()),
+            Body::Sealed { bytes, .. } if bytes.is_unique() => {
+                Some(Spare { buffer: std::mem::take(bytes).into(), audience })
+            }
             Body::Sealed { .. } | Body::Open(_) => None,
         }
     }
@@ -414,6 +438,24 @@ mod tests {
     }
 
     #[test]
+    fn the_next_batch_in_the_same_memory_tells_its_own_listener_of_its_own_records() {
+        let (one, other) = (Arc::<Calls>::default(), Arc::<Calls>::default());
+        let mut batch = noted_batch(&[(1, &one), (2, &other)]);
+        drop(batch.seal().unwrap());
+        let memory = batch.finish(Err(ClientError::Closed)).unwrap();
+        assert_eq!(Arc::strong_count(&one), 1, "a listener is not kept");
+        let key = QueueKey { topic: 0, partition: 0 };
+        let mut batch = Batch::new(ID_STEP, key, Outcome::new("t".into(), 0), SHAPE, memory);
+        for note in [3, 4] {
+            let mut noting = Noting { listener: &other, note: Some(note) };
+            batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut noting).unwrap();
+        }
+        batch.finish(Ok(BatchPlace { base_offset: Some(Offset(5)), append_time: None }));
+        assert_eq!(*one.0.lock().unwrap(), [vec![(1, None)]]);
+        assert_eq!(*other.0.lock().unwrap(), [vec![(2, None)], vec![(3, Some(5)), (4, Some(6))]]);
+    }
+
+    #[test]
     fn a_listener_is_told_of_the_parts_of_a_batch_that_was_split() {
         let (one, late) = (Arc::<Calls>::default(), Arc::<Calls>::default());
         let [mut first, mut second] =
@@ -434,7 +476,7 @@ mod tests {
         let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), shape, buffer);
         batch.append(&RecordRef::new("t", b"v"), TimestampMs(1), 10, &mut None).unwrap();
         drop(batch.seal().unwrap());
-        let buffer = batch.finish(Err(ClientError::Closed)).unwrap();
+        let Spare { buffer, .. } = batch.finish(Err(ClientError::Closed)).unwrap();
         assert_eq!((buffer.as_ptr(), buffer.capacity()), (at, 1000));
     }
 }

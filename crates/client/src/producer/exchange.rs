@@ -50,7 +50,9 @@ pub(super) async fn begin(
     node: NodeId,
     batches: Vec<Batch>,
 ) -> Begun {
-    let (mut sent, mut records, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let count = batches.len();
+    let (mut sent, mut records) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut failed = Vec::new();
     for mut batch in batches {
         match batch.seal() {
             Ok(bytes) => {

@@ -25,6 +25,8 @@ impl Callback {
 
 /// Notes of one batch for which there is room at first.
 const NOTES: usize = 16;
+/// Groups whose memory is kept for the next batch.
+const GROUPS_KEPT: usize = 2;
 
 /// Is told what became of records that were sent with [`Producer::send_noted`](super::Producer::send_noted): those of a
 /// batch together, with one call. A record costs its sender no allocation, and whatever the listener does for a batch (a
@@ -118,7 +120,8 @@ impl<L: DeliveryListener> Enlist for Noting<'_, L> {
 
 /// Everybody who is told of a batch's records.
 ///
-/// Invariants: what is in it is in the order of the records, for each listener and for all callbacks. No group is empty.
+/// Invariants: what is in it is in the order of the records, for each listener and for all callbacks. A listener has one
+/// group; groups without one stand behind all others of their kind.
 #[derive(Default)]
 pub(super) struct Audience {
     callbacks: Vec<(RecordPlace, Callback)>,
@@ -131,25 +134,28 @@ impl Audience {
         for group in &mut self.groups {
             let group: &mut dyn Any = &mut **group;
             if let Some(group) = group.downcast_mut::<ListenerGroup<L>>()
-                && Arc::ptr_eq(&group.listener, listener)
+                && Arc::ptr_eq(group.listener.get_or_insert_with(|| Arc::clone(listener)), listener)
             {
                 group.noted.push(noted);
                 return;
             }
         }
-        let mut group = ListenerGroup { listener: Arc::clone(listener), noted: Vec::with_capacity(NOTES) };
+        let listener = Some(Arc::clone(listener));
+        let mut group = ListenerGroup { listener, noted: Vec::with_capacity(NOTES) };
         group.noted.push(noted);
         self.groups.push(Box::new(group));
     }
 
-    /// Tells all, and forgets them.
+    /// Tells all, and forgets them; some of the memory is kept.
     pub(super) fn tell(&mut self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
         for (place, callback) in std::mem::take(&mut self.callbacks) {
             guard(|| (callback.0)(outcome.of_record(result, place)));
         }
-        for group in std::mem::take(&mut self.groups) {
+        for group in &mut self.groups {
             guard(|| group.tell(outcome, result));
+            group.clear();
         }
+        self.groups.truncate(GROUPS_KEPT);
     }
 
     /// Takes out those of the records from `at` on, which count from there.
@@ -159,7 +165,6 @@ impl Audience {
             place.index -= at;
         }
         let groups = self.groups.iter_mut().filter_map(|group| group.split_off(at)).collect();
-        self.groups.retain(|group| !group.is_empty());
         Self { callbacks, groups }
     }
 }
@@ -177,17 +182,23 @@ trait Group: Any + Send {
 
     fn split_off(&mut self, at: i32) -> Option<Box<dyn Group>>;
 
-    fn is_empty(&self) -> bool;
+    /// Forgets the listener and the notes.
+    fn clear(&mut self);
 }
 
+/// Invariants: without a listener there are no notes.
 struct ListenerGroup<L: DeliveryListener> {
-    listener: Arc<L>,
+    listener: Option<Arc<L>>,
     noted: Vec<Noted<L::Note>>,
 }
 
 impl<L: DeliveryListener> Group for ListenerGroup<L> {
     fn tell(&self, outcome: &Outcome, result: &Result<BatchPlace, ClientError>) {
-        self.listener.settled(&SettledRecords { outcome, result, noted: &self.noted });
+        if let Some(listener) = &self.listener
+            && !self.noted.is_empty()
+        {
+            listener.settled(&SettledRecords { outcome, result, noted: &self.noted });
+        }
     }
 
     fn split_off(&mut self, at: i32) -> Option<Box<dyn Group>> {
@@ -198,10 +209,11 @@ impl<L: DeliveryListener> Group for ListenerGroup<L> {
         for noted in &mut noted {
             noted.place.index -= at;
         }
-        Some(Box::new(Self { listener: Arc::clone(&self.listener), noted }))
+        Some(Box::new(Self { listener: self.listener.clone(), noted }))
     }
 
-    fn is_empty(&self) -> bool {
-        self.noted.is_empty()
+    fn clear(&mut self) {
+        self.listener = None;
+        self.noted.clear();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, ID_STEP, QueueKey};
+use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, ID_STEP, QueueKey, Spare};
 use crate::producer::delivery::Outcome;
 use crate::producer::metrics::ProducerMetrics;
 use crate::producer::queue::PartitionQueue;
@@ -102,16 +102,16 @@ impl State {
         &mut self,
         key: QueueKey,
         shape: BatchShape,
-        spare: impl FnOnce() -> Option<Vec<u8>>,
+        spare: impl FnOnce() -> Option<Spare>,
     ) -> Batch {
         let large = self.queue(key).is_some_and(|queue| queue.last_bytes() > shape.full_bytes / 2);
-        let buffer = if large {
-            spare().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes))
+        let memory = if large {
+            spare().unwrap_or_else(|| Vec::with_capacity(shape.full_bytes).into())
         } else {
-            Vec::with_capacity(CAPACITY_BYTES.min(shape.full_bytes))
+            Vec::with_capacity(CAPACITY_BYTES.min(shape.full_bytes)).into()
         };
         let outcome = Outcome::new(Arc::clone(&self.topics[key.topic].name), key.partition);
-        Batch::new(self.next_batch, key, outcome, shape, buffer)
+        Batch::new(self.next_batch, key, outcome, shape, memory)
     }
 
     /// Puts a new batch behind the others of its partition. Answers whether the sender should look: it or the batch before
