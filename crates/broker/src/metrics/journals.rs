@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use riverrun_journal::{Journal, JournalMetrics, TimeHistogram};
 
+use super::describe;
 use super::partitions::put;
 use crate::broker::Broker;
 
@@ -141,7 +142,7 @@ pub(super) fn put_counter(
     unit: Option<&Unit>,
     series: &[(Labels, u64)],
 ) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
+    let mut metric = describe(encoder, name, help, unit, MetricType::Counter)?;
     for (labels, value) in series {
         metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(value, None)?;
     }
@@ -160,8 +161,7 @@ fn put_times(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Resul
         ("journal_sync", "Time until a group of records was durable", |metrics| &metrics.syncing),
     ];
     for (name, help, histogram) in times {
-        let mut metric =
-            encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        let mut metric = describe(encoder, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for journal in shown {
             let histogram = histogram(&journal.metrics);
             let labels = journal.labels();

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -131,6 +132,17 @@ impl Metrics {
             Format::Classic => format::classic(&text),
         })
     }
+}
+
+/// Begins a metric of a collector. Its description is a sentence with a full stop, as the registry makes of its own.
+fn describe<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+    unit: Option<&'a Unit>,
+    of: MetricType,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    encoder.encode_descriptor(name, &format!("{help}."), unit, of)
 }
 
 fn register_traffic(registry: &mut Registry, traffic: &TrafficMetrics) {

@@ -15,6 +15,7 @@ use prometheus_client::registry::Unit;
 use riverrun_log::KnownPartition;
 use riverrun_types::{DurabilityLevel, Offset, PartitionId, TopicId};
 
+use super::describe;
 use crate::broker::Broker;
 use crate::durability::Durability;
 use crate::metadata::Image;
@@ -147,7 +148,7 @@ pub(super) fn put(
     unit: Option<&Unit>,
     series: &[(Vec<(&'static str, String)>, i64)],
 ) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+    let mut metric = describe(encoder, name, help, unit, MetricType::Gauge)?;
     for (labels, value) in series {
         ConstGauge::new(*value).encode(metric.encode_family(labels)?)?;
     }

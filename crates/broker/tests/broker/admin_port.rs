@@ -111,6 +111,10 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
         text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
     let names: BTreeSet<&str> = described.iter().copied().collect();
     assert_eq!(described.len(), names.len(), "{described:?}");
+    let open_ended = text
+        .lines()
+        .find(|line| line.starts_with("# HELP ") && (!line.ends_with('.') || line.ends_with("..")));
+    assert_eq!(open_ended, None, "a description is a sentence");
     let wanted = [
         "process_cpu_seconds",
         "process_open_fds",

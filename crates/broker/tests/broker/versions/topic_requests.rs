@@ -162,9 +162,10 @@ pub(super) fn list_offsets(world: &mut World, version: i16) {
     ];
     for (timestamp, since, offset) in [(-3, 7, 0), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1), (-7, i16::MAX, -1)]
     {
-        cases.push(match version >= since {
-            true => (TOPIC, 0, timestamp, ErrorCode::NONE, offset),
-            false => (TOPIC, 0, timestamp, ErrorCode::UNSUPPORTED_VERSION, -1),
+        cases.push(if version >= since {
+            (TOPIC, 0, timestamp, ErrorCode::NONE, offset)
+        } else {
+            (TOPIC, 0, timestamp, ErrorCode::UNSUPPORTED_VERSION, -1)
         });
     }
     for (name, partition_index, timestamp, code, offset) in cases {
