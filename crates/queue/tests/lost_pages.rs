@@ -71,6 +71,20 @@ fn a_control_file_that_was_cut_is_reported() {
 }
 
 #[test]
+fn nothing_is_called_synced_by_what_has_lost_a_page() {
+    for name in [SEGMENT, "queue.control"] {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
+        let mut appender = queue.appender(options()).unwrap();
+        appender.append(&[7; 100]).unwrap();
+        cut(dir.path(), name, 0);
+        assert!(appender.append(&[7; 100]).is_err(), "{name}");
+        assert!(appender.sync().is_err(), "{name}");
+        assert!(queue.sync().is_err(), "{name}");
+    }
+}
+
+#[test]
 fn a_tailer_does_not_wait_for_what_cannot_come() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 256 << 10 }).unwrap();
