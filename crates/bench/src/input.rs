@@ -83,8 +83,26 @@ pub(crate) fn read_bounded(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, Inp
 
 /// Reads YAML; `file` is for the error only.
 pub(crate) fn from_yaml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, InputError> {
-    serde_saphyr::from_str(text)
-        .map_err(|error| InputError::Syntax { file: file.to_owned(), message: error.to_string() })
+    serde_saphyr::from_str(text).map_err(|error| {
+        let message = match variable(text) {
+            Some((line, variable)) => format!(
+                "line {line} has `{variable}`, a variable of a template: put its value in its place first ({error})"
+            ),
+            None => error.to_string(),
+        };
+        InputError::Syntax { file: file.to_owned(), message }
+    })
+}
+
+/// The first `${...}` outside of comments, and its line: some workloads are templates that a script fills in.
+fn variable(text: &str) -> Option<(usize, &str)> {
+    (1..).zip(text.lines()).find_map(|(number, line)| {
+        let line = if line.trim_start().starts_with('#') { "" } else { line };
+        let line = line.split(" #").next()?;
+        let from = line.find("${")?;
+        let until = from + line[from..].find('}')?;
+        Some((number, &line[from..=until]))
+    })
 }
 
 /// Reads JSON; `file` is for the error only.
@@ -107,5 +125,19 @@ mod tests {
         assert!(error.to_string().contains("long.yaml: longer than"), "{error}");
         let error = from_yaml::<serde_json::Value>("w.yaml", "a: [1").expect_err("not closed");
         assert!(error.to_string().starts_with("w.yaml: "), "{error}");
+    }
+
+    #[test]
+    fn a_variable_of_a_template_is_named() {
+        for text in [
+            "# ${not:-this}\nname: a # nor ${this}\ntestDurationMinutes: ${minutes:-15}\n",
+            "name: a\n\ntestDurationMinutes: [${minutes:-15}]\n",
+        ] {
+            let error = crate::omb::Workload::parse("w.yaml", text).expect_err("no number");
+            let expected = "w.yaml: line 3 has `${minutes:-15}`, a variable";
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
+        let error = from_yaml::<u32>("w.yaml", "# ${a}\nb").expect_err("no number");
+        assert!(!error.to_string().contains("variable"), "{error}");
     }
 }
