@@ -188,7 +188,8 @@ impl Mapping {
     pub(crate) fn populate(&self, at: usize, len: usize) {
         self.check(at, len);
         let end = at + len;
-        for begin in (at..end).step_by(POPULATE_BYTES) {
+        // The kernel refuses what does not begin with a page.
+        for begin in (at / PAGE_BYTES * PAGE_BYTES..end).step_by(POPULATE_BYTES) {
             self.advise(begin, POPULATE_BYTES.min(end - begin), MADV_POPULATE_WRITE);
         }
     }
@@ -211,5 +212,24 @@ impl Drop for Mapping {
         self.watched.forget();
         // SAFETY: this is the mapping that `new` made, and whoever borrowed from it is gone.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn pages_are_made_present_from_wherever_a_range_begins() {
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(3 * PAGE_BYTES as u64).expect("room");
+        let map = Mapping::new(&file, 3 * PAGE_BYTES, Access::Write).expect("mapped");
+        map.populate(PAGE_BYTES + 100, PAGE_BYTES);
+        let mut present = [0_u8; 3];
+        // SAFETY: the range is mapped, and there is a byte for each of its pages.
+        let asked =
+            unsafe { libc::mincore(map.base.as_ptr().cast(), 3 * PAGE_BYTES, present.as_mut_ptr().cast()) };
+        assert_eq!((asked, present.map(|page| page & 1)[1..].to_vec()), (0, vec![1, 1]));
     }
 }
