@@ -88,7 +88,7 @@ impl Admin {
         request: &R,
         check: impl Fn(&ResponseFrame) -> Result<(), ClientError>,
     ) -> Result<ResponseFrame, ClientError> {
-        let retry = self.retry();
+        let mut retry = self.retry();
         loop {
             let answer = self.cluster.call_controller(request).await;
             match answer.and_then(|frame| check(&frame).map(|()| frame)) {
@@ -102,7 +102,7 @@ impl Admin {
 
     /// Asks any server, again while none can be reached.
     async fn ask_any<'a, R: Request<'a>>(&self, request: &R) -> Result<ResponseFrame, ClientError> {
-        let retry = self.retry();
+        let mut retry = self.retry();
         loop {
             match self.cluster.call_any(request).await {
                 Ok(frame) => return Ok(frame),
@@ -117,7 +117,7 @@ impl Admin {
         node: NodeId,
         request: &R,
     ) -> Result<ResponseFrame, ClientError> {
-        let retry = self.retry();
+        let mut retry = self.retry();
         loop {
             match self.cluster.call(node, Lane::Data, request).await {
                 Ok(frame) => return Ok(frame),

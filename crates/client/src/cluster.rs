@@ -19,6 +19,8 @@ use tokio::time::Instant;
 use crate::connection::{CallLimits, Connection, ConnectionOptions, ResponseFrame};
 use crate::error::ClientError;
 use crate::options::{Kind, options};
+use crate::retry::{Backoff, Pauses};
+use crate::slot::Slot;
 use crate::topic_partition::TopicPartition;
 
 /// Key type of a group in `FindCoordinator`.
@@ -46,8 +48,17 @@ options! {
     request_timeout: Duration = "request.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("30000");
     /// Time in which retriable errors are retried before they are reported.
     retry_timeout: Duration = "default.api.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("60000");
-    /// Pause between two attempts.
+    /// Pause between the first attempt and the second. Each later one is twice as long, up to `retry.backoff.max.ms`, and
+    /// up to a fifth longer or shorter by chance.
     retry_backoff: Duration = "retry.backoff.ms", Kind::Millis(0, i32::MAX as i64), Some("100");
+    /// Pause between two attempts at most. Where it is no more than `retry.backoff.ms`, it is every pause.
+    retry_backoff_max: Duration = "retry.backoff.max.ms", Kind::Millis(0, i32::MAX as i64), Some("1000");
+    /// Pause before a server is connected to again. It grows with each attempt that fails, as that of `retry.backoff.ms`
+    /// does, up to `reconnect.backoff.max.ms`.
+    reconnect_backoff: Duration = "reconnect.backoff.ms", Kind::Millis(0, i32::MAX as i64), Some("50");
+    /// Pause before a server is connected to again at most. Where it is no more than `reconnect.backoff.ms`, it is every
+    /// pause.
+    reconnect_backoff_max: Duration = "reconnect.backoff.max.ms", Kind::Millis(0, i32::MAX as i64), Some("1000");
     /// Age at which metadata is asked for again.
     metadata_max_age: Duration = "metadata.max.age.ms", Kind::Millis(0, i64::MAX), Some("300000");
     /// Unanswered requests on one connection at most. Of one partition at most 5 batches are under way, as many as
@@ -146,8 +157,6 @@ struct Known {
     topics: HashMap<String, (Arc<TopicInfo>, Instant)>,
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
-
 /// The servers as one client sees them. Cheap to share by `Arc`.
 ///
 /// Invariants: at most one live connection for each node and lane; a slot is locked only by a task that goes on by
@@ -156,7 +165,7 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
 pub struct Cluster {
     options: ClusterOptions,
     known: Mutex<Known>,
-    slots: Mutex<HashMap<(NodeId, Lane), Slot>>,
+    slots: Mutex<HashMap<(NodeId, Lane), Arc<Slot>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -262,6 +271,7 @@ impl Cluster {
             return Ok(topic);
         }
         let deadline = Instant::now() + self.options.retry_timeout;
+        let mut pauses = self.retry_pauses();
         loop {
             match self.ask_topic(name, create).await {
                 // Who waited for the last of them could not use the others while one is out of order.
@@ -275,7 +285,7 @@ impl Cluster {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(self.options.retry_backoff).await;
+            tokio::time::sleep(pauses.fail()).await;
         }
     }
 
@@ -297,6 +307,7 @@ impl Cluster {
     /// `UNKNOWN_GRACE` a topic or partition counts as not there.
     pub(crate) async fn leader(&self, topic: &str, partition: i32) -> Result<NodeId, ClientError> {
         let unknown_at = Instant::now() + UNKNOWN_GRACE;
+        let mut pauses = self.retry_pauses();
         loop {
             let info = match self.topic(topic, false).await {
                 Ok(info) => Some(info),
@@ -315,20 +326,21 @@ impl Cluster {
                 }
                 None => self.forget_topic(topic),
             }
-            tokio::time::sleep(self.options.retry_backoff).await;
+            tokio::time::sleep(pauses.fail()).await;
         }
     }
 
     /// The coordinator of a group, waiting while it is being found.
     pub(crate) async fn coordinator(&self, group: &str) -> Result<NodeId, ClientError> {
         let deadline = Instant::now() + self.options.retry_timeout;
+        let mut pauses = self.retry_pauses();
         loop {
             match self.ask_coordinator(group).await {
                 Ok(node) => return Ok(node),
                 Err(error) if error.kind() != ErrorKind::Retry || Instant::now() >= deadline => {
                     return Err(error);
                 }
-                Err(_) => tokio::time::sleep(self.options.retry_backoff).await,
+                Err(_) => tokio::time::sleep(pauses.fail()).await,
             }
         }
     }
@@ -412,7 +424,8 @@ impl Cluster {
         if let Some(live) = nodes.iter().find_map(|node| self.live_connection(*node, Lane::Data)) {
             return Ok(live);
         }
-        for node in nodes {
+        // Others may answer at once while one is given its pause.
+        for node in nodes.into_iter().filter(|node| !self.is_paused(*node, Lane::Data)) {
             if let Ok(connection) = self.connection(node, Lane::Data).await {
                 return Ok(connection);
             }
@@ -433,12 +446,27 @@ impl Cluster {
 
     /// A connection that is up, without waiting for one.
     pub(crate) fn live_connection(&self, node: NodeId, lane: Lane) -> Option<Arc<Connection>> {
-        let slot = Arc::clone(lock(&self.slots).get(&(node, lane))?);
-        let slot = slot.try_lock().ok()?;
-        slot.as_ref().filter(|connection| !connection.is_broken()).map(Arc::clone)
+        self.known_slot(node, lane)?.live()
     }
 
-    /// The connection to a server, made if there is none.
+    fn is_paused(&self, node: NodeId, lane: Lane) -> bool {
+        self.known_slot(node, lane).is_some_and(|slot| slot.is_paused())
+    }
+
+    fn known_slot(&self, node: NodeId, lane: Lane) -> Option<Arc<Slot>> {
+        lock(&self.slots).get(&(node, lane)).map(Arc::clone)
+    }
+
+    fn slot(&self, node: NodeId, lane: Lane) -> Arc<Slot> {
+        let new = || Arc::new(Slot::new(Pauses::new(Backoff::of_reconnects(&self.options))));
+        Arc::clone(lock(&self.slots).entry((node, lane)).or_insert_with(new))
+    }
+
+    fn retry_pauses(&self) -> Pauses {
+        Pauses::new(Backoff::of_retries(&self.options))
+    }
+
+    /// The connection to a server, made if there is none, after the pause where the last could not be made.
     pub(crate) async fn connection(&self, node: NodeId, lane: Lane) -> Result<Arc<Connection>, ClientError> {
         if let Some(live) = self.live_connection(node, lane) {
             return Ok(live);
@@ -450,10 +478,11 @@ impl Cluster {
             reason: "it is not among the servers of the cluster".to_owned(),
         };
         let address = address.ok_or_else(gone)?;
-        let slot = Arc::clone(lock(&self.slots).entry((node, lane)).or_default());
+        let slot = self.slot(node, lane);
         // In a task of its own: whoever asks may not go on for long, as a consumer's fetch does not between two polls,
         // and must not keep the slot from others meanwhile.
-        let connecting = tokio::spawn(connect(slot, address.clone(), self.connection_options()));
+        let (to, options) = (address.clone(), self.connection_options());
+        let connecting = tokio::spawn(async move { slot.connect(&to, &options).await });
         connecting.await.unwrap_or_else(|ended| {
             Err(ClientError::Disconnected { address, reason: format!("connecting has ended: {ended}") })
         })
@@ -467,21 +496,6 @@ impl Cluster {
             in_flight_max: self.options.in_flight_max,
         }
     }
-}
-
-/// Connects, unless somebody else has done so meanwhile.
-async fn connect(
-    slot: Slot,
-    address: String,
-    options: ConnectionOptions,
-) -> Result<Arc<Connection>, ClientError> {
-    let mut slot = slot.lock().await;
-    if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_broken()) {
-        return Ok(Arc::clone(connection));
-    }
-    let connection = Connection::open(&address, &options).await?;
-    *slot = Some(Arc::clone(&connection));
-    Ok(connection)
 }
 
 /// A topic that is being made answers "unknown" or "no leader" for a moment.

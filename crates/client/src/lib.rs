@@ -158,6 +158,7 @@ mod list_offsets;
 mod options;
 mod producer;
 mod retry;
+mod slot;
 mod socket;
 mod topic_partition;
 

@@ -90,7 +90,7 @@ pub(crate) async fn list_offsets_within(
     isolation: Isolation,
     patience: Duration,
 ) -> Findings {
-    let retry = Retry::within(cluster.options(), patience);
+    let mut retry = Retry::within(cluster.options(), patience);
     let mut left = wanted;
     let mut found = Vec::with_capacity(left.len());
     loop {

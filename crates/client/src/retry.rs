@@ -1,4 +1,10 @@
 //! Trying again: only what may succeed later, with pauses, until the retry timeout.
+//!
+//! Owns the pauses of everything that is tried more than once: each is twice as long as the one before, up to a bound,
+//! and a little longer or shorter by chance, so that the clients of a server that was away do not all come back at the
+//! same time (KIP-580).
+
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -6,11 +12,82 @@ use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
 use riverrun_types::ErrorKind;
 
+/// By how much of itself a pause is longer or shorter.
+const JITTER: f64 = 0.2;
+/// Doubling goes on for so long at most: any bound is reached by then.
+const DOUBLINGS_MAX: u32 = 31;
+
+/// How much longer or shorter than its mean a pause is. What has failed together has one, and is tried together again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chance(f64);
+
+impl Chance {
+    pub(crate) fn draw() -> Self {
+        // Without chance, the pause is the mean.
+        let drawn = getrandom::u32().unwrap_or(u32::MAX / 2);
+        Self(1.0 - JITTER + 2.0 * JITTER * f64::from(drawn) / f64::from(u32::MAX))
+    }
+}
+
+/// How pauses grow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    /// Between two attempts at the same request.
+    pub(crate) fn of_retries(options: &ClusterOptions) -> Self {
+        Self { first: options.retry_backoff, max: options.retry_backoff_max }
+    }
+
+    /// Between two connections to the same server.
+    pub(crate) fn of_reconnects(options: &ClusterOptions) -> Self {
+        Self { first: options.reconnect_backoff, max: options.reconnect_backoff_max }
+    }
+
+    /// The pause after one more failure than these. Where the first pause is no shorter than the bound, all are the bound.
+    pub(crate) fn pause(&self, failures_before: u32, chance: Chance) -> Duration {
+        if self.first >= self.max {
+            return self.max;
+        }
+        let doubled = self.first.saturating_mul(1 << failures_before.min(DOUBLINGS_MAX)).min(self.max);
+        doubled.mul_f64(chance.0).min(self.max)
+    }
+}
+
+/// The pauses of one thing that is tried until it works.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pauses {
+    backoff: Backoff,
+    failures: u32,
+}
+
+impl Pauses {
+    pub(crate) fn new(backoff: Backoff) -> Self {
+        Self { backoff, failures: 0 }
+    }
+
+    /// The pause after an attempt that has failed.
+    pub(crate) fn fail(&mut self) -> Duration {
+        let pause = self.backoff.pause(self.failures, Chance::draw());
+        self.failures = self.failures.saturating_add(1);
+        pause
+    }
+
+    /// The pause after an attempt that has worked: the next failure is the first again.
+    pub(crate) fn succeed(&mut self) -> Duration {
+        self.failures = 0;
+        self.backoff.pause(0, Chance::draw())
+    }
+}
+
 /// The time that one call has for all its attempts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
     deadline: Instant,
-    pause: std::time::Duration,
+    pauses: Pauses,
 }
 
 impl Retry {
@@ -19,12 +96,12 @@ impl Retry {
     }
 
     /// For a caller who has less time. With none, there is one attempt.
-    pub(crate) fn within(options: &ClusterOptions, patience: std::time::Duration) -> Self {
-        Self { deadline: Instant::now() + patience, pause: options.retry_backoff }
+    pub(crate) fn within(options: &ClusterOptions, patience: Duration) -> Self {
+        Self { deadline: Instant::now() + patience, pauses: Pauses::new(Backoff::of_retries(options)) }
     }
 
     /// Pauses before another attempt, or hands the error back because another would be no use.
-    pub(crate) async fn pause_after(&self, error: ClientError) -> Result<(), ClientError> {
+    pub(crate) async fn pause_after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if error.kind() != ErrorKind::Retry {
             return Err(error);
         }
@@ -32,11 +109,72 @@ impl Retry {
     }
 
     /// The same for an error that is no use to retry in general, but is here.
-    pub(crate) async fn pause_or_give_up(&self, error: ClientError) -> Result<(), ClientError> {
-        if Instant::now() + self.pause >= self.deadline {
+    pub(crate) async fn pause_or_give_up(&mut self, error: ClientError) -> Result<(), ClientError> {
+        let pause = self.pauses.fail();
+        if Instant::now() + pause >= self.deadline {
             return Err(error);
         }
-        tokio::time::sleep(self.pause).await;
+        tokio::time::sleep(pause).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_protocol::ErrorCode;
+
+    use super::*;
+
+    fn backoff(first_ms: u64, max_ms: u64) -> Backoff {
+        Backoff { first: Duration::from_millis(first_ms), max: Duration::from_millis(max_ms) }
+    }
+
+    #[test]
+    fn pauses_double_with_a_fifth_of_chance_up_to_their_bound() {
+        for (failures, mean_ms) in
+            [(0, 100), (1, 200), (2, 400), (3, 800), (4, 1000), (40, 1000), (u32::MAX, 1000)]
+        {
+            let pauses: Vec<_> =
+                (0..200).map(|_| backoff(100, 1000).pause(failures, Chance::draw())).collect();
+            let (least, most) = (pauses.iter().min().unwrap(), pauses.iter().max().unwrap());
+            let share = |tenths: u64| Duration::from_millis(mean_ms * tenths / 10);
+            assert!(*least >= share(8) && *least < share(9), "after {failures}: {least:?}");
+            let bound = share(12).min(Duration::from_secs(1));
+            assert!(*most <= bound && *most > bound.mul_f64(0.9), "after {failures}: {most:?}");
+        }
+    }
+
+    #[test]
+    fn a_bound_below_the_first_pause_is_every_pause() {
+        for failures in [0, 1, 9] {
+            assert_eq!(backoff(500, 20).pause(failures, Chance::draw()), Duration::from_millis(20));
+            assert_eq!(backoff(0, 1000).pause(failures, Chance::draw()), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn what_has_worked_begins_with_the_first_pause_again() {
+        let mut pauses = Pauses::new(backoff(100, 100_000));
+        for _ in 0..5 {
+            pauses.fail();
+        }
+        assert!(pauses.fail() > Duration::from_secs(2));
+        assert!(pauses.succeed() < Duration::from_millis(130));
+        assert!(pauses.fail() < Duration::from_millis(130));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_come_ever_less_often_until_their_time_is_over() {
+        let mut options = ClusterOptions::new("a:1");
+        options.retry_timeout = Duration::from_secs(20);
+        let mut retry = Retry::new(&options);
+        let error = ClientError::Server { code: ErrorCode::NOT_COORDINATOR, message: None };
+        let (mut attempts, begun) = (1, Instant::now());
+        while retry.pause_after(error.clone()).await.is_ok() {
+            attempts += 1;
+        }
+        // 1.5 s of pauses that grow, and then one a second; with pauses of 100 ms it would be 200.
+        assert!((20..=30).contains(&attempts), "{attempts}");
+        assert!(begun.elapsed() > Duration::from_secs(18) && begun.elapsed() < Duration::from_secs(20));
     }
 }

@@ -77,6 +77,8 @@ pub(super) fn cluster_options(bootstrap: &str) -> ClusterOptions {
     ClusterOptions {
         client_id: "crash".to_owned(),
         retry_backoff: Duration::from_millis(10),
+        retry_backoff_max: Duration::from_millis(10),
+        reconnect_backoff_max: Duration::from_millis(10),
         retry_timeout: Duration::from_secs(5),
         connect_timeout: Duration::from_secs(2),
         request_timeout: Duration::from_secs(20),

@@ -87,7 +87,7 @@ impl Admin {
     pub async fn list_groups(&self) -> Result<Vec<GroupListing>, ClientError> {
         let mut groups = BTreeMap::new();
         for node in self.known_nodes().await? {
-            let retry = self.retry();
+            let mut retry = self.retry();
             let listed = loop {
                 let answer = self.cluster.call(node, Lane::Data, &ListGroupsRequest::default()).await;
                 match answer.and_then(|frame| read_listing(&frame)) {
@@ -148,7 +148,7 @@ impl Admin {
         request: &R,
         read: impl Fn(&ResponseFrame) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let retry = self.retry();
+        let mut retry = self.retry();
         loop {
             let answer = coordinator.call(Lane::Data, request, CallLimits::default()).await;
             match answer.and_then(|frame| read(&frame)) {

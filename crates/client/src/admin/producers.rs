@@ -38,7 +38,7 @@ impl Admin {
     }
 
     async fn producers_of(&self, partition: &TopicPartition) -> Result<Vec<ActiveProducer>, ClientError> {
-        let retry = self.retry();
+        let mut retry = self.retry();
         loop {
             match self.ask_producers(partition).await {
                 Err(error) if error.kind() == ErrorKind::Retry => {

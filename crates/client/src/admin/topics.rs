@@ -120,7 +120,7 @@ impl Admin {
 
     /// All topics, the server's own included, sorted by name.
     pub async fn list_topics(&self) -> Result<Vec<TopicInfo>, ClientError> {
-        let retry = self.retry();
+        let mut retry = self.retry();
         let answer = loop {
             match self.cluster.refresh(None, false).await {
                 Ok(answer) => break answer,
@@ -145,7 +145,7 @@ impl Admin {
             return Ok(Vec::new());
         }
         let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
-        let retry = self.retry();
+        let mut retry = self.retry();
         let answer = loop {
             match self.cluster.refresh(Some(&wanted), false).await {
                 Ok(answer) => break answer,

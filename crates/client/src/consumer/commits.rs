@@ -17,7 +17,7 @@ pub(super) async fn commit(
     positions: Positions,
 ) -> Result<(), ClientError> {
     let mut left = positions;
-    let retry = Retry::new(coordinator.cluster().options());
+    let mut retry = Retry::new(coordinator.cluster().options());
     loop {
         let member = identity.as_ref().map_or_else(MemberIdentity::none, SharedIdentity::get);
         let mut failed = None;

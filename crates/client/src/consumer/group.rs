@@ -25,6 +25,7 @@ use crate::cluster::Lane;
 use crate::connection::CallLimits;
 use crate::coordinator::{GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
+use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
 
 /// Events that the consumer has not taken at most; the task waits above that.
@@ -104,7 +105,8 @@ impl MemberContext {
     }
 
     async fn pause(&self) {
-        tokio::time::sleep(self.options.cluster.retry_backoff).await;
+        let next_at = self.attempts.lock().next_at(&self.options.cluster, Chance::draw());
+        tokio::time::sleep_until(next_at).await;
     }
 
     /// Is a member until that fails for good, and says why.

@@ -85,7 +85,7 @@ pub(super) async fn committed(
     coordinator: &GroupCoordinator,
     partitions: &[TopicPartition],
 ) -> Result<Committed, ClientError> {
-    let retry = Retry::new(coordinator.cluster().options());
+    let mut retry = Retry::new(coordinator.cluster().options());
     loop {
         match coordinator.committed(Some(partitions)).await {
             Ok(committed) => return Ok(committed),

@@ -8,7 +8,9 @@ use std::time::Duration;
 use riverrun_types::ErrorKind;
 use tokio::time::Instant;
 
+use crate::cluster::ClusterOptions;
 use crate::error::ClientError;
+use crate::retry::{Backoff, Chance};
 
 /// Something that has failed and is tried again.
 #[derive(Clone, Debug)]
@@ -32,11 +34,13 @@ impl Trouble {
 
 /// One thing that is tried until it works.
 ///
-/// Invariants: `begun` is when the first attempt began since it worked; `error` is how the last one ended.
+/// Invariants: `begun` is when the first attempt began since it worked; `error` is how the last one ended; `failures` is
+/// how many have failed since then.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     begun: Option<Instant>,
     error: Option<ClientError>,
+    failures: u32,
 }
 
 impl Attempts {
@@ -48,6 +52,7 @@ impl Attempts {
     /// One has failed. Only what may pass is kept: the rest is told at once.
     pub(super) fn fail(&mut self, error: &ClientError) {
         self.begin(Instant::now());
+        self.failures = self.failures.saturating_add(1);
         if error.kind() == ErrorKind::Retry {
             self.error = Some(error.clone());
         }
@@ -63,6 +68,11 @@ impl Attempts {
     /// It works.
     pub(super) fn succeed(&mut self) {
         *self = Self::default();
+    }
+
+    /// When to try again.
+    pub(super) fn next_at(&self, options: &ClusterOptions, chance: Chance) -> Instant {
+        Instant::now() + Backoff::of_retries(options).pause(self.failures.saturating_sub(1), chance)
     }
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
@@ -109,6 +119,19 @@ mod tests {
         assert_eq!(oldest.error.code(), Some(ErrorCode::REQUEST_TIMED_OUT));
         attempts.succeed();
         assert!(attempts.trouble().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_keeps_failing_is_tried_ever_less_often_until_it_works() {
+        let options = ClusterOptions::new("a:1");
+        let mut attempts = Attempts::default();
+        for least_ms in [80, 160, 320, 640, 800, 800] {
+            attempts.fail(&error(ErrorCode::NOT_COORDINATOR));
+            let pause = attempts.next_at(&options, Chance::draw()) - Instant::now();
+            assert!(pause >= Duration::from_millis(least_ms) && pause <= Duration::from_secs(1), "{pause:?}");
+        }
+        attempts.succeed();
+        assert!(attempts.next_at(&options, Chance::draw()) - Instant::now() <= Duration::from_millis(120));
     }
 
     #[tokio::test]

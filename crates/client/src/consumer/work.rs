@@ -19,6 +19,7 @@ use super::validation::{self, Validated};
 use super::{Consumer, commits};
 use crate::cluster::{PartitionInfo, TopicInfo};
 use crate::error::ClientError;
+use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
 
 /// Something that is under way.
@@ -195,6 +196,7 @@ impl Consumer {
     }
 
     pub(super) fn handle(&mut self, done: Done) -> Result<(), ClientError> {
+        let chance = Chance::draw();
         match done {
             Done::Fetched(fetched) => {
                 let node = fetched.ask.node;
@@ -209,25 +211,25 @@ impl Consumer {
                     None => session.give_up(),
                 }
                 // An error of one partition is reported after all have been taken in.
-                results.into_iter().map(|one| self.handle_fetched(one, node)).fold(Ok(()), Result::and)
+                results
+                    .into_iter()
+                    .map(|one| self.handle_fetched(one, node, chance))
+                    .fold(Ok(()), Result::and)
             }
             Done::Validated(validated) => {
-                validated.into_iter().map(|one| self.handle_validated(one)).fold(Ok(()), Result::and)
+                validated.into_iter().map(|one| self.handle_validated(one, chance)).fold(Ok(()), Result::and)
             }
             Done::Started(started) => {
-                started.into_iter().map(|one| self.handle_started(one)).fold(Ok(()), Result::and)
+                started.into_iter().map(|one| self.handle_started(one, chance)).fold(Ok(()), Result::and)
             }
             Done::Refreshed(result) => {
                 self.refreshing = false;
-                self.refresh_at = Some(Instant::now() + self.options.cluster.retry_backoff);
-                match result {
+                match &result {
                     Ok(()) => self.refreshes.succeed(),
-                    Err(error) => {
-                        self.refreshes.fail(&error);
-                        report(error)?;
-                    }
+                    Err(error) => self.refreshes.fail(error),
                 }
-                Ok(())
+                self.refresh_at = Some(self.refreshes.next_at(&self.options.cluster, chance));
+                result.or_else(report)
             }
             Done::Committed(positions) => {
                 self.count_commit(positions.is_some());
@@ -240,6 +242,7 @@ impl Consumer {
     fn handle_started(
         &mut self,
         (sought, found): (Sought, Result<Found, ClientError>),
+        chance: Chance,
     ) -> Result<(), ClientError> {
         let Some(state) = self.assignment.current(sought.incarnation) else { return Ok(()) };
         let error = match found {
@@ -252,7 +255,7 @@ impl Consumer {
         };
         state.starting = false;
         state.attempts.fail(&error);
-        state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+        state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
         if error.kind() == ErrorKind::Retry {
             self.stale.insert(Arc::clone(&sought.partition.topic));
         }
@@ -265,6 +268,7 @@ impl Consumer {
         &mut self,
         (wanted, result): PartitionFetched,
         node: NodeId,
+        chance: Chance,
     ) -> Result<(), ClientError> {
         let partition = &wanted.partition;
         let Some(state) = self.assignment.current(wanted.incarnation) else { return Ok(()) };
@@ -289,7 +293,7 @@ impl Consumer {
             Err(error) => error,
         };
         state.attempts.fail(&error);
-        state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+        state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
         let of_replica = state.replica.take_if(|(replica, _)| *replica == node).is_some();
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
             // What is held was read in range, and comes first; a replica may be behind its leader.
@@ -310,6 +314,7 @@ impl Consumer {
     fn handle_validated(
         &mut self,
         (wanted, result): (Wanted, Result<Option<Offset>, ClientError>),
+        chance: Chance,
     ) -> Result<(), ClientError> {
         let partition = &wanted.partition;
         let Some(state) = self.assignment.current(wanted.incarnation) else { return Ok(()) };
@@ -321,7 +326,7 @@ impl Consumer {
                 Ok(())
             }
             Ok(end) => {
-                state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+                state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
                 let position = state.position.unwrap_or(wanted.from);
                 let start = after_truncation(partition, position, end, self.options.offset_reset)?;
                 tracing::warn!(%partition, %position, ?end, ?start, "the log was cut; reading goes on there");
@@ -335,7 +340,7 @@ impl Consumer {
             }
             Err(error) => {
                 state.attempts.fail(&error);
-                state.retry_at = Some(Instant::now() + self.options.cluster.retry_backoff);
+                state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
                 if error.kind() == ErrorKind::Retry {
                     self.stale.insert(Arc::clone(&partition.topic));
                 }

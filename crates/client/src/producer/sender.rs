@@ -22,6 +22,7 @@ use super::queue::IN_FLIGHT_MAX;
 use super::random_seed;
 use crate::cluster::{Cluster, KnownTopic, Lane};
 use crate::error::ClientError;
+use crate::retry::{Backoff, Chance, Pauses};
 
 /// How long room that was freed is kept back at most, while more comes.
 const RELEASE_PAUSE: Duration = Duration::from_millis(1);
@@ -72,6 +73,8 @@ pub(super) struct Sender {
     stale: BTreeSet<Arc<str>>,
     refreshing: bool,
     refresh_at: Option<Instant>,
+    refresh_pauses: Pauses,
+    identity_pauses: Pauses,
     /// When room that was freed has to be given back, however little it is.
     release_at: Option<Instant>,
 }
@@ -82,6 +85,7 @@ impl Sender {
         options: Arc<ProducerOptions>,
         accumulator: Arc<Accumulator>,
     ) -> Self {
+        let pauses = Pauses::new(Backoff::of_retries(&options.cluster));
         let identity = if options.idempotent { Identity::Wanted(None) } else { Identity::Anonymous };
         Self {
             cluster,
@@ -93,6 +97,8 @@ impl Sender {
             stale: BTreeSet::new(),
             refreshing: false,
             refresh_at: None,
+            refresh_pauses: pauses,
+            identity_pauses: pauses,
             release_at: None,
         }
     }
@@ -260,24 +266,26 @@ impl Sender {
     }
 
     fn handle(&mut self, event: Event) {
-        let backoff = self.options.cluster.retry_backoff;
         match event {
             Event::Answered(answered) => self.settle(answered),
             Event::Connected { node, error } => {
                 let state = self.nodes.entry(node).or_default();
                 state.connecting = false;
-                state.retry_at = error.as_ref().map(|_| Instant::now() + backoff);
+                // The next attempt is made after its own pause, which grows.
+                state.retry_at =
+                    error.as_ref().map(|_| Instant::now() + self.options.cluster.reconnect_backoff);
                 if let Some(error) = error {
                     tracing::debug!(node = node.0, %error, "cannot connect; asking who leads now");
                     self.stale.extend(self.accumulator.active_topics());
                 }
             }
             Event::Identified(Ok((id, epoch))) => {
+                self.identity_pauses.succeed();
                 self.accumulator.restart_sequences();
                 self.identity = Identity::Known(id, epoch);
             }
             Event::Identified(Err(error)) => {
-                self.identity = Identity::Wanted(Some(Instant::now() + backoff));
+                self.identity = Identity::Wanted(Some(Instant::now() + self.identity_pauses.fail()));
                 if error.kind() != ErrorKind::Retry {
                     for batch in self.accumulator.take_all() {
                         let broken = batch.stamp.is_some();
@@ -287,7 +295,9 @@ impl Sender {
             }
             Event::Refreshed(answer) => {
                 self.refreshing = false;
-                self.refresh_at = Some(Instant::now() + backoff);
+                let pauses = &mut self.refresh_pauses;
+                let pause = if answer.is_ok() { pauses.succeed() } else { pauses.fail() };
+                self.refresh_at = Some(Instant::now() + pause);
                 if let Err(error) = answer {
                     tracing::debug!(%error, "metadata could not be had");
                     self.stale.extend(self.accumulator.active_topics());
@@ -300,17 +310,19 @@ impl Sender {
         if let Some(node) = self.nodes.get_mut(&answered.node) {
             node.in_flight -= 1;
         }
+        let chance = Chance::draw();
         for (batch, result) in answered.results {
             match result {
                 Ok(place) => self.accumulator.settle(batch, Ok(place), false),
-                Err(error) => self.settle_error(batch, error),
+                Err(error) => self.settle_error(batch, error, chance),
             }
         }
     }
 
-    fn settle_error(&mut self, batch: Batch, error: ClientError) {
-        let (topic, retry_at) =
-            (Arc::clone(batch.topic()), Instant::now() + self.options.cluster.retry_backoff);
+    fn settle_error(&mut self, batch: Batch, error: ClientError, chance: Chance) {
+        let backoff = Backoff::of_retries(&self.options.cluster);
+        let pause = backoff.pause(batch.attempts.saturating_sub(1), chance);
+        let (topic, retry_at) = (Arc::clone(batch.topic()), Instant::now() + pause);
         if self.accumulator.settle_error(batch, error, retry_at) {
             self.stale.insert(topic);
         }

@@ -15,6 +15,7 @@ use super::{GroupEvent, MemberContext};
 use crate::cluster::Lane;
 use crate::connection::{CallLimits, wire_ms};
 use crate::error::ClientError;
+use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
 
 /// Time between heartbeats until the server has said its own.
@@ -235,7 +236,7 @@ impl ServerSideMember {
         }
         // The answer may have carried an assignment: saying everything makes the server say it again.
         (self.full, self.report) = (true, true);
-        self.next_beat = Instant::now() + self.context.options.cluster.retry_backoff;
+        self.next_beat = self.context.attempts.lock().next_at(&self.context.options.cluster, Chance::draw());
         Ok(())
     }
 

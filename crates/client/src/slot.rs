@@ -1,0 +1,160 @@
+//! The connection to one server for one purpose: made when it is wanted, and again when it is lost, with pauses.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::connection::{Connection, ConnectionOptions};
+use crate::error::ClientError;
+use crate::retry::Pauses;
+
+/// Where a connection is, or can be made.
+///
+/// Invariants: at most one connection is live; at most one is being made, by who holds the lock of `connection`, and not
+/// before `next_at`.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
+    attempts: Mutex<Attempts>,
+}
+
+#[derive(Debug)]
+struct Attempts {
+    pauses: Pauses,
+    /// When the server may be tried next.
+    next_at: Option<Instant>,
+    /// When and how the last attempt failed, if it did.
+    failed: Option<(Instant, ClientError)>,
+}
+
+impl Slot {
+    pub(crate) fn new(pauses: Pauses) -> Self {
+        let attempts = Attempts { pauses, next_at: None, failed: None };
+        Self { connection: tokio::sync::Mutex::default(), attempts: Mutex::new(attempts) }
+    }
+
+    /// The connection, if it is up, without waiting for one.
+    pub(crate) fn live(&self) -> Option<Arc<Connection>> {
+        let connection = self.connection.try_lock().ok()?;
+        connection.as_ref().filter(|connection| !connection.is_broken()).map(Arc::clone)
+    }
+
+    /// Whether the server could not be reached just now, so that it is better to ask another.
+    pub(crate) fn is_paused(&self) -> bool {
+        let attempts = self.attempts();
+        attempts.failed.is_some() && attempts.next_at.is_some_and(|at| at > Instant::now())
+    }
+
+    /// Connects after the pause, unless somebody else has done so meanwhile. Who waits for the same attempt has its error.
+    pub(crate) async fn connect(
+        &self,
+        address: &str,
+        options: &ConnectionOptions,
+    ) -> Result<Arc<Connection>, ClientError> {
+        let asked_at = Instant::now();
+        let mut connection = self.connection.lock().await;
+        if let Some(live) = connection.as_ref().filter(|connection| !connection.is_broken()) {
+            return Ok(Arc::clone(live));
+        }
+        let (next_at, failed) = {
+            let attempts = self.attempts();
+            (attempts.next_at, attempts.failed.clone())
+        };
+        if let Some((_, error)) = failed.filter(|(at, _)| *at > asked_at) {
+            return Err(error);
+        }
+        if let Some(at) = next_at {
+            sleep_until(at).await;
+        }
+        let opened = Connection::open(address, options).await;
+        self.attempts().note(&opened);
+        *connection = Some(opened?);
+        connection.clone().ok_or(ClientError::Closed)
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Attempts {
+    /// A server that takes connections only to close them is not asked for them without a pause, either.
+    fn note(&mut self, opened: &Result<Arc<Connection>, ClientError>) {
+        let now = Instant::now();
+        self.failed = opened.as_ref().err().map(|error| (now, error.clone()));
+        let pause = if opened.is_ok() { self.pauses.succeed() } else { self.pauses.fail() };
+        self.next_at = Some(now + pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::cluster::ClusterOptions;
+    use crate::retry::Backoff;
+
+    fn slot(first_ms: u64, max_ms: u64) -> Arc<Slot> {
+        let mut options = ClusterOptions::new("a:1");
+        options.reconnect_backoff = Duration::from_millis(first_ms);
+        options.reconnect_backoff_max = Duration::from_millis(max_ms);
+        Arc::new(Slot::new(Pauses::new(Backoff::of_reconnects(&options))))
+    }
+
+    fn options() -> ConnectionOptions {
+        ConnectionOptions {
+            client_id: "c".to_owned(),
+            connect_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(5),
+            in_flight_max: 5,
+        }
+    }
+
+    /// A server that closes what it accepts, and says when it did.
+    async fn closing_server() -> (String, tokio::sync::mpsc::Receiver<Instant>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (accepted, times) = tokio::sync::mpsc::channel(100);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                drop(stream);
+                if accepted.send(Instant::now()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        (address, times)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_is_tried_ever_less_often() {
+        let (address, mut times) = closing_server().await;
+        let slot = slot(40, 10_000);
+        let mut last = Instant::now();
+        for least_ms in [0, 32, 64, 128] {
+            slot.connect(&address, &options()).await.expect_err("it closes");
+            let at = times.recv().await.expect("an attempt");
+            assert!(at - last >= Duration::from_millis(least_ms), "{:?} of {least_ms} ms", at - last);
+            assert!(slot.is_paused());
+            last = at;
+        }
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_one_attempt_have_its_error() {
+        let (address, mut times) = closing_server().await;
+        let slot = slot(1, 1);
+        let waiting: Vec<_> = (0..20)
+            .map(|_| {
+                let (slot, address) = (Arc::clone(&slot), address.clone());
+                async move { slot.connect(&address, &options()).await.expect_err("it closes") }
+            })
+            .collect();
+        futures_util::future::join_all(waiting).await;
+        times.recv().await.expect("an attempt");
+        assert!(times.try_recv().is_err(), "there was a second one");
+    }
+}
