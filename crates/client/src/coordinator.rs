@@ -134,7 +134,8 @@ impl GroupCoordinator {
         offsets: &BTreeMap<TopicPartition, CommittedOffset>,
     ) -> Vec<(TopicPartition, Result<(), ClientError>)> {
         let mut results = Vec::with_capacity(offsets.len());
-        let mut chunks = self.commit_chunks(offsets).into_iter();
+        let names = |(partition, offset): &OffsetOf<'_>| partition.topic.len() + offset.metadata.len();
+        let mut chunks = self.chunks(offsets, names).into_iter();
         while let Some(some) = chunks.next() {
             match self.commit_some(member, &some).await {
                 Ok(committed) => results.extend(committed),
@@ -147,22 +148,23 @@ impl GroupCoordinator {
         results
     }
 
-    /// The offsets of each request.
-    fn commit_chunks<'a>(
+    /// The offsets of each request that sets or forgets some. `text_bytes` are those of the names and metadata of one.
+    pub(crate) fn chunks<T>(
         &self,
-        offsets: &'a BTreeMap<TopicPartition, CommittedOffset>,
-    ) -> Vec<Vec<OffsetOf<'a>>> {
+        offsets: impl IntoIterator<Item = T>,
+        text_bytes: impl Fn(&T) -> usize,
+    ) -> Vec<Vec<T>> {
         let mut chunks = Vec::<Vec<_>>::new();
         let mut left = 0;
-        for (partition, offset) in offsets {
-            let bytes = OFFSET_BYTES + self.group.len() + partition.topic.len() + offset.metadata.len();
+        for offset in offsets {
+            let bytes = OFFSET_BYTES + self.group.len() + text_bytes(&offset);
             if bytes > left {
                 chunks.push(Vec::new());
                 left = COMMIT_BYTES_MAX;
             }
             left = left.saturating_sub(bytes);
             if let Some(last) = chunks.last_mut() {
-                last.push((partition, offset));
+                last.push(offset);
             }
         }
         chunks

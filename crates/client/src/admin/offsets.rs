@@ -10,7 +10,7 @@ use riverrun_types::{ErrorKind, NodeId, Offset};
 use super::{Admin, Results, all_failed};
 use crate::cluster::Lane;
 use crate::connection::{CallLimits, ResponseFrame};
-use crate::coordinator::{CommittedOffset, MemberIdentity};
+use crate::coordinator::{CommittedOffset, GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
 use crate::list_offsets::{FoundOffset, Isolation, OffsetSpec, list_offsets};
 use crate::topic_partition::{TopicPartition, by_topic};
@@ -85,7 +85,7 @@ impl Admin {
         group: &str,
     ) -> Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError> {
         let coordinator = self.coordinator(group);
-        let retry = self.retry();
+        let mut retry = self.retry();
         let found = loop {
             match coordinator.committed(None).await {
                 Ok(found) => break found,
@@ -107,7 +107,7 @@ impl Admin {
         let committed = |offset| CommittedOffset { offset, leader_epoch: None, metadata: String::new() };
         let offsets = offsets.iter().map(|(name, offset)| (name.clone(), committed(*offset))).collect();
         let coordinator = self.coordinator(group);
-        let retry = self.retry();
+        let mut retry = self.retry();
         loop {
             let results = coordinator.commit(&MemberIdentity::none(), &offsets).await;
             let Some(error) = passing(&results) else { return results };
@@ -117,26 +117,35 @@ impl Admin {
         }
     }
 
-    /// Forgets what a group has committed. No member of the group may be subscribed to these topics.
+    /// Forgets what a group has committed, in as many requests as that needs. No member of the group may be subscribed to
+    /// these topics. After a request that failed no other is sent: what is left has its error.
     pub async fn delete_group_offsets(
         &self,
         group: &str,
         partitions: &[TopicPartition],
     ) -> Results<TopicPartition, ()> {
-        match self.ask_delete_offsets(group, partitions).await {
-            Ok(results) => results,
-            Err(error) => all_failed(partitions.iter().cloned(), &error),
+        let coordinator = self.coordinator(group);
+        let mut results = Vec::with_capacity(partitions.len());
+        let mut chunks = coordinator.chunks(partitions, |partition| partition.topic.len()).into_iter();
+        while let Some(some) = chunks.next() {
+            match self.ask_delete_offsets(&coordinator, &some).await {
+                Ok(deleted) => results.extend(deleted),
+                Err(error) => {
+                    let left = some.into_iter().chain(chunks.by_ref().flatten());
+                    results.extend(all_failed(left.cloned(), &error));
+                }
+            }
         }
+        results
     }
 
     async fn ask_delete_offsets(
         &self,
-        group: &str,
-        partitions: &[TopicPartition],
+        coordinator: &GroupCoordinator,
+        partitions: &[&TopicPartition],
     ) -> Result<Results<TopicPartition, ()>, ClientError> {
-        let coordinator = self.coordinator(group);
-        let retry = self.retry();
-        let topics = by_topic(partitions.iter().map(|partition| (partition, ())));
+        let mut retry = self.retry();
+        let topics = by_topic(partitions.iter().map(|partition| (*partition, ())));
         let topics = topics.into_iter().map(|(name, partitions)| OffsetDeleteRequestTopic {
             name: name.into(),
             partitions: partitions
@@ -144,7 +153,7 @@ impl Admin {
                 .map(|(partition_index, ())| OffsetDeleteRequestPartition { partition_index })
                 .collect(),
         });
-        let request = OffsetDeleteRequest { group_id: group.into(), topics: topics.collect() };
+        let request = OffsetDeleteRequest { group_id: coordinator.group().into(), topics: topics.collect() };
         loop {
             let answer = coordinator.call(Lane::Data, &request, CallLimits::default()).await;
             match answer.and_then(|frame| read_deleted(&frame)) {
