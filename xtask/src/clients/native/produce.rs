@@ -202,7 +202,7 @@ pub(super) async fn too_large(bench: &Bench<'_>) -> anyhow::Result<()> {
     let topic = topic_of(bench, "too-large", 1).await?;
     let long = ProducerRecord::new(&topic, vec![b'x'; 2 << 20]);
     let by_client = producer_of(bench, &[]).await?.send(long.clone()).await.err();
-    same("the client refuses", &matches!(by_client, Some(ClientError::Invalid(_))), &true)?;
+    same("the client refuses", &matches!(by_client, Some(ClientError::RecordTooLarge { .. })), &true)?;
     let producer = producer_of(bench, &[("max.request.size", "4000000")]).await?;
     fails_with("the server", producer.send(long).await?.await, ErrorCode::MESSAGE_TOO_LARGE)?;
     // Many that are too large together are split.
