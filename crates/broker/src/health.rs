@@ -76,6 +76,13 @@ impl Broker {
         code
     }
 
+    /// Whether clients are told that nobody leads a partition, so that they turn to others: it is known to be offline.
+    /// What could not be opened for a reason that may pass keeps its leader, because it is the next use that tries again.
+    pub(crate) fn is_offline(&self, topic: &Topic, index: i32) -> bool {
+        let id = PartitionId { topic: topic.id, index };
+        !topic.is_mounted && topic.log_dir(index).is_some_and(|dir| self.logs.is_offline(id, dir))
+    }
+
     /// Why nothing can be written any more, if that is so. Waits for nothing.
     fn storage_failure(&self) -> Option<String> {
         if let Some(reason) = self.metadata.known_failure() {

@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM: both ask for an end, and every command that has something to finish hears both.
+//! SIGINT, SIGTERM and SIGHUP: each asks for an end, and every command that has something to finish hears all of them.
+//! SIGHUP comes when a terminal goes away; who was started to outlive that, as by `nohup`, goes on ignoring it.
 //!
 //! Guarantees that what is one wish counts once: `timeout`, supervisors and shells signal the process and then its
 //! group, so that two signals come where one was meant.
@@ -16,6 +17,8 @@ const REPEAT: Duration = Duration::from_millis(100);
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    /// None where it is ignored.
+    hangup: Option<Signal>,
     /// When the last wish came.
     last: Option<Instant>,
 }
@@ -26,6 +29,7 @@ impl StopSignals {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: may_hear_hangup().then(|| listen(SignalKind::hangup())).transpose()?,
             last: None,
         })
     }
@@ -36,6 +40,7 @@ impl StopSignals {
             tokio::select! {
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
+                () = heard(self.hangup.as_mut()) => {}
             }
             let now = Instant::now();
             if !repeats(self.last, now) {
@@ -63,6 +68,29 @@ impl StopSignals {
     }
 }
 
+async fn heard(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether whoever started this process lets it hear of SIGHUP. To listen would undo that it is ignored, so it is left
+/// alone also where the system does not tell.
+fn may_hear_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status");
+    status.ok().and_then(|status| ignored_signals(&status)).is_some_and(|ignored| ignored & SIGHUP_BIT == 0)
+}
+
+/// Signal 1.
+const SIGHUP_BIT: u64 = 1;
+
+/// The mask of signals that a process ignores; signal n is bit n - 1.
+fn ignored_signals(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
 fn repeats(last: Option<Instant>, now: Instant) -> bool {
     last.is_some_and(|last| now.saturating_duration_since(last) < REPEAT)
 }
@@ -70,6 +98,14 @@ fn repeats(last: Option<Instant>, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_process_s_status() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
+        assert_eq!(ignored_signals(status), Some(0x1001));
+        assert_eq!(ignored_signals("Name:\tx\n"), None);
+        assert_eq!(ignored_signals("SigIgn:\tnothing\n"), None);
+    }
 
     #[test]
     fn only_what_comes_at_once_after_a_signal_repeats_it() {

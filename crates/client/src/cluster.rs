@@ -108,6 +108,21 @@ pub struct PartitionInfo {
     pub replicas: Vec<NodeId>,
     /// Those that are in sync.
     pub in_sync: Vec<NodeId>,
+    /// Those whose files cannot be used, although their servers are there.
+    pub unusable: Vec<NodeId>,
+}
+
+impl PartitionInfo {
+    /// Who leads this partition of a topic, or why nobody does.
+    pub fn led(&self, topic: &str) -> Result<NodeId, ClientError> {
+        let code = match self.leader {
+            Some(leader) => return Ok(leader),
+            None if self.unusable.is_empty() => ErrorCode::LEADER_NOT_AVAILABLE,
+            None => ErrorCode::KAFKA_STORAGE_ERROR,
+        };
+        let name = TopicPartition::new(topic, self.index).to_string();
+        Err(ClientError::Server { code, message: Some(name) })
+    }
 }
 
 /// A topic.
@@ -238,7 +253,7 @@ impl Cluster {
             let name = topic.name.as_deref().unwrap_or_default().to_owned();
             match ClientError::check(topic.error_code, None) {
                 Ok(()) => {
-                    let info = Arc::new(topic_info(topic, &name));
+                    let info = Arc::new(topic_info(topic, &name, &known.nodes));
                     known.topics.insert(name, (Arc::clone(&info), now));
                     seen.push(Ok(info));
                 }
@@ -265,7 +280,7 @@ impl Cluster {
     }
 
     /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
-    /// the time to do so. Partitions may be without a leader, as long as one has one.
+    /// the time to do so. Partitions may be without a leader, as long as one has one or is known to be out of order.
     pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
         if let Some(topic) = self.cached_topic(name) {
             return Ok(topic);
@@ -275,7 +290,7 @@ impl Cluster {
         loop {
             match self.ask_topic(name, create).await {
                 // Who waited for the last of them could not use the others while one is out of order.
-                Ok(topic) if topic.partitions.iter().any(|partition| partition.leader.is_some()) => {
+                Ok(topic) if topic.partitions.iter().any(is_settled) => {
                     return Ok(topic);
                 }
                 Ok(_) if Instant::now() < deadline => {}
@@ -316,10 +331,12 @@ impl Cluster {
             };
             let index = usize::try_from(partition).ok();
             match index.zip(info.as_ref()).and_then(|(index, info)| info.partitions.get(index)) {
-                Some(PartitionInfo { leader: Some(leader), .. }) => return Ok(*leader),
-                Some(_) => {
-                    self.forget_topic(topic);
-                    return Err(ClientError::no_leader(&TopicPartition::new(topic, partition)));
+                Some(info) => {
+                    let leader = info.led(topic);
+                    if leader.is_err() {
+                        self.forget_topic(topic);
+                    }
+                    return leader;
                 }
                 None if Instant::now() >= unknown_at => {
                     return Err(ClientError::UnknownPartition(TopicPartition::new(topic, partition)));
@@ -510,14 +527,23 @@ fn wanted_topic(name: &str) -> MetadataRequestTopic<'_> {
     MetadataRequestTopic { name: Some(name.into()), ..Default::default() }
 }
 
-fn topic_info(topic: &MetadataResponseTopic<'_>, name: &str) -> TopicInfo {
-    let mut partitions: Vec<PartitionInfo> = topic.partitions.iter().map(partition_info).collect();
+/// Whether asking again a moment later is unlikely to tell more of a partition.
+fn is_settled(partition: &PartitionInfo) -> bool {
+    partition.leader.is_some() || !partition.unusable.is_empty()
+}
+
+fn topic_info(topic: &MetadataResponseTopic<'_>, name: &str, nodes: &BTreeMap<i32, Node>) -> TopicInfo {
+    let infos = topic.partitions.iter().map(|partition| partition_info(partition, nodes));
+    let mut partitions: Vec<PartitionInfo> = infos.collect();
     partitions.sort_by_key(|partition| partition.index);
     TopicInfo { name: name.to_owned(), id: topic.topic_id, internal: topic.is_internal, partitions }
 }
 
-fn partition_info(partition: &MetadataResponsePartition) -> PartitionInfo {
+fn partition_info(partition: &MetadataResponsePartition, nodes: &BTreeMap<i32, Node>) -> PartitionInfo {
+    // What is offline with its server may be back with it.
+    let is_there = |node: &&i32| nodes.contains_key(node);
     PartitionInfo {
+        unusable: partition.offline_replicas.iter().filter(is_there).copied().map(NodeId).collect(),
         index: partition.partition_index,
         leader: (partition.leader_id >= 0).then_some(NodeId(partition.leader_id)),
         leader_epoch: LeaderEpoch(partition.leader_epoch),

@@ -171,11 +171,6 @@ impl ClientError {
         }
     }
 
-    /// Nobody leads this partition at the moment.
-    pub(crate) fn no_leader(partition: &TopicPartition) -> Self {
-        Self::Server { code: ErrorCode::LEADER_NOT_AVAILABLE, message: Some(partition.to_string()) }
-    }
-
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         match self {

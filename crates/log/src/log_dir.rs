@@ -237,6 +237,11 @@ impl LogDir {
         log
     }
 
+    /// The handle of a partition, if there is one.
+    pub(crate) fn handle(&self, id: PartitionId) -> Option<Arc<PartitionLog>> {
+        self.partitions.lock().get(&id).cloned()
+    }
+
     pub(crate) fn handles(&self) -> Vec<Arc<PartitionLog>> {
         self.partitions.lock().values().cloned().collect()
     }

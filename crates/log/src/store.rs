@@ -271,6 +271,13 @@ impl LogStore {
         handles.filter_map(|log| Some((log.id(), log.damage()?))).collect()
     }
 
+    /// Whether nobody can use a partition, as far as anybody has seen: its log dir has failed, or its files are not what
+    /// they should be. Opens nothing, and waits for nobody.
+    pub fn is_offline(&self, id: PartitionId, dir_index: usize) -> bool {
+        let dir = &self.dirs[dir_index];
+        dir.check_usable().is_err() || dir.handle(id).is_some_and(|log| log.damage().is_some())
+    }
+
     /// Whether a partition has more than one segment, by the names of its files. Opens none of them.
     pub fn has_sealed_segments(&self, id: PartitionId, dir_index: usize) -> bool {
         let dir = &self.dirs[dir_index];

@@ -263,6 +263,7 @@ mod tests {
             leader_epoch: riverrun_types::LeaderEpoch(0),
             replicas: Vec::new(),
             in_sync: Vec::new(),
+            unusable: Vec::new(),
         };
         let topic = |leaders: &[Option<NodeId>]| {
             let partitions = leaders.iter().map(|leader| partition(*leader)).collect();

@@ -132,9 +132,19 @@ impl Default for BrokerConfig {
 impl BrokerConfig {
     /// Makes a configuration of what was set and the defaults for the rest.
     pub fn new(settings: Settings) -> Result<Self, ConfigError> {
+        let config = Self::read(settings)?;
+        config.check_listeners()?;
+        config.check_limits()?;
+        config.check_dirs()?;
+        config.check_mounts()?;
+        Ok(config)
+    }
+
+    /// Reads each option alone; whether they go together is not looked at.
+    pub(super) fn read(settings: Settings) -> Result<Self, ConfigError> {
         let value_of = |name: &str| settings.text_of(name);
         let bad = |field| settings.bad_value(field);
-        let config = Self {
+        Ok(Self {
             server: ServerOptions::read(&value_of).map_err(bad)?,
             network: NetworkOptions::read(&value_of).map_err(bad)?,
             durability: DurabilityOptions::read(&value_of).map_err(bad)?,
@@ -142,12 +152,7 @@ impl BrokerConfig {
             groups: GroupOptions::read(&value_of).map_err(bad)?,
             topic_defaults: Arc::new(read_topic(&settings, &TopicOverrides::new()).map_err(bad)?),
             settings,
-        };
-        config.check_listeners()?;
-        config.check_limits()?;
-        config.check_dirs()?;
-        config.check_mounts()?;
-        Ok(config)
+        })
     }
 
     /// Makes a configuration of `key`, `value` pairs, as a program does that starts a server in its own process.

@@ -14,6 +14,8 @@ pub enum Origin {
     Environment(String),
     /// A flag of the command line, or the program that starts the server in its own process.
     Flag,
+    /// The flag of the command line of this name.
+    NamedFlag(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -22,6 +24,7 @@ impl fmt::Display for Origin {
             Self::File(name) => write!(f, "the file {name}"),
             Self::Environment(name) => write!(f, "the environment variable {name}"),
             Self::Flag => f.write_str("a flag"),
+            Self::NamedFlag(name) => write!(f, "the flag {name}"),
         }
     }
 }

@@ -42,13 +42,16 @@ pub struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// Reads all sources into one configuration.
+    /// Reads all sources into one configuration. A value that nothing can be made of is an error also where a later source
+    /// has another: it would come to light when that is gone.
     pub fn load(&self) -> Result<BrokerConfig, ConfigError> {
         let mut settings = Settings::default();
         if let Some((name, text)) = self.file {
             read_file(&mut settings, name, text)?;
+            BrokerConfig::read(settings.clone())?;
         }
         self.read_environment(&mut settings)?;
+        BrokerConfig::read(settings.clone())?;
         for (key, value) in &self.flags {
             settings.set(key, value, Origin::Flag)?;
         }
@@ -181,6 +184,21 @@ mod tests {
         assert_eq!(count(Sources { file, ..Sources::default() }), 2);
         assert_eq!(count(Sources { file, environment: environment.clone(), ..Sources::default() }), 3);
         assert_eq!(count(Sources { file, environment, flags, ..Sources::default() }), 4);
+    }
+
+    #[test]
+    fn a_bad_value_is_named_also_where_a_later_source_has_a_good_one() {
+        let good = || pairs(&[("listeners", "PLAINTEXT://127.0.0.1:0")]);
+        let file = Some(("riverrun.toml", "listeners = 'PLAINTEXT//x'"));
+        let error = Sources { file, flags: good(), ..Sources::default() }.load().expect_err("bad file");
+        assert!(error.to_string().contains("riverrun.toml"), "{error}");
+        let environment = pairs(&[("RIVERRUN_LISTENERS", "PLAINTEXT//x")]);
+        let error = Sources { environment, flags: good(), ..Sources::default() }.load().expect_err("bad");
+        assert!(error.to_string().contains("RIVERRUN_LISTENERS"), "{error}");
+        // What goes together only with a flag is well.
+        let file = Some(("riverrun.toml", "\"cordoned.log.dirs\" = '/b'"));
+        let flags = pairs(&[("log.dirs", "/a,/b")]);
+        assert!(Sources { file, flags, ..Sources::default() }.load().is_ok());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_protocol::describe_log_dirs_response::{
@@ -64,7 +65,7 @@ fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResu
         let failure = broker.logs.dir_failure(index);
         DescribeLogDirsResult {
             error_code: failure.map_or(ErrorCode::NONE, |_| ErrorCode::KAFKA_STORAGE_ERROR).0,
-            log_dir: dir.path.to_string_lossy().into_owned().into(),
+            log_dir: absolute(&dir.path).to_string_lossy().into_owned().into(),
             topics,
             total_bytes: or_unknown(broker.env.fs.total_bytes(&dir.path)),
             usable_bytes: or_unknown(broker.env.fs.available_bytes(&dir.path)),
@@ -72,6 +73,11 @@ fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResu
         }
     })
     .collect()
+}
+
+/// What a path means also to who is elsewhere; it was given relative to where the server was started.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The wire's mark for a size that is not known is -1.

@@ -2,7 +2,8 @@
 //!
 //! Tells topics and their partitions in pages: at most as many partitions as the client or
 //! `max.request.partition.size.limit` allows, and a cursor to go on from. Topics come in the order of their names;
-//! none named means all. A topic has one replica, so no list of further eligible leaders.
+//! none named means all. A topic has one replica, so no list of further eligible leaders; where its files cannot be used,
+//! the partition has no leader.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use riverrun_protocol::describe_topic_partitions_response::{
 use riverrun_protocol::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, ErrorCode};
 use riverrun_types::{LeaderEpoch, NodeId};
 
+use super::metadata::NO_LEADER;
 use super::operations;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
@@ -82,7 +84,7 @@ impl Page<'_> {
         let room = i32::try_from(self.room).unwrap_or(i32::MAX);
         let end = first.saturating_add(room).min(topic.partition_count());
         let epoch = self.broker.leader_epoch(topic);
-        let partitions: Vec<_> = (first..end).map(|index| self.partition(index, epoch)).collect();
+        let partitions: Vec<_> = (first..end).map(|index| self.partition(topic, index, epoch)).collect();
         self.room -= partitions.len();
         self.topics.push(self.described(topic, partitions));
         (end < topic.partition_count()).then_some(end)
@@ -105,20 +107,22 @@ impl Page<'_> {
 
     fn partition(
         &self,
+        topic: &Topic,
         partition_index: i32,
         leader_epoch: LeaderEpoch,
     ) -> DescribeTopicPartitionsResponsePartition {
         let NodeId(node) = self.image.node_id();
+        let is_offline = self.broker.is_offline(topic, partition_index);
         DescribeTopicPartitionsResponsePartition {
-            error_code: ErrorCode::NONE.0,
+            error_code: if is_offline { ErrorCode::LEADER_NOT_AVAILABLE } else { ErrorCode::NONE }.0,
             partition_index,
-            leader_id: node,
+            leader_id: if is_offline { NO_LEADER } else { node },
             leader_epoch: leader_epoch.0,
             replica_nodes: vec![node],
             isr_nodes: vec![node],
             eligible_leader_replicas: Some(Vec::new()),
             last_known_elr: Some(Vec::new()),
-            offline_replicas: Vec::new(),
+            offline_replicas: if is_offline { vec![node] } else { Vec::new() },
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Tells the cluster's id and nodes, and for all topics or those that are named (from version 10 on also by id,
 //! KIP-516) their partitions. The one node leads every partition. Its address is that of the listener that the
-//! client came in on. A topic that does not exist is made if both the server's configuration and the request allow
+//! client came in on. A partition whose files cannot be used has no leader. A topic that does not exist is made if both the server's configuration and the request allow
 //! it; it is ready when the response is sent, so that no client has to ask again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,8 @@ use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Image, Topic, check_name, is_internal};
 
+/// The wire's mark for a partition that nobody leads.
+pub(super) const NO_LEADER: i32 = -1;
 /// First version in which an empty list of topics means none and not all.
 const EMPTY_IS_NONE_SINCE: i16 = 1;
 /// First version in which a topic may have no name in the response.
@@ -172,14 +174,17 @@ impl View<'_> {
     fn describe(&self, topic: &Topic) -> MetadataResponseTopic<'static> {
         let NodeId(node) = self.image.node_id();
         let leader_epoch = self.broker.leader_epoch(topic);
-        let partition = |index| MetadataResponsePartition {
-            error_code: ErrorCode::NONE.0,
-            partition_index: index,
-            leader_id: node,
-            leader_epoch: leader_epoch.0,
-            replica_nodes: vec![node],
-            isr_nodes: vec![node],
-            offline_replicas: Vec::new(),
+        let partition = |index| {
+            let is_offline = self.broker.is_offline(topic, index);
+            MetadataResponsePartition {
+                error_code: if is_offline { ErrorCode::LEADER_NOT_AVAILABLE } else { ErrorCode::NONE }.0,
+                partition_index: index,
+                leader_id: if is_offline { NO_LEADER } else { node },
+                leader_epoch: leader_epoch.0,
+                replica_nodes: vec![node],
+                isr_nodes: vec![node],
+                offline_replicas: if is_offline { vec![node] } else { Vec::new() },
+            }
         };
         MetadataResponseTopic {
             error_code: ErrorCode::NONE.0,

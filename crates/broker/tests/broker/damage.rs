@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use riverrun_broker::Server;
+use riverrun_protocol::describe_topic_partitions_request::TopicRequest;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use riverrun_protocol::{ErrorCode, ListOffsetsRequest};
+use riverrun_protocol::metadata_request::MetadataRequestTopic;
+use riverrun_protocol::{DescribeTopicPartitionsRequest, ErrorCode, ListOffsetsRequest, MetadataRequest};
 
 use crate::admin_port::get;
 use crate::support::{
@@ -57,6 +59,7 @@ impl Damaged {
         assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
         produce(&mut client, "t", 1, &batch(&["goes on"]));
         assert_eq!(read_all(&mut client, "t", 1, 0), ["fine", "goes on"]);
+        assert_eq!(led(&mut client), [(-1, vec![1]), (1, vec![])]);
         let path = first_segment(self.directory.path());
         let (status, body) = self.admin("/health");
         assert!(status.contains("503") && body.contains(path.to_str().expect("text")), "{status} {body}");
@@ -69,6 +72,34 @@ impl Damaged {
     fn admin(&self, path: &str) -> (String, String) {
         get(self.server.admin_address().expect("an admin port"), path)
     }
+}
+
+/// Who leads each partition of `t`, and which replicas are offline. Both requests that tell agree, and a partition without
+/// a leader has Kafka's error.
+fn led(client: &mut Client) -> Vec<(i32, Vec<i32>)> {
+    let wanted = MetadataRequestTopic { name: Some("t".into()), ..Default::default() };
+    let metadata = client.call(&MetadataRequest { topics: Some(vec![wanted]), ..Default::default() }, 12);
+    assert_eq!(metadata.topics[0].error_code, 0);
+    let mut leaders = Vec::new();
+    for partition in &metadata.topics[0].partitions {
+        let is_led = partition.leader_id >= 0;
+        let code = if is_led { ErrorCode::NONE } else { ErrorCode::LEADER_NOT_AVAILABLE };
+        assert_eq!(ErrorCode(partition.error_code), code);
+        assert_eq!((&*partition.replica_nodes, &*partition.isr_nodes), (&[1][..], &[1][..]));
+        leaders.push((partition.leader_id, partition.offline_replicas.clone()));
+    }
+    let request = DescribeTopicPartitionsRequest {
+        topics: vec![TopicRequest { name: "t".into() }],
+        response_partition_limit: 100,
+        ..Default::default()
+    };
+    let described = client.call(&request, 0).topics;
+    let told = described[0].partitions.iter().zip(&metadata.topics[0].partitions);
+    for (told, known) in told {
+        assert_eq!((told.leader_id, told.error_code), (known.leader_id, known.error_code));
+        assert_eq!((&told.isr_nodes, &told.offline_replicas), (&known.isr_nodes, &known.offline_replicas));
+    }
+    leaders
 }
 
 /// The first of several segments of a partition.
@@ -115,6 +146,26 @@ fn health_tells_after_a_start_of_damage_that_was_found_before_it() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     damaged.assert_offline();
+}
+
+#[test]
+fn a_partition_that_is_well_again_has_its_leader_again() {
+    let mut damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
+    let mut client = Client::new(&damaged.server);
+    assert_eq!(led(&mut client), [(1, vec![]), (1, vec![])], "nobody has seen it yet");
+    fetch(&mut client, "t", 0, 0);
+    assert_eq!(led(&mut client), [(-1, vec![1]), (1, vec![])]);
+    drop(client);
+    damaged.server.stop().expect("a clean stop");
+    let path = first_segment(damaged.directory.path());
+    let mut bytes = fs::read(&path).expect("readable");
+    bytes[7] ^= 1;
+    fs::write(&path, bytes).expect("writable");
+    let data = damaged.directory.path().to_str().expect("text").to_owned();
+    damaged.server = server_with(&[("data.dir", &data)]);
+    let mut client = Client::new(&damaged.server);
+    assert_eq!(read_all(&mut client, "t", 0, 0).len(), 6);
+    assert_eq!(led(&mut client), [(1, vec![]), (1, vec![])]);
 }
 
 #[test]

@@ -10,8 +10,10 @@ use riverrun_env::sim::SimEnv;
 use riverrun_env::{Env, FileSystem as _, OpenMode};
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use riverrun_protocol::metadata_request::MetadataRequestTopic;
 use riverrun_protocol::{
-    DescribeConfigsRequest, DescribeLogDirsRequest, ErrorCode, IncrementalAlterConfigsRequest, ProduceRequest,
+    DescribeConfigsRequest, DescribeLogDirsRequest, ErrorCode, IncrementalAlterConfigsRequest,
+    MetadataRequest, ProduceRequest,
 };
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{ProducerEpoch, ProducerId};
@@ -247,6 +249,10 @@ fn a_failed_log_dir_takes_its_partitions_with_it_and_no_others() {
     let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 4).results;
     let codes: Vec<_> = dirs.iter().map(|dir| (&*dir.log_dir, ErrorCode(dir.error_code))).collect();
     assert_eq!(codes, [("/one", ErrorCode::KAFKA_STORAGE_ERROR), ("/two", ErrorCode::NONE)]);
+    let wanted = MetadataRequestTopic { name: Some("t".into()), ..Default::default() };
+    let metadata = client.call(&MetadataRequest { topics: Some(vec![wanted]), ..Default::default() }, 12);
+    let leaders = metadata.topics[0].partitions.iter().map(|partition| partition.leader_id);
+    assert_eq!(leaders.collect::<Vec<_>>(), [-1, 1], "clients turn to the other");
     create_topic(&mut client, "u", 3, &[]);
     for index in 0..3 {
         produce(&mut client, "u", index, &batch(&["d"]));
@@ -457,6 +463,17 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
     assert!(!body.contains("journal"), "{status} {body}");
     server.stop().expect("a clean stop");
+}
+
+#[test]
+fn log_dirs_are_told_by_paths_that_mean_the_same_everywhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let here = std::env::current_dir().expect("a directory");
+    let up: std::path::PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(dir.path().strip_prefix("/").expect("absolute"));
+    let server = server_with(&[("data.dir", relative.to_str().expect("text"))]);
+    let dirs = Client::new(&server).call(&DescribeLogDirsRequest { topics: None }, 4).results;
+    assert_eq!(&*dirs[0].log_dir, here.join(relative).join("logs").to_str().expect("text"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `riverrun serve`: a server until it is told to stop.
 //!
-//! Guarantees that the first Ctrl-C or SIGTERM closes the files in order and ends with exit code 0, and that a second
+//! Guarantees that the first Ctrl-C, SIGTERM or SIGHUP closes the files in order and ends with exit code 0, and that a second
 //! one ends the process at once, which the next start recovers from; two that come together count as one. A server that
 //! stops by itself, because its disks have failed, ends the process with an exit code of its own.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use riverrun_broker::config::load::{FILE_BYTES_MAX, Sources, parse_assignment};
-use riverrun_broker::config::{BrokerConfig, ConfigError};
+use riverrun_broker::config::{BrokerConfig, ConfigError, Origin};
 use riverrun_broker::{MetadataError, Server, StartError, StopError};
 use serde::Serialize;
 
@@ -30,8 +30,9 @@ Examples:
 
 A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over
 the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
-Ctrl-C or SIGTERM stop the server cleanly; a second one stops it at once. When every log dir has
-failed, or the metadata has, the server stops by itself with exit code 7.";
+Ctrl-C, SIGTERM or SIGHUP stop the server cleanly; a second one stops it at once. Under nohup, SIGHUP
+is ignored. When every log dir has failed, or the metadata has, the server stops by itself with exit
+code 7.";
 
 /// With fewer descriptors than this a server of many partitions and connections opens and closes files all the time,
 /// and lets connections wait.
@@ -144,7 +145,31 @@ fn load(args: &ServeArgs) -> Result<BrokerConfig, Failure> {
         .collect();
     let name = args.config.as_deref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     let file = file.as_deref().map(|text| (name.as_str(), text));
-    Ok(Sources { file, environment, foreign_variables: &OWN_VARIABLES, flags }.load()?)
+    let sources = Sources { file, environment, foreign_variables: &OWN_VARIABLES, flags };
+    Ok(sources.load().map_err(|error| naming_flag(error, args))?)
+}
+
+/// The error with the flag that set the value, as it was typed.
+fn naming_flag(mut error: ConfigError, args: &ServeArgs) -> ConfigError {
+    if let ConfigError::BadValue { key, value, origin: origin @ Origin::Flag, .. } = &mut error {
+        let named = [
+            ("data.dir", "--data", args.data.is_some()),
+            ("listeners", "--listen", args.listen.is_some()),
+            ("admin.listen", "--admin", args.admin.is_some()),
+            ("mounts", "--mount", !args.mounts.is_empty()),
+        ];
+        let flag = named.iter().find(|(option, _, is_given)| option == key && *is_given);
+        let is_set = args.set.iter().any(|(set, _)| set == key);
+        *origin = match flag {
+            Some((_, flag, _)) => Origin::NamedFlag(flag),
+            None if is_set => Origin::NamedFlag("--set"),
+            None => Origin::Flag,
+        };
+        if let (Origin::NamedFlag("--listen"), Some(typed)) = (origin, &args.listen) {
+            value.clone_from(typed);
+        }
+    }
+    error
 }
 
 /// The named flags and `--set`, as assignments. An option that is given twice is refused: neither is meant less.
@@ -242,7 +267,11 @@ fn cannot_start(error: &StartError, data: &Path, admin: Option<SocketAddr>) -> F
         StartError::Bind { address, source } if source.kind() == std::io::ErrorKind::AddrNotAvailable => {
             Failure::usage(message).advise(address_advice(flag(address)))
         }
-        _ => Failure::new(Exit::Failed, message),
+        _ => match data.ancestors().find(|path| path.is_file()) {
+            Some(file) => Failure::new(Exit::Failed, message)
+                .advise(format!("--data with a directory; {} is a file", file.display())),
+            None => Failure::new(Exit::Failed, message),
+        },
     }
 }
 

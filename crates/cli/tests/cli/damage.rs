@@ -102,6 +102,8 @@ fn a_partition_that_is_offline_is_described_with_the_reason_and_its_directory() 
     // Damage is found by the first who reads.
     let read = server.run(&["consume", "numbers", "--timeout", "2"]);
     assert!(read.code != 0 && read.stderr.contains("cannot use the files"), "{} {}", read.code, read.stderr);
+    let fed = server.feed(&["produce", "numbers", "--timeout", "1"], b"more\n");
+    assert!(fed.code != 0 && fed.stderr.contains("cannot use the files"), "{} {}", fed.code, fed.stderr);
     let told = server.run(&["topic", "describe", "numbers", "--timeout", "2"]).ended(0).text();
     let uuid = log.parent().and_then(Path::parent).and_then(Path::file_name).expect("a topic's directory");
     assert!(told.contains(uuid.to_str().expect("text")), "{told}");
@@ -125,7 +127,10 @@ fn a_log_dir_that_does_not_open_takes_its_partitions_offline_and_nobody_makes_up
     let told = server.run(&["topic", "describe", "t", "--timeout", "2", "--json"]).ended(0).json();
     let partitions = told[0]["partitions"].as_array().expect("partitions").clone();
     let offline: Vec<_> = partitions.iter().filter(|partition| !partition["error"].is_null()).collect();
-    assert!(offline.len() == 1 && offline[0]["size_bytes"].is_null(), "{told}");
+    assert!(
+        offline.len() == 1 && offline[0]["size_bytes"].is_null() && offline[0]["leader"].is_null(),
+        "{told}"
+    );
     assert_eq!(partitions.iter().filter(|partition| partition["size_bytes"] == 0).count(), 1, "{told}");
     assert_eq!(server.interrupt(), 0);
     std::fs::remove_file(&two).and_then(|()| std::fs::rename(&aside, &two)).expect("back");

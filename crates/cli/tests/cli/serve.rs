@@ -96,6 +96,43 @@ fn ctrl_c_stops_cleanly_and_the_next_start_has_everything() {
 }
 
 #[test]
+fn a_terminal_that_goes_away_stops_cleanly_unless_the_server_was_started_to_outlive_it() {
+    let mut server = Server::start();
+    signal(&server.child, Signal::HUP);
+    assert_eq!(wait(&mut server.child).code(), Some(0));
+    let dir = tempfile::tempdir().expect("a directory");
+    let binary = env!("CARGO_BIN_EXE_riverrun");
+    let script = "trap '' HUP; exec \"$0\" serve --data \"$1\" --listen 127.0.0.1:0";
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", script, binary, dir.path().to_str().expect("text")])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("runs");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+    assert!(line.contains("listens on"), "{line}");
+    signal(&child, Signal::HUP);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(child.try_wait().expect("ours").map(|status| status.code()), None, "it goes on");
+    signal(&child, Signal::TERM);
+    assert_eq!(wait(&mut child).code(), Some(0));
+}
+
+#[test]
+fn a_data_directory_that_is_a_file_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "text").expect("written");
+    for data in [file.clone(), file.join("below")] {
+        let refused = run(&["serve", "--data", data.to_str().expect("text"), "--listen", "127.0.0.1:0"]);
+        assert_ne!(refused.code, 0);
+        let advice = format!("try: --data with a directory; {} is a file", file.display());
+        assert!(refused.stderr.contains(&advice), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn a_signal_that_is_sent_twice_at_once_stops_cleanly() {
     let mut server = Server::start();
     signal(&server.child, Signal::TERM);
@@ -122,7 +159,9 @@ fn wrong_configuration_is_a_usage_error_that_names_it() {
         (&["--set", "num.partitions=0"], "num.partitions"),
         (&["--set", "default.durability=5"], "from 1 to 4"),
         (&["--set", "data.dir=/tmp/x", "--data", "/tmp/y"], "given by two flags"),
-        (&["--listen", "nonsense"], "listeners"),
+        (&["--listen", "nonsense"], "listeners cannot be \"nonsense\" (set in the flag --listen)"),
+        (&["--set", "listeners=nonsense"], "(set in the flag --set)"),
+        (&["--admin", "nonsense"], "(set in the flag --admin)"),
         (&["--set", "no-equals-sign"], "key=value"),
     ] {
         let refused = run(&[&["serve"], flags].concat()).ended(2);

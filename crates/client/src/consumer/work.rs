@@ -56,10 +56,10 @@ fn led<'a>(
     Some((topic, info, info.leader?))
 }
 
-/// A partition that is there, and that nobody leads at the moment.
-fn is_leaderless(topic: &TopicInfo, partition: &TopicPartition) -> bool {
+/// Why nobody leads a partition that is there.
+fn leaderless(topic: &TopicInfo, partition: &TopicPartition) -> Option<ClientError> {
     let info = usize::try_from(partition.partition).ok().and_then(|index| topic.partitions.get(index));
-    info.is_some_and(|info| info.leader.is_none())
+    info?.led(&topic.name).err()
 }
 
 impl Consumer {
@@ -127,8 +127,8 @@ impl Consumer {
             }
             let Some((topic, info, leader)) = topic.as_ref().and_then(|topic| led(topic, partition)) else {
                 self.stale.insert(Arc::clone(&partition.topic));
-                if topic.as_ref().is_some_and(|topic| is_leaderless(topic, partition)) {
-                    state.attempts.fail_without(|| ClientError::no_leader(partition));
+                if let Some(error) = topic.as_ref().and_then(|topic| leaderless(topic, partition)) {
+                    state.attempts.fail_without(|| error);
                 }
                 continue;
             };

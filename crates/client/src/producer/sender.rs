@@ -329,13 +329,20 @@ impl Sender {
     }
 
     fn give_up(&self, mut batch: Batch) {
+        let last = batch.last_error.take().or_else(|| self.leaderless(&batch));
         let error = ClientError::Undelivered {
             topic: Arc::clone(batch.topic()),
             partition: batch.key.partition,
             after: self.options.delivery_timeout,
-            last: batch.last_error.take().map(Arc::new),
+            last: last.map(Arc::new),
         };
         self.accumulator.settle(batch, Err(error), false);
+    }
+
+    /// Why a batch was sent to nobody, if that is because nobody leads its partition.
+    fn leaderless(&self, batch: &Batch) -> Option<ClientError> {
+        let KnownTopic { topic, .. } = self.cluster.known_topic(batch.topic())?;
+        topic.partitions.get(usize::try_from(batch.key.partition).ok()?)?.led(&topic.name).err()
     }
 }
 

@@ -142,15 +142,17 @@ async fn a_replica_that_is_not_among_the_servers_is_no_error() {
     assert_eq!(read_near(&leader).await, [10, 11, 12, 13]);
 }
 
-/// A server whose partition 1 has no leader, or one whose files it cannot use.
-async fn server_with_one_offline(has_leader: bool) -> ScriptedServer {
-    server(move |call| match call.key {
-        ApiKey::Metadata if !has_leader => {
+/// A server whose partition 1 has no leader, with these replicas offline, or one whose files it cannot use.
+async fn server_with_one_offline(leaderless: Option<&'static [i32]>) -> ScriptedServer {
+    server(move |call| match (call.key, leaderless) {
+        (ApiKey::Metadata, Some(offline)) => {
             let mut metadata = call.metadata_of_epoch(0);
-            metadata.topics[0].partitions[1].leader_id = -1;
+            let partition = &mut metadata.topics[0].partitions[1];
+            (partition.leader_id, partition.offline_replicas) = (-1, offline.to_vec());
+            partition.error_code = ErrorCode::LEADER_NOT_AVAILABLE.0;
             Some(call.answer(&metadata))
         }
-        ApiKey::ListOffsets => {
+        (ApiKey::ListOffsets, _) => {
             let request = call.decode::<ListOffsetsRequest<'_>>();
             let asked = request.topics[0].partitions.iter();
             let answer = |partition_index| ListOffsetsPartitionResponse {
@@ -202,12 +204,15 @@ async fn an_impatient_question_after_one_that_was_not_the_leader_s_to_answer_ask
 
 #[tokio::test]
 async fn a_partition_that_is_offline_keeps_the_others_from_nothing_and_is_named() {
-    for (has_leader, start, code) in [
-        (true, StartAt::Earliest, ErrorCode::KAFKA_STORAGE_ERROR),
-        (false, StartAt::Earliest, ErrorCode::LEADER_NOT_AVAILABLE),
-        (false, StartAt::Offset(Offset(BEGIN)), ErrorCode::LEADER_NOT_AVAILABLE),
+    // Replica 1 is the server that is there, and 7 one that is not.
+    for (leaderless, start, code) in [
+        (None, StartAt::Earliest, ErrorCode::KAFKA_STORAGE_ERROR),
+        (Some(&[][..]), StartAt::Earliest, ErrorCode::LEADER_NOT_AVAILABLE),
+        (Some(&[7]), StartAt::Offset(Offset(BEGIN)), ErrorCode::LEADER_NOT_AVAILABLE),
+        (Some(&[1]), StartAt::Earliest, ErrorCode::KAFKA_STORAGE_ERROR),
+        (Some(&[1]), StartAt::Offset(Offset(BEGIN)), ErrorCode::KAFKA_STORAGE_ERROR),
     ] {
-        let server = server_with_one_offline(has_leader).await;
+        let server = server_with_one_offline(leaderless).await;
         let mut consumer = Consumer::new(options(&server)).await.unwrap();
         consumer.assign(vec![(partition(0), start), (partition(1), start)]).await.unwrap();
         // Sooner than an attempt is given up.

@@ -105,7 +105,11 @@ async fn describe(
     let partitions = info.partitions.iter().map(|partition| {
         let name = TopicPartition::new(info.name.as_str(), partition.index);
         let size_bytes = sizes.get(&name).copied();
-        describe_partition(partition, begins.get(&name), ends.get(&name), size_bytes)
+        let (begin, end) = (begins.get(&name), ends.get(&name));
+        let error = end.or(begin).and_then(|found| found.as_ref().err().cloned());
+        // Where nobody leads, nobody was asked.
+        let error = partition.led(&info.name).err().map(|error| error.to_string()).or(error);
+        describe_partition(partition, begin, end, size_bytes, error)
     });
     let own = configs.iter().filter(|entry| entry.source == ConfigSource::Topic);
     let value =
@@ -151,6 +155,7 @@ fn describe_partition(
     begin: Option<&Result<Option<i64>, String>>,
     end: Option<&Result<Option<i64>, String>>,
     size_bytes: Option<i64>,
+    error: Option<String>,
 ) -> Partition {
     let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0).collect();
     let offset = |found: Option<&Result<Option<i64>, String>>| found?.as_ref().ok().copied().flatten();
@@ -163,7 +168,7 @@ fn describe_partition(
         begin_offset: offset(begin),
         end_offset: offset(end),
         size_bytes,
-        error: end.or(begin).and_then(|found| found.as_ref().err().cloned()),
+        error,
     }
 }
 

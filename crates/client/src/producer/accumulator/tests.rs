@@ -25,6 +25,7 @@ fn accumulator(change: impl FnOnce(&mut ProducerOptions)) -> Accumulator {
         leader_epoch: LeaderEpoch(0),
         replicas: vec![NODE],
         in_sync: vec![NODE],
+        unusable: Vec::new(),
     };
     let partitions = (0..3).map(partition).collect();
     let topic = TopicInfo { name: "t".to_owned(), id: TopicId::ZERO, internal: false, partitions };
