@@ -93,6 +93,51 @@ fn lag_is_shown_after_a_restart_before_anybody_asks_for_the_group() {
     }
 }
 
+/// Every metric that a server offers, without the endings of kinds.
+const NAMES: [&str; 41] = [
+    "process_cpu_seconds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "riverrun_connections_accepted",
+    "riverrun_connections_open",
+    "riverrun_connections_refused",
+    "riverrun_durability_level",
+    "riverrun_durability_level_wanted",
+    "riverrun_group_lag",
+    "riverrun_group_memory_bytes",
+    "riverrun_high_watermark",
+    "riverrun_journal_entries",
+    "riverrun_journal_failed",
+    "riverrun_journal_groups",
+    "riverrun_journal_padding_bytes",
+    "riverrun_journal_queue_seconds",
+    "riverrun_journal_sync_seconds",
+    "riverrun_journal_used_bytes",
+    "riverrun_journal_waiting",
+    "riverrun_journal_write_seconds",
+    "riverrun_journal_written_bytes",
+    "riverrun_log_dir_cordoned",
+    "riverrun_log_dir_failed",
+    "riverrun_log_dir_full",
+    "riverrun_log_size_bytes",
+    "riverrun_log_start_offset",
+    "riverrun_partitions_offline",
+    "riverrun_partitions_uncleanable",
+    "riverrun_received_bytes",
+    "riverrun_request_duration_seconds",
+    "riverrun_request_memory_bytes",
+    "riverrun_requests_inflating",
+    "riverrun_requests_waiting_for_memory",
+    "riverrun_requests_waiting_to_inflate",
+    "riverrun_response_memory_bytes",
+    "riverrun_scrub_passes",
+    "riverrun_scrub_read_bytes",
+    "riverrun_sent_bytes",
+    "riverrun_unsynced_records",
+    "riverrun_write_cache_bytes",
+    "riverrun_write_cache_limit_bytes",
+];
+
 #[test]
 fn every_metric_is_described_once_and_nothing_is_there_twice() {
     let server = server_with(&[("admin.listen", "127.0.0.1:0")]);
@@ -115,50 +160,7 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
         .lines()
         .find(|line| line.starts_with("# HELP ") && (!line.ends_with('.') || line.ends_with("..")));
     assert_eq!(open_ended, None, "a description is a sentence");
-    let wanted = [
-        "process_cpu_seconds",
-        "process_open_fds",
-        "process_resident_memory_bytes",
-        "riverrun_connections_accepted",
-        "riverrun_connections_open",
-        "riverrun_connections_refused",
-        "riverrun_durability_level",
-        "riverrun_durability_level_wanted",
-        "riverrun_group_lag",
-        "riverrun_group_memory_bytes",
-        "riverrun_high_watermark",
-        "riverrun_journal_entries",
-        "riverrun_journal_failed",
-        "riverrun_journal_groups",
-        "riverrun_journal_padding_bytes",
-        "riverrun_journal_queue_seconds",
-        "riverrun_journal_sync_seconds",
-        "riverrun_journal_used_bytes",
-        "riverrun_journal_waiting",
-        "riverrun_journal_write_seconds",
-        "riverrun_journal_written_bytes",
-        "riverrun_log_dir_cordoned",
-        "riverrun_log_dir_failed",
-        "riverrun_log_dir_full",
-        "riverrun_log_size_bytes",
-        "riverrun_log_start_offset",
-        "riverrun_partitions_offline",
-        "riverrun_partitions_uncleanable",
-        "riverrun_received_bytes",
-        "riverrun_request_duration_seconds",
-        "riverrun_request_memory_bytes",
-        "riverrun_requests_inflating",
-        "riverrun_requests_waiting_for_memory",
-        "riverrun_requests_waiting_to_inflate",
-        "riverrun_response_memory_bytes",
-        "riverrun_scrub_passes",
-        "riverrun_scrub_read_bytes",
-        "riverrun_sent_bytes",
-        "riverrun_unsynced_records",
-        "riverrun_write_cache_bytes",
-        "riverrun_write_cache_limit_bytes",
-    ];
-    assert_eq!(names, BTreeSet::from(wanted));
+    assert_eq!(names, BTreeSet::from(NAMES));
     let series: Vec<&str> = text
         .lines()
         .filter(|line| !line.starts_with('#'))
