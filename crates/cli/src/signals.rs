@@ -49,9 +49,7 @@ impl StopSignals {
             }
         }
     }
-}
 
-impl StopSignals {
     /// The end of what is to be finished, or of the patience with it: at the next wish it is given up.
     pub(crate) async fn or_at_once<T>(
         &mut self,

@@ -174,40 +174,30 @@ fn at_least(runs: &[throughput::Run], ours: Of, other: Beside, named: &str, rati
     })
 }
 
-/// With many partitions, against few, unless the client could not have gone much faster.
+/// With many partitions, against few.
 fn against_few(runs: &[throughput::Run], many: Of) -> Option<Goal> {
     let few = Of { partitions: FEW, ..many }.beside(Contender::RiverrunSynced);
     let ratio = ratio(runs, many, few)?;
-    let share = client_share(runs, many);
-    Some(Goal {
-        what: format!("synced records/s: {}", many.named()),
-        measured: format!(
-            "{ratio:.2}x ours with {FEW} partitions, busiest client thread {:.0}% of a core",
-            share * 100.0
-        ),
-        wanted: format!(">= {MANY_SHARE_MIN}x, or thread >= {:.0}%", CLIENT_SHARE_MIN * 100.0),
-        reached: ratio >= MANY_SHARE_MIN || share >= CLIENT_SHARE_MIN,
-    })
-}
-
-/// How busy the busiest thread of ours' client was, the median over the rounds.
-fn client_share(runs: &[throughput::Run], of: Of) -> f64 {
-    median(of.beside(Contender::RiverrunSynced).runs(runs).map(|run| run.client_busiest_thread.share))
+    Some(rate_goal(runs, many, ratio, &format!("ours with {FEW} partitions"), MANY_SHARE_MIN))
 }
 
 fn against_unsynced_kafka(runs: &[throughput::Run], partitions: i32, producers: u32) -> Option<Goal> {
     let ours = Of { partitions, producers };
     let ratio = ratio(runs, ours, ours.beside(Contender::KafkaUnsynced))?;
-    let share = client_share(runs, ours);
-    Some(Goal {
+    Some(rate_goal(runs, ours, ratio, "Kafka unsynced", UNSYNCED_KAFKA_RATIO_MIN))
+}
+
+/// A ratio to reach, unless the client could not have gone much faster.
+fn rate_goal(runs: &[throughput::Run], ours: Of, ratio: f64, than: &str, ratio_min: f64) -> Goal {
+    let busiest =
+        ours.beside(Contender::RiverrunSynced).runs(runs).map(|run| run.client_busiest_thread.share);
+    let share = median(busiest);
+    Goal {
         what: format!("synced records/s: {}", ours.named()),
-        measured: format!(
-            "{ratio:.2}x Kafka unsynced, busiest client thread {:.0}% of a core",
-            share * 100.0
-        ),
-        wanted: format!(">= {UNSYNCED_KAFKA_RATIO_MIN}x, or thread >= {:.0}%", CLIENT_SHARE_MIN * 100.0),
-        reached: ratio >= UNSYNCED_KAFKA_RATIO_MIN || share >= CLIENT_SHARE_MIN,
-    })
+        measured: format!("{ratio:.2}x {than}, busiest client thread {:.0}% of a core", share * 100.0),
+        wanted: format!(">= {ratio_min}x, or thread >= {:.0}%", CLIENT_SHARE_MIN * 100.0),
+        reached: ratio >= ratio_min || share >= CLIENT_SHARE_MIN,
+    }
 }
 
 fn of_paced(runs: &[paced::Run]) -> Option<Goal> {
