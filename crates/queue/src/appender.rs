@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use riverrun_records::{Header, layout};
+use riverrun_records::{Batch, Header, layout, patch_base_offset, patch_leader_epoch};
 use riverrun_types::limits::BATCH_RECORDS_MAX;
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
@@ -150,6 +150,20 @@ impl Appender {
         self.commit(room, record_count)
     }
 
+    /// Appends a batch as another has made it, whatever its codec; only base offset and leader epoch become the
+    /// queue's. Returns the offset of its first record. As durable as [`append`](Self::append) makes it. Refuses
+    /// what no tailer is to see as records: control batches, transactions, and offsets without a record.
+    pub fn append_whole(&mut self, batch: &Batch<'_>) -> Result<Offset, QueueError> {
+        check_whole(batch)?;
+        let room = self.begin(batch.bytes().len())?;
+        let (offset, epoch) = (self.head.next_offset, self.epoch);
+        let bytes = self.bytes_mut(room);
+        bytes.copy_from_slice(batch.bytes());
+        patch_base_offset(bytes, offset);
+        patch_leader_epoch(bytes, epoch);
+        self.commit(room, batch.record_count())
+    }
+
     /// Makes room for a value of `len` bytes that is written in place, and holds the queue until the
     /// reservation is published or dropped. The bytes are zeros.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, QueueError> {
@@ -220,8 +234,8 @@ impl Appender {
         Ok(Room { within, size_bytes })
     }
 
-    /// Bytes of the largest batch that fits an empty segment.
-    pub(crate) fn batch_bytes_max(&self) -> usize {
+    /// Bytes of the largest batch that a segment of the queue holds.
+    pub fn batch_bytes_max(&self) -> usize {
         self.segment.map.len() - layout::LENGTH_END
     }
 
@@ -366,6 +380,19 @@ impl Appender {
         self.held = false;
         self.owner.unlock(self.core.control.writer_lock());
     }
+}
+
+/// Refuses a batch of which tailers would not read one record for each offset.
+fn check_whole(batch: &Batch<'_>) -> Result<(), QueueError> {
+    let refused = |why: &str| Err(QueueError::Options(why.to_owned()));
+    if batch.is_control() || batch.is_transactional() {
+        return refused("a queue takes neither control batches nor transactions");
+    }
+    let count = batch.record_count();
+    if !(1..=BATCH_RECORDS_MAX).contains(&count) || batch.last_offset_delta() != count - 1 {
+        return refused("a batch has records, and as many offsets");
+    }
+    Ok(())
 }
 
 /// Undoes what an append has begun and not published: zeros what was stored between the queue's head and the

@@ -15,7 +15,8 @@ use riverrun_queue::{
     AppendOptions, Appender, CreateOptions, Damage, Header, NewRecord, Offset, Queue, QueueError, StartAt,
     Tailer, TimestampMs,
 };
-use riverrun_records::UnverifiedBatch;
+use riverrun_records::{BatchBuilder, BatchOptions, Batches, Compression, ProducerStamp, UnverifiedBatch};
+use riverrun_types::{ProducerEpoch, ProducerId};
 
 const SMALL: CreateOptions = CreateOptions { segment_bytes: 4096 };
 
@@ -566,4 +567,82 @@ proptest! {
             model.run(step);
         }
     }
+}
+
+fn built(options: BatchOptions, values: &[&str]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(options);
+    for value in values {
+        builder.append(TimestampMs(7), None, Some(value.as_bytes()), &[]).expect("room");
+    }
+    builder.build().expect("a batch")
+}
+
+/// Appends a batch that was made elsewhere.
+fn append_built(appender: &mut Appender, bytes: &[u8]) -> Result<Offset, QueueError> {
+    appender.append_whole(&UnverifiedBatch::only(bytes).expect("one").verify().expect("whole"))
+}
+
+#[test]
+fn batches_of_others_are_kept_as_they_are_and_read_like_any() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = create(dir.path());
+    let mut appender = appender(&queue);
+    let producer = ProducerStamp { id: ProducerId(5), epoch: ProducerEpoch(2), base_sequence: 40 };
+    let codecs =
+        [Compression::None, Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+    let mut expected = Vec::new();
+    for round in 0..60_i64 {
+        let compression = codecs[round as usize % codecs.len()];
+        let bytes = built(
+            BatchOptions { compression, producer, ..BatchOptions::default() },
+            &["one", "two", "three"],
+        );
+        assert_eq!(append_built(&mut appender, &bytes).expect("room"), Offset(round * 4));
+        appender.append(b"four").expect("room");
+        let values = ["one", "two", "three", "four"].map(|value| value.as_bytes().to_vec());
+        expected.extend((round * 4..).zip(values));
+    }
+    assert_eq!(values(&mut tailer(&queue, StartAt::Start)), expected, "over several segments");
+
+    drop((appender, queue));
+    let queue = Queue::open(dir.path()).expect("whole");
+    assert_eq!(values(&mut tailer(&queue, StartAt::Start)), expected, "with their checksums");
+    let mut bytes = Vec::new();
+    let view = riverrun_queue::QueueView::open(dir.path()).expect("whole");
+    let mut reader = view.batches(StartAt::Start).expect("readable");
+    while reader.copy(&mut bytes, 1 << 20, true).expect("readable") > 0 {}
+    let batch = Batches::new(&bytes).next().expect("one").expect("whole").verify().expect("whole");
+    assert_eq!(
+        (batch.producer_id(), batch.producer_epoch(), batch.base_sequence(), batch.leader_epoch()),
+        (ProducerId(5), ProducerEpoch(2), 40, view.epoch())
+    );
+}
+
+#[test]
+fn batches_that_do_not_fit_or_that_no_tailer_is_to_see_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = create(dir.path());
+    let mut appender = appender(&queue);
+    let most = appender.batch_bytes_max();
+    let sized = |bytes: usize| {
+        let overhead = built(BatchOptions::default(), &["x".repeat(2000).as_str()]).len() - 2000;
+        built(BatchOptions::default(), &["x".repeat(bytes - overhead).as_str()])
+    };
+    assert_eq!(sized(most).len(), most);
+    assert!(matches!(append_built(&mut appender, &sized(most + 1)), Err(QueueError::TooLarge { .. })));
+    assert_eq!(append_built(&mut appender, &sized(most)).expect("a whole segment"), Offset(0));
+
+    let producer = ProducerStamp { id: ProducerId(5), epoch: ProducerEpoch(0), base_sequence: 0 };
+    let transactional = BatchOptions { producer, transactional: true, ..BatchOptions::default() };
+    let control = BatchOptions { control: true, ..transactional };
+    for options in [transactional, control] {
+        let refused = append_built(&mut appender, &built(options, &["x"])).expect_err("refused");
+        assert!(matches!(refused, QueueError::Options(_)), "{refused}");
+    }
+    let mut gap = built(BatchOptions::default(), &["x"]);
+    gap[riverrun_records::layout::LAST_OFFSET_DELTA + 3] = 5;
+    riverrun_records::patch_max_timestamp(&mut gap, TimestampMs(7));
+    let refused = append_built(&mut appender, &gap).expect_err("offsets without records");
+    assert!(matches!(refused, QueueError::Options(_)), "{refused}");
+    assert_eq!(appender.append(b"next").expect("nobody holds it"), Offset(1));
 }
