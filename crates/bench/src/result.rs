@@ -155,9 +155,11 @@ struct Totals {
     consume_rate: f64,
     consume_bytes_rate: f64,
     catch_up_bytes_rate: f64,
-    /// Bytes published by the bytes a second that the loopback interface carries for any program.
+    /// Bytes a second by those that the loopback interface carries for any program, and by those without pacing.
     publish_to_loopback: Option<f64>,
+    publish_to_unpaced_loopback: Option<f64>,
     consume_to_loopback: Option<f64>,
+    consume_to_unpaced_loopback: Option<f64>,
     server_cpu_us_per_record: Option<f64>,
 }
 
@@ -224,7 +226,7 @@ fn ours<'a>(
             .iter()
             .chain(&figures.notes)
             .map(String::as_str)
-            .chain(environment.missing())
+            .chain(environment.notes())
             .collect(),
     }
 }
@@ -259,8 +261,11 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
     let figures = &outcome.figures;
     let (counts, late) = (&figures.counts, &figures.late);
     let rate = |count: u64| count as f64 / figures.test_s.max(f64::MIN_POSITIVE);
-    let loopback = environment.loopback.map(|loopback| loopback.bytes_per_s).filter(|rate| *rate > 0.0);
-    let per_loopback = |bytes: u64| loopback.map(|loopback| rate(bytes) / loopback);
+    let share =
+        |bytes: u64, limit: Option<f64>| limit.filter(|rate| *rate > 0.0).map(|limit| rate(bytes) / limit);
+    let loopback = environment.loopback.map(|loopback| loopback.bytes_per_s);
+    let unpaced = environment.loopback.and_then(|loopback| loopback.unpaced_bytes_per_s);
+    let read_bytes = counts.received_bytes + counts.caught_up_bytes;
     let records = counts.acked + counts.received + counts.caught_up;
     Totals {
         test_s: figures.test_s,
@@ -280,8 +285,10 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
         consume_rate: rate(counts.received),
         consume_bytes_rate: rate(counts.received_bytes),
         catch_up_bytes_rate: rate(counts.caught_up_bytes),
-        publish_to_loopback: per_loopback(counts.acked_bytes),
-        consume_to_loopback: per_loopback(counts.received_bytes + counts.caught_up_bytes),
+        publish_to_loopback: share(counts.acked_bytes, loopback),
+        publish_to_unpaced_loopback: share(counts.acked_bytes, unpaced),
+        consume_to_loopback: share(read_bytes, loopback),
+        consume_to_unpaced_loopback: share(read_bytes, unpaced),
         server_cpu_us_per_record: figures
             .server
             .filter(|_| records > 0)

@@ -32,6 +32,9 @@ const VM_SETTINGS: [&str; 9] = [
     "swappiness",
 ];
 
+/// A machine with a higher load average before the runs was not idle.
+const IDLE_LOAD: f64 = 0.5;
+
 /// The machine, and what its parts do at best.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Environment {
@@ -60,6 +63,9 @@ pub struct Environment {
     /// What the disk there does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskFigures>,
+    /// What paces the segments of a TCP connection, or does not, unless a program asks for another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_congestion_control: Option<String>,
     /// What TCP over the loopback interface does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loopback: Option<LoopbackFigures>,
@@ -100,12 +106,16 @@ pub struct FileSystem {
 }
 
 impl Environment {
-    /// What a reader of the figures should know of the machine and this record does not say, for people.
-    pub fn missing(&self) -> impl Iterator<Item = &str> {
+    /// What a reader of the figures should know of the machine, for people: what this record does not say, and that
+    /// the machine was busy.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
         let version = self.servers.iter().any(|server| server.software.is_none());
         let disk = "the servers' disk was not measured: --data-dir says where their data is";
         let software = "the server's version is not known: its process would tell, as NAME=HOST:PORT@PID";
-        self.disk.is_none().then_some(disk).into_iter().chain(version.then_some(software))
+        let is_busy = self.load_average.is_some_and(|load| load > IDLE_LOAD);
+        let busy = "the machine was busy in the minute before: its load average says how much";
+        let notes = [(self.disk.is_none(), disk), (version, software), (is_busy, busy)];
+        notes.into_iter().filter_map(|(applies, note)| applies.then_some(note))
     }
 
     /// Looks at the machine, without measuring anything; `data_dir` is where the servers keep their data.
@@ -125,6 +135,7 @@ impl Environment {
             vm: vm_settings(),
             transparent_hugepage: read("/sys/kernel/mm/transparent_hugepage/enabled")
                 .and_then(|text| chosen(&text)),
+            tcp_congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             file_system: data_dir.and_then(FileSystem::of),
             client: format!("riverrun-client {}", env!("CARGO_PKG_VERSION")),
             ..Self::default()
@@ -224,6 +235,9 @@ impl fmt::Display for Environment {
             writeln!(f, "loopback     {loopback}")?;
         }
         let vm: Vec<_> = self.vm.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if let Some(control) = &self.tcp_congestion_control {
+            writeln!(f, "tcp          congestion control {control}")?;
+        }
         writeln!(f, "vm           {}", vm.join(" "))?;
         writeln!(f, "client       {}", self.client)?;
         for ServerRecord { name, bootstrap, software, .. } in &self.servers {
@@ -279,13 +293,22 @@ mod tests {
         };
         let told = |disk, software| {
             let environment = Environment { disk, servers: vec![server(software)], ..Environment::default() };
-            environment.missing().map(str::to_owned).collect::<Vec<_>>()
+            environment.notes().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(told(Some(disk), Some("s 1")), Vec::<String>::new());
         let (of_disk, of_software) = (told(None, Some("s 1")), told(Some(disk), None));
         assert!(of_disk.len() == 1 && of_disk[0].contains("--data-dir"), "{of_disk:?}");
         assert!(of_software.len() == 1 && of_software[0].contains("@PID"), "{of_software:?}");
         assert_eq!(told(None, None), [of_disk, of_software].concat());
+    }
+
+    #[test]
+    fn a_machine_that_was_busy_before_is_noted() {
+        let busy = |load_average| {
+            let environment = Environment { load_average, ..Environment::default() };
+            environment.notes().any(|note| note.contains("busy"))
+        };
+        assert_eq!([None, Some(0.3), Some(2.5)].map(busy), [false, false, true]);
     }
 
     #[test]

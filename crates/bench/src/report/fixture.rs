@@ -187,7 +187,7 @@ fn environment(server: &str) -> Environment {
             sequential_bytes_per_s: 9e8,
             sync_4k: sync.summary(),
         }),
-        loopback: Some(LoopbackFigures { bytes_per_s: 3e9, unpaced_bytes_per_s: 6e9 }),
+        loopback: Some(LoopbackFigures { bytes_per_s: 3e9, unpaced_bytes_per_s: Some(6e9) }),
         client: name("riverrun-client"),
         servers: vec![ServerRecord {
             name: name(server),

@@ -89,8 +89,11 @@ fn rate(totals: &Value, key: &str, word: &str) -> String {
     if records <= 0.0 {
         return String::new();
     }
-    let share = totals[format!("{key}ToLoopback")].as_f64();
-    let share = share.map_or_else(String::new, |share| format!(", {share:.3} of loopback TCP"));
+    let share = |of: &str, words: &str| {
+        let share = totals[format!("{key}To{of}")].as_f64();
+        share.map_or_else(String::new, |share| format!(", {share:.3} of {words}"))
+    };
+    let share = share("Loopback", "loopback TCP") + &share("UnpacedLoopback", "it without pacing");
     format!("{records:.0} rec/s ({:.1} MB/s{share}) {word}", bytes / 1e6)
 }
 
@@ -153,12 +156,12 @@ mod tests {
     fn a_run_s_line_leaves_out_what_it_did_not_do() {
         let document = json!({"workload": "w", OURS: {
             "server": "s",
-            "totals": {"publishRate": 1000.4, "publishBytesRate": 2.5e6, "publishToLoopback": 0.25, "consumeRate": 0.0},
+            "totals": {"publishRate": 1000.4, "publishBytesRate": 2.5e6, "publishToLoopback": 0.25, "publishToUnpacedLoopback": 0.125, "consumeRate": 0.0},
             "publish": {"p50_us": 1500, "p99_us": 2000, "p999_us": 3000, "max_us": 4000},
             "endToEnd": null,
             "durability": {"reached": "4", "acked_when_synced": false},
         }});
-        let expected = "w on s: 1000 rec/s (2.5 MB/s, 0.250 of loopback TCP) published; publish p50 1.50, p99 2.00, p99.9 3.00, max 4.00 ms; \
+        let expected = "w on s: 1000 rec/s (2.5 MB/s, 0.250 of loopback TCP, 0.125 of it without pacing) published; publish p50 1.50, p99 2.00, p99.9 3.00, max 4.00 ms; \
 durability level 4";
         assert_eq!(line_of(&document), expected);
     }
