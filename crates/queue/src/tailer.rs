@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use riverrun_records::{
-    Batch, BatchHeader, BatchRecords, CorruptCause, Record, RecordIter, UnverifiedBatch, layout,
+    Batch, BatchHeader, BatchRecords, CorruptCause, PlainBatch, Record, RecordIter, UnverifiedBatch, layout,
 };
 use riverrun_types::{Offset, TimestampMs};
 
@@ -215,16 +215,60 @@ impl Tailer {
         loop {
             while let Some(record) = self.records.as_mut().and_then(Iterator::next) {
                 let record = record.map_err(|error| self.damaged(error))?;
-                if record.offset >= self.from && record.timestamp >= self.from_time {
-                    self.from = record.offset.next();
-                    self.from_time = TimestampMs(i64::MIN);
+                if self.wants(&record) {
                     return Ok(Some(record));
                 }
+            }
+            if let Some(record) = self.next_plain()? {
+                if self.wants(&record) {
+                    return Ok(Some(record));
+                }
+                continue;
             }
             if !self.open_batch()? {
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether this record is not one of those that are passed over. If so, the next one is asked for next.
+    #[inline]
+    fn wants(&mut self, record: &Record<'_>) -> bool {
+        let wanted = record.offset >= self.from && record.timestamp >= self.from_time;
+        if wanted {
+            self.from = record.offset.next();
+            self.from_time = TimestampMs(i64::MIN);
+        }
+        wanted
+    }
+
+    /// The record of the next batch, if that is readable, has no other and need not be checked: what
+    /// [`open_batch`](Self::open_batch) and its iterator do for all of them, in a fraction of the time.
+    #[inline]
+    fn next_plain(&mut self) -> Result<Option<Record<'static>>, QueueError> {
+        self.records = None;
+        if self.position >= self.limit {
+            self.limit = self.readable();
+        }
+        if self.position >= self.limit || self.position < self.core.trusted_from {
+            return Ok(None);
+        }
+        let within = self.within();
+        let end = (self.limit - self.segment.start()).min(self.segment.map.len() as u64) as usize;
+        // SAFETY: below `limit`, which is published: nobody writes there any more.
+        let bytes: &[u8] = unsafe { self.segment.map.slice(within, end - within) };
+        // SAFETY: as in `open_batch`.
+        let bytes: &'static [u8] = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(bytes) };
+        let Some(batch) = PlainBatch::read(bytes) else { return Ok(None) };
+        if batch.record.offset != self.batch_offset {
+            return Ok(None);
+        }
+        self.segment.map.touch(within, batch.size_bytes);
+        self.segment.check_whole(within)?;
+        self.position += batch.size_bytes as u64;
+        self.batch_offset = batch.record.offset.next();
+        self.inflated = None;
+        Ok(Some(batch.record))
     }
 
     /// The next record, waiting for it as `strategy` does; none if there was none within `timeout`.

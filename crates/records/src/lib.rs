@@ -33,6 +33,7 @@ mod header;
 mod inflate;
 pub mod layout;
 mod patch;
+mod plain;
 mod record;
 mod source;
 mod stamps;
@@ -50,6 +51,7 @@ pub use patch::{
     patch_base_offset, patch_leader_epoch, patch_log_append_time, patch_max_timestamp, patch_producer,
     uncovered_checksum,
 };
+pub use plain::PlainBatch;
 pub use record::{BatchRecords, Header, Headers, Record, RecordIter};
 pub use stamps::RecordStamp;
 pub use validate::{ProduceRules, ProducedInfo, TimestampBounds, validate_produced};
