@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use riverrun_types::Offset;
 
 use crate::error::{At as _, QueueError};
-use crate::layout::{PAGE_BYTES, PREPARE_BYTE};
+use crate::layout::PREPARE_BYTE;
 use crate::lock::Owner;
 use crate::options::{AppendOptions, Durability, Retention};
+use crate::passed::Passed;
 use crate::queue::Core;
 use crate::retention;
 use crate::segment::Segment;
@@ -118,7 +119,7 @@ impl Keeper {
             pace,
             segment: None,
             present: 0,
-            passed: Vec::new(),
+            passed: Passed::default(),
             kept_at: None,
         };
         keeper.spawn(core, "queue-keeper", move || rounds.run())?;
@@ -184,13 +185,10 @@ impl Drop for Keeper {
     }
 }
 
-/// Bytes of segments that stay mapped until retention removes them.
-const KEPT_BYTES_MAX: u64 = 4 << 30;
-
 /// What the keeper's thread knows from one round to the next.
 ///
 /// Invariants: pages of `segment` below `present` are in memory, as far as they lie above where the head was.
-/// `passed` are segments before it, rising, that take no more than [`KEPT_BYTES_MAX`] after each round.
+/// `passed` are segments before it.
 struct Rounds {
     core: Arc<Core>,
     owner: Owner,
@@ -198,9 +196,7 @@ struct Rounds {
     pace: Pace,
     segment: Option<Arc<Segment>>,
     present: u64,
-    /// To unmap takes milliseconds, which who reads or appends need not wait for; and what retention is going to
-    /// remove can be used again as it is.
-    passed: Vec<Arc<Segment>>,
+    passed: Passed,
     /// When retention was looked after, and the number of the segment that was appended to.
     kept_at: Option<(Instant, u64)>,
 }
@@ -211,6 +207,7 @@ impl Rounds {
             let duties = *self.orders.duties();
             // What fails here an append meets too, and says so.
             let _ = self.round(&duties);
+            self.passed.let_go();
             std::thread::park_timeout(ROUND);
         }
     }
@@ -250,11 +247,6 @@ impl Rounds {
         let kept = retention::apply(&core, retention, |base| {
             Ok(self.make_spare(base, prepares)? || core.segments.remove(base, retention.ignore_readers)?)
         });
-        let (bases, _) = core.published_segments()?;
-        // What others still have is unmapped by whoever is last, and that is to be this thread.
-        self.passed.retain(|segment| Arc::strong_count(segment) > 1 || bases.contains(&segment.base));
-        let kept_max = (KEPT_BYTES_MAX / core.segments.segment_bytes()) as usize;
-        self.passed.drain(..self.passed.len().saturating_sub(kept_max));
         kept.map(|_| ())
     }
 
@@ -262,8 +254,8 @@ impl Rounds {
     fn make_spare(&mut self, base: Offset, prepares: bool) -> Result<bool, QueueError> {
         let spare = if prepares { self.core.segments.make_spare(base)? } else { None };
         let Some(inode) = spare else { return Ok(false) };
-        if let Some(index) = self.passed.iter().position(|segment| segment.base == base) {
-            self.core.segments.keep_mapping(inode, self.passed.remove(index));
+        if let Some(segment) = self.passed.take(base) {
+            self.core.segments.keep_mapping(inode, segment);
         }
         Ok(true)
     }
@@ -275,15 +267,15 @@ impl Rounds {
         if self.segment.as_ref().is_none_or(|segment| segment.number != number) {
             let segment = self.core.segments.expect(head.segment_base, number)?;
             self.present = head.position.max(segment.start() + segment.present);
-            self.passed.extend(self.segment.replace(segment));
+            if let Some(passed) = self.segment.replace(segment) {
+                self.passed.push(passed);
+            }
         }
         let Some(segment) = &self.segment else { return Ok(()) };
         let end = (head.position + ahead_bytes).min(segment.start() + segment.map.len() as u64);
         let begin = self.present.max(head.position);
         if begin < end {
-            let page_bytes = PAGE_BYTES as u64;
-            let within = (begin - segment.start()) / page_bytes * page_bytes;
-            segment.map.populate(within as usize, (end - segment.start() - within) as usize);
+            segment.map.populate((begin - segment.start()) as usize, (end - begin) as usize);
             self.present = end;
         }
         Ok(())

@@ -67,6 +67,7 @@ mod model;
 mod named;
 mod options;
 mod partition;
+mod passed;
 mod protocol;
 mod queue;
 mod recovery;

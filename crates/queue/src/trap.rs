@@ -33,6 +33,15 @@ static TABLE: [Entry; ENTRIES] =
     [const { Entry { base: AtomicUsize::new(0), len: AtomicUsize::new(0), torn: AtomicBool::new(false) } };
         ENTRIES];
 
+/// How many entries are not free, and where to look first for one that is.
+static USED: AtomicUsize = AtomicUsize::new(0);
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether so many mappings are watched that who can do without one had better let it go.
+pub(crate) fn is_crowded() -> bool {
+    USED.load(Relaxed) > ENTRIES / 2
+}
+
 /// The handler that was there before, and the size of a page.
 static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 
@@ -44,11 +53,15 @@ impl Watched {
     /// Watches over a mapping, from before its first access.
     pub(crate) fn over(base: usize, len: usize) -> io::Result<Self> {
         install();
-        for (index, entry) in TABLE.iter().enumerate() {
+        let next = NEXT.load(Relaxed);
+        for index in (next..ENTRIES).chain(0..next) {
+            let entry = &TABLE[index];
             if entry.len.compare_exchange(0, CLAIMED, AcqRel, Relaxed).is_ok() {
                 entry.base.store(base, Relaxed);
                 entry.torn.store(false, Relaxed);
                 entry.len.store(len, Release);
+                USED.fetch_add(1, Relaxed);
+                NEXT.store((index + 1) % ENTRIES, Relaxed);
                 return Ok(Self(index));
             }
         }
@@ -64,6 +77,7 @@ impl Watched {
     /// Before the mapping goes.
     pub(crate) fn forget(&self) {
         TABLE[self.0].len.store(0, Release);
+        USED.fetch_sub(1, Relaxed);
     }
 }
 
