@@ -77,7 +77,7 @@ pub(crate) struct Options {
     /// File system of the image; `kill` works on the directory as it is
     #[arg(long, value_enum, default_value_t = FileSystem::Xfs)]
     fs: FileSystem,
-    /// Crash processes that append to an embedded queue, instead of the server; by a kill or a cut of power
+    /// Crash processes that append to an embedded queue, instead of the server; not with failing syncs
     #[arg(long)]
     queue: bool,
     /// Change the topic's level all the time; a kill may lose nothing at any
@@ -182,11 +182,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if settings.flip && options.mode != Mode::Kill {
         bail!("--flip goes with --mode kill: after a power cut it depends on the level what may be gone");
     }
-    if options.queue
-        && (!matches!(options.mode, Mode::Kill | Mode::Power) || settings.flip || options.level != 1)
-    {
+    if options.queue && (options.mode == Mode::SyncErrors || settings.flip || options.level != 1) {
         bail!(
-            "--queue goes with --mode kill or power, and without --flip and --level: its appenders sync or do not"
+            "--queue goes with --mode kill, power or disk-full, and without --flip and --level: its appenders sync or do not"
         );
     }
     let toolbox = Toolbox::new(checkout()?);

@@ -11,9 +11,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use riverrun_client::TopicPartition;
-use riverrun_queue::{AppendOptions, Appender, Durability, NewRecord, Offset, Park, Queue, StartAt};
+use riverrun_queue::{
+    AppendOptions, Appender, Durability, NewRecord, Offset, Park, Queue, QueueError, StartAt,
+};
 
 use crate::crash::event::{Event, Span};
 use crate::crash::payload::{Identity, identify, value_of};
@@ -27,6 +29,9 @@ const VALUE_BYTES_MAX: usize = 3000;
 
 /// Who does not sync would fill the disk.
 const CACHED_PAUSE: Duration = Duration::from_micros(400);
+
+/// Who was refused for want of room tries again after this.
+const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// One in so many records that the reader of the synced sees is told.
 const TOLD_ONE_IN: i64 = 8;
@@ -45,9 +50,35 @@ pub(crate) struct AppenderOptions {
     /// The first of the process's streams
     #[arg(long)]
     stream: u32,
-    /// Claim to sync, and do not: a run has to fail then
+    /// Claim that a sync is done when it is not: a run has to fail then
+    #[arg(long, value_enum)]
+    lie: Option<Lie>,
+    /// Go on after an append that is refused for want of room
     #[arg(long)]
-    lie: bool,
+    through_full: bool,
+}
+
+/// What is wrong with a stream whose acks are to come after a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Lie {
+    /// It never syncs
+    Never,
+    /// It acks, and syncs then
+    Late,
+}
+
+impl Lie {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Late => "late",
+        }
+    }
+
+    /// The lie that a setting of `--set` asks for.
+    pub(super) fn of(setting: &str) -> Option<Self> {
+        setting.strip_prefix("sync=").and_then(|name| Self::from_str(name, false).ok())
+    }
 }
 
 /// The only partition of a queue.
@@ -98,7 +129,8 @@ struct Work<'a> {
 impl Work<'_> {
     fn append_until_crashed(&self) -> anyhow::Result<()> {
         let syncs = is_synced(self.stream);
-        let durability = if syncs && !self.options.lie { Durability::Sync } else { Durability::Async };
+        let lie = self.options.lie.filter(|_| syncs);
+        let durability = if syncs && lie.is_none() { Durability::Sync } else { Durability::Async };
         let mut appender = self.queue.appender(AppendOptions { durability, ..AppendOptions::default() })?;
         let mut rng = Rng::new(self.options.run ^ u64::from(self.stream));
         self.pipe.tell(&Event::Stream { stream: self.stream, partition: partition(), exactly_once: true })?;
@@ -110,8 +142,14 @@ impl Work<'_> {
                 Ok(offset) => self.pipe.tell(&Event::Acked { span, offset: Some(offset.0) })?,
                 Err(error) => {
                     self.pipe.tell(&Event::Failed(span))?;
-                    return Err(error);
+                    if !self.options.through_full || !is_want_of_room(&error) {
+                        return Err(error.into());
+                    }
+                    std::thread::sleep(REFUSED_PAUSE);
                 }
+            }
+            if lie == Some(Lie::Late) {
+                appender.sync()?;
             }
             first += span.count;
             if !syncs {
@@ -121,7 +159,7 @@ impl Work<'_> {
     }
 
     /// One append, in any of the ways that there are.
-    fn append(&self, appender: &mut Appender, span: Span, rng: &mut Rng) -> anyhow::Result<Offset> {
+    fn append(&self, appender: &mut Appender, span: Span, rng: &mut Rng) -> Result<Offset, QueueError> {
         let mut value = |sequence| {
             let identity = Identity { stream: span.stream, sequence };
             value_of(self.options.run, identity, rng.size_below(VALUE_BYTES_MAX))
@@ -129,15 +167,19 @@ impl Work<'_> {
         let values: Vec<_> = (span.first..span.first + span.count).map(&mut value).collect();
         if let [value] = &values[..] {
             if span.first.is_multiple_of(2) {
-                return Ok(appender.append(value)?);
+                return appender.append(value);
             }
             let mut reserved = appender.reserve(value.len())?;
             reserved.copy_from_slice(value);
-            return Ok(reserved.publish()?);
+            return reserved.publish();
         }
         let records: Vec<_> = values.iter().map(|value| of_value(value)).collect();
-        Ok(appender.append_batch(&records)?)
+        appender.append_batch(&records)
     }
+}
+
+fn is_want_of_room(error: &QueueError) -> bool {
+    matches!(error, QueueError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
 }
 
 fn of_value(value: &[u8]) -> NewRecord<'_> {

@@ -1,4 +1,5 @@
-//! Crash of the embedded queue: processes that append to one queue are killed, or the disk below them loses its power.
+//! Crash of the embedded queue: processes that append to one queue are killed, or the disk below them loses its power
+//! or fills up.
 //!
 //! Two processes append at once, each with and without a sync, and a third thread of each reads what is synced. After each
 //! crash the queue is read, by one that only looks or by the one that recovers it: what was there is still there, in its
@@ -6,11 +7,12 @@
 //! of power only what nobody synced, and of that only the end.
 
 mod appender;
+mod cuts;
+mod full;
 mod history;
+mod recorder;
 
 use std::fs;
-use std::io::Write as _;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -19,12 +21,14 @@ use anyhow::{Context, bail, ensure};
 use riverrun_queue::{AppendOptions, CreateOptions, Queue, QueueView};
 
 pub(crate) use self::appender::AppenderOptions;
-use self::history::{History, MARKS};
+use self::appender::{Lie, STREAMS};
+use self::history::History;
+use self::recorder::{Follower, Recorder};
 use super::disk::Disk;
 use super::event::Event;
 use super::ledger::Ledger;
 use super::random::Rng;
-use super::verify::{Rules, shown, verify};
+use super::verify::{Observed, Rules, shown, verify};
 use super::{Mode, Settings};
 
 /// Small, so that they roll often.
@@ -34,7 +38,7 @@ const SEGMENT_BYTES: u64 = 256 << 10;
 const DISK_BYTES: u64 = 8 << 30;
 
 /// Processes that append at once.
-const PROCESSES: usize = 2;
+const PROCESSES: u32 = 2;
 
 /// They work for at most so long before a crash.
 const LIFE_MAX: Duration = Duration::from_millis(200);
@@ -48,9 +52,6 @@ const OPENING_MAX: Duration = Duration::from_millis(15);
 /// Between the cut and the end of the processes.
 const AGONY_MAX: Duration = Duration::from_millis(20);
 
-/// A setting with which the processes claim to sync, and do not.
-const LIE: &str = "sync=never";
-
 /// What the process does that is crashed.
 pub(super) fn append(options: &AppenderOptions) -> anyhow::Result<()> {
     appender::run(options)
@@ -58,37 +59,66 @@ pub(super) fn append(options: &AppenderOptions) -> anyhow::Result<()> {
 
 /// Crashes as often as asked, and judges.
 pub(super) async fn run(mode: Mode, settings: &Settings) -> anyhow::Result<()> {
-    ensure!(settings.set.iter().all(|set| set == LIE), "with --queue, --set takes {LIE} only");
-    let disk = match mode {
-        Mode::Power => Some(Disk::make(settings.fs, &settings.dir, DISK_BYTES)?),
-        _ => None,
-    };
-    // Dropped before the disk, which its processes keep busy.
-    let mut run = Run::new(settings, disk.as_ref().map_or(&settings.dir, |disk| disk.path()))?;
-    let mut disk = disk;
+    match mode {
+        Mode::Kill => kill(settings).await,
+        Mode::Power => power(settings).await,
+        Mode::DiskFull => full::run(settings).await,
+        Mode::SyncErrors => bail!("failing syncs are not among what a queue is crashed by"),
+    }?;
+    Ok(fs::remove_dir_all(&settings.dir)?)
+}
+
+async fn kill(settings: &Settings) -> anyhow::Result<()> {
+    let mut run = Run::new(settings, &settings.dir, &[])?;
     for _ in 0..settings.cycles {
-        run.start_missing()?;
-        let is_early = run.rng.one_in(EARLY_ONE_IN);
-        let life = run.rng.up_to(if is_early { OPENING_MAX } else { LIFE_MAX });
-        tokio::time::sleep(life).await;
-        run.must_run()?;
+        run.work().await?;
         run.mark()?;
-        match &mut disk {
-            None => run.kill_some()?,
-            Some(disk) => {
-                disk.cut()?;
-                tokio::time::sleep(run.rng.up_to(AGONY_MAX)).await;
-                run.kill(PROCESSES)?;
-                disk.restore()?;
-            }
-        }
+        run.kill_some()?;
         run.crashed()?;
     }
-    run.kill(PROCESSES)?;
-    run.judge(mode)?;
+    let (_, ledger) = run.finish()?;
+    let observed = run.everything()?;
+    println!("{}", run.judged(&ledger, &observed, &[])?);
+    run.goes_on()
+}
+
+async fn power(settings: &Settings) -> anyhow::Result<()> {
+    let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
+    let mut run = Run::new(settings, disk.path(), &[])?;
+    let cycled = power_cycles(&mut run, &mut disk, settings.cycles).await;
+    let judged = cycled.and_then(|()| judge_power(&mut run));
+    // Its processes keep the disk busy.
     drop(run);
-    drop(disk);
-    Ok(fs::remove_dir_all(&settings.dir)?)
+    judged
+}
+
+async fn power_cycles(run: &mut Run, disk: &mut Disk, cycles: u64) -> anyhow::Result<()> {
+    for _ in 0..cycles {
+        run.work().await?;
+        // Whatever is in the recorder's pipe before this mark was acked before the cut began.
+        run.mark()?;
+        disk.cut()?;
+        run.mark()?;
+        tokio::time::sleep(run.rng.up_to(AGONY_MAX)).await;
+        run.kill_all()?;
+        run.mark()?;
+        disk.restore()?;
+        run.crashed()?;
+    }
+    Ok(())
+}
+
+fn judge_power(run: &mut Run) -> anyhow::Result<()> {
+    let (events, mut ledger) = run.finish()?;
+    let observed = run.everything()?;
+    let taken = cuts::forgive(&mut ledger, &events, &observed, &run.history);
+    let judged = run.judged(&ledger, &observed, &taken.findings)?;
+    println!(
+        "{judged}; besides, {} that nobody had synced are gone, and of {} acked as synced since the cut began {}",
+        taken.unsynced, taken.late, taken.late_gone
+    );
+    ensure!(taken.unsynced > 0, "no cut took anything, so there was none");
+    run.goes_on()
 }
 
 /// Processes at a queue, and what is known of it.
@@ -97,26 +127,41 @@ pub(super) async fn run(mode: Mode, settings: &Settings) -> anyhow::Result<()> {
 struct Run {
     id: u64,
     queue: PathBuf,
-    lie: bool,
+    /// Further arguments of the processes.
+    arguments: Vec<String>,
     rng: Rng,
     recorder: Recorder,
-    processes: Vec<Child>,
+    follower: Follower,
+    processes: Vec<Process>,
     streams: u32,
     history: History,
     marks: u64,
 }
 
+/// A process, and the first of its streams.
+struct Process {
+    child: Child,
+    stream: u32,
+}
+
 impl Run {
-    fn new(settings: &Settings, above: &Path) -> anyhow::Result<Self> {
+    fn new(settings: &Settings, above: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        for set in &settings.set {
+            let lie = Lie::of(set).context("with --queue, --set takes sync=never or sync=late only")?;
+            arguments.extend(["--lie".to_owned(), lie.name().to_owned()]);
+        }
         let queue = above.join("queue");
         drop(Queue::create(&queue, CreateOptions { segment_bytes: SEGMENT_BYTES })?);
         let mut rng = Rng::new(settings.seed);
+        let written = settings.dir.join("acked.log");
         Ok(Self {
             id: rng.next(),
             queue,
-            lie: !settings.set.is_empty(),
+            arguments,
             rng,
-            recorder: Recorder::start(&settings.dir.join("acked.log"))?,
+            recorder: Recorder::start(&written)?,
+            follower: Follower::new(&written),
             processes: Vec::new(),
             streams: 0,
             history: History::default(),
@@ -124,23 +169,43 @@ impl Run {
         })
     }
 
+    /// Lets processes work for a while; now and then they are only about to begin.
+    async fn work(&mut self) -> anyhow::Result<()> {
+        self.start_missing()?;
+        let is_early = self.rng.one_in(EARLY_ONE_IN);
+        let life = self.rng.up_to(if is_early { OPENING_MAX } else { LIFE_MAX });
+        tokio::time::sleep(life).await;
+        self.must_run()
+    }
+
     fn start_missing(&mut self) -> anyhow::Result<()> {
-        while self.processes.len() < PROCESSES {
+        while self.processes.len() < PROCESSES as usize {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("crash-appender").arg(&self.queue).args(["--run", &self.id.to_string()]);
-            command.args(["--stream", &self.streams.to_string()]).args(self.lie.then_some("--lie"));
+            command.args(["--stream", &self.streams.to_string()]).args(&self.arguments);
             // What it says when the disk has gone is no news.
             command.stdin(Stdio::null()).stdout(self.recorder.pipe()?).stderr(Stdio::null());
-            self.processes.push(command.spawn().context("an appender could not be started")?);
-            self.streams += appender::STREAMS;
+            let child = command.spawn().context("an appender could not be started")?;
+            self.processes.push(Process { child, stream: self.streams });
+            self.streams += STREAMS;
         }
         Ok(())
     }
 
+    /// The streams of the processes that run.
+    fn living(&self) -> impl Iterator<Item = u32> {
+        self.processes.iter().flat_map(|process| process.stream..process.stream + STREAMS)
+    }
+
+    /// How many processes were started in all.
+    fn started(&self) -> u32 {
+        self.streams / STREAMS
+    }
+
     fn must_run(&mut self) -> anyhow::Result<()> {
         for process in &mut self.processes {
-            if let Some(status) = process.try_wait()? {
-                bail!("after crash {}: an appender ended by itself, with {status}", self.crashes());
+            if let Some(status) = process.child.try_wait()? {
+                bail!("after {} crashes an appender ended by itself, with {status}", self.history.crashes());
             }
         }
         Ok(())
@@ -151,69 +216,90 @@ impl Run {
         if self.rng.one_in(2) {
             self.processes.rotate_left(1);
         }
-        let count = if self.rng.one_in(3) { PROCESSES } else { 1 };
-        self.kill(count)
+        let all = self.rng.one_in(3);
+        self.kill(if all { self.processes.len() } else { 1 })
+    }
+
+    fn kill_all(&mut self) -> anyhow::Result<()> {
+        self.kill(self.processes.len())
     }
 
     fn kill(&mut self, count: usize) -> anyhow::Result<()> {
-        let end = count.min(self.processes.len());
-        for mut process in self.processes.drain(..end) {
-            process.kill()?;
-            process.wait()?;
+        for Process { mut child, .. } in self.processes.drain(..count) {
+            child.kill()?;
+            child.wait()?;
         }
         Ok(())
     }
 
-    /// Says that a crash begins, or is over.
+    /// Says how far a crash is.
     fn mark(&mut self) -> anyhow::Result<()> {
         self.marks += 1;
         self.recorder.tell(&Event::Crash(self.marks))
     }
 
+    fn open(&self) -> anyhow::Result<Queue> {
+        Ok(Queue::open(&self.queue)?)
+    }
+
     /// Looks at what a crash has left.
     fn crashed(&mut self) -> anyhow::Result<()> {
-        self.mark()?;
-        let looked = if self.rng.one_in(2) {
-            QueueView::open(&self.queue)
-                .map_err(anyhow::Error::from)
-                .and_then(|view| self.history.look(self.id, |at| view.tailer(at)))
+        self.look().with_context(|| format!("after crash {}", self.history.crashes() + 1))?;
+        self.history.crashed();
+        Ok(())
+    }
+
+    /// Reads what there is, as one of those who use it or as one who only looks.
+    fn look(&mut self) -> anyhow::Result<()> {
+        if self.rng.one_in(2) {
+            let view = QueueView::open(&self.queue)?;
+            self.history.look(self.id, view.start_offset()?, |at| view.tailer(at))
         } else {
-            Queue::open(&self.queue)
-                .map_err(anyhow::Error::from)
-                .and_then(|queue| self.history.look(self.id, |at| queue.tailer(at)))
-        };
-        looked.with_context(|| format!("after crash {}", self.crashes()))
+            let queue = self.open()?;
+            self.history.look(self.id, queue.start_offset()?, |at| queue.tailer(at))
+        }
     }
 
-    fn crashes(&self) -> u64 {
-        self.marks / MARKS
+    fn everything(&self) -> anyhow::Result<Observed> {
+        history::everything(&self.open()?, self.id)
     }
 
-    fn judge(&mut self, mode: Mode) -> anyhow::Result<()> {
-        let file = self.recorder.finish()?;
-        let mut ledger = Ledger::read(&file)?;
-        let queue = Queue::open(&self.queue)?;
-        let observed = history::everything(&queue, self.id)?;
-        let gone = if mode == Mode::Power { self.history.forgive(&mut ledger, &observed) } else { 0 };
-        let verdict = verify(&ledger, &observed, Rules::default());
-        println!(
-            "{} crashes of {} processes; {} records acked, of which {} that nobody had synced are gone; {} seen as synced; {} \
-             read back",
-            self.crashes(),
-            self.streams / appender::STREAMS,
-            ledger.acks.len() + gone,
-            gone,
-            ledger.sightings.len(),
-            verdict.records_read,
-        );
+    /// Ends everybody. Returns what was written down.
+    fn finish(&mut self) -> anyhow::Result<(Vec<Event>, Ledger)> {
+        self.kill_all()?;
+        let events = self.recorder.finish()?;
+        let mut ledger = Ledger::default();
+        for event in &events {
+            ledger.add(event.clone())?;
+        }
+        Ok((events, ledger))
+    }
+
+    /// The verdict: an error if something must not be, and what to print if all is well.
+    fn judged(&self, ledger: &Ledger, observed: &Observed, others: &[String]) -> anyhow::Result<String> {
+        let verdict = verify(ledger, observed, Rules::default());
         let findings: Vec<_> = verdict.findings.iter().collect();
         ensure!(findings.is_empty(), "{}", shown(&findings));
+        ensure!(others.is_empty(), "{}", others.join("\n  "));
         let synced = ledger.acks.iter().filter(|ack| appender::is_synced(ack.identity.stream)).count();
         ensure!(
             synced > 0 && !ledger.sightings.is_empty(),
             "nothing was synced or seen, which proves nothing"
         );
-        ensure!(mode == Mode::Kill || gone > 0, "no cut took anything, so there was none");
+        Ok(format!(
+            "{} crashes of {} processes; {} records acked, {synced} of them synced, and {} seen as synced: all are there; {} \
+             read back",
+            self.history.crashes(),
+            self.started(),
+            ledger.acks.len(),
+            ledger.sightings.len(),
+            verdict.records_read,
+        ))
+    }
+
+    /// The queue is whole, and takes records.
+    fn goes_on(&self) -> anyhow::Result<()> {
+        let queue = self.open()?;
         queue.verify()?;
         queue.appender(AppendOptions::default())?.append(b"it goes on")?;
         Ok(())
@@ -222,54 +308,8 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let Err(error) = self.kill(PROCESSES) {
+        if let Err(error) = self.kill_all() {
             eprintln!("{error:#}");
-        }
-    }
-}
-
-/// The recorder, whose input each process has as its output.
-struct Recorder {
-    file: PathBuf,
-    process: Child,
-    input: Option<fs::File>,
-}
-
-impl Recorder {
-    fn start(file: &Path) -> anyhow::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("crash-recorder").arg(file).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut process = command.spawn().context("the recorder could not be started")?;
-        let input = process.stdin.take().context("the recorder has no input")?;
-        Ok(Self { file: file.to_owned(), process, input: Some(fs::File::from(OwnedFd::from(input))) })
-    }
-
-    fn input(&self) -> anyhow::Result<&fs::File> {
-        self.input.as_ref().context("the recorder has ended")
-    }
-
-    fn pipe(&self) -> anyhow::Result<Stdio> {
-        Ok(self.input()?.as_fd().try_clone_to_owned()?.into())
-    }
-
-    fn tell(&self, event: &Event) -> anyhow::Result<()> {
-        Ok(self.input()?.write_all(format!("{event}\n\n").as_bytes())?)
-    }
-
-    /// Ends it when nobody else has its input. Returns what it has written.
-    fn finish(&mut self) -> anyhow::Result<PathBuf> {
-        drop(self.input.take());
-        let status = self.process.wait()?;
-        ensure!(status.success(), "the recorder ended with {status}");
-        Ok(self.file.clone())
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        if let Err(error) = self.process.wait() {
-            eprintln!("the recorder: {error}");
         }
     }
 }

@@ -1,0 +1,234 @@
+//! What a cut of power may have taken, and what it may not.
+//!
+//! The recorder's file tells the order: a mark stands before the call that makes the cut, and another after it. So a
+//! record was acked, or seen as synced,
+//!
+//! | when | and is gone |
+//! |---|---|
+//! | before the cut, with a sync | lost: there is no exception |
+//! | before the cut, without a sync | allowed, if the queue ended before it |
+//! | since the cut began | as without a sync, for one append of each stream: what was under way |
+//! | after the cut, though its append began after the cut | must not have been acked, gone or not |
+//!
+//! An ack can come after the cut began for two reasons. Its sync was done before, and it was told late. Or its sync was
+//! under way, and the kernel said that all was well when it was not (`disk.rs`), as it says to a plain `fdatasync` after
+//! a `pwrite`. A later sync of the same stream then fails, so that it happens to a stream once.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::appender::{is_synced, partition};
+use super::history::History;
+use crate::crash::event::{Event, Span};
+use crate::crash::ledger::Ledger;
+use crate::crash::payload::Identity;
+use crate::crash::verify::{Observed, ObservedLog};
+
+/// Marks in the recorder's file for each crash: before it is made, when it is made, and when what it left is looked at.
+pub(super) const MARKS: u64 = 3;
+
+/// What was going on when something was written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Working,
+    BeingCut,
+    Cut,
+}
+
+impl Phase {
+    fn of(marks: u64) -> Self {
+        match marks % MARKS {
+            0 => Self::Working,
+            1 => Self::BeingCut,
+            _ => Self::Cut,
+        }
+    }
+}
+
+/// What the cuts have taken.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Records acked without a sync that are gone.
+    pub(super) unsynced: usize,
+    /// Records acked with a sync since a cut began.
+    pub(super) late: usize,
+    /// Those of them that are gone.
+    pub(super) late_gone: usize,
+    /// What must not be.
+    pub(super) findings: Vec<String>,
+}
+
+/// Takes out of `ledger` the acks and sightings that a cut of power may have undone, and has.
+pub(super) fn forgive(
+    ledger: &mut Ledger,
+    events: &[Event],
+    observed: &Observed,
+    history: &History,
+) -> Taken {
+    let fates = Fates { log: observed.logs.get(&partition()), history };
+    let mut pass = Pass { fates, marks: 0, sent: BTreeMap::new(), undone: BTreeMap::new() };
+    let (mut taken, mut forgiven) = (Taken::default(), HashSet::new());
+    for event in events {
+        match event {
+            Event::Crash(number) => pass.marks = *number,
+            Event::Sent(span) => drop(pass.sent.insert(span.stream, pass.marks)),
+            Event::Acked { span, offset: Some(first) } => {
+                pass.acked(*span, *first, &mut taken, &mut forgiven);
+            }
+            _ => {}
+        }
+    }
+    let fates = pass.fates;
+    ledger.acks.retain(|ack| !forgiven.contains(&ack.identity));
+    ledger.sightings.retain(|seen| {
+        Phase::of(seen.crashes_before) == Phase::Working
+            || fates.must_be_there(seen.offset, seen.identity, seen.crashes_before)
+    });
+    // From here on marks do not matter, but crashes, which findings name.
+    let acks = ledger.acks.iter_mut().map(|ack| &mut ack.crashes_before);
+    for marks in acks.chain(ledger.sightings.iter_mut().map(|seen| &mut seen.crashes_before)) {
+        *marks /= MARKS;
+    }
+    taken
+}
+
+/// What became of records.
+struct Fates<'a> {
+    log: Option<&'a ObservedLog>,
+    history: &'a History,
+}
+
+impl Fates<'_> {
+    /// Whether a record that a cut may take is there, or has to be: the queue did not end before it.
+    fn must_be_there(&self, offset: i64, identity: Identity, marks: u64) -> bool {
+        let record = self.log.and_then(|log| log.records.get(usize::try_from(offset).ok()?));
+        let is_there = record.is_some_and(|(_, found)| found.as_ref() == Ok(&identity));
+        let end = usize::try_from(marks / MARKS).ok().and_then(|crash| self.history.end(crash));
+        is_there || end.is_none_or(|end| offset < end)
+    }
+}
+
+struct Pass<'a> {
+    fates: Fates<'a>,
+    marks: u64,
+    /// How many marks there were when a stream began its last append.
+    sent: BTreeMap<u32, u64>,
+    /// The last crash that has undone an append of a stream which was acked with a sync.
+    undone: BTreeMap<u32, u64>,
+}
+
+impl Pass<'_> {
+    fn acked(&mut self, span: Span, first: i64, taken: &mut Taken, forgiven: &mut HashSet<Identity>) {
+        let (phase, synced) = (Phase::of(self.marks), is_synced(span.stream));
+        if phase == Phase::Working && synced {
+            return;
+        }
+        let identities =
+            (0..span.count).map(|index| Identity { stream: span.stream, sequence: span.first + index });
+        let gone: Vec<Identity> = (first..)
+            .zip(identities)
+            .filter(|(at, identity)| !self.fates.must_be_there(*at, *identity, self.marks))
+            .map(|(_, identity)| identity)
+            .collect();
+        if synced {
+            taken.late += usize::try_from(span.count).unwrap_or_default();
+            taken.late_gone += gone.len();
+            taken.findings.extend(self.late(span, phase, !gone.is_empty()));
+        } else {
+            taken.unsynced += gone.len();
+        }
+        forgiven.extend(gone);
+    }
+
+    /// What is wrong with an append that was acked with a sync since a cut began.
+    fn late(&mut self, span: Span, phase: Phase, is_gone: bool) -> Option<String> {
+        let crash = self.marks / MARKS + 1;
+        let what = format!("record {} of stream {} acked in crash {crash}", span.first, span.stream);
+        if phase == Phase::Cut && self.sent.get(&span.stream) == Some(&self.marks) {
+            return Some(format!("{what}: its append began when the power was cut already"));
+        }
+        let is_second = is_gone && self.undone.insert(span.stream, crash) == Some(crash);
+        is_second.then(|| {
+            format!("{what}: gone, and so is another append of the stream, of which one was under way")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::verify::{Rules, verify};
+
+    fn observed(records: &[(u32, u64)]) -> Observed {
+        let identity = |(stream, sequence): &(u32, u64)| Identity { stream: *stream, sequence: *sequence };
+        let records: Vec<_> = (0..).zip(records).map(|(at, record)| (at, Ok(identity(record)))).collect();
+        let log = ObservedLog { start: 0, end: i64::try_from(records.len()).unwrap(), records };
+        Observed { logs: BTreeMap::from([(partition(), log)]), positions: BTreeMap::new() }
+    }
+
+    /// Stream 0 syncs, stream 1 does not. The queue ended at `end` after the only crash.
+    fn judge(end: i64, lines: &[&str], records: &[(u32, u64)]) -> (usize, Taken) {
+        let begin = ["stream 0 queue 0 once", "stream 1 queue 0 once", "sent 0 0 9", "sent 1 0 9"];
+        let events: Vec<Event> = begin.iter().chain(lines).map(|line| line.parse().unwrap()).collect();
+        let mut ledger = Ledger::default();
+        for event in &events {
+            ledger.add(event.clone()).unwrap();
+        }
+        let observed = observed(records);
+        let taken = forgive(&mut ledger, &events, &observed, &History::with_ends(&[end]));
+        (verify(&ledger, &observed, Rules::default()).findings.len() + taken.findings.len(), taken)
+    }
+
+    fn findings(end: i64, lines: &[&str], records: &[(u32, u64)]) -> usize {
+        judge(end, lines, records).0
+    }
+
+    #[test]
+    fn a_cut_may_take_the_unsynced_end_and_nothing_else() {
+        let acks = ["acked 0 0 1 0", "acked 1 0 1 1", "acked 1 1 1 2", "crash 1", "acked 0 3 1 3"];
+        assert_eq!(findings(4, &acks, &[(0, 0), (1, 0), (1, 1), (0, 3)]), 0, "nothing is gone");
+        assert_eq!(findings(3, &acks, &[(0, 0), (1, 0), (1, 1)]), 0, "what was acked during the cut is gone");
+        assert_ne!(
+            findings(4, &acks, &[(0, 0), (1, 0), (1, 1), (0, 4)]),
+            0,
+            "that is gone, and not what follows"
+        );
+        assert_eq!(findings(2, &acks, &[(0, 0), (1, 0)]), 0, "the end is gone");
+        assert_eq!(findings(1, &acks, &[(0, 0), (0, 1), (0, 2)]), 0, "others came in its place");
+        assert_ne!(findings(3, &acks, &[(0, 0), (1, 0), (0, 1)]), 0, "something before the end is gone");
+        assert_ne!(findings(0, &acks, &[]), 0, "the synced is gone");
+    }
+
+    #[test]
+    fn what_was_acked_since_the_cut_began_is_counted_apart() {
+        let lines = ["acked 1 0 1 0", "crash 1", "acked 0 0 1 1", "crash 2", "acked 0 1 2 2"];
+        let (found, taken) = judge(2, &lines, &[(1, 0), (0, 0)]);
+        assert_eq!((found, taken.unsynced, taken.late, taken.late_gone), (0, 0, 3, 2));
+    }
+
+    #[test]
+    fn a_cut_takes_one_append_of_a_stream_that_syncs_at_most() {
+        let lines = ["crash 1", "acked 0 0 1 0", "crash 2", "acked 0 1 1 1"];
+        assert_ne!(findings(0, &lines, &[]), 0, "two are gone");
+        assert_eq!(findings(1, &lines, &[(0, 0)]), 0, "one is");
+    }
+
+    #[test]
+    fn nothing_is_synced_when_the_power_was_cut_already() {
+        let lines = ["crash 1", "crash 2", "sent 0 9 1", "acked 0 9 1 0"];
+        assert_ne!(findings(0, &lines, &[]), 0, "gone");
+        assert_ne!(findings(1, &lines, &[(0, 9)]), 0, "there");
+        let unsynced = ["crash 1", "crash 2", "sent 1 9 1", "acked 1 9 1 0"];
+        assert_eq!(findings(0, &unsynced, &[]), 0, "that was not synced");
+    }
+
+    #[test]
+    fn what_was_seen_as_synced_before_the_cut_binds() {
+        assert_ne!(findings(0, &["seen queue 0 0 1 0", "crash 1"], &[]), 0);
+        assert_eq!(findings(0, &["crash 1", "seen queue 0 0 1 0"], &[]), 0, "seen since it began");
+        assert_ne!(
+            findings(1, &["crash 1", "seen queue 0 0 1 0"], &[(1, 1)]),
+            0,
+            "the queue did not end there"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! A disk that fills up below a queue: appends are refused with an error, what is published can be read, and when there
+//! is room again appending goes on, all in one life of the processes; or in another, which begins on the full disk.
+//!
+//! Each cycle takes all room away at a random instant, has retention make a little, which is used up again, and gives
+//! the rest back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use riverrun_queue::{Retention, StartAt};
+
+use super::Run;
+use super::history::History;
+use super::recorder::Count;
+use crate::crash::Settings;
+use crate::crash::disk::Disk;
+use crate::crash::event::Event;
+use crate::crash::payload::Identity;
+use crate::crash::verify::{Rules, shown, verify};
+
+/// The smallest that every file system takes.
+const DISK_BYTES: u64 = 400 << 20;
+
+/// Before a disk is filled, a queue has so much, of which retention leaves the other.
+const GROWN_BYTES: u64 = 4 << 20;
+const RETAINED_BYTES: u64 = 1 << 20;
+
+/// The processes work for at most so long before the disk is full, and before they are killed on the full disk.
+const LIFE_MAX: Duration = Duration::from_millis(100);
+
+/// So many appends of each stream were refused: the disk is full. So many were acked: it is not.
+const TURNED_MIN: u64 = 5;
+
+/// Each step of a cycle takes less.
+const STEP_LIMIT: Duration = Duration::from_mins(1);
+
+/// The tailer that keeps its place while the disk is full.
+const TAILER: &str = "full";
+
+/// Fills the disk as often as asked, and judges.
+pub(super) async fn run(settings: &Settings) -> anyhow::Result<()> {
+    // Dropped after the run, whose processes keep it busy.
+    let disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
+    let run = Run::new(settings, disk.path(), &["--through-full"])?;
+    let mut full = Full { run, disk: &disk, filled: 0, slowest_resume: Duration::ZERO };
+    full.run.open()?.named_tailer(TAILER, StartAt::Start)?.keep_place()?;
+    for cycle in 0..settings.cycles {
+        full.cycle(cycle).await.with_context(|| format!("cycle {}", cycle + 1))?;
+    }
+    full.judge()
+}
+
+struct Full<'a> {
+    run: Run,
+    disk: &'a Disk,
+    /// How often all streams were refused.
+    filled: u64,
+    slowest_resume: Duration,
+}
+
+impl Full<'_> {
+    async fn cycle(&mut self, cycle: u64) -> anyhow::Result<()> {
+        self.run.start_missing()?;
+        self.wait("the queue has grown", |full| Ok(full.queue_bytes()? >= GROWN_BYTES)).await?;
+        tokio::time::sleep(self.run.rng.up_to(LIFE_MAX)).await;
+        self.disk.fill()?;
+        self.refused("the disk is full").await?;
+        if !cycle.is_multiple_of(2) {
+            self.die_on_full().await?;
+        }
+        self.others_go_on()?;
+        let retention = Retention { bytes: Some(RETAINED_BYTES), ..Retention::default() };
+        ensure!(self.run.open()?.apply_retention(&retention)? > 0, "retention found nothing to remove");
+        self.resumed("after retention").await?;
+        self.refused("the disk is full again").await?;
+        self.others_go_on()?;
+        self.disk.relieve()?;
+        self.resumed("with room again").await
+    }
+
+    /// Kills processes on the full disk. Those that follow open the queue on it.
+    async fn die_on_full(&mut self) -> anyhow::Result<()> {
+        tokio::time::sleep(self.run.rng.up_to(LIFE_MAX)).await;
+        self.run.mark()?;
+        self.run.kill_some()?;
+        self.run.start_missing()?;
+        self.refused("the disk is full for others").await
+    }
+
+    /// What is published can be read, and a tailer's place be kept.
+    fn others_go_on(&mut self) -> anyhow::Result<()> {
+        self.run.look().context("with the disk full")?;
+        let queue = self.run.open()?;
+        let mut tailer = queue.named_tailer(TAILER, StartAt::Start);
+        // Retention has removed what it was to read next.
+        if tailer.is_err() {
+            queue.remove_tailer(TAILER)?;
+            tailer = queue.named_tailer(TAILER, StartAt::Start);
+        }
+        let mut tailer = tailer?;
+        tailer.next()?;
+        Ok(tailer.keep_place()?)
+    }
+
+    fn queue_bytes(&self) -> anyhow::Result<u64> {
+        let status = self.run.open()?.status()?;
+        Ok(status.segments as u64 * status.segment_bytes)
+    }
+
+    async fn refused(&mut self, when: &str) -> anyhow::Result<()> {
+        self.filled += 1;
+        self.turned(when, |count| count.refused).await
+    }
+
+    async fn resumed(&mut self, when: &str) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        self.turned(when, |count| count.acked).await?;
+        self.slowest_resume = self.slowest_resume.max(begun.elapsed());
+        Ok(())
+    }
+
+    /// Waits until a count of every stream has risen.
+    async fn turned(&mut self, what: &str, of: impl Fn(Count) -> u64) -> anyhow::Result<()> {
+        self.run.follower.follow()?;
+        let before: Vec<_> =
+            self.run.living().map(|stream| (stream, of(self.run.follower.of(stream)))).collect();
+        self.wait(what, |full| {
+            full.run.follower.follow()?;
+            Ok(before.iter().all(|(stream, count)| of(full.run.follower.of(*stream)) >= count + TURNED_MIN))
+        })
+        .await
+    }
+
+    async fn wait(
+        &mut self,
+        what: &str,
+        done: impl Fn(&mut Self) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let deadline = Instant::now() + STEP_LIMIT;
+        while !done(self)? {
+            self.run.must_run()?;
+            if Instant::now() >= deadline {
+                let free_kb = self.disk.free_bytes()? / 1000;
+                bail!("waited {} s: {what}; {free_kb} kB are free", STEP_LIMIT.as_secs());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+
+    /// Nothing that was acked is gone, whatever retention has removed since it was read; what was refused never came.
+    fn judge(mut self) -> anyhow::Result<()> {
+        let run = &mut self.run;
+        run.kill_all()?;
+        run.look()?;
+        let (events, ledger) = run.finish()?;
+        let observed = run.history.observed();
+        let verdict = verify(&ledger, &observed, Rules::default());
+        let findings: Vec<_> = verdict.findings.iter().collect();
+        ensure!(findings.is_empty(), "{}", shown(&findings));
+        let refused = refused(&events, &run.history)?;
+        ensure!(refused > 0 && !ledger.acks.is_empty(), "nothing was refused or acked, which proves nothing");
+        println!(
+            "the disk was full {} times, for {} processes; {refused} appends were refused; {} records acked, none of them \
+             gone; appending resumed at the latest {:.2} s after there was room",
+            self.filled,
+            run.started(),
+            ledger.acks.len(),
+            self.slowest_resume.as_secs_f64()
+        );
+        run.goes_on()
+    }
+}
+
+/// How many appends were refused; an error if one of them is there all the same.
+fn refused(events: &[Event], history: &History) -> anyhow::Result<usize> {
+    let there = history.identities();
+    let mut count = 0;
+    for event in events {
+        let Event::Failed(span) = event else { continue };
+        count += 1;
+        let mut records =
+            (span.first..span.first + span.count).map(|sequence| Identity { stream: span.stream, sequence });
+        let found = records.find(|record| there.contains(record));
+        ensure!(found.is_none(), "{found:?} was refused, and is there");
+    }
+    Ok(count)
+}
