@@ -3,8 +3,9 @@
 //!
 //! Two threads for each open queue that has appenders in this process, so that memory is made ready while a
 //! sync waits for the disk. Everything they do an append can do without: if a thread is late, the append makes
-//! its own room. Their errors are those that the appends meet themselves; what a sync loses poisons the queue,
-//! which every append reports.
+//! its own room. Where there are no more cores than threads that spin, they run in the place of one of these: so
+//! what lies ahead of the append is made ready in portions, as the append gets on. Their errors are those that the
+//! appends meet themselves; what a sync loses poisons the queue, which every append reports.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -37,13 +38,20 @@ pub(crate) struct Duties {
     retention: Retention,
 }
 
+/// Appended from one call of the keeper to the next at most: it does little at a time, and often.
+const STEP_BYTES_MAX: u64 = 512 << 10;
+
 impl Duties {
-    /// Bytes from one call of the keeper to the next, where it makes `ahead_bytes` present.
+    /// Bytes from one call to the next, where the keeper makes `ahead_bytes` present.
     fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64) -> u64 {
         // Each segment has to be prepared, and synced when it is full, so one call at least for each.
-        let ahead = if ahead_bytes > 0 { ahead_bytes / 2 } else { segment_bytes };
-        let sync = self.sync_interval.map_or(u64::MAX, |_| self.sync_bytes);
-        ahead.min(segment_bytes / 2).min(sync).max(1)
+        let ahead = if ahead_bytes > 0 { (ahead_bytes / 2).min(STEP_BYTES_MAX) } else { segment_bytes };
+        ahead.min(segment_bytes / 2).min(self.sync_step_bytes()).max(1)
+    }
+
+    /// Bytes from one call of the syncer to the next, but for the one at the end of a segment.
+    fn sync_step_bytes(&self) -> u64 {
+        self.sync_interval.map_or(u64::MAX, |_| self.sync_bytes)
     }
 }
 
@@ -53,7 +61,9 @@ impl Duties {
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     ahead_bytes: u64,
-    called_at: Instant,
+    /// Since when, and from which position on, it is looked how much is appended.
+    since: Instant,
+    from: u64,
 }
 
 impl Pace {
@@ -62,14 +72,21 @@ impl Pace {
     /// How long the thread may be kept from running.
     const DELAY: Duration = Duration::from_millis(100);
 
-    /// Adapts to how long ago the last call was, which is about half of what is ahead.
-    fn call(&mut self, now: Instant, ahead_bytes_max: u64) -> u64 {
-        let passed = now.saturating_duration_since(self.called_at);
-        self.called_at = now;
-        if passed < Self::DELAY / 2 {
-            self.ahead_bytes = self.ahead_bytes.saturating_mul(2);
-        } else if passed > Self::DELAY * 2 {
+    fn new(now: Instant) -> Self {
+        Self { ahead_bytes: 0, since: now, from: 0 }
+    }
+
+    /// Adapts to how long half of what is ahead lasts.
+    fn call(&mut self, now: Instant, position: u64, ahead_bytes_max: u64) -> u64 {
+        let passed = now.saturating_duration_since(self.since);
+        if passed > Self::DELAY * 2 {
             self.ahead_bytes /= 2;
+            (self.since, self.from) = (now, position);
+        } else if position.saturating_sub(self.from) >= self.ahead_bytes / 2 {
+            if passed < Self::DELAY / 2 {
+                self.ahead_bytes = self.ahead_bytes.saturating_mul(2);
+            }
+            (self.since, self.from) = (now, position);
         }
         self.ahead_bytes = self.ahead_bytes.max(Self::AHEAD_BYTES_MIN).min(ahead_bytes_max);
         self.ahead_bytes
@@ -99,7 +116,10 @@ impl Orders {
 pub(crate) struct Keeper {
     orders: Arc<Orders>,
     segment_bytes: u64,
+    /// The syncer, and then the keeper.
     threads: Vec<JoinHandle<()>>,
+    /// Position from which on the syncer is called.
+    call_syncer_at: AtomicU64,
 }
 
 impl Keeper {
@@ -107,20 +127,27 @@ impl Keeper {
         let orders = Arc::new(Orders::default());
         // Made before the threads, so that a failure to start one ends the other.
         let segment_bytes = core.segments.segment_bytes();
-        let mut keeper = Self { orders: Arc::clone(&orders), segment_bytes, threads: Vec::new() };
+        let mut keeper = Self {
+            orders: Arc::clone(&orders),
+            segment_bytes,
+            threads: Vec::new(),
+            call_syncer_at: AtomicU64::new(0),
+        };
         let mut syncer = Syncer::new(core, &orders)?;
         keeper.spawn(core, "queue-syncer", move || syncer.run())?;
         let owner = Owner::attach(&core.control)?;
-        let pace = Pace { ahead_bytes: 0, called_at: Instant::now() };
         let mut rounds = Rounds {
             core: Arc::clone(core),
             owner,
             orders,
-            pace,
+            pace: Pace::new(Instant::now()),
+            looked: (Instant::now(), core.control.published()),
             segment: None,
             present: 0,
             passed: Passed::default(),
             kept_at: None,
+            prepare_at: 0,
+            clearing: false,
         };
         keeper.spawn(core, "queue-keeper", move || rounds.run())?;
         Ok(keeper)
@@ -167,9 +194,18 @@ impl Keeper {
     /// to be told next.
     #[cold]
     pub(crate) fn call(&self, position: u64) -> u64 {
-        self.wake();
+        let duties = *self.orders.duties();
+        let syncs = position >= self.call_syncer_at.load(Relaxed);
+        if syncs {
+            let segment_end = (position / self.segment_bytes + 1).saturating_mul(self.segment_bytes);
+            let next = position.saturating_add(duties.sync_step_bytes()).min(segment_end);
+            self.call_syncer_at.store(next, Relaxed);
+        }
+        for thread in &self.threads[usize::from(!syncs)..] {
+            thread.thread().unpark();
+        }
         let ahead_bytes = self.orders.ahead_bytes.load(Relaxed);
-        position.saturating_add(self.orders.duties().step_bytes(self.segment_bytes, ahead_bytes))
+        position.saturating_add(duties.step_bytes(self.segment_bytes, ahead_bytes))
     }
 }
 
@@ -185,6 +221,9 @@ impl Drop for Keeper {
     }
 }
 
+/// Appended from one step of preparing the next segment to the next.
+const PREPARE_STEP_BYTES: u64 = 1 << 20;
+
 /// What the keeper's thread knows from one round to the next.
 ///
 /// Invariants: pages of `segment` below `present` are in memory, as far as they lie above where the head was.
@@ -194,11 +233,17 @@ struct Rounds {
     owner: Owner,
     orders: Arc<Orders>,
     pace: Pace,
+    /// When the last round was, and where the queue ended.
+    looked: (Instant, u64),
     segment: Option<Arc<Segment>>,
     present: u64,
     passed: Passed,
     /// When retention was looked after, and the number of the segment that was appended to.
     kept_at: Option<(Instant, u64)>,
+    /// Position from which on there is something to do for the next segment.
+    prepare_at: u64,
+    /// Whether the lock of who prepares segments is kept for the next round.
+    clearing: bool,
 }
 
 impl Rounds {
@@ -213,34 +258,64 @@ impl Rounds {
     }
 
     fn round(&mut self, duties: &Duties) -> Result<(), QueueError> {
+        let (now, position) = (Instant::now(), self.core.control.published());
+        let (before, from) = std::mem::replace(&mut self.looked, (now, position));
+        let idle = now.saturating_duration_since(before) >= ROUND;
+        let portion = if idle { u64::MAX } else { portion_bytes(position.saturating_sub(from)) };
+        if duties.ahead_bytes == 0 {
+            return self.keep(&duties.retention, false);
+        }
+        let ahead_bytes = self.pace.call(now, position, duties.ahead_bytes);
+        self.orders.ahead_bytes.store(ahead_bytes, Relaxed);
+        self.make_present(ahead_bytes, portion)?;
+        if self.keeps(self.number()) || position >= self.prepare_at {
+            return self.make_ready(duties, ahead_bytes, portion);
+        }
+        Ok(())
+    }
+
+    /// Number of the segment that is appended to.
+    fn number(&self) -> u64 {
+        self.core.published() / self.core.segments.segment_bytes()
+    }
+
+    /// A portion of what there is to do for the next segment, if no other process is at it.
+    fn make_ready(&mut self, duties: &Duties, ahead_bytes: u64, portion: u64) -> Result<(), QueueError> {
         let core = Arc::clone(&self.core);
-        let ahead_bytes = self.pace.call(Instant::now(), duties.ahead_bytes);
-        if duties.ahead_bytes > 0 {
-            self.orders.ahead_bytes.store(ahead_bytes, Relaxed);
-            self.make_present(ahead_bytes)?;
-        }
         let path = core.control.path();
-        let prepares = duties.ahead_bytes > 0
-            && sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)?;
-        if prepares {
-            // What can be used again is ready at once.
-            let _ = core.segments.renew_spares(&mut || drop(self.make_present(ahead_bytes)));
+        if !sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)? {
+            return self.keep(&duties.retention, false);
         }
+        let portion = portion.max(2 * PREPARE_STEP_BYTES);
+        // What can be used again is ready soonest.
+        let (kept_lock, mut between) = (self.clearing, || drop(self.make_present(ahead_bytes, portion)));
+        let renewed = core.segments.renew_spares(kept_lock, portion, &mut between);
         // And what goes now may be, before anything is made.
-        let kept = self.keep(&duties.retention, prepares);
-        if prepares {
+        let kept = self.keep(&duties.retention, true);
+        self.prepare_at = core.control.published().saturating_add(PREPARE_STEP_BYTES);
+        // Nobody else goes on with a file that is being cleared: only here it is known how far it is.
+        self.clearing = !renewed.unwrap_or(true);
+        if !self.clearing {
             // Short of space an append tries again, and says so.
-            let _ = self.prepare(ahead_bytes);
+            if self.prepare(ahead_bytes, portion).unwrap_or(false) {
+                let end = (self.number() + 1).saturating_mul(core.segments.segment_bytes());
+                self.prepare_at = self.prepare_at.max(end.saturating_sub(ahead_bytes));
+            }
             sys::unlock_byte(self.owner.file(), PREPARE_BYTE).at("unlock", path)?;
         }
         kept
     }
 
+    /// Whether retention is to be looked after, while segment `number` is appended to.
+    fn keeps(&self, number: u64) -> bool {
+        self.kept_at.is_none_or(|(at, kept)| kept != number || at.elapsed() >= ROUND)
+    }
+
     /// Looks after retention, each second and whenever a segment is full.
     fn keep(&mut self, retention: &Retention, prepares: bool) -> Result<(), QueueError> {
         let core = Arc::clone(&self.core);
-        let number = core.published() / core.segments.segment_bytes();
-        if self.kept_at.is_some_and(|(at, kept)| kept == number && at.elapsed() < ROUND) {
+        let number = self.number();
+        if !self.keeps(number) {
             return Ok(());
         }
         self.kept_at = Some((Instant::now(), number));
@@ -260,8 +335,8 @@ impl Rounds {
         Ok(true)
     }
 
-    /// Makes the bytes that the next appends store into present in this process.
-    fn make_present(&mut self, ahead_bytes: u64) -> Result<(), QueueError> {
+    /// Makes the bytes that the next appends store into present in this process, up to `portion` more of them.
+    fn make_present(&mut self, ahead_bytes: u64, portion: u64) -> Result<(), QueueError> {
         let head = self.core.head()?;
         let number = head.position / self.core.segments.segment_bytes();
         if self.segment.as_ref().is_none_or(|segment| segment.number != number) {
@@ -272,8 +347,9 @@ impl Rounds {
             }
         }
         let Some(segment) = &self.segment else { return Ok(()) };
-        let end = (head.position + ahead_bytes).min(segment.start() + segment.map.len() as u64);
         let begin = self.present.max(head.position);
+        let end = (head.position + ahead_bytes).min(begin.saturating_add(portion));
+        let end = end.min(segment.start() + segment.map.len() as u64);
         if begin < end {
             segment.map.populate((begin - segment.start()) as usize, (end - begin) as usize);
             self.present = end;
@@ -281,17 +357,25 @@ impl Rounds {
         Ok(())
     }
 
-    /// Prepares the next segment, and goes on making memory present meanwhile: to allocate takes longer than an
-    /// appender takes for what is ahead of it.
-    fn prepare(&mut self, ahead_bytes: u64) -> Result<(), QueueError> {
+    /// Goes on with preparing the next segment, and makes memory present meanwhile: to allocate takes longer than
+    /// an appender takes for what is ahead of it. Returns whether it is ready by now.
+    fn prepare(&mut self, ahead_bytes: u64, portion: u64) -> Result<bool, QueueError> {
         let core = Arc::clone(&self.core);
-        // What is ahead of the append beyond the end of its segment.
         let segment_bytes = core.segments.segment_bytes();
         let within = core.published() % segment_bytes;
+        // Ready when half of this segment is full.
+        let made = within.saturating_mul(2).saturating_add(2 * PREPARE_STEP_BYTES).min(segment_bytes);
+        // What is ahead of the append beyond the end of its segment.
         let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
         // What fails there fails in the next round, too.
-        core.segments.prepare(beyond, || drop(self.make_present(ahead_bytes)))
+        core.segments.prepare(made, beyond, || drop(self.make_present(ahead_bytes, portion)))
     }
+}
+
+/// How much of each thing is done in a round before which `appended` bytes were appended: so much that everything is
+/// done in time, and so little that it is done soon.
+fn portion_bytes(appended: u64) -> u64 {
+    appended.saturating_mul(2).max(2 * STEP_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -306,6 +390,7 @@ mod tests {
             (0, None, 0, SEGMENT / 2),
             (1 << 16, None, 0, 1 << 15),
             (1 << 30, None, 0, SEGMENT / 2),
+            (0, hour, u64::MAX, SEGMENT / 2),
             (1 << 16, hour, 4000, 4000),
             (1 << 16, hour, u64::MAX, 1 << 15),
             (0, hour, 4000, 4000),
@@ -319,19 +404,17 @@ mod tests {
     #[test]
     fn what_is_ahead_grows_while_much_is_appended_and_shrinks_after() {
         let begin = Instant::now();
-        let mut pace = Pace { ahead_bytes: 0, called_at: begin };
-        let mut now = begin;
-        let mut call = |after_ms: u64| {
+        let mut pace = Pace::new(begin);
+        let (mut now, mut position) = (begin, 0);
+        let mut call = |(after_ms, appended_mib): (u64, u64)| {
             now += Duration::from_millis(after_ms);
-            pace.call(now, 20 << 20) >> 20
+            position += appended_mib << 20;
+            pace.call(now, position, 20 << 20) >> 20
         };
-        assert_eq!([1, 1, 1, 1, 1, 1].map(&mut call), [1, 2, 4, 8, 16, 20]);
-        assert_eq!([100, 60, 190].map(&mut call), [20, 20, 20], "that is about the pace");
-        assert_eq!([1000, 1000, 1000, 1000, 1000].map(&mut call), [10, 5, 2, 1, 1]);
-        assert_eq!(
-            Pace { ahead_bytes: 0, called_at: begin }.call(begin, 4096),
-            4096,
-            "no more than asked for"
-        );
+        assert_eq!([(1, 0), (1, 1), (1, 1), (1, 2), (1, 4), (1, 8)].map(&mut call), [1, 2, 4, 8, 16, 20]);
+        assert_eq!([(1, 1), (1, 1), (40, 1)].map(&mut call), [20, 20, 20], "too little to tell");
+        assert_eq!([(60, 10), (60, 10), (190, 10)].map(&mut call), [20, 20, 20], "that is about the pace");
+        assert_eq!([(1000, 1); 5].map(&mut call), [10, 5, 2, 1, 1]);
+        assert_eq!(Pace::new(begin).call(begin, 0, 4096), 4096, "no more than asked for");
     }
 }

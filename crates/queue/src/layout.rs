@@ -32,11 +32,11 @@
 //! Locks of byte ranges, which the kernel keeps beside the file, say who lives: one byte for every open queue
 //! ([`LIVE_BYTE`]) and one for every appender ([`owner_byte`]).
 //!
-//! Beside it lie the segments, and files of a segment's size that are none yet: `segment.new`, `.preparing` and
-//! `.prepared-<n>`, of zeros, and `segment.spare-<n>`, which were segments until retention removed them and become the
-//! next ones when they are full of zeros. That is done only where files lie in memory, and never with a file that
-//! somebody has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. The first who opens a
-//! queue removes them all.
+//! Beside it lie the segments, and files that are none yet: `segment.new` and `.prepared-<n>`, of zeros and of a
+//! segment's size, to which `.preparing` grows, and `segment.spare-<n>`, which were segments until retention removed
+//! them and become the next ones when they are full of zeros. That is done only where files lie in memory, and never
+//! with a file that somebody has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. The
+//! first who opens a queue removes them all.
 
 /// What a page is taken for, whatever the machine's: fields are kept apart by it.
 pub(crate) const PAGE_BYTES: usize = 4096;

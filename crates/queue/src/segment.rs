@@ -26,8 +26,8 @@ const PREPARING_NAME: &str = "segment.preparing";
 pub(crate) const PREPARED_NAMES: [&str; 3] =
     ["segment.prepared-1", "segment.prepared-2", "segment.prepared-3"];
 const SUFFIX: &str = ".log";
-/// Allocated at once in the background, which has other things to do.
-pub(crate) const STEP_BYTES: u64 = 4 << 20;
+/// Allocated or cleared at once in the background, which has other things to do.
+pub(crate) const STEP_BYTES: u64 = 1 << 20;
 /// Made present at once while an append may wait for it.
 const POPULATE_BYTES: u64 = 256 << 10;
 
@@ -120,16 +120,6 @@ pub(crate) fn open_file(path: &Path, segment_bytes: u64, access: Access) -> Resu
 /// Makes a file of zeros with blocks for all of them, under a name that is no segment's yet. Durable is
 /// nothing of it.
 pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueError> {
-    make_file_in_steps(path, segment_bytes, segment_bytes, || ())
-}
-
-/// As [`make_file`], but calls `between` after every `step_bytes`: it may take long.
-fn make_file_in_steps(
-    path: &Path,
-    segment_bytes: u64,
-    step_bytes: u64,
-    mut between: impl FnMut(),
-) -> Result<File, QueueError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -137,18 +127,37 @@ fn make_file_in_steps(
         .truncate(true)
         .open(path)
         .at("create", path)?;
-    let mut begin = 0;
-    while begin < segment_bytes {
-        let end = (begin + step_bytes).min(segment_bytes);
-        if let Err(error) = sys::allocate(&file, begin..end) {
-            // What was allocated in part would keep others from the space that is left.
-            let _ = std::fs::remove_file(path);
-            return Err(error).at("allocate", path);
-        }
+    allocate(&file, path, 0..segment_bytes)?;
+    Ok(file)
+}
+
+/// Goes on with making such a file, until it has `bytes`. Calls `between` after every step: it may take long.
+fn continue_file(path: &Path, bytes: u64, mut between: impl FnMut()) -> Result<File, QueueError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .at("create", path)?;
+    // What a file of this name has was allocated: by this process, or by one that has ended since.
+    let mut begin = file.metadata().at("look at", path)?.len();
+    while begin < bytes {
+        let end = (begin + STEP_BYTES).min(bytes);
+        allocate(&file, path, begin..end)?;
         between();
         begin = end;
     }
     Ok(file)
+}
+
+fn allocate(file: &File, path: &Path, range: std::ops::Range<u64>) -> Result<(), QueueError> {
+    sys::allocate(file, range)
+        .inspect_err(|_| {
+            // What was allocated in part would keep others from the space that is left.
+            let _ = std::fs::remove_file(path);
+        })
+        .at("allocate", path)
 }
 
 /// Whether `path` names this file, and not another one or none.
@@ -184,6 +193,8 @@ pub(crate) struct Prepared {
     pub(crate) map: Mapping,
     /// Bytes from the first on that are present.
     pub(crate) present: u64,
+    /// Of a file that is to be used again: bytes from the first on that are zeros.
+    pub(crate) cleared: u64,
 }
 
 impl Segments {
@@ -289,30 +300,36 @@ impl Segments {
         self.prepared().extract_if(.., |prepared| prepared.inode == inode).next()
     }
 
-    /// Makes a segment ready for the next roll, unless one is, and makes its first `present_bytes` present. For
-    /// the holder of the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then
-    /// meanwhile.
-    pub(crate) fn prepare(&self, present_bytes: u64, mut between: impl FnMut()) -> Result<(), QueueError> {
-        self.forget_used();
-        self.renew_spares(&mut between)?;
+    /// Goes on with making a segment ready for the next roll, unless one is: so far that its file has `made_bytes` and
+    /// the first `present_bytes` of it are present. Returns whether the file is whole. For the holder of the lock of
+    /// [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then meanwhile.
+    pub(crate) fn prepare(
+        &self,
+        made_bytes: u64,
+        present_bytes: u64,
+        between: impl FnMut(),
+    ) -> Result<bool, QueueError> {
         let mut names = PREPARED_NAMES.map(|name| self.dir.join(name));
         // What an append takes first, or what is made.
         names.sort_by_key(|name| !name.exists());
         let [path, ..] = names;
         if !path.exists() {
             let new = self.dir.join(PREPARING_NAME);
-            make_file_in_steps(&new, self.segment_bytes, STEP_BYTES, between)?;
+            let made = continue_file(&new, made_bytes, between)?.metadata().at("look at", &new)?.len();
+            if made < self.segment_bytes {
+                return Ok(false);
+            }
             std::fs::rename(&new, &path).at("rename", &new)?;
         }
         // An append may take the file away at any time: then there is nothing to prepare until the next look.
-        let Some(file) = open_file(&path, self.segment_bytes, Access::Write)? else { return Ok(()) };
+        let Some(file) = open_file(&path, self.segment_bytes, Access::Write)? else { return Ok(false) };
         let inode = file.metadata().at("look at", &path)?.ino();
         if self.prepared().iter().all(|prepared| prepared.inode != inode) {
             let map = Mapping::new(&file, self.segment_bytes as usize, Access::Write).at("map", &path)?;
-            self.prepared().push(Prepared { inode, map, present: 0 });
+            self.prepared().push(Prepared { inode, map, present: 0, cleared: 0 });
         }
         while self.make_prepared_present(inode, present_bytes) {}
-        Ok(())
+        Ok(true)
     }
 
     /// Makes a little more of the prepared segment present; false if there is no more to do. An append that

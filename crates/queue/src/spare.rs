@@ -58,22 +58,40 @@ impl Segments {
     /// Keeps the mapping of a file that is spare now, unless somebody else still has it.
     pub(crate) fn keep_mapping(&self, inode: u64, segment: Arc<Segment>) {
         if let Some(segment) = Arc::into_inner(segment) {
-            self.prepared().push(Prepared { inode, map: segment.map, present: 0 });
+            self.prepared().push(Prepared { inode, map: segment.map, present: 0, cleared: 0 });
         }
     }
 
-    /// Makes spare files ones of zeros, all of them present, and prepared ones, as many as it can. For the holder of
-    /// the lock of [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then meanwhile.
-    pub(crate) fn renew_spares(&self, between: &mut impl FnMut()) -> Result<(), QueueError> {
+    /// Makes spare files ones of zeros, all of them present, and prepared ones, as many as it can and up to `portion`
+    /// bytes of them. Returns whether none is left. For the holder of the lock of
+    /// [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who says whether he has `kept` it since the last call, without
+    /// which what is cleared may have been used, and who is called now and then meanwhile.
+    pub(crate) fn renew_spares(
+        &self,
+        kept: bool,
+        portion: u64,
+        between: &mut impl FnMut(),
+    ) -> Result<bool, QueueError> {
+        self.forget_used();
+        if !kept {
+            self.prepared().iter_mut().for_each(|prepared| prepared.cleared = 0);
+        }
+        self.renew_all(portion, between)
+    }
+
+    fn renew_all(&self, mut portion: u64, between: &mut impl FnMut()) -> Result<bool, QueueError> {
         for name in SPARE_NAMES {
             let path = self.dir().join(name);
             let Some(prepared) = self.free_name(PREPARED_NAMES) else { break };
-            match Access::Write.open(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                opened => self.renew(&path, &opened.at("open", &path)?, &prepared, between)?,
+            let file = match Access::Write.open(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                opened => opened.at("open", &path)?,
+            };
+            if !self.renew(&path, &file, &prepared, &mut portion, between)? {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The first of these names that no file has.
@@ -81,36 +99,46 @@ impl Segments {
         names.into_iter().map(|name| self.dir().join(name)).find(|path| !path.exists())
     }
 
+    /// Goes on with a spare file, and takes what it does from `portion`. False if there is more to do.
     fn renew(
         &self,
         path: &Path,
         file: &File,
         prepared: &Path,
+        portion: &mut u64,
         between: &mut impl FnMut(),
-    ) -> Result<(), QueueError> {
+    ) -> Result<bool, QueueError> {
         let (bytes, metadata) = (self.segment_bytes(), file.metadata().at("look at", path)?);
         if metadata.len() != bytes {
             // Somebody has cut it: it is no segment any more.
-            return std::fs::remove_file(path).at("remove", path);
+            return std::fs::remove_file(path).at("remove", path).map(|()| true);
         }
-        let map = match self.take_prepared(metadata.ino()) {
-            Some(kept) => kept.map,
-            None => Mapping::new(file, bytes as usize, Access::Write).at("map", path)?,
+        let mut spare = if let Some(begun) = self.take_prepared(metadata.ino()) {
+            begun
+        } else {
+            let map = Mapping::new(file, bytes as usize, Access::Write).at("map", path)?;
+            Prepared { inode: metadata.ino(), map, present: 0, cleared: 0 }
         };
-        for begin in (0..bytes).step_by(STEP_BYTES as usize) {
-            let len = STEP_BYTES.min(bytes - begin) as usize;
-            map.populate_old(begin as usize, len);
+        while spare.cleared < bytes && *portion > 0 {
+            let (begin, len) = (spare.cleared as usize, STEP_BYTES.min(bytes - spare.cleared) as usize);
+            spare.map.populate_old(begin, len);
             // SAFETY: a file of this name is nobody's but of who holds the lock, and nothing else borrows from
             // the mapping, which is in nobody's hands yet.
-            unsafe { map.slice_mut(begin as usize, len) }.fill(0);
+            unsafe { spare.map.slice_mut(begin, len) }.fill(0);
+            spare.cleared += len as u64;
+            *portion = portion.saturating_sub(len as u64);
             between();
         }
-        if map.is_torn() {
-            return std::fs::remove_file(path).at("remove", path);
+        if spare.map.is_torn() {
+            return std::fs::remove_file(path).at("remove", path).map(|()| true);
         }
-        std::fs::rename(path, prepared).at("rename", path)?;
-        self.prepared().push(Prepared { inode: metadata.ino(), map, present: bytes });
-        Ok(())
+        let whole = spare.cleared == bytes;
+        if whole {
+            std::fs::rename(path, prepared).at("rename", path)?;
+            spare.present = bytes;
+        }
+        self.prepared().push(spare);
+        Ok(whole)
     }
 
     /// Lets go of the mappings of files that others have used, or removed.
@@ -159,7 +187,8 @@ mod tests {
                 segments.keep_mapping(spare, segment);
             }
             let mut calls = 0;
-            segments.prepare(0, || calls += 1).expect("prepared");
+            segments.renew_spares(false, u64::MAX, &mut || calls += 1).expect("cleared");
+            assert!(segments.prepare(BYTES, 0, || ()).expect("prepared"));
             assert!(calls > 0, "others are served meanwhile");
             let next = segments.get_or_make(Offset(9), 1).expect("made");
             assert_eq!((inode(segments.path(Offset(9))), next.present), (before, BYTES));
@@ -167,6 +196,24 @@ mod tests {
             assert!(unsafe { next.map.slice(0, BYTES as usize) }.iter().all(|byte| *byte == 0));
             std::fs::remove_file(segments.path(Offset(9))).expect("removed");
         }
+    }
+
+    #[test]
+    fn what_is_cleared_in_portions_is_cleared_anew_if_others_may_have_used_it() {
+        const SPARE_BYTES: u64 = 3 * STEP_BYTES;
+        let Some(dir) = dir_in_memory() else { return };
+        let segments = Segments::new(dir.path(), SPARE_BYTES, Access::Write);
+        let file = make_file(&segments.path(Offset(7)), SPARE_BYTES).expect("room");
+        segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and nobody's");
+        let portion = |kept| segments.renew_spares(kept, STEP_BYTES, &mut || ()).expect("cleared");
+        assert!(!portion(false) && !portion(true), "two thirds");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7], 5).expect("as another's segment");
+        assert!(!portion(false) && !portion(true), "two thirds, from the beginning");
+        assert!(portion(true) && portion(true), "all, and nothing more");
+        let next = segments.get_or_make(Offset(9), 1).expect("made");
+        assert_eq!(next.present, SPARE_BYTES);
+        // SAFETY: nobody else has the mapping.
+        assert!(unsafe { next.map.slice(0, SPARE_BYTES as usize) }.iter().all(|byte| *byte == 0));
     }
 
     #[test]
@@ -204,7 +251,8 @@ mod tests {
             .open(&spare)
             .and_then(|file| file.set_len(4096))
             .expect("cut");
-        segments.prepare(0, || ()).expect("prepared");
+        segments.renew_spares(false, u64::MAX, &mut || ()).expect("removed");
+        segments.prepare(BYTES, 0, || ()).expect("prepared");
         assert!(!spare.exists());
         let prepared = std::fs::metadata(dir.path().join(PREPARED_NAMES[0])).expect("made anew");
         assert_eq!(prepared.len(), BYTES);
