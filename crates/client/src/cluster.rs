@@ -30,9 +30,6 @@ const COORDINATOR_KEYS_SINCE: i16 = 4;
 /// First version of Metadata whose request says whether topics may be made.
 const AUTO_CREATE_SINCE: i16 = 4;
 
-/// How long a topic or partition that no server knows may still be on its way.
-const UNKNOWN_GRACE: Duration = Duration::from_secs(1);
-
 options! {
     /// How to reach a cluster, and how long to wait for it.
     pub struct ClusterOptions {}
@@ -316,35 +313,6 @@ impl Cluster {
     /// Forgets a topic, so that the next look asks the server: its metadata proved stale.
     pub fn forget_topic(&self, name: &str) {
         lock(&self.known).topics.remove(name);
-    }
-
-    /// The leader of a partition. What has just been made may not be known to every server yet, so only after
-    /// `UNKNOWN_GRACE` a topic or partition counts as not there.
-    pub(crate) async fn leader(&self, topic: &str, partition: i32) -> Result<NodeId, ClientError> {
-        let unknown_at = Instant::now() + UNKNOWN_GRACE;
-        let mut pauses = self.retry_pauses();
-        loop {
-            let info = match self.topic(topic, false).await {
-                Ok(info) => Some(info),
-                Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => None,
-                Err(error) => return Err(error),
-            };
-            let index = usize::try_from(partition).ok();
-            match index.zip(info.as_ref()).and_then(|(index, info)| info.partitions.get(index)) {
-                Some(info) => {
-                    let leader = info.led(topic);
-                    if leader.is_err() {
-                        self.forget_topic(topic);
-                    }
-                    return leader;
-                }
-                None if Instant::now() >= unknown_at => {
-                    return Err(ClientError::UnknownPartition(TopicPartition::new(topic, partition)));
-                }
-                None => self.forget_topic(topic),
-            }
-            tokio::time::sleep(pauses.fail()).await;
-        }
     }
 
     /// The coordinator of a group, waiting while it is being found.

@@ -47,6 +47,7 @@ use self::work::Work;
 use crate::cluster::Cluster;
 use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
+use crate::leaders::Patience;
 use crate::list_offsets::{Findings, FoundOffset, OffsetSpec, list_offsets, list_offsets_within, offsets_of};
 use crate::topic_partition::TopicPartition;
 
@@ -560,6 +561,7 @@ impl Consumer {
         patience: Duration,
     ) -> BoxFuture<'static, Findings> {
         let (cluster, isolation) = (Arc::clone(&self.cluster), self.options.isolation);
+        let patience = Patience { errors: patience, leaders: true };
         Box::pin(async move { list_offsets_within(&cluster, wanted, isolation, patience).await })
     }
 

@@ -154,6 +154,7 @@ mod connection;
 mod consumer;
 mod coordinator;
 mod error;
+mod leaders;
 mod list_offsets;
 mod options;
 mod producer;

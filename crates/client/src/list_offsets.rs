@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::ListOffsetsPartitionResponse;
 use riverrun_protocol::{ApiKey, ErrorCode, ListOffsetsRequest};
-use riverrun_types::{ErrorKind, LeaderEpoch, NodeId, Offset, TimestampMs};
+use riverrun_types::{LeaderEpoch, NodeId, Offset, TimestampMs};
+use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Lane};
 use crate::error::ClientError;
+use crate::leaders::{Obstacle, Patience};
 use crate::retry::Retry;
 use crate::topic_partition::{TopicPartition, by_topic};
 
@@ -80,7 +81,8 @@ type Wanted = (TopicPartition, OffsetSpec);
 
 /// Asks the leaders, again where an error may pass. An error of one partition does not hide the others.
 pub(crate) async fn list_offsets(cluster: &Cluster, wanted: Vec<Wanted>, isolation: Isolation) -> Findings {
-    list_offsets_within(cluster, wanted, isolation, cluster.options().retry_timeout).await
+    let patience = Patience { errors: cluster.options().retry_timeout, leaders: true };
+    list_offsets_within(cluster, wanted, isolation, patience).await
 }
 
 /// The same for so long: an error that may pass comes back when there is no time for another attempt.
@@ -88,22 +90,25 @@ pub(crate) async fn list_offsets_within(
     cluster: &Cluster,
     wanted: Vec<Wanted>,
     isolation: Isolation,
-    patience: Duration,
+    patience: Patience,
 ) -> Findings {
-    let mut retry = Retry::within(cluster.options(), patience);
+    let (begun, mut retry) = (Instant::now(), Retry::within(cluster.options(), patience.errors));
     let mut left = wanted;
     let mut found = Vec::with_capacity(left.len());
+    let mut anew = false;
     loop {
-        let answers = ask_once(cluster, &left, isolation).await;
+        let answers = ask_once(cluster, &left, isolation, anew).await;
+        let after = begun.elapsed();
         let mut passing = None;
         let mut again = Vec::new();
         for (wanted, result) in left.into_iter().zip(answers) {
             match result {
-                Err(error) if error.kind() == ErrorKind::Retry => {
+                Err(obstacle) if obstacle.may_pass(after, patience) => {
+                    let error = obstacle.into_error(after);
                     passing = Some(error.clone());
                     again.push((wanted, error));
                 }
-                result => found.push((wanted.0, result)),
+                result => found.push((wanted.0, result.map_err(|obstacle| obstacle.into_error(after)))),
             }
         }
         let Some(error) = passing else { return found };
@@ -117,9 +122,7 @@ pub(crate) async fn list_offsets_within(
             return found;
         }
         left = again.into_iter().map(|(wanted, _)| wanted).collect();
-        for (partition, _) in &left {
-            cluster.forget_topic(&partition.topic);
-        }
+        anew = true;
     }
 }
 
@@ -129,31 +132,34 @@ fn has_moved(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION))
 }
 
-/// One answer for each of `wanted`, in their order.
+/// One answer for each of `wanted`, in their order: with one request for metadata at most, and one for each leader. With
+/// `anew` the metadata is asked for though it is known.
 async fn ask_once(
     cluster: &Cluster,
     wanted: &[Wanted],
     isolation: Isolation,
-) -> Vec<Result<Option<FoundOffset>, ClientError>> {
-    let mut results: Vec<Option<Result<_, ClientError>>> = wanted.iter().map(|_| None).collect();
-    let mut leaders = BTreeMap::<NodeId, Vec<usize>>::new();
-    for (at, (partition, _)) in wanted.iter().enumerate() {
-        match cluster.leader(&partition.topic, partition.partition).await {
-            Ok(leader) => leaders.entry(leader).or_default().push(at),
-            Err(error) => results[at] = Some(Err(error)),
+    anew: bool,
+) -> Vec<Result<Option<FoundOffset>, Obstacle>> {
+    let mut results: Vec<Option<Result<_, Obstacle>>> = wanted.iter().map(|_| None).collect();
+    let mut by_leader = BTreeMap::<NodeId, Vec<usize>>::new();
+    let partitions: Vec<&TopicPartition> = wanted.iter().map(|(partition, _)| partition).collect();
+    for (at, leader) in cluster.leaders(&partitions, anew).await.into_iter().enumerate() {
+        match leader {
+            Ok(leader) => by_leader.entry(leader).or_default().push(at),
+            Err(obstacle) => results[at] = Some(Err(obstacle)),
         }
     }
-    let asked = leaders.into_iter().map(|(leader, places)| async move {
+    let asked = by_leader.into_iter().map(|(leader, places)| async move {
         let wanted: Vec<&Wanted> = places.iter().map(|at| &wanted[*at]).collect();
         (places, ask_leader(cluster, leader, &wanted, isolation).await)
     });
     for (places, answers) in join_all(asked).await {
         for (at, answer) in places.into_iter().zip(answers) {
-            results[at] = Some(answer);
+            results[at] = Some(answer.map_err(Obstacle::Failed));
         }
     }
-    let unanswered =
-        || Err(ClientError::Incomplete { api: ApiKey::ListOffsets, missing: "a partition".into() });
+    let missing = || ClientError::Incomplete { api: ApiKey::ListOffsets, missing: "a partition".into() };
+    let unanswered = || Err(Obstacle::Failed(missing()));
     results.into_iter().map(|result| result.unwrap_or_else(unanswered)).collect()
 }
 

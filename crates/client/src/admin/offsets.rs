@@ -12,17 +12,20 @@ use crate::cluster::Lane;
 use crate::connection::{CallLimits, ResponseFrame};
 use crate::coordinator::{CommittedOffset, GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
-use crate::list_offsets::{FoundOffset, Isolation, OffsetSpec, list_offsets};
+use crate::leaders::Patience;
+use crate::list_offsets::{FoundOffset, Isolation, OffsetSpec, list_offsets_within};
 use crate::topic_partition::{TopicPartition, by_topic};
 
 impl Admin {
-    /// Finds one offset of each partition; none if no record has such a timestamp.
+    /// Finds one offset of each partition; none if no record has such a timestamp. A partition that nobody leads has that
+    /// for its error, and is not waited for.
     pub async fn list_offsets(
         &self,
         wanted: Vec<(TopicPartition, OffsetSpec)>,
         isolation: Isolation,
     ) -> Results<TopicPartition, Option<FoundOffset>> {
-        list_offsets(&self.cluster, wanted, isolation).await
+        let patience = Patience { errors: self.cluster.options().retry_timeout, leaders: false };
+        list_offsets_within(&self.cluster, wanted, isolation, patience).await
     }
 
     /// Deletes the records before an offset, -1 for all that there are, and answers where each partition begins then.
@@ -32,8 +35,9 @@ impl Admin {
     ) -> Results<TopicPartition, Offset> {
         let mut results = Vec::with_capacity(before.len());
         let mut leaders = HashMap::<NodeId, BTreeMap<TopicPartition, Offset>>::new();
-        for (partition, offset) in before {
-            match self.cluster.leader(&partition.topic, partition.partition).await {
+        let partitions: Vec<&TopicPartition> = before.keys().collect();
+        for ((partition, offset), leader) in before.iter().zip(self.cluster.find_leaders(&partitions).await) {
+            match leader {
                 Ok(leader) => drop(leaders.entry(leader).or_default().insert(partition.clone(), *offset)),
                 Err(error) => results.push((partition.clone(), Err(error))),
             }

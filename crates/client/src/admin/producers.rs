@@ -2,7 +2,7 @@
 
 use riverrun_protocol::describe_producers_request::TopicRequest;
 use riverrun_protocol::{ApiKey, DescribeProducersRequest};
-use riverrun_types::{ErrorKind, Offset, ProducerId, TimestampMs};
+use riverrun_types::{ErrorKind, NodeId, Offset, ProducerId, TimestampMs};
 
 use super::{Admin, Results};
 use crate::cluster::Lane;
@@ -31,27 +31,41 @@ impl Admin {
         partitions: &[TopicPartition],
     ) -> Results<TopicPartition, Vec<ActiveProducer>> {
         let mut results = Vec::with_capacity(partitions.len());
-        for partition in partitions {
-            results.push((partition.clone(), self.producers_of(partition).await));
+        let leaders = self.cluster.find_leaders(&partitions.iter().collect::<Vec<_>>()).await;
+        for (partition, leader) in partitions.iter().zip(leaders) {
+            let found = match leader {
+                Ok(leader) => self.producers_of(partition, leader).await,
+                Err(error) => Err(error),
+            };
+            results.push((partition.clone(), found));
         }
         results
     }
 
-    async fn producers_of(&self, partition: &TopicPartition) -> Result<Vec<ActiveProducer>, ClientError> {
+    async fn producers_of(
+        &self,
+        partition: &TopicPartition,
+        mut leader: NodeId,
+    ) -> Result<Vec<ActiveProducer>, ClientError> {
         let mut retry = self.retry();
         loop {
-            match self.ask_producers(partition).await {
-                Err(error) if error.kind() == ErrorKind::Retry => {
-                    self.cluster.forget_topic(&partition.topic);
-                    retry.pause_after(error).await?;
-                }
+            let error = match self.ask_producers(partition, leader).await {
+                Err(error) if error.kind() == ErrorKind::Retry => error,
                 result => return result,
+            };
+            retry.pause_after(error).await?;
+            // It may be another by now.
+            if let Some(Ok(next)) = self.cluster.leaders(&[partition], true).await.pop() {
+                leader = next;
             }
         }
     }
 
-    async fn ask_producers(&self, partition: &TopicPartition) -> Result<Vec<ActiveProducer>, ClientError> {
-        let leader = self.cluster.leader(&partition.topic, partition.partition).await?;
+    async fn ask_producers(
+        &self,
+        partition: &TopicPartition,
+        leader: NodeId,
+    ) -> Result<Vec<ActiveProducer>, ClientError> {
         let wanted =
             TopicRequest { name: (&*partition.topic).into(), partition_indexes: vec![partition.partition] };
         let request = DescribeProducersRequest { topics: vec![wanted] };

@@ -4,12 +4,15 @@
 
 use std::collections::BTreeMap;
 
+use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, NodeId, Offset};
 use tokio::time::Instant;
 
 use super::options::StartAt;
 use super::trouble::Attempts;
 use crate::coordinator::CommittedOffset;
+use crate::error::ClientError;
+use crate::leaders::NEW_GRACE;
 use crate::topic_partition::TopicPartition;
 
 /// Positions to commit.
@@ -38,6 +41,8 @@ pub(super) struct PartitionState {
     pub(super) retry_at: Option<Instant>,
     /// Finding the position, and fetching from it.
     pub(super) attempts: Attempts,
+    /// Since when no server knows it.
+    pub(super) missing_since: Option<Instant>,
     /// What is committed, as far as is known.
     pub(super) committed: Option<Offset>,
     /// Whether the application wants nothing of it for now.
@@ -66,6 +71,7 @@ impl PartitionState {
             starting: false,
             retry_at: None,
             attempts: Attempts::default(),
+            missing_since: None,
             committed: None,
             paused: false,
             position_epoch: None,
@@ -86,8 +92,22 @@ impl PartitionState {
         self.fetch_from = offset;
         (self.position_epoch, self.fetch_epoch) = (epoch, epoch);
         self.starting = false;
+        self.missing_since = None;
         self.retry_at = None;
         self.attempts.succeed();
+    }
+
+    /// What an error means that the search for the position has ended with: what no server knows for some time is not on
+    /// its way, but not there.
+    pub(super) fn missing(&mut self, error: ClientError, partition: &TopicPartition) -> ClientError {
+        if error.code() != Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) {
+            self.missing_since = None;
+            return error;
+        }
+        if self.missing_since.get_or_insert_with(Instant::now).elapsed() < NEW_GRACE {
+            return error;
+        }
+        ClientError::UnknownPartition(partition.clone())
     }
 
     fn is_due(&self, now: Instant) -> bool {

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverrun_types::{LeaderEpoch, Offset};
+use riverrun_types::{LeaderEpoch, NodeId, Offset};
 
 use super::assignment::Incarnation;
 use super::options::{ConsumerOptions, OffsetReset, StartAt};
 use crate::cluster::Cluster;
 use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
+use crate::leaders::Patience;
 use crate::list_offsets::{OffsetSpec, list_offsets_within};
 use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
@@ -35,47 +36,64 @@ pub(super) struct Found {
 
 pub(super) type Started = Vec<(Sought, Result<Found, ClientError>)>;
 
-/// Finds the positions. Leaders are asked once: who does not answer keeps the others from nothing, and is asked again
-/// by the consumer.
-pub(super) async fn find(
-    cluster: Arc<Cluster>,
+/// A partition whose leader is to be asked for an offset.
+pub(super) type Asked = (Sought, OffsetSpec);
+
+/// How far a search has come. What is found is found, whoever else does not answer.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) found: Started,
+    /// To be asked of their leaders, whoever that is.
+    pub(super) open: Vec<Asked>,
+    /// To be asked of these.
+    pub(super) of_leaders: BTreeMap<NodeId, Vec<Asked>>,
+}
+
+/// What the group has committed for these partitions; the leaders of those without are to be asked.
+pub(super) async fn ask_group(
     coordinator: Option<Arc<GroupCoordinator>>,
     options: Arc<ConsumerOptions>,
     sought: Vec<Sought>,
-) -> Started {
-    let mut found = Started::new();
-    let mut by_leader = Vec::new();
-    let (of_group, others): (Vec<_>, Vec<_>) =
-        sought.into_iter().partition(|sought| sought.start == StartAt::Committed);
-    let partitions: Vec<TopicPartition> = of_group.iter().map(|sought| sought.partition.clone()).collect();
+) -> Progress {
+    let mut progress = Progress::default();
+    let partitions: Vec<TopicPartition> = sought.iter().map(|sought| sought.partition.clone()).collect();
     let committed = match coordinator.as_deref() {
-        Some(coordinator) if !partitions.is_empty() => committed(coordinator, &partitions).await,
-        _ => Ok(BTreeMap::new()),
+        Some(coordinator) => committed(coordinator, &partitions).await,
+        None => Ok(BTreeMap::new()),
     };
-    for sought in of_group {
+    for sought in sought {
         let committed = match &committed {
             Err(error) => Err(error.clone()),
             Ok(committed) => committed.get(&sought.partition).cloned().transpose(),
         };
         match (committed, options.offset_reset.start()) {
-            (Err(error), _) => found.push((sought, Err(error))),
+            (Err(error), _) => progress.found.push((sought, Err(error))),
             (Ok(Some(committed)), _) => {
                 let (offset, leader_epoch) = (committed.offset, committed.leader_epoch);
-                found.push((sought, Ok(Found { offset, leader_epoch, committed: true })));
+                progress.found.push((sought, Ok(Found { offset, leader_epoch, committed: true })));
             }
-            (Ok(None), Some(reset)) => by_leader.push((sought, reset.spec())),
+            (Ok(None), Some(reset)) => progress.open.push((sought, reset.spec())),
             (Ok(None), None) => {
                 let error = no_position(&sought.partition, "no offset is committed for the group");
-                found.push((sought, Err(error)));
+                progress.found.push((sought, Err(error)));
             }
         }
     }
-    for sought in others {
-        let spec = sought.start.spec();
-        by_leader.push((sought, spec));
+    progress
+}
+
+/// Looks once for the leaders of these partitions.
+pub(super) async fn find_leaders(cluster: Arc<Cluster>, open: Vec<Asked>) -> Progress {
+    let mut progress = Progress::default();
+    let partitions: Vec<&TopicPartition> = open.iter().map(|(sought, _)| &sought.partition).collect();
+    let leaders = cluster.leaders(&partitions, false).await;
+    for (asked, leader) in open.into_iter().zip(leaders) {
+        match leader {
+            Ok(leader) => progress.of_leaders.entry(leader).or_default().push(asked),
+            Err(obstacle) => progress.found.push((asked.0, Err(obstacle.into_error(Duration::ZERO)))),
+        }
     }
-    found.extend(ask_leaders(&cluster, &options, by_leader).await);
-    found
+    progress
 }
 
 type Committed = BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>;
@@ -94,38 +112,41 @@ pub(super) async fn committed(
     }
 }
 
-async fn ask_leaders(
-    cluster: &Cluster,
-    options: &ConsumerOptions,
-    wanted: Vec<(Sought, OffsetSpec)>,
-) -> Started {
-    let asked = |(sought, spec): &(Sought, OffsetSpec)| (sought.partition.clone(), *spec);
-    let asked = wanted.iter().map(asked).collect();
-    let findings = list_offsets_within(cluster, asked, options.isolation, Duration::ZERO).await;
-    let mut results: BTreeMap<_, _> = findings.into_iter().collect();
-    let mut started = Started::new();
-    let mut at_end = Vec::new();
-    for (sought, spec) in wanted {
-        match results.remove(&sought.partition) {
-            Some(Ok(Some(found))) => {
-                let found = Found { offset: found.offset, leader_epoch: None, committed: false };
-                started.push((sought, Ok(found)));
-            }
-            Some(Err(error)) => started.push((sought, Err(error))),
-            // No record is that late.
-            Some(Ok(None)) if matches!(spec, OffsetSpec::Timestamp(_)) => {
-                at_end.push((sought, OffsetSpec::Latest));
-            }
-            Some(Ok(None)) | None => {
-                let error = no_position(&sought.partition, "the server does not say where it begins or ends");
-                started.push((sought, Err(error)));
+/// Asks the leaders once; who has no answer is asked again by the consumer.
+pub(super) async fn ask_leaders(
+    cluster: Arc<Cluster>,
+    options: Arc<ConsumerOptions>,
+    mut wanted: Vec<Asked>,
+) -> Progress {
+    let mut progress = Progress::default();
+    while !wanted.is_empty() {
+        let asked = |(sought, spec): &Asked| (sought.partition.clone(), *spec);
+        let asked = wanted.iter().map(asked).collect();
+        let once = Patience { errors: Duration::ZERO, leaders: true };
+        let findings = list_offsets_within(&cluster, asked, options.isolation, once).await;
+        let mut results: BTreeMap<_, _> = findings.into_iter().collect();
+        let mut at_end = Vec::new();
+        for (sought, spec) in wanted {
+            match results.remove(&sought.partition) {
+                Some(Ok(Some(found))) => {
+                    let found = Found { offset: found.offset, leader_epoch: None, committed: false };
+                    progress.found.push((sought, Ok(found)));
+                }
+                Some(Err(error)) => progress.found.push((sought, Err(error))),
+                // No record is that late.
+                Some(Ok(None)) if matches!(spec, OffsetSpec::Timestamp(_)) => {
+                    at_end.push((sought, OffsetSpec::Latest));
+                }
+                Some(Ok(None)) | None => {
+                    let reason = "the server does not say where it begins or ends";
+                    let error = no_position(&sought.partition, reason);
+                    progress.found.push((sought, Err(error)));
+                }
             }
         }
+        wanted = at_end;
     }
-    if !at_end.is_empty() {
-        started.extend(Box::pin(ask_leaders(cluster, options, at_end)).await);
-    }
-    started
+    progress
 }
 
 /// The error of a partition that cannot be begun.

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::assignment::Positions;
 use super::fetch::{self, Ask, Fetched, PartitionFetched, Wanted};
 use super::group::Membership;
-use super::options::ConsumerOptions;
-use super::start::{self, Found, Sought, Started, after_out_of_range, after_truncation};
+use super::options::{ConsumerOptions, StartAt};
+use super::start::{self, Asked, Found, Progress, Sought, after_out_of_range, after_truncation};
 use super::validation::{self, Validated};
 use super::{Consumer, commits};
 use crate::cluster::{PartitionInfo, TopicInfo};
@@ -30,7 +30,7 @@ pub(super) type Work = BoxFuture<'static, Done>;
 pub(super) enum Done {
     Fetched(Fetched),
     Validated(Validated),
-    Started(Started),
+    Started(Progress),
     Refreshed(Result<(), ClientError>),
     /// Positions that were committed; none if it failed.
     Committed(Option<Positions>),
@@ -80,9 +80,28 @@ impl Consumer {
                 sought.push(Sought { partition: partition.clone(), incarnation, start });
             }
         }
-        if !sought.is_empty() {
+        let (of_group, others): (Vec<_>, Vec<_>) =
+            sought.into_iter().partition(|sought| sought.start == StartAt::Committed);
+        if !of_group.is_empty() {
+            let asked = start::ask_group(self.coordinator.clone(), Arc::clone(&self.options), of_group);
+            self.work.push(Box::pin(async move { Done::Started(asked.await) }));
+        }
+        let asked = |sought: Sought| {
+            let spec = sought.start.spec();
+            (sought, spec)
+        };
+        self.go_on_starting(others.into_iter().map(asked).collect(), BTreeMap::new());
+    }
+
+    /// Has leaders looked for, and those that are known asked, each by itself.
+    fn go_on_starting(&mut self, open: Vec<Asked>, of_leaders: BTreeMap<NodeId, Vec<Asked>>) {
+        if !open.is_empty() {
+            let found = start::find_leaders(Arc::clone(&self.cluster), open);
+            self.work.push(Box::pin(async move { Done::Started(found.await) }));
+        }
+        for asked in of_leaders.into_values() {
             let (cluster, options) = (Arc::clone(&self.cluster), Arc::clone(&self.options));
-            let found = start::find(cluster, self.coordinator.clone(), options, sought);
+            let found = start::ask_leaders(cluster, options, asked);
             self.work.push(Box::pin(async move { Done::Started(found.await) }));
         }
     }
@@ -219,8 +238,9 @@ impl Consumer {
             Done::Validated(validated) => {
                 validated.into_iter().map(|one| self.handle_validated(one, chance)).fold(Ok(()), Result::and)
             }
-            Done::Started(started) => {
-                started.into_iter().map(|one| self.handle_started(one, chance)).fold(Ok(()), Result::and)
+            Done::Started(Progress { found, open, of_leaders }) => {
+                self.go_on_starting(open, of_leaders);
+                found.into_iter().map(|one| self.handle_started(one, chance)).fold(Ok(()), Result::and)
             }
             Done::Refreshed(result) => {
                 self.refreshing = false;
@@ -251,7 +271,7 @@ impl Consumer {
                 state.committed = found.committed.then_some(found.offset);
                 return Ok(());
             }
-            Err(error) => error,
+            Err(error) => state.missing(error, &sought.partition),
         };
         state.starting = false;
         state.attempts.fail(&error);

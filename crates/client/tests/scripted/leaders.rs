@@ -1,15 +1,21 @@
 //! Whom a partition is read from: leaders that change, and replicas that are nearer.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use riverrun_client::{Consumer, ConsumerOptions, ErrorCode, OffsetReset, OffsetSpec, StartAt};
+use riverrun_client::{
+    Admin, ClientError, ClusterOptions, Consumer, ConsumerOptions, ErrorCode, Isolation, OffsetReset,
+    OffsetSpec, StartAt,
+};
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
-use riverrun_protocol::metadata_response::MetadataResponseBroker;
+use riverrun_protocol::metadata_response::{MetadataResponseBroker, MetadataResponsePartition};
+use riverrun_protocol::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
+};
 use riverrun_protocol::offset_for_leader_epoch_response::{EpochEndOffset, OffsetForLeaderTopicResult};
 use riverrun_protocol::{
-    ApiKey, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
+    ApiKey, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse, OffsetFetchResponse,
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
 };
 use riverrun_types::Offset;
@@ -226,4 +232,138 @@ async fn a_partition_that_is_offline_keeps_the_others_from_nothing_and_is_named(
         assert!(found[0].1.is_ok() && found.len() == 2, "{found:?}");
         assert_eq!(found[1].1.as_ref().unwrap_err().code(), Some(code));
     }
+}
+
+/// A server whose topic has 20 partitions, all of which have this leader but where `leaderless` says so, and how often it was
+/// asked for metadata.
+async fn wide_server(leaderless: fn(i32) -> Option<&'static [i32]>) -> (ScriptedServer, Arc<Mutex<u32>>) {
+    let asked = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&asked);
+    let server = server(move |call| {
+        if call.key != ApiKey::Metadata {
+            return None;
+        }
+        *counted.lock().unwrap() += 1;
+        let mut metadata = call.metadata_of_epoch(0);
+        metadata.topics[0].partitions = (0..20)
+            .map(|partition_index| MetadataResponsePartition {
+                partition_index,
+                leader_id: if leaderless(partition_index).is_some() { -1 } else { 1 },
+                offline_replicas: leaderless(partition_index).unwrap_or_default().to_vec(),
+                replica_nodes: vec![1],
+                ..MetadataResponsePartition::default()
+            })
+            .collect();
+        Some(call.answer(&metadata))
+    })
+    .await;
+    (server, asked)
+}
+
+#[tokio::test]
+async fn one_look_at_many_partitions_asks_for_metadata_once_however_many_have_no_leader() {
+    let odd = |index: i32| (index % 2 == 1).then_some(&[1][..]);
+    let (damaged, gone) = (ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::LEADER_NOT_AVAILABLE);
+    for (leaderless, code) in
+        [(odd as fn(i32) -> Option<&'static [i32]>, damaged), (|_| Some(&[7]), gone), (|_| Some(&[]), gone)]
+    {
+        let (server, asked) = wide_server(leaderless).await;
+        let consumer = Consumer::new(options(&server)).await.unwrap();
+        for _ in 0..2 {
+            let (before, begun) = (*asked.lock().unwrap(), Instant::now());
+            let wanted = (0..20).map(|index| (partition(index), OffsetSpec::Latest)).collect();
+            let found = consumer.find_offsets(wanted, Duration::ZERO).await;
+            for (partition, found) in found {
+                let leads = leaderless(partition.partition).is_none();
+                assert_eq!(found.err().and_then(|error| error.code()), (!leads).then_some(code));
+            }
+            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            assert_eq!(*asked.lock().unwrap() - before, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_admin_is_told_at_once_that_nobody_leads_and_waits_for_nobody() {
+    for (offline, code) in [(1, ErrorCode::KAFKA_STORAGE_ERROR), (7, ErrorCode::LEADER_NOT_AVAILABLE)] {
+        let server = server_with_one_offline(Some(if offline == 1 { &[1] } else { &[7] })).await;
+        let options = ClusterOptions { retry_timeout: Duration::from_secs(60), ..server.options() };
+        let admin = Admin::new(options).await.unwrap();
+        let wanted = [0, 1].map(|index| (partition(index), OffsetSpec::Latest)).to_vec();
+        let listing = admin.list_offsets(wanted, Isolation::ReadUncommitted);
+        let listed = tokio::time::timeout(Duration::from_secs(4), listing).await.expect("at once");
+        assert!(listed[0].1.is_ok() && listed.len() == 2, "{listed:?}");
+        assert_eq!(listed[1].1.as_ref().unwrap_err().code(), Some(code));
+        let offline = [partition(1)];
+        let producers = admin.describe_producers(&offline);
+        let told = tokio::time::timeout(Duration::from_secs(4), producers).await.expect("at once");
+        assert_eq!(told[0].1.as_ref().unwrap_err().code(), Some(code));
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_goes_away_is_waited_for_once_and_not_for_each_partition() {
+    let server = server(|call| (call.key == ApiKey::Metadata && call.nth > 0).then_some(Reply::Close)).await;
+    let options = ClusterOptions { retry_timeout: Duration::from_secs(1), ..server.options() };
+    let admin = Admin::new(options).await.unwrap();
+    let begun = Instant::now();
+    // Of a topic that is not in the first answer.
+    let wanted = (0..20).map(|index| (riverrun_client::TopicPartition::new("u", index), OffsetSpec::Latest));
+    let found = admin.list_offsets(wanted.collect(), Isolation::ReadUncommitted).await;
+    assert!(found.len() == 20 && found.iter().all(|(_, found)| found.is_err()), "{found:?}");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn what_the_group_has_committed_is_read_while_a_leader_says_nothing() {
+    let server = server(|call| match call.key {
+        ApiKey::ListOffsets => Some(Reply::Silence),
+        ApiKey::OffsetFetch => {
+            let committed = OffsetFetchResponsePartitions {
+                partition_index: 0,
+                committed_offset: BEGIN,
+                committed_leader_epoch: -1,
+                ..OffsetFetchResponsePartitions::default()
+            };
+            let topic = OffsetFetchResponseTopics {
+                name: "t".into(),
+                partitions: vec![committed],
+                ..OffsetFetchResponseTopics::default()
+            };
+            let group =
+                OffsetFetchResponseGroup { group_id: "g".into(), topics: vec![topic], ..Default::default() };
+            Some(call.answer(&OffsetFetchResponse { groups: vec![group], ..Default::default() }))
+        }
+        _ => None,
+    })
+    .await;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    options.cluster.request_timeout = Duration::from_secs(60);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer
+        .assign(vec![(partition(0), StartAt::Committed), (partition(1), StartAt::Committed)])
+        .await
+        .unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+}
+
+/// What has just been made is not known to every server yet.
+#[tokio::test]
+async fn a_partition_that_no_server_knows_is_an_error_only_after_a_while() {
+    let server = server(|_| None).await;
+    let mut consumer = Consumer::new(options(&server)).await.unwrap();
+    consumer
+        .assign(vec![(partition(0), StartAt::Earliest), (partition(9), StartAt::Earliest)])
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13], "the other is there");
+    let error = loop {
+        assert!(begun.elapsed() < Duration::from_secs(5), "nobody says it");
+        if let Err(error) = consumer.poll(POLL).await {
+            break error;
+        }
+    };
+    assert!(matches!(error, ClientError::UnknownPartition(_)), "{error}");
+    assert!(begun.elapsed() > Duration::from_millis(900), "{:?}", begun.elapsed());
 }
