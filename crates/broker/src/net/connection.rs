@@ -21,7 +21,7 @@ use thiserror::Error;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::task::{block_in_place, yield_now};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::budget::{Charge, MemoryBudget};
 use super::frame::{FrameBuffer, FrameLengthError};
@@ -251,8 +251,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 return Err(Closed::BadRequest(why));
             }
             let may_read = stall.is_none() && self.admit_large();
-            let is_in_line = self.large_frame.as_ref().is_some_and(Charge::is_in_line);
-            let is_judged = self.large_frame.is_some() && !is_in_line && !self.frames.has_whole_frame();
+            let (is_in_line, is_judged) = (self.is_in_line(), self.is_judged());
             let event = tokio::select! {
                 biased;
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
@@ -394,7 +393,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Charges the large frame that arrives, if there is one, for the next part of it. False while it is in line.
     fn admit_large(&mut self) -> bool {
-        let Some((length, wanted)) = self.frames.large_wanted_bytes() else { return true };
+        let charged = self.large_frame.as_ref().map_or(0, Charge::bytes);
+        let Some((length, wanted)) = self.frames.large_wanted_bytes(charged) else { return true };
         let limits = &self.limits;
         let charge = self.large_frame.get_or_insert_with(|| limits.requests.arriving(length));
         if charge.is_in_line() {
@@ -419,6 +419,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Closes a large frame that does not fill the memory which it was given while others wait for memory.
     fn judge_large(&mut self) -> Result<(), Closed> {
+        if !self.is_judged() {
+            return Ok(());
+        }
         let now = Instant::now();
         self.judged_at = now;
         let Some(charge) = &self.large_frame else { return Ok(()) };
@@ -458,22 +461,69 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         self.outbox.push(frame);
     }
 
+    /// Sends all that is to be sent. The large frame of which a part is here is held to what holds for it elsewhere, too:
+    /// who takes no responses does not keep memory that others wait for.
     async fn send_all(&mut self) -> Result<(), Closed> {
-        let idle = self.limits.idle_time_max;
         let mut sent_at = Instant::now();
+        let mut looked_at = sent_at;
         while !self.outbox.is_empty() {
-            match timeout(SPENT_PATIENCE.min(idle), self.outbox.send_some(&self.stream)).await {
-                Ok(sent) => {
+            let is_in_line = self.is_in_line();
+            if is_in_line {
+                self.check_line(Instant::now())?;
+            }
+            let look_at = looked_at + SPENT_PATIENCE.min(self.limits.idle_time_max);
+            let judge_at = self.is_judged().then(|| self.judged_at + JUDGE_PERIOD);
+            tokio::select! {
+                biased;
+                sent = self.outbox.send_some(&self.stream) => {
                     self.traffic.sent(sent?);
                     sent_at = Instant::now();
+                    looked_at = sent_at;
                 }
-                Err(_) if self.limits.responses.is_spent() => return Err(Closed::InTheWay),
-                Err(_) if sent_at.elapsed() >= idle => return Err(Closed::Idle(idle)),
-                Err(_) => {}
+                () = granted(&mut self.large_frame), if is_in_line => self.note_granted(),
+                () = sleep_until(judge_at.map_or(look_at, |at| at.min(look_at))) => {
+                    self.judge_large()?;
+                    looked_at = self.check_sending(sent_at, looked_at)?;
+                }
             }
         }
         self.active_at = Instant::now();
         Ok(())
+    }
+
+    /// Closes a connection that takes nothing for too long. Answers when that was looked at last.
+    fn check_sending(&self, sent_at: Instant, looked_at: Instant) -> Result<Instant, Closed> {
+        let (now, idle) = (Instant::now(), self.limits.idle_time_max);
+        if now.duration_since(looked_at) < SPENT_PATIENCE.min(idle) {
+            return Ok(looked_at);
+        }
+        if self.limits.responses.is_spent() {
+            return Err(Closed::InTheWay);
+        }
+        if now.duration_since(sent_at) >= idle {
+            return Err(Closed::Idle(idle));
+        }
+        Ok(now)
+    }
+
+    /// Closes a connection whose large frame is in line for too long: whoever waits holds what it has, which others wait
+    /// for.
+    fn check_line(&self, now: Instant) -> Result<(), Closed> {
+        let frame_max = self.limits.frame_time_max;
+        if now.duration_since(self.grown_at) > frame_max {
+            return Err(Closed::NoMemory(frame_max));
+        }
+        Ok(())
+    }
+
+    /// Whether the large frame waits for memory.
+    fn is_in_line(&self) -> bool {
+        self.large_frame.as_ref().is_some_and(Charge::is_in_line)
+    }
+
+    /// Whether the large frame has memory that it is to fill.
+    fn is_judged(&self) -> bool {
+        self.large_frame.is_some() && !self.is_in_line() && !self.frames.has_whole_frame()
     }
 
     /// Reads what has arrived; false at the client's end of stream.
@@ -533,11 +583,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let now = Instant::now();
         let frame_max = self.limits.frame_time_max;
         if is_in_line {
-            // Bounded: whoever waits holds what it has, which others wait for.
-            if now.duration_since(self.grown_at) > frame_max {
-                return Err(Closed::NoMemory(frame_max));
-            }
-            return Ok(());
+            return self.check_line(now);
         }
         if is_stalled {
             // The client is not late: nobody takes what it sends.

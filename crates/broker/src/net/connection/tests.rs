@@ -1,5 +1,7 @@
 //! Gathering over real sockets: whatever the mark, everything that was sent is answered, and soon.
 
+mod large_frames;
+
 use std::future::ready;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -118,6 +120,16 @@ fn serve(
     prepare: impl FnOnce(&mut Connection<'_, SizeOf>),
     client: impl FnOnce(&mut Client) + Send + 'static,
 ) {
+    serve_with(limits(), &SizeOf, prepare, client).expect("the client closes");
+}
+
+/// Serves one connection within these limits; answers how it ended.
+fn serve_with<D: Dispatch>(
+    limits: ConnectionLimits,
+    dispatch: &D,
+    prepare: impl FnOnce(&mut Connection<'_, D>),
+    client: impl FnOnce(&mut Client) + Send + 'static,
+) -> Result<(), Closed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
@@ -136,12 +148,12 @@ fn serve(
         told.send(stream.as_fd().try_clone_to_owned().expect("a descriptor")).expect("the client waits");
         let info = ConnectionInfo { id: 0, peer, listener: "TEST".into(), principal: Principal::anonymous() };
         let traffic = TrafficMetrics::default();
-        let mut connection = Connection::new(stream, Arc::new(info), limits(), &SizeOf, &traffic);
+        let mut connection = Connection::new(stream, Arc::new(info), limits, dispatch, &traffic);
         prepare(&mut connection);
         let served = connection.serve().await;
         client.join().expect("the client is content");
-        served.expect("the client closes");
-    });
+        served
+    })
 }
 
 /// Has so many clients go on from where the server gathers what they send. On a busy machine it does not for each: those

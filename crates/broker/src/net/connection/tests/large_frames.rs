@@ -1,0 +1,202 @@
+//! Large frames that arrive in part, over real sockets: whoever holds memory and does not fill it is sent away once others
+//! wait, whatever else it does meanwhile.
+
+use super::*;
+
+const MIB: usize = 1 << 20;
+const HUGE: usize = 50 * MIB;
+/// What the large answers below have: more than a socket takes.
+const ANSWER_BYTES: usize = 16 * MIB;
+/// How long the large answers below wait: until the part of a frame behind the request was given memory.
+const ANSWER_AFTER: Duration = Duration::from_millis(300);
+
+/// Answers each frame after a while, with much.
+struct MuchLater;
+
+impl Dispatch for MuchLater {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _charge: Charge) -> Response {
+        Box::pin(async {
+            tokio::time::sleep(ANSWER_AFTER).await;
+            let mut bytes = BytesMut::zeroed(ANSWER_BYTES);
+            let length = u32::try_from(ANSWER_BYTES - 4).expect("small").to_be_bytes();
+            bytes[..4].copy_from_slice(&length);
+            Outcome::Respond(ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new()))
+        })
+    }
+
+    fn compressed_bytes(&self, _: &[u8]) -> usize {
+        0
+    }
+}
+
+/// Limits with 4 MiB for ordinary frames that arrive and 2 MiB for huge ones.
+fn tight() -> ConnectionLimits {
+    ConnectionLimits { requests: MemoryBudget::new(8 * MIB), ..limits() }
+}
+
+/// A frame of another connection that has this much.
+fn arrived(budget: &Arc<MemoryBudget>, length: usize, bytes: usize) -> Charge {
+    let mut charge = budget.arriving(length);
+    assert!(charge.try_grow(bytes));
+    charge
+}
+
+/// A frame of another connection that gets in line for this much.
+fn in_line(budget: &Arc<MemoryBudget>, length: usize, bytes: usize) -> Charge {
+    let mut charge = budget.arriving(length);
+    assert!(!charge.grow(bytes, length));
+    charge
+}
+
+fn is_granted(charge: &mut Charge) -> bool {
+    futures_util::FutureExt::now_or_never(charge.granted()).is_some()
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends part of a frame.
+fn send_part(client: &mut Client, length: usize, sent: usize) {
+    client.stream.write_all(&u32::try_from(length).expect("small").to_be_bytes()).expect("the server reads");
+    client.stream.write_all(&vec![0; sent]).expect("the server reads");
+}
+
+/// Sends a byte now and then until another one has what it is in line for.
+fn drip_until_granted(client: &mut Client, mut other: Charge) {
+    wait_until("the other one is given memory", || {
+        // The server's end stays open for the test to look at, so this goes on.
+        client.stream.write_all(&[0]).expect("open");
+        is_granted(&mut other)
+    });
+}
+
+#[test]
+fn a_huge_frame_that_drips_while_it_overdraws_is_sent_away() {
+    let limits = tight();
+    let budget = Arc::clone(&limits.requests);
+    let others = arrived(&budget, HUGE, 2 * MIB);
+    let served = serve_with(
+        limits,
+        &SizeOf,
+        |_| {},
+        move |client| {
+            send_part(client, HUGE, 3 * MIB / 2);
+            drip_until_granted(client, in_line(&budget, HUGE, MIB));
+            drop(others);
+        },
+    );
+    assert!(matches!(served, Err(Closed::HoldsUpOthers)), "{served:?}");
+}
+
+#[test]
+fn a_huge_frame_that_drips_holds_the_memory_of_its_lane_for_a_few_seconds_only() {
+    let limits = tight();
+    let budget = Arc::clone(&limits.requests);
+    let served = serve_with(
+        limits,
+        &SizeOf,
+        |_| {},
+        move |client| {
+            send_part(client, HUGE, 3 * MIB / 2);
+            wait_until("it was given memory", || budget.used_bytes() >= 2 * MIB);
+            let mut overdrawn = in_line(&budget, HUGE, MIB);
+            assert!(is_granted(&mut overdrawn));
+            drip_until_granted(client, in_line(&budget, HUGE, MIB));
+        },
+    );
+    assert!(matches!(served, Err(Closed::HoldsUpOthers)), "{served:?}");
+}
+
+#[test]
+fn who_takes_no_answers_does_not_keep_the_memory_of_a_large_frame() {
+    let limits = tight();
+    let budget = Arc::clone(&limits.requests);
+    let served = serve_with(
+        limits,
+        &MuchLater,
+        |_| {},
+        move |client| {
+            client.send(40);
+            send_part(client, 2 * MIB, 100_000);
+            wait_until("it was given memory", || budget.used_bytes() >= 2 * MIB);
+            std::thread::sleep(2 * ANSWER_AFTER);
+            let _others = arrived(&budget, MIB, MIB);
+            let mut overdrawn = in_line(&budget, 2 * MIB, 2 * MIB);
+            assert!(is_granted(&mut overdrawn));
+            let mut waiting = in_line(&budget, 2 * MIB, 3 * MIB / 2);
+            wait_until("its memory is given to others", || is_granted(&mut waiting));
+        },
+    );
+    assert!(matches!(served, Err(Closed::HoldsUpOthers)), "{served:?}");
+}
+
+#[test]
+fn who_takes_no_answers_does_not_keep_what_its_large_frame_was_in_line_for() {
+    let limits = tight();
+    let budget = Arc::clone(&limits.requests);
+    let mut others: Vec<_> = (0..2).map(|_| arrived(&budget, 2 * MIB, 2 * MIB)).collect();
+    let mut overdrawn = in_line(&budget, 2 * MIB, 2 * MIB);
+    assert!(is_granted(&mut overdrawn));
+    let served = serve_with(
+        limits,
+        &MuchLater,
+        |_| {},
+        move |client| {
+            client.send(40);
+            send_part(client, 2 * MIB, 64 * 1024);
+            wait_until("it is in line", || budget.in_line() == 1);
+            std::thread::sleep(2 * ANSWER_AFTER);
+            let mut waiting = in_line(&budget, 2 * MIB, 2 * MIB);
+            others.pop();
+            assert!(!is_granted(&mut waiting), "the older one is served first");
+            wait_until("what it was given is given to others", || is_granted(&mut waiting));
+            drop((others, overdrawn));
+        },
+    );
+    assert!(matches!(served, Err(Closed::HoldsUpOthers)), "{served:?}");
+}
+
+#[test]
+fn who_takes_no_answers_is_not_in_line_for_ever() {
+    let limits = ConnectionLimits { frame_time_max: Duration::from_secs(1), ..tight() };
+    let budget = Arc::clone(&limits.requests);
+    let others: Vec<_> = (0..2).map(|_| arrived(&budget, 2 * MIB, 2 * MIB)).collect();
+    let mut overdrawn = in_line(&budget, 2 * MIB, 2 * MIB);
+    assert!(is_granted(&mut overdrawn));
+    let served = serve_with(
+        limits,
+        &MuchLater,
+        |_| {},
+        move |client| {
+            client.send(40);
+            send_part(client, 2 * MIB, 64 * 1024);
+            wait_until("it is in line", || budget.in_line() == 1);
+            wait_until("it is sent away", || budget.in_line() == 0);
+            drop((others, overdrawn));
+        },
+    );
+    assert!(matches!(served, Err(Closed::NoMemory(_))), "{served:?}");
+}
+
+#[test]
+fn a_huge_frame_that_comes_slowly_is_whole_in_the_end_while_nobody_waits() {
+    serve(
+        |_| {},
+        |client| {
+            let length = 9 * MIB;
+            send_part(client, length, 0);
+            for _ in 0..36 {
+                client.stream.write_all(&vec![0; MIB / 4]).expect("the server reads");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            client.unanswered += 1;
+            assert_eq!(client.receive(), length);
+        },
+    );
+}
