@@ -5,6 +5,10 @@
 //! then. An appender that has nothing to append keeps no file's name: only, until its next append, the blocks of
 //! the segment that it last appended to.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
 use riverrun_records::{BatchHeader, layout};
 use riverrun_types::Offset;
 
@@ -25,13 +29,15 @@ pub(crate) fn apply(
     }
     let (bases, _) = core.published_segments()?;
     let mut removed = 0;
-    for pair in bases.windows(2) {
+    while let [first, later @ ..] = &bases[removed..]
+        && !later.is_empty()
+    {
         let left = (bases.len() - removed) as u64 * core.segments.segment_bytes();
         let over = retention.bytes.is_some_and(|bytes| left > bytes);
-        if !over && !is_old(core, retention, pair[1])? {
+        if !over && !is_old(core, retention, later)? {
             break;
         }
-        if !remove(pair[0])? {
+        if !remove(*first)? {
             break;
         }
         removed += 1;
@@ -39,15 +45,27 @@ pub(crate) fn apply(
     Ok(removed)
 }
 
-/// Whether the first batch of the segment after a segment is older than the age at which that one goes.
-fn is_old(core: &Core, retention: &Retention, next: Offset) -> Result<bool, QueueError> {
+/// Whether the first batch after a segment is older than the age at which that one goes. It is the one of the first
+/// of the `later` segments that has one: a file that was cut or damaged says nothing, and one that was rolled to and
+/// has no batch yet is as young as can be.
+fn is_old(core: &Core, retention: &Retention, later: &[Offset]) -> Result<bool, QueueError> {
     let Some(age) = retention.age else { return Ok(false) };
-    let path = core.segments.path(next);
-    let Some(file) = core.segments.open(next, Access::Read)? else { return Ok(false) };
-    let mut header = [0; layout::HEADER_BYTES];
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut header, 0).at("read", &path)?;
-    // A segment that was rolled to and has no batch yet is as young as can be.
-    let Ok(header) = BatchHeader::parse(&header) else { return Ok(false) };
     let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-    Ok(header.max_timestamp().0 < sys::wall_coarse_ms().saturating_sub(age_ms))
+    for base in later {
+        if let Some(header) = first_header(&core.segments.path(*base))? {
+            return Ok(header.max_timestamp().0 < sys::wall_coarse_ms().saturating_sub(age_ms));
+        }
+    }
+    Ok(false)
+}
+
+/// The first batch's header in a segment's file; none if nothing whole is there.
+fn first_header(path: &Path) -> Result<Option<BatchHeader>, QueueError> {
+    let file = match Access::Read.open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.at("open", path)?,
+    };
+    let mut header = [0; layout::HEADER_BYTES];
+    let read = file.read_exact_at(&mut header, 0);
+    Ok(read.ok().and_then(|()| BatchHeader::parse(&header).ok()))
 }

@@ -324,6 +324,23 @@ fn retention_by_age_goes_by_the_records() {
 }
 
 #[test]
+fn retention_by_age_passes_over_a_segment_that_was_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
+    for index in 0..100 {
+        let timestamp = (index < 60).then_some(TimestampMs(1_000_000));
+        let record = NewRecord { value: Some(&[1; 1000]), timestamp, ..NewRecord::default() };
+        appender.append_record(&record).unwrap();
+    }
+    let segment = dir.path().join("00000000000000000015.log");
+    std::fs::File::options().write(true).open(segment).unwrap().set_len(40).unwrap();
+    let hour = Retention { age: Some(Duration::from_hours(1)), ..Retention::default() };
+    assert_eq!(queue.apply_retention(&hour).unwrap(), 3);
+    assert_eq!(queue.start_offset().unwrap(), Offset(45), "what is young stays");
+}
+
+#[test]
 fn a_next_segment_is_ready_before_it_is_needed() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();

@@ -1,7 +1,7 @@
 //! Segments that retention removes are used again where files lie in memory: whoever reads sees nothing of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use riverrun_queue::{
     AppendOptions, CreateOptions, Offset, Queue, QueueError, QueueView, Retention, SpinThenYield, StartAt,
@@ -32,15 +32,42 @@ fn inodes(dir: &std::path::Path) -> Vec<u64> {
     metadata.filter(|found| found.len() == SEGMENT_BYTES).map(|found| found.ino()).collect()
 }
 
+/// A directory whose files lie in memory; none on a machine that has none, which no runner of ours may be.
+fn dir_in_memory() -> Option<tempfile::TempDir> {
+    let dir = tempfile::tempdir_in("/dev/shm").ok();
+    if dir.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "/dev/shm is needed");
+        eprintln!("skipped: no files lie in memory here");
+    }
+    dir
+}
+
+/// Reads on with a tailer of a view that retention has overtaken: what its segment holds, and an error.
+fn read_to_where_it_was_overtaken(tailer: &mut Tailer) {
+    let mut last = None;
+    let error = loop {
+        match check(tailer) {
+            Ok(next) => last = Some(next.expect("there is more")),
+            Err(error) => break error,
+        }
+    };
+    let start = match error {
+        QueueError::OffsetOutOfRange { start, .. } => start,
+        error => panic!("{error}"),
+    };
+    assert!(last.is_some_and(|last| last < start), "{last:?} lies before {start}");
+}
+
 #[test]
 fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
-    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let Some(dir) = dir_in_memory() else { return };
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT_BYTES }).expect("made");
     let retention = Retention { bytes: Some(4 * SEGMENT_BYTES), ..Retention::default() };
     let mut appender =
         queue.appender(AppendOptions { retention, ..AppendOptions::default() }).expect("there");
     let done = AtomicBool::new(false);
     let mut found = inodes(dir.path());
+    let mut overtaken = QueueView::open(dir.path()).expect("there").tailer(StartAt::Start).expect("there");
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let mut tailer = queue.tailer(StartAt::Start).expect("there");
@@ -55,7 +82,7 @@ fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
         });
         let viewing = scope.spawn(|| {
             let view = QueueView::open(dir.path()).expect("there");
-            let (mut overtaken, mut read) = (0, 0_u64);
+            let mut read = 0_u64;
             while !done.load(Ordering::Relaxed) {
                 let mut tailer = view.tailer(StartAt::Start).expect("there");
                 loop {
@@ -63,10 +90,7 @@ fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
                         Ok(Some(_)) => read += 1,
                         Ok(None) => break,
                         // Retention does not wait for it.
-                        Err(QueueError::OffsetOutOfRange { .. }) => {
-                            overtaken += 1;
-                            break;
-                        }
+                        Err(QueueError::OffsetOutOfRange { .. }) => break,
                         Err(error) => panic!("{error}"),
                     }
                     // Slow enough to be overtaken, in the middle of a segment.
@@ -75,10 +99,13 @@ fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
                     }
                 }
             }
-            (overtaken, read)
+            read
         });
         for index in 0..RECORDS {
             appender.append(&value(index)).expect("room");
+            if index == 0 {
+                assert_eq!(check(&mut overtaken).expect("whole"), Some(Offset(1)));
+            }
             if index % 200 == 0 {
                 // The background gets its turn.
                 std::thread::sleep(Duration::from_millis(2));
@@ -87,11 +114,38 @@ fn readers_and_views_see_every_record_as_it_was_while_files_are_used_again() {
         }
         reading.join().expect("no record is another one");
         done.store(true, Ordering::Relaxed);
-        let (_, read) = viewing.join().expect("no record is another one");
+        let read = viewing.join().expect("no record is another one");
         assert!(read > 0);
     });
+    // What the background has not removed by now, as the reader was there.
+    queue.apply_retention(&retention).expect("there");
+    read_to_where_it_was_overtaken(&mut overtaken);
     found.sort_unstable();
     found.dedup();
     let segments = RECORDS * 270 / SEGMENT_BYTES;
     assert!((found.len() as u64) < segments * 9 / 10, "{} files for about {segments} segments", found.len());
+}
+
+#[test]
+fn retention_goes_on_where_the_oldest_segment_was_cut() {
+    let Some(dir) = dir_in_memory() else { return };
+    let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT_BYTES }).expect("made");
+    let four = Retention { bytes: Some(4 * SEGMENT_BYTES), ..Retention::default() };
+    let append = |retention, indices: std::ops::Range<u64>| {
+        let options = AppendOptions { retention, ..AppendOptions::default() };
+        let mut appender = queue.appender(options).expect("there");
+        for index in indices {
+            appender.append(&value(index)).expect("room");
+        }
+        appender
+    };
+    drop(append(Retention::default(), 0..3000));
+    let oldest = dir.path().join(format!("{:020}.log", 0));
+    std::fs::File::options().write(true).open(oldest).and_then(|file| file.set_len(1)).expect("cut");
+    let _appender = append(four, 3000..3001);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while queue.status().expect("whole").segments > 4 {
+        assert!(Instant::now() < deadline, "nothing is removed any more");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
