@@ -157,7 +157,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             log_dirs: config.log_dirs(),
         },
     )?;
-    let mounts = Mounts::open(&env, &meta_dir, &config.server.mounts, &metadata)?;
+    let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;
     let image = metadata.image();
     for (index, dir) in image.log_dirs().iter().enumerate() {
         if config.is_cordoned(&dir.path) {

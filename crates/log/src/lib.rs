@@ -70,7 +70,7 @@ mod write_cache;
 pub use dump::{DumpedBatch, SegmentDump};
 pub use error::{AppendError, LogError, ReadError};
 pub use partition_log::{
-    AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ReadSlice,
+    AppendOptions, Appended, Chunk, CompactOptions, LogObserver, PartitionLog, ProducedBatch, ReadSlice,
 };
 pub use repair::{Cut, CutOptions, Repair, RepairError};
 pub use store::{JournalMark, KnownPartition, LogStore, Place, RecoveryReport, StoreOptions};

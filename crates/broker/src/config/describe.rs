@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use riverrun_records::TimestampType;
 use riverrun_types::DurabilityLevel;
 
 use super::broker::{BrokerConfig, definition, definitions};
@@ -75,30 +76,71 @@ pub fn describe_topic(config: &BrokerConfig, name: &str, overrides: &TopicOverri
     TopicOptions::DEFINITIONS.iter().map(entry).collect()
 }
 
-/// What is to be told of a queue of this machine that is a topic. Nothing of it can be changed by a client.
-pub fn describe_mounted(segment_bytes: u64, dir: &str, synced_only: bool) -> Vec<ConfigEntry> {
+/// What is true of a queue of this machine that is a topic.
+#[derive(Clone, Debug)]
+pub struct MountedTopic {
+    /// The queue's directory.
+    pub dir: String,
+    /// Bytes of its segments.
+    pub segment_bytes: u64,
+    /// Readers see only what a sync has covered.
+    pub synced_only: bool,
+    /// What holds for clients that produce to it, if they may.
+    pub writes: Option<MountedWrites>,
+}
+
+/// What holds for clients that produce to a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct MountedWrites {
+    /// What an acked record survives.
+    pub level: DurabilityLevel,
+    /// Bytes of a batch at most.
+    pub batch_bytes_max: u64,
+    /// What the timestamps of their records are.
+    pub timestamps: TimestampType,
+}
+
+/// What is to be told of a queue of this machine that is a topic. Nothing of it can be changed by a client. The entries
+/// are in the order of their names.
+pub fn describe_mounted(mounted: &MountedTopic) -> Vec<ConfigEntry> {
     let of_queue = |name: &'static str, value: String| {
         let def = topic::definition(name).expect("a row of the table of topics");
         entry(def, Some(value), Vec::new(), true)
     };
-    vec![
+    let timestamps = match mounted.writes.map(|writes| writes.timestamps) {
+        Some(TimestampType::LogAppendTime) => "LogAppendTime",
+        Some(TimestampType::CreateTime) | None => "CreateTime",
+    };
+    let mut entries = vec![
         of_queue("cleanup.policy", "delete".to_owned()),
         of_queue("compression.type", "producer".to_owned()),
-        of_queue("message.timestamp.type", "CreateTime".to_owned()),
+        of_queue("message.timestamp.type", timestamps.to_owned()),
         fixed(
             "mount.directory",
             Kind::Text("a path"),
-            dir.to_owned(),
+            mounted.dir.clone(),
             "Directory of the queue on the server's machine.",
         ),
         fixed(
             "mount.synced.only",
             Kind::Bool,
-            synced_only.to_string(),
+            mounted.synced_only.to_string(),
             "Whether readers see only what a sync of the queue has covered, instead of all that is published.",
         ),
-        of_queue("segment.bytes", segment_bytes.to_string()),
-    ]
+        fixed(
+            "mount.writable",
+            Kind::Bool,
+            mounted.writes.is_some().to_string(),
+            "Whether clients may produce to the queue.",
+        ),
+        of_queue("segment.bytes", mounted.segment_bytes.to_string()),
+    ];
+    if let Some(writes) = mounted.writes {
+        entries.push(of_queue(topic::DURABILITY, writes.level.to_string()));
+        entries.push(of_queue("max.message.bytes", writes.batch_bytes_max.to_string()));
+        entries.sort_by_key(|entry| entry.name);
+    }
+    entries
 }
 
 /// A value that nobody sets.

@@ -240,14 +240,14 @@ mod tests {
     #[test]
     fn mounts_are_a_list_or_a_table() {
         for file in [
-            "mounts = ['a=/a', 'b.c=/b:synced']",
-            "mounts = 'a=/a,b.c=/b:synced'",
-            "[mounts]\na = '/a'\n'b.c' = '/b:synced'",
-            "mounts.a = '/a'\nmounts.b.c = '/b:synced'",
+            "mounts = ['a=/a', 'b.c=/b:rw:synced']",
+            "mounts = 'a=/a,b.c=/b:rw:synced'",
+            "[mounts]\na = '/a'\n'b.c' = '/b:rw:synced'",
+            "mounts.a = '/a'\nmounts.b.c = '/b:rw:synced'",
         ] {
             let mounts = load(file).expect(file).server.mounts;
             let shown: Vec<String> = mounts.iter().map(ToString::to_string).collect();
-            assert_eq!(shown, ["a=/a", "b.c=/b:synced"], "{file}");
+            assert_eq!(shown, ["a=/a", "b.c=/b:rw:synced"], "{file}");
         }
         let error = load("mounts = ['a=/a', 'a=/b']").expect_err("twice").to_string();
         assert!(error.contains("mounts names the topic a twice"), "{error}");

@@ -30,10 +30,13 @@ options! {
     log_dir_reserve_bytes: u64 = "log.dir.reserve.bytes", Long(0, i64::MAX), Some("134217728");
     /// Embedded queues (`riverrun queue`) of this machine that are offered as topics, as `name=directory`, separated by
     /// commas; in the file also as a table `[mounts]` with a directory for each name. Such a topic has one partition, which
-    /// is read by Kafka clients while processes append to the queue, and takes no records from the network. Clients see
-    /// what is published, as the queue's own readers do; with `:synced` behind the directory
-    /// (`quotes=/var/lib/quotes:synced`) only what a sync has covered, which no cut of power takes back.
-    mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with :synced behind it or not"), Some("");
+    /// is read by Kafka clients while processes append to the queue. Clients see what is published, as the queue's own
+    /// readers do; with `:synced` behind the directory (`quotes=/var/lib/quotes:synced`) only what a sync has covered, which
+    /// no cut of power takes back. Clients produce to it only with `:rw` (`quotes=/var/lib/quotes:rw`, or `:rw:synced`):
+    /// their batches are stored as they were sent, up to the size of a segment, among what processes append, and acked when
+    /// they are published, or synced with `:synced`. Idempotent producers are remembered, transactions are refused. One
+    /// server at a time takes records for a queue. It removes none of them: retention is that of the processes that append.
+    mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with :rw or :synced behind it, both or none"), Some("");
     /// Threads that serve connections and requests. Not set: one for each processor core. Compressed records that are
     /// many (above 16 KiB in a request), or of a connection whose last ones took long, are inflated and compressed again
     /// by other threads, as many at once as there are cores; what waits for one is `riverrun_requests_waiting_to_inflate`

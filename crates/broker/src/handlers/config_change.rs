@@ -13,7 +13,7 @@ use crate::config::{TopicOverrides, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Draft, Image};
-use crate::mounts::READ_ONLY;
+use crate::mounts::NOT_CHANGED;
 
 /// Whose configuration a client may change.
 pub(crate) enum Subject {
@@ -96,7 +96,7 @@ pub(crate) fn subject(
     }
     match &subject {
         Subject::Topic(id) if image.topic_by_id(*id).is_some_and(|topic| topic.is_mounted) => {
-            Err((ErrorCode::POLICY_VIOLATION, READ_ONLY.to_owned()))
+            Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()))
         }
         _ => Ok(subject),
     }

@@ -15,7 +15,7 @@ use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Draft, Image, Topic, is_internal};
-use crate::mounts::READ_ONLY;
+use crate::mounts::NOT_CHANGED;
 
 /// First version in which topics are in `topics`, by name or id.
 const STATES_SINCE: i16 = 6;
@@ -113,7 +113,7 @@ fn find(image: &Image, context: &RequestContext, wanted: &Wanted, count: usize) 
         return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, message.to_owned()));
     }
     if topic.is_mounted {
-        return Err((ErrorCode::POLICY_VIOLATION, READ_ONLY.to_owned()));
+        return Err((ErrorCode::POLICY_VIOLATION, NOT_CHANGED.to_owned()));
     }
     Ok(topic.id)
 }

@@ -18,7 +18,8 @@ use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
 use crate::config::describe::{ConfigEntry, describe_broker, describe_mounted, describe_topic, topic_state};
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::Image;
+use crate::durability::Durability;
+use crate::metadata::{Image, Topic};
 use crate::mounts::MountedQueue;
 
 pub(crate) async fn handle(
@@ -75,9 +76,8 @@ fn entries(
     };
     if let Some(keys) = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty()) {
         if let ConfigResource::Topic(topic) = &found
-            && !topic.is_mounted
+            && let Some(now) = durability(broker, topic)
         {
-            let now = broker.durability(topic);
             entries.extend(topic_state(now.wanted, now.reached, now.unsynced_records));
         }
         entries.retain(|entry| keys.iter().any(|key| key == entry.name));
@@ -85,12 +85,19 @@ fn entries(
     Ok(entries)
 }
 
+/// How durable a topic is; none of a mounted one that takes no records.
+fn durability(broker: &Broker, topic: &Topic) -> Option<Durability> {
+    match broker.mounts.get(topic.id) {
+        Some(queue) => queue.durability(),
+        None => Some(broker.durability(topic)),
+    }
+}
+
 /// What is true of a queue of this machine: all else that a topic can be configured to do is its appenders' business.
 fn mounted(queue: &MountedQueue) -> Result<Vec<ConfigEntry>, Refusal> {
-    let segment_bytes = queue.segment_bytes();
-    let segment_bytes =
-        segment_bytes.map_err(|refused| (refused.code, "The queue cannot be read.".to_owned()))?;
-    Ok(describe_mounted(segment_bytes, &queue.dir().display().to_string(), queue.shows_synced_only()))
+    let described = queue.describe();
+    let described = described.map_err(|refused| (refused.code, "The queue cannot be read.".to_owned()))?;
+    Ok(describe_mounted(&described))
 }
 
 fn answer(

@@ -35,8 +35,7 @@ fn describe_topic(
         }
         let found = TopicKey::Name(&topic.name).find(image)?;
         if let Some(mounted) = broker.mounted(found, index) {
-            // Nobody produces to it by way of this server.
-            return mounted.map(|_| Vec::new());
+            return mounted.map(|queue| queue.producers());
         }
         let partition = broker.partition(found, index)?;
         partition.log.active_producers().map_err(|trouble| error::log_error(&trouble))

@@ -4,7 +4,8 @@
 //! Appends each partition's batch and answers with its offset, once it is as durable as the topic's level asks, or with
 //! `REQUEST_TIMED_OUT` if that takes longer than the client will wait: the batch stays then, and may still become durable.
 //! Exactly one batch of format 2 for each partition. acks=0 gets no response, and waits for nothing. Topics are named up to version 12 and identified from 13 on (KIP-516). A duplicate of
-//! one of the producer's last five batches answers with the first one's offset. zstd is refused before version 7, in
+//! one of the producer's last five batches answers with the first one's offset. A queue of this machine that is mounted for
+//! it takes records, too: what came of them its own thread tells, and they are awaited also with acks=0. zstd is refused before version 7, in
 //! which clients say that they know it (KIP-110). Leaves out: transactional batches, which are refused with
 //! `INVALID_TXN_STATE`, because no producer can have begun a transaction here.
 
@@ -12,7 +13,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
 use riverrun_log::{AppendError, AppendOptions, Appended};
@@ -25,13 +26,14 @@ use riverrun_protocol::{
 };
 use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::{Acks, ErrorKind, TopicId};
+use tokio::sync::oneshot;
 
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::log_limit::STORAGE_TROUBLE;
-use crate::metadata::{Image, is_internal};
-use crate::mounts::READ_ONLY;
+use crate::metadata::{Image, Topic, is_internal};
+use crate::mounts::{self, MountedQueue};
 use crate::net::response::Outcome;
 use crate::partitions::{AckWaiter, NotDurable, Partition};
 use crate::router::{Call, decode, respond};
@@ -43,10 +45,16 @@ const ZSTD_SINCE: i16 = 7;
 /// First version that says who leads (KIP-951).
 const LEADER_SINCE: i16 = 10;
 
+/// What takes a partition's records.
+enum Taker {
+    Partition(Arc<Partition>),
+    Queue(Arc<MountedQueue>),
+}
+
 /// Where one partition's batch lies in the frame, and where it goes.
 struct Target {
     index: i32,
-    partition: Result<Arc<Partition>, ErrorCode>,
+    taker: Result<Taker, ErrorCode>,
     /// Bytes of the batch in the frame.
     records: Range<usize>,
 }
@@ -57,11 +65,34 @@ struct TopicTargets {
     partitions: Vec<Target>,
 }
 
+/// How long the client waits.
+#[derive(Clone, Copy)]
+struct Deadlines {
+    /// For durability.
+    durable: Instant,
+    /// For its turn at a queue: as long as that may be held by another, however little the client will wait.
+    queued: Instant,
+}
+
+impl Deadlines {
+    fn new(patience: Duration) -> Self {
+        let now = Instant::now();
+        Self { durable: now + patience, queued: now + patience.max(2 * mounts::PATIENCE) }
+    }
+}
+
+/// What all batches of a request have in common.
+#[derive(Clone, Copy)]
+struct Terms {
+    version: i16,
+    options: AppendOptions,
+    deadlines: Deadlines,
+}
+
 /// The request without its borrow of the frame, which is patched in place next.
 struct Plan {
     acks: Option<Acks>,
-    /// How long the client waits for durability.
-    patience: Duration,
+    deadlines: Deadlines,
     transactional: bool,
     topics: Vec<TopicTargets>,
 }
@@ -72,10 +103,15 @@ struct Answer {
     awaited: Option<Awaited>,
 }
 
-struct Awaited {
-    partition: Arc<Partition>,
-    appended: Appended,
+enum Awaited {
+    /// It has its offsets.
+    Staged(Arc<Partition>, Appended),
+    /// It waits for its turn, and the answer is not known yet.
+    Queued(oneshot::Receiver<mounts::Outcome>),
 }
+
+/// The batches of a request that wait for their turn at queues.
+type Queued<'t> = Vec<(&'t mut Answer, oneshot::Receiver<mounts::Outcome>)>;
 
 impl Answer {
     fn refused(index: i32, code: ErrorCode, message: Option<String>) -> Self {
@@ -106,14 +142,17 @@ pub(crate) async fn handle(
         Ok(request) => plan(broker, context, call, &request, &frame),
         Err(error) => return Outcome::Close(format!("Produce: {error}")),
     };
-    let (acks, patience) = (plan.acks, plan.patience);
+    let (acks, deadlines) = (plan.acks, plan.deadlines);
     let mut staged = Staged { broker, topics: append_all(broker, call.version, plan, frame) };
     // What arrived with this request is staged, too, before any of it is written.
     arrivals_started().await;
     let mut topics = staged.write();
     match acks {
-        Some(Acks::None) => return without_response(topics),
-        Some(acks) => await_all(&mut topics, acks, patience).await,
+        Some(Acks::None) => {
+            await_queued(queued(&mut topics), deadlines).await;
+            return without_response(topics);
+        }
+        Some(acks) => await_all(&mut topics, acks, deadlines).await,
         None => {}
     }
     respond(call, &ProduceResponse { responses: responses(topics), ..Default::default() })
@@ -162,7 +201,7 @@ async fn arrivals_started() {
 
 /// Gives every batch its place, in the order of the request.
 fn append_all(broker: &Broker, version: i16, plan: Plan, frame: BytesMut) -> Vec<TopicAnswers> {
-    let options = broker.append_options();
+    let terms = Terms { version, options: broker.append_options(), deadlines: plan.deadlines };
     let mut batches = Batches { rest: frame, taken: 0 };
     let mut answers = Vec::with_capacity(plan.topics.len());
     for topic in plan.topics {
@@ -171,7 +210,7 @@ fn append_all(broker: &Broker, version: i16, plan: Plan, frame: BytesMut) -> Vec
             (_, true) => {
                 Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
             }
-            _ => append(broker, version, &topic.name, target, &mut batches, options),
+            _ => append(broker, terms, &topic.name, target, &mut batches),
         });
         let partitions = partitions.collect();
         answers.push(TopicAnswers { name: topic.name, id: topic.id, partitions });
@@ -200,14 +239,20 @@ impl Batches {
             _ => BytesMut::new(),
         }
     }
+
+    /// A batch that does not keep the whole frame's memory, if it is a small part of that: it may outlive the request.
+    fn detached(&self, batch: BytesMut) -> BytesMut {
+        let frame_bytes = self.taken + self.rest.len();
+        if batch.len() < frame_bytes / 2 { BytesMut::from(&batch[..]) } else { batch }
+    }
 }
 
 /// Writes what the journal does not, after all of the request is staged.
 fn write_all(broker: &Broker, topics: &mut [TopicAnswers]) {
     for topic in topics {
         for answer in &mut topic.partitions {
-            let Some(awaited) = &answer.awaited else { continue };
-            if let Err(failed) = awaited.partition.write_staged() {
+            let Some(Awaited::Staged(staged, _)) = &answer.awaited else { continue };
+            if let Err(failed) = staged.write_staged() {
                 let (partition, error) = (answer.response.index, AppendError::Storage(failed));
                 let code = error::append_error(&error);
                 complain(broker, &topic.name, partition, &error);
@@ -217,13 +262,21 @@ fn write_all(broker: &Broker, topics: &mut [TopicAnswers]) {
     }
 }
 
-/// Waits until every batch is as durable as it has to be, or can never be, or `patience` is over.
-async fn await_all(topics: &mut [TopicAnswers], acks: Acks, patience: Duration) {
+/// Waits until every batch is as durable as it has to be, or can never be, or the client waits no longer.
+async fn await_all(topics: &mut [TopicAnswers], acks: Acks, deadlines: Deadlines) {
     let mut waiter: Option<Arc<AckWaiter>> = None;
     let mut awaited = Vec::new();
+    let mut queued = Vec::new();
     for topic in topics {
         for answer in &mut topic.partitions {
-            let Some(Awaited { partition, appended }) = answer.awaited.take() else { continue };
+            let (partition, appended) = match answer.awaited.take() {
+                None => continue,
+                Some(Awaited::Queued(outcome)) => {
+                    queued.push((answer, outcome));
+                    continue;
+                }
+                Some(Awaited::Staged(partition, appended)) => (partition, appended),
+            };
             match partition.outcome(appended, acks) {
                 Some(Ok(())) => {}
                 Some(Err(NotDurable)) => refuse_lost(&topic.name, answer, &partition),
@@ -235,13 +288,37 @@ async fn await_all(topics: &mut [TopicAnswers], acks: Acks, patience: Duration) 
             }
         }
     }
+    await_queued(queued, deadlines).await;
     let Some(waiter) = waiter else { return };
-    let in_time = tokio::time::timeout(patience, waiter.decided()).await.is_ok();
+    let in_time = tokio::time::timeout_at(deadlines.durable.into(), waiter.decided()).await.is_ok();
     for (ticket, (topic, answer, partition, appended)) in (0..).zip(awaited) {
         if waiter.has_failed(ticket) {
             refuse_lost(topic, answer, &partition);
         } else if !in_time && partition.outcome(appended, acks) != Some(Ok(())) {
             answer.refuse(ErrorCode::REQUEST_TIMED_OUT, NOT_IN_TIME);
+        }
+    }
+}
+
+/// The batches that wait for their turn at queues.
+fn queued(topics: &mut [TopicAnswers]) -> Queued<'_> {
+    let answers = topics.iter_mut().flat_map(|topic| &mut topic.partitions);
+    let waiting = answers.filter_map(|answer| match answer.awaited.take()? {
+        Awaited::Queued(outcome) => Some((answer, outcome)),
+        Awaited::Staged(..) => None,
+    });
+    waiting.collect()
+}
+
+/// Waits until it is known what came of every batch that waits for its turn at a queue.
+async fn await_queued(queued: Queued<'_>, deadlines: Deadlines) {
+    for (answer, outcome) in queued {
+        match tokio::time::timeout_at(deadlines.queued.into(), outcome).await {
+            Ok(Ok(Ok(appended))) => answer.response = accepted(answer.response.index, &appended),
+            Ok(Ok(Err(refused))) => answer.refuse(refused.code, &refused.message),
+            // Who would answer is gone: the server stops.
+            Ok(Err(_)) => answer.refuse(ErrorCode::NOT_LEADER_OR_FOLLOWER, LOST),
+            Err(_) => answer.refuse(ErrorCode::REQUEST_TIMED_OUT, NOT_IN_TIME),
         }
     }
 }
@@ -309,7 +386,8 @@ fn plan(
         _ => None,
     };
     let patience = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or_default());
-    Plan { acks, patience, transactional: request.transactional_id.is_some(), topics }
+    let deadlines = Deadlines::new(patience);
+    Plan { acks, deadlines, transactional: request.transactional_id.is_some(), topics }
 }
 
 fn plan_topic(
@@ -332,14 +410,15 @@ fn plan_topic(
         if is_internal(&topic.name) && *context.client_id != *ADMIN_CLIENT_ID {
             return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
         }
-        if topic.is_mounted {
-            return Err(ErrorCode::POLICY_VIOLATION);
-        }
         Ok(topic)
     });
+    let taker = |topic: &Topic, index: i32| match broker.mounted(topic, index) {
+        Some(queue) => queue.map(|queue| Taker::Queue(Arc::clone(queue))),
+        None => broker.partition(topic, index).map(Taker::Partition),
+    };
     let target = |index: i32, records: Option<Records<'_>>| Target {
         index,
-        partition: topic.and_then(|topic| broker.partition(topic, index)),
+        taker: topic.and_then(|topic| taker(topic, index)),
         records: range_in(frame, records.and_then(|records| records.as_bytes()).unwrap_or_default()),
     };
     TopicTargets {
@@ -356,20 +435,11 @@ fn range_in(frame: &[u8], part: &[u8]) -> Range<usize> {
     if part.is_empty() || start + part.len() > frame.len() { 0..0 } else { start..start + part.len() }
 }
 
-fn append(
-    broker: &Broker,
-    version: i16,
-    topic: &str,
-    target: Target,
-    batches: &mut Batches,
-    options: AppendOptions,
-) -> Answer {
-    let partition = match target.partition {
-        Ok(partition) => partition,
-        Err(code) => {
-            let message = (code == ErrorCode::POLICY_VIOLATION).then(|| READ_ONLY.to_owned());
-            return Answer::refused(target.index, code, message);
-        }
+fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &mut Batches) -> Answer {
+    let Terms { version, options, deadlines } = terms;
+    let taker = match target.taker {
+        Ok(taker) => taker,
+        Err(code) => return Answer::refused(target.index, code, None),
     };
     let batch = batches.take(&target.records);
     if version < ZSTD_SINCE && is_zstd(&batch) {
@@ -378,10 +448,17 @@ fn append(
     if is_transactional(&batch) {
         return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
     }
+    let partition = match taker {
+        Taker::Partition(partition) => partition,
+        Taker::Queue(queue) => {
+            let batch = batches.detached(batch);
+            return queue_up(target.index, queue.produce(batch, options.now, deadlines.queued));
+        }
+    };
     match partition.append(batch, options) {
         Ok(appended) => Answer {
             response: accepted(target.index, &appended),
-            awaited: Some(Awaited { partition, appended }),
+            awaited: Some(Awaited::Staged(partition, appended)),
         },
         Err(error) => {
             let code = error::append_error(&error);
@@ -393,6 +470,17 @@ fn append(
             }
             answer
         }
+    }
+}
+
+/// The answer to a batch that was given to a queue; what came of it is not known yet.
+fn queue_up(index: i32, given: Result<oneshot::Receiver<mounts::Outcome>, mounts::NotAppended>) -> Answer {
+    match given {
+        Ok(outcome) => Answer {
+            response: PartitionProduceResponse { index, ..Default::default() },
+            awaited: Some(Awaited::Queued(outcome)),
+        },
+        Err(refused) => Answer::refused(index, refused.code, Some(refused.message)),
     }
 }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::frames::FrameError;
 use super::store::ACCEPT_METADATA_LOSS_FILE;
-use crate::mounts::READ_ONLY;
+use crate::mounts::NOT_CHANGED;
 
 /// Why a change to a topic is refused. Nothing has changed. The texts are for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -33,7 +33,7 @@ pub(crate) enum TopicError {
     #[error("This server does not host this topic-partition.")]
     Unknown,
     /// The topic is mounted: nothing of it is the clients'.
-    #[error("Topic '{0}': {READ_ONLY}")]
+    #[error("Topic '{0}': {NOT_CHANGED}")]
     Mounted(String),
     /// The queue is a topic already.
     #[error("The queue is mounted as topic '{other}' already.")]

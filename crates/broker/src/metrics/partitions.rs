@@ -48,7 +48,7 @@ struct Shown {
     size_bytes: u64,
     log_start: Offset,
     high_watermark: Offset,
-    /// None of a mounted queue: each appender has its own.
+    /// None of a mounted queue that takes no records from clients: each appender has its own.
     durability: Option<Durability>,
 }
 
@@ -100,7 +100,7 @@ fn shown_mounted(queue: &MountedQueue) -> Option<Shown> {
         size_bytes: queue.size_bytes().ok()?,
         log_start: queue.log_start(),
         high_watermark: queue.high_watermark().ok()?,
-        durability: None,
+        durability: queue.durability(),
     })
 }
 

@@ -1,11 +1,14 @@
 //! Queues of this machine that are offered as topics while processes append to them.
 //!
-//! Owns the queues that the configuration names, each open for reading only, and one thread for each. A mounted topic
-//! has one partition, whose records are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
-//! same after a restart, and another when the queue was made anew. Guarantees that a queue that is removed or damaged is
-//! an error of that topic and of nothing else. Refuses whatever would change the queue.
+//! Owns the queues that the configuration names, and one thread for each. A mounted topic has one partition, whose records
+//! are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
+//! same after a restart, and another when the queue was made anew. A queue is open for reading only, unless the mount
+//! lets clients produce to it: then it has an [intake](intake), with a thread of its own. Guarantees that a queue that is
+//! removed or damaged is an error of that topic and of nothing else. Refuses whatever else would change the queue.
 
+mod claim;
 mod cursors;
+mod intake;
 mod lookup;
 mod names;
 mod watch;
@@ -18,23 +21,30 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
+use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_protocol::ErrorCode;
-use riverrun_queue::{BatchReader, QueueError, QueueView, StartAt};
-use riverrun_types::{ErrorKind, LeaderEpoch, Offset, TopicId};
+use riverrun_queue::{AppendOptions, BatchReader, Queue, QueueError, QueueView, StartAt};
+use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, TopicId};
 
+use self::claim::Claim;
 use self::cursors::Cursors;
+use self::intake::Intake;
+pub(crate) use self::intake::{NotAppended, Outcome, PATIENCE};
 use self::lookup::SegmentFacts;
 use self::watch::Sleeper;
 pub(crate) use self::watch::Watchers;
-use crate::config::Mount;
+use crate::config::describe::{MountedTopic, MountedWrites};
+use crate::config::{BrokerConfig, Mount, TopicOverrides};
+use crate::durability::Durability;
 use crate::log_limit::STORAGE_TROUBLE;
 use crate::metadata::Store;
 use crate::partitions::{Waiter, Waiters};
 use crate::start::StartError;
 
-/// What clients are told who want to change a mounted topic or its records.
-pub(crate) const READ_ONLY: &str =
-    "The topic is a queue of this machine that is mounted read-only: it is changed where it lies.";
+/// What clients are told who want to change a mounted topic.
+pub(crate) const NOT_CHANGED: &str = "The topic is a queue of this machine: it is changed where it lies.";
+/// What clients are told who produce to one that takes no records.
+pub(crate) const READ_ONLY: &str = "The topic is a queue of this machine that is mounted read-only: who appends to it does so where it lies.";
 
 /// Bytes of one answer of a mounted partition, unless the first batch has more.
 const READ_BYTES_MAX: usize = 4 << 20;
@@ -56,13 +66,22 @@ impl Mounts {
     pub(crate) fn open(
         env: &Env,
         meta_dir: &Path,
-        mounts: &[Mount],
+        config: &BrokerConfig,
         metadata: &Store,
     ) -> Result<Self, StartError> {
+        let mounts = &config.server.mounts;
+        let cluster = Arc::clone(metadata.image().cluster_id());
         let mut by_topic = HashMap::new();
         for mount in mounts {
             let failed = |reason: String| StartError::Mount { mount: mount.to_string(), reason };
-            let queue = MountedQueue::open(mount).map_err(|error| failed(error.to_string()))?;
+            let opened = if mount.writable {
+                let defaults = config.topic_options(&mount.topic, &TopicOverrides::new());
+                let rules = defaults.log_config(config.server.producer_id_expiration_ms);
+                MountedQueue::open_writable(env, mount, &cluster, &rules)
+            } else {
+                MountedQueue::open(mount).map_err(|error| error.to_string())
+            };
+            let queue = opened.map_err(failed)?;
             metadata.mount(&mount.topic, queue.id).map_err(|refused| {
                 failed(format!("{refused} Mount the queue under another name, or once only."))
             })?;
@@ -133,9 +152,12 @@ pub(crate) struct MountedQueue {
     facts: Mutex<BTreeMap<Offset, SegmentFacts>>,
     waiters: Waiters,
     sleeper: Sleeper,
+    /// The way in for what clients produce, if they may.
+    intake: Option<Intake>,
 }
 
 impl MountedQueue {
+    /// Opens a queue for reading only.
     fn open(mount: &Mount) -> Result<Self, QueueError> {
         let view = QueueView::open(&mount.dir)?;
         let start = view.start_offset()?;
@@ -153,7 +175,32 @@ impl MountedQueue {
             facts: Mutex::default(),
             waiters: Waiters::default(),
             sleeper: Sleeper::default(),
+            intake: None,
         })
+    }
+
+    /// Opens a queue that takes what the clients of this cluster produce, as `rules` allow: as far as these are a queue's,
+    /// which keeps batches as they come and has its own segments.
+    fn open_writable(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Self, String> {
+        let in_queue = |error: QueueError| error.to_string();
+        // The first to open it decides what a cut of power has left.
+        let queue = Queue::open(&mount.dir).map_err(in_queue)?;
+        let claim = Claim::take(env, &mount.dir, cluster, || queue.end_offset());
+        let claim = claim.map_err(|error| error.to_string())?;
+        let options = AppendOptions { patience: Some(PATIENCE), ..AppendOptions::default() };
+        let appender = queue.appender(options).map_err(in_queue)?;
+        let mut mounted = Self::open(mount).map_err(in_queue)?;
+        let bytes_max = u32::try_from(appender.batch_bytes_max()).unwrap_or(u32::MAX);
+        let config = LogConfig {
+            max_message_bytes: bytes_max,
+            segment_bytes: bytes_max,
+            compression: None,
+            cleanup: CleanupPolicy { delete: true, compact: false },
+            ..rules.clone()
+        };
+        let intake = Intake::open(&mounted.view, appender, claim, config, env.clone());
+        mounted.intake = Some(intake.map_err(in_queue)?);
+        Ok(mounted)
     }
 
     /// The topic's name.
@@ -216,9 +263,33 @@ impl MountedQueue {
         Ok(status.segments as u64 * status.segment_bytes)
     }
 
-    /// Bytes of a segment.
-    pub(crate) fn segment_bytes(&self) -> Result<u64, Refused> {
-        Ok(self.view.status().map_err(|error| self.refuse(&error))?.segment_bytes)
+    /// What is true of it, for who asks for the topic's configs.
+    pub(crate) fn describe(&self) -> Result<MountedTopic, Refused> {
+        let writes = self.intake.as_ref().map(|intake| MountedWrites {
+            level: self.level(),
+            batch_bytes_max: u64::from(intake.config.max_message_bytes),
+            timestamps: intake.config.timestamp_type,
+        });
+        Ok(MountedTopic {
+            dir: self.dir.display().to_string(),
+            segment_bytes: self.view.status().map_err(|error| self.refuse(&error))?.segment_bytes,
+            synced_only: self.synced_only,
+            writes,
+        })
+    }
+
+    /// What an acked record survives: it is on this machine only.
+    fn level(&self) -> DurabilityLevel {
+        if self.synced_only { DurabilityLevel::AsyncSync } else { DurabilityLevel::AsyncAsync }
+    }
+
+    /// How durable it is now what clients produce; none where they do not, as each appender has its own durability.
+    pub(crate) fn durability(&self) -> Option<Durability> {
+        self.intake.as_ref()?;
+        let end = self.view.end_offset().ok()?;
+        let synced = self.view.synced_end_offset().ok()?.max(self.log_start());
+        let unsynced_records = (end.0 - synced.0).max(0);
+        Some(Durability { wanted: self.level(), reached: self.level(), unsynced_records })
     }
 
     /// Has `waiter` woken when something is published, or the queue is gone.
@@ -272,20 +343,25 @@ impl MountedQueue {
         Ok(())
     }
 
-    /// The words that a client knows. Damage is remembered for health.
+    /// The words that a consumer knows.
     fn refuse(&self, error: &QueueError) -> Refused {
         if let QueueError::OffsetOutOfRange { start, .. } = error {
             self.log_start.fetch_max(start.0, Ordering::Relaxed);
             return Refused { code: ErrorCode::OFFSET_OUT_OF_RANGE, log_start: *start };
         }
+        self.note_trouble(error, "a mounted queue cannot be read");
+        Refused { code: ErrorCode::KAFKA_STORAGE_ERROR, log_start: Offset(-1) }
+    }
+
+    /// Remembers damage for health, and says what went wrong.
+    fn note_trouble(&self, error: &QueueError, what: &str) {
         let is_damage = error.kind() != ErrorKind::Retry && !matches!(error, QueueError::OverBound { .. });
         if is_damage && !self.notice_if_gone() {
             self.damage.lock().get_or_insert_with(|| error.to_string());
         }
         STORAGE_TROUBLE.warn(|suppressed| {
-            tracing::error!(topic = &*self.name, suppressed, %error, "a mounted queue cannot be read");
+            tracing::error!(topic = &*self.name, suppressed, %error, "{what}");
         });
-        Refused { code: ErrorCode::KAFKA_STORAGE_ERROR, log_start: Offset(-1) }
     }
 
     fn trouble(&self) -> Option<String> {

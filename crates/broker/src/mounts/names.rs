@@ -57,7 +57,12 @@ mod tests {
         let sim = SimEnv::new(1);
         let dir = Path::new("/meta");
         sim.fs.create_dir_all(dir).expect("made");
-        let mount = |topic: &str| Mount { topic: topic.to_owned(), dir: "/queue".into(), synced_only: false };
+        let mount = |topic: &str| Mount {
+            topic: topic.to_owned(),
+            dir: "/queue".into(),
+            writable: false,
+            synced_only: false,
+        };
         let names = |mounts: &[Mount]| -> Vec<String> {
             remember(&sim.env(), dir, mounts).expect("remembered").into_iter().collect()
         };

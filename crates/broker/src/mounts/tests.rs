@@ -3,10 +3,15 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 
-use riverrun_queue::{AppendOptions, Appender, CreateOptions, NewRecord, Queue};
-use riverrun_records::Batches;
-use riverrun_types::TimestampMs;
+use std::io;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use riverrun_queue::{Appender, CreateOptions, NewRecord};
+use riverrun_records::{BatchBuilder, BatchOptions, Batches, ProducerStamp};
+use riverrun_types::{ProducerEpoch, ProducerId, TimestampMs};
 use tempfile::TempDir;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 
@@ -23,7 +28,7 @@ fn mount(dir: &Path) -> MountedQueue {
 }
 
 fn mount_as(dir: &Path, synced_only: bool) -> MountedQueue {
-    let mount = Mount { topic: "quotes".to_owned(), dir: dir.to_owned(), synced_only };
+    let mount = Mount { topic: "quotes".to_owned(), dir: dir.to_owned(), writable: false, synced_only };
     MountedQueue::open(&mount).expect("whole")
 }
 
@@ -215,4 +220,105 @@ fn a_topic_id_is_a_uuid_that_does_not_look_like_an_option() {
         assert!(!id.is_zero() && !id.to_string().starts_with('-'), "{id}");
     }
     assert_ne!(topic_id(2), topic_id(3));
+}
+
+/// A queue to which clients produce, whose thread does not run.
+fn writable(segment_bytes: u64) -> (TempDir, MountedQueue) {
+    let dir = tempfile::tempdir().expect("a directory");
+    drop(Queue::create(dir.path(), CreateOptions { segment_bytes }).expect("made"));
+    let mount =
+        Mount { topic: "orders".to_owned(), dir: dir.path().to_owned(), writable: true, synced_only: false };
+    let mounted = MountedQueue::open_writable(&Env::real(), &mount, "cluster", &LogConfig::default());
+    (dir, mounted.expect("whole"))
+}
+
+const NOW: TimestampMs = TimestampMs(1_700_000_000_000);
+
+/// A batch of one record of a producer, which is its `sequence`th.
+fn sent(sequence: i32, value: &[u8]) -> BytesMut {
+    let producer = ProducerStamp { id: ProducerId(7), epoch: ProducerEpoch(0), base_sequence: sequence };
+    let mut builder = BatchBuilder::new(BatchOptions { producer, ..BatchOptions::default() });
+    builder.append(NOW, None, Some(value), &[]).expect("room");
+    BytesMut::from(builder.build().expect("a batch").as_slice())
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_mins(1)
+}
+
+#[test]
+fn what_waits_to_be_appended_is_bounded_in_bytes() {
+    let (_dir, mounted) = writable(8 << 20);
+    let value = vec![7; 4 << 20];
+    let mut waiting = Vec::new();
+    let refused = loop {
+        match mounted.produce(sent(i32::try_from(waiting.len()).expect("few"), &value), NOW, soon()) {
+            Ok(answer) => waiting.push(answer),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!((refused.code, waiting.len()), (ErrorCode::KAFKA_STORAGE_ERROR, 15), "64 MiB");
+    mounted.stop_taking_in();
+    mounted.take_in();
+    for (offset, mut answer) in (0..).zip(waiting) {
+        assert_eq!(answer.try_recv().expect("answered").expect("room").base_offset, Offset(offset));
+    }
+    let refused = mounted.produce(sent(15, b"x"), NOW, soon()).expect_err("it stops");
+    assert_eq!(refused.code, ErrorCode::NOT_LEADER_OR_FOLLOWER);
+}
+
+#[test]
+fn a_batch_for_which_nobody_waits_any_more_is_not_appended() {
+    let (_dir, mounted) = writable(1 << 16);
+    let mut late = mounted.produce(sent(0, b"late"), NOW, Instant::now()).expect("in the line");
+    let mut next = mounted.produce(sent(0, b"next"), NOW, soon()).expect("in the line");
+    assert_eq!(next.try_recv().expect_err("it waits"), TryRecvError::Empty);
+    mounted.stop_taking_in();
+    mounted.take_in();
+    let refused = late.try_recv().expect("answered").expect_err("too late");
+    assert_eq!(refused.code, ErrorCode::REQUEST_TIMED_OUT);
+    assert_eq!(next.try_recv().expect("answered").expect("room").base_offset, Offset(0));
+}
+
+#[test]
+fn a_start_remembers_the_producers_of_the_last_segments() {
+    let (dir, mounted) = writable(4096);
+    // Three to a segment.
+    let answers: Vec<_> = (0..12)
+        .map(|sequence| mounted.produce(sent(sequence, &[7; 1200]), NOW, soon()).expect("in the line"))
+        .collect();
+    mounted.stop_taking_in();
+    mounted.take_in();
+    drop(answers);
+    let view = QueueView::open(dir.path()).expect("whole");
+    assert_eq!(view.segments().expect("known"), [0, 3, 6, 9].map(Offset));
+    let last = |since: i64, segments_max| {
+        let producers = intake::remembered(&view, Offset(since), segments_max, NOW).expect("readable");
+        let repeated = |sequence: i32| {
+            let batch =
+                riverrun_log::ProducedBatch::check(sent(sequence, &[7; 1200]), &LogConfig::default(), NOW);
+            let batch = [batch.expect("whole").sequenced()];
+            let verdict = producers.check(&batch, riverrun_log::producer_state::AppendOrigin::Client);
+            matches!(verdict, Ok(riverrun_log::producer_state::SequenceVerdict::Duplicate(_)))
+        };
+        (0..12).filter(|sequence| repeated(*sequence)).collect::<Vec<_>>()
+    };
+    assert_eq!(last(0, 100), [7, 8, 9, 10, 11], "five of a producer");
+    assert_eq!(last(0, 1), [9, 10, 11]);
+    assert_eq!(last(10, 100), [10, 11]);
+    assert_eq!(last(12, 100), [0; 0]);
+}
+
+#[test]
+fn a_shortage_is_told_to_producers_and_does_not_stay() {
+    let (_dir, mounted) = writable(1 << 16);
+    let full =
+        |kind: io::ErrorKind| QueueError::Io { action: "allocate", path: "q".into(), source: kind.into() };
+    for error in [full(io::ErrorKind::StorageFull), full(io::ErrorKind::QuotaExceeded), QueueError::Busy] {
+        assert_eq!(mounted.refuse_append(&error).code, ErrorCode::KAFKA_STORAGE_ERROR);
+        assert_eq!(mounted.trouble(), None, "{error}");
+    }
+    let poisoned = QueueError::Poisoned { path: "q".into() };
+    assert_eq!(mounted.refuse_append(&poisoned).code, ErrorCode::KAFKA_STORAGE_ERROR);
+    assert!(mounted.trouble().is_some_and(|trouble| trouble.contains("a sync has failed")));
 }

@@ -1,6 +1,7 @@
-//! The thread of a mounted queue: it sleeps until something is published, and wakes the fetches that wait.
+//! The threads of a mounted queue. One sleeps until something is published, and wakes the fetches that wait; where clients
+//! produce, another is that of the [intake](super::intake).
 //!
-//! It lets appenders wake it only while a fetch waits: an append that has nobody to wake costs what it costs without a
+//! The first lets appenders wake it only while a fetch waits: an append that has nobody to wake costs what it costs without a
 //! server. Now and then it looks whether the queue is still there.
 
 use std::io;
@@ -43,15 +44,23 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// Starts a thread for each queue.
+    /// Starts the threads of each queue.
     pub(crate) fn start(mounts: &Mounts) -> io::Result<Self> {
         let mut watchers = Self::default();
         for queue in mounts.all() {
-            let watched = Arc::clone(queue);
-            let thread = std::thread::Builder::new().name("riverrun-mount".to_owned());
-            watchers.running.push((Arc::clone(queue), thread.spawn(move || watched.watch())?));
+            watchers.spawn(queue, "riverrun-mount", MountedQueue::watch)?;
+            if queue.is_writable() {
+                watchers.spawn(queue, "riverrun-intake", MountedQueue::take_in)?;
+            }
         }
         Ok(watchers)
+    }
+
+    fn spawn(&mut self, queue: &Arc<MountedQueue>, name: &str, work: fn(&MountedQueue)) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let worked = Arc::clone(queue);
+        self.running.push((Arc::clone(queue), thread.spawn(move || work(&worked))?));
+        Ok(())
     }
 }
 
@@ -59,6 +68,7 @@ impl Drop for Watchers {
     fn drop(&mut self) {
         for (queue, _) in &self.running {
             queue.sleeper.stop();
+            queue.stop_taking_in();
         }
         for (queue, thread) in self.running.drain(..) {
             if thread.join().is_err() {

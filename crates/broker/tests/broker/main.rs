@@ -16,6 +16,7 @@ mod framing;
 mod groups;
 mod lifecycle;
 mod lost_metadata;
+mod mount_writes;
 mod mounts;
 mod names;
 mod repeats;

@@ -26,7 +26,7 @@ Examples:
   riverrun serve --data /var/lib/riverrun --set num.partitions=3
   riverrun serve --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://db1:9092
   riverrun serve --config riverrun.toml --admin 127.0.0.1:9644
-  riverrun serve --mount quotes=/var/lib/quotes
+  riverrun serve --mount quotes=/var/lib/quotes --mount orders=/var/lib/orders:rw:synced
 
 A flag wins over the environment (RIVERRUN_LOG_RETENTION_MS for log.retention.ms), and that over
 the file. `riverrun config docs` prints every option, and `riverrun config check FILE` checks a file.
@@ -54,9 +54,9 @@ pub(crate) struct ServeArgs {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Offer the embedded queue in DIR as the topic NAME, for reading; with :synced, only what a sync has covered;
-    /// repeatable
-    #[arg(long = "mount", value_name = "NAME=DIR[:synced]")]
+    /// Offer the embedded queue in DIR as the topic NAME, for reading; with :rw, clients may produce to it, too; with
+    /// :synced, they see only what a sync has covered, and are acked then; repeatable
+    #[arg(long = "mount", value_name = "NAME=DIR[:rw][:synced]")]
     mounts: Vec<String>,
     /// Set any option by name; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_assignment)]

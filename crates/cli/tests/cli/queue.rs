@@ -114,3 +114,24 @@ fn a_partition_of_a_live_server_is_read_from_its_files() {
     assert!(unnamed.stderr.contains("--partition"), "{}", unnamed.stderr);
     run(&["queue", "tail", &dir, "--partition", "--synced"]).ended(2);
 }
+
+#[test]
+fn clients_produce_to_a_queue_among_what_processes_append() {
+    let (_dir, path) = queue();
+    let data = tempfile::tempdir().expect("a directory");
+    let server = Server::on(data.path(), &["--mount", &format!("quotes={path}:rw:synced")]);
+    // Idempotent, as the client is unless it is told otherwise, in several codecs.
+    for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        let line = format!("{codec} of a client\n");
+        server.feed(&["produce", "quotes", "--compression", codec], line.as_bytes()).ended(0);
+        append(&path, b"of a process\n");
+    }
+    let expected = "one\ntwo\nthree\nnone of a client\nof a process\ngzip of a client\nof a process\nsnappy of a client\n\
+                    of a process\nlz4 of a client\nof a process\nzstd of a client\nof a process\n";
+    assert_eq!(run(&["queue", "tail", &path]).ended(0).text(), expected);
+    let described = server.run(&["topic", "describe", "quotes", "--json"]).ended(0).json();
+    assert_eq!((&described[0]["durability"], &described[0]["durability_reached"]), (&3.into(), &3.into()));
+    let consumed = server.run(&["consume", "quotes", "--max", "12"]).ended(0).text();
+    assert_eq!(consumed.lines().count(), 12);
+    assert_eq!(run(&["queue", "verify", &path, "--json"]).ended(0).json()["records"], 13);
+}

@@ -38,6 +38,7 @@ pub use compact::CompactOptions;
 pub use marks::LogObserver;
 use marks::Marks;
 pub(crate) use open::{Mode, OpenLog};
+pub use prepare::ProducedBatch;
 pub use read::{Chunk, ReadSlice};
 pub(crate) use replay::Replayed;
 pub(crate) use switch::{Switch, Switched};

@@ -39,11 +39,17 @@ impl BatchFacts {
     }
 
     pub(super) fn sequenced(&self) -> SequencedBatch {
-        SequencedBatch {
-            producer_id: self.header.producer_id(),
-            epoch: self.header.producer_epoch(),
-            first_sequence: self.header.base_sequence(),
-            last_sequence: self.header.last_sequence(),
+        SequencedBatch::from(&self.header)
+    }
+}
+
+impl From<&BatchHeader> for SequencedBatch {
+    fn from(header: &BatchHeader) -> Self {
+        Self {
+            producer_id: header.producer_id(),
+            epoch: header.producer_epoch(),
+            first_sequence: header.base_sequence(),
+            last_sequence: header.last_sequence(),
         }
     }
 }
@@ -102,6 +108,38 @@ impl Prepared {
     /// Offsets that the batches take.
     pub(super) fn offset_count(&self) -> i64 {
         self.batches().map(|batch| i64::from(batch.header.last_offset_delta()) + 1).sum()
+    }
+}
+
+/// A client's batch that was checked as if it were for a log with certain options, and has their form: for whoever keeps
+/// batches elsewhere.
+#[derive(Debug)]
+pub struct ProducedBatch(Prepared);
+
+impl ProducedBatch {
+    /// Checks `bytes`, which must be exactly one batch.
+    pub fn check(bytes: BytesMut, config: &LogConfig, now: TimestampMs) -> Result<Self, AppendError> {
+        prepare(bytes, config, AppendOptions { origin: AppendOrigin::Client, now }).map(Self)
+    }
+
+    /// The whole batch.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &BatchHeader {
+        &self.0.first.header
+    }
+
+    /// What it says about its producer.
+    pub fn sequenced(&self) -> SequencedBatch {
+        self.0.first.sequenced()
+    }
+
+    /// The time that was stamped on the records, if the options ask for it.
+    pub fn log_append_time(&self) -> Option<TimestampMs> {
+        self.0.log_append_time
     }
 }
 

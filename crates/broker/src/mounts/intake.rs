@@ -1,0 +1,361 @@
+//! What clients produce to a mounted queue: a line of batches, and one thread that appends them.
+//!
+//! Owns the queue's appender, and what is remembered of idempotent producers. A produce request checks its batch, puts it
+//! in the line and waits, so that nobody on the network waits for who holds the queue, for a segment that is made, or for
+//! the disk. Guarantees that the batches of one connection are appended in their order; that each is answered when it is
+//! published, or synced where the mount shows only that; and that one which comes again is answered with the offsets of
+//! the first. Refuses what it has no room for, and what cannot be appended in time, in words that let the client try again.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use parking_lot::{Condvar, Mutex};
+use riverrun_env::Env;
+use riverrun_log::config::LogConfig;
+use riverrun_log::producer_state::{
+    AppendOrigin, BatchPlace, ProducerStates, ProducerView, SequenceVerdict, SequencedBatch,
+};
+use riverrun_log::{AppendError, Appended, ProducedBatch};
+use riverrun_protocol::ErrorCode;
+use riverrun_queue::{Appender, QueueError, QueueView, StartAt};
+use riverrun_records::UnverifiedBatch;
+use riverrun_types::{ErrorKind, Offset, TimestampMs};
+use tokio::sync::oneshot;
+
+use super::claim::Claim;
+use super::{MountedQueue, READ_ONLY};
+use crate::error;
+
+/// Bytes of batches that wait, at most: more is refused until some of them are appended.
+const LINE_BYTES_MAX: usize = 64 << 20;
+/// How long a batch waits for whoever holds the queue: appenders do well under a microsecond, unless they are stopped.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two searches for producers to forget.
+const EXPIRY_INTERVAL: Duration = Duration::from_mins(1);
+/// Bytes at the end of a queue, in whole segments, in which a start looks for producers; two segments at least.
+const REMEMBERED_BYTES: u64 = 256 << 20;
+const REMEMBERED_SEGMENTS_MIN: usize = 2;
+/// How often a start looks at the segments anew because retention has removed some.
+const REMEMBER_TRIES: u32 = 5;
+
+const FULL: &str = "as many records wait for the queue as may; try again";
+const STOPPING: &str = "the server stops";
+const GONE: &str = "the queue is gone from its directory";
+const TOO_LATE: &str = "the records could not be appended within the request's timeout";
+
+/// Why a client's batch was not appended, or is not as durable as it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotAppended {
+    pub(crate) code: ErrorCode,
+    pub(crate) message: String,
+}
+
+impl NotAppended {
+    fn new(code: ErrorCode, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    fn of(trouble: &AppendError) -> Self {
+        Self::new(error::append_error(trouble), trouble)
+    }
+}
+
+/// What came of a batch.
+pub(crate) type Outcome = Result<Appended, NotAppended>;
+
+/// A batch that waits to be appended.
+#[derive(Debug)]
+struct Job {
+    batch: ProducedBatch,
+    now: TimestampMs,
+    /// Nobody waits for it any more after this.
+    until: Instant,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// Invariants: `bytes` are those of `jobs` and of those that are being appended.
+#[derive(Debug, Default)]
+struct Line {
+    jobs: VecDeque<Job>,
+    bytes: usize,
+    is_stopping: bool,
+}
+
+/// The way of clients' batches into a queue.
+///
+/// Invariants: `producers` are those of batches that are in the queue and came by way of this cluster. Only the thread of
+/// the intake appends.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// What a batch has to keep to.
+    pub(super) config: LogConfig,
+    appender: Mutex<Appender>,
+    producers: Mutex<ProducerStates>,
+    line: Mutex<Line>,
+    came: Condvar,
+    env: Env,
+    _claim: Claim,
+}
+
+impl Intake {
+    /// Reads what there is to remember of producers.
+    pub(super) fn open(
+        view: &QueueView,
+        appender: Appender,
+        claim: Claim,
+        config: LogConfig,
+        env: Env,
+    ) -> Result<Self, QueueError> {
+        let segments = REMEMBERED_BYTES / view.status()?.segment_bytes;
+        let segments_max =
+            usize::try_from(segments).map_or(usize::MAX, |max| max.max(REMEMBERED_SEGMENTS_MIN));
+        let producers = remembered(view, claim.since, segments_max, env.clock.wall())?;
+        Ok(Self {
+            config,
+            appender: Mutex::new(appender),
+            producers: Mutex::new(producers),
+            line: Mutex::default(),
+            came: Condvar::new(),
+            env,
+            _claim: claim,
+        })
+    }
+
+    fn push(&self, job: Job) -> Result<(), NotAppended> {
+        let bytes = job.batch.bytes().len();
+        let mut line = self.line.lock();
+        if line.is_stopping {
+            return Err(NotAppended::new(ErrorCode::NOT_LEADER_OR_FOLLOWER, STOPPING));
+        }
+        // One that is larger than the bound by itself has its turn, too.
+        if line.bytes > 0 && line.bytes.saturating_add(bytes) > LINE_BYTES_MAX {
+            return Err(NotAppended::new(ErrorCode::KAFKA_STORAGE_ERROR, FULL));
+        }
+        line.bytes += bytes;
+        line.jobs.push_back(job);
+        drop(line);
+        self.came.notify_one();
+        Ok(())
+    }
+
+    /// What waits now, once anything does; none once the server stops and everything is answered.
+    fn wait(&self) -> Option<VecDeque<Job>> {
+        let mut line = self.line.lock();
+        if line.jobs.is_empty() && !line.is_stopping {
+            self.came.wait_for(&mut line, EXPIRY_INTERVAL);
+        }
+        (!line.jobs.is_empty() || !line.is_stopping).then(|| std::mem::take(&mut line.jobs))
+    }
+
+    fn stop(&self) {
+        self.line.lock().is_stopping = true;
+        self.came.notify_one();
+    }
+
+    /// Producers that are remembered.
+    fn views(&self) -> Vec<ProducerView> {
+        self.producers.lock().views().collect()
+    }
+
+    fn expire(&self) {
+        self.producers.lock().expire(self.env.clock.wall(), self.config.producer_id_expiration_ms);
+    }
+}
+
+/// The producers of the batches in the last segments of a queue, from `since` on.
+pub(super) fn remembered(
+    view: &QueueView,
+    since: Offset,
+    segments_max: usize,
+    now: TimestampMs,
+) -> Result<ProducerStates, QueueError> {
+    let mut tries = 1;
+    loop {
+        match try_remember(view, since, segments_max, now) {
+            Err(QueueError::OffsetOutOfRange { .. }) if tries < REMEMBER_TRIES => tries += 1,
+            remembered => return remembered,
+        }
+    }
+}
+
+fn try_remember(
+    view: &QueueView,
+    since: Offset,
+    segments_max: usize,
+    now: TimestampMs,
+) -> Result<ProducerStates, QueueError> {
+    let mut producers = ProducerStates::new();
+    let bases = view.segments()?;
+    let first = bases.len().saturating_sub(segments_max);
+    let mut reader = view.batches(StartAt::Offset(bases[first].max(since)))?;
+    while let Some(header) = reader.pass()? {
+        // The first may begin before.
+        if header.has_producer_id() && header.base_offset() >= since {
+            let place = BatchPlace {
+                base_offset: header.base_offset(),
+                last_offset: header.next_offset().plus(-1),
+                timestamp: header.max_timestamp(),
+            };
+            producers.record(SequencedBatch::from(&header), place, now);
+        }
+    }
+    Ok(producers)
+}
+
+/// Batches that are published and not synced yet.
+type Published = Vec<(oneshot::Sender<Outcome>, Appended)>;
+
+impl MountedQueue {
+    /// Whether clients may produce to it.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.intake.is_some()
+    }
+
+    /// The idempotent producers that are remembered.
+    pub(crate) fn producers(&self) -> Vec<ProducerView> {
+        self.intake.as_ref().map(Intake::views).unwrap_or_default()
+    }
+
+    /// Checks a client's batch and puts it in the line. What is returned tells what came of it. It is not appended any more
+    /// if its turn comes after `until`.
+    pub(crate) fn produce(
+        &self,
+        batch: BytesMut,
+        now: TimestampMs,
+        until: Instant,
+    ) -> Result<oneshot::Receiver<Outcome>, NotAppended> {
+        let Some(intake) = &self.intake else {
+            return Err(NotAppended::new(ErrorCode::POLICY_VIOLATION, READ_ONLY));
+        };
+        self.check_in_place().map_err(|refused| NotAppended::new(refused.code, GONE))?;
+        let batch = ProducedBatch::check(batch, &intake.config, now);
+        let batch = batch.map_err(|trouble| NotAppended::of(&trouble))?;
+        let (answer, answered) = oneshot::channel();
+        intake.push(Job { batch, now, until, answer })?;
+        Ok(answered)
+    }
+
+    /// What the intake's thread does until it is stopped.
+    pub(super) fn take_in(&self) {
+        let Some(intake) = &self.intake else { return };
+        let mut expired = Instant::now();
+        while let Some(jobs) = intake.wait() {
+            let bytes: usize = jobs.iter().map(|job| job.batch.bytes().len()).sum();
+            if !jobs.is_empty() {
+                self.append_all(intake, jobs);
+            }
+            intake.line.lock().bytes -= bytes;
+            if expired.elapsed() >= EXPIRY_INTERVAL {
+                intake.expire();
+                expired = Instant::now();
+            }
+        }
+    }
+
+    /// Has the thread end when all that waits is answered.
+    pub(super) fn stop_taking_in(&self) {
+        if let Some(intake) = &self.intake {
+            intake.stop();
+        }
+    }
+
+    fn append_all(&self, intake: &Intake, jobs: VecDeque<Job>) {
+        let mut appender = intake.appender.lock();
+        let gone = || NotAppended::new(ErrorCode::KAFKA_STORAGE_ERROR, GONE);
+        // What keeps one from being appended keeps those behind it, too, or their order would be lost.
+        let mut trouble = self.notice_if_gone().then(gone);
+        let mut published: Published = Vec::new();
+        for job in jobs {
+            let outcome = match &trouble {
+                Some(trouble) => Err(trouble.clone()),
+                None if job.until <= Instant::now() => {
+                    Err(NotAppended::new(ErrorCode::REQUEST_TIMED_OUT, TOO_LATE))
+                }
+                None => self.append_one(intake, &mut appender, &job, &mut trouble),
+            };
+            match outcome {
+                Ok(done) if self.shows_synced_only() => published.push((job.answer, done)),
+                // Who asked may be gone.
+                answer => drop(job.answer.send(answer)),
+            }
+        }
+        if !published.is_empty() {
+            self.sync_all(&mut appender, published);
+        }
+    }
+
+    /// One sync serves all who wait.
+    fn sync_all(&self, appender: &mut Appender, published: Published) {
+        let synced = appender.sync().map_err(|error| self.refuse_append(&error));
+        for (answer, done) in published {
+            drop(answer.send(synced.clone().map(|()| done)));
+        }
+    }
+
+    /// Appends a batch, unless it is there already. `trouble` is what keeps the next ones out, too.
+    fn append_one(
+        &self,
+        intake: &Intake,
+        appender: &mut Appender,
+        job: &Job,
+        trouble: &mut Option<NotAppended>,
+    ) -> Outcome {
+        let sequenced = job.batch.sequenced();
+        // Not held while it is appended: who asks for the producers does not wait for the queue.
+        let verdict = intake.producers.lock().check(&[sequenced], AppendOrigin::Client);
+        let place = match verdict.map_err(|refused| NotAppended::of(&refused.into()))? {
+            SequenceVerdict::Duplicate(place) => place,
+            SequenceVerdict::Append => {
+                let place = append(appender, &job.batch).map_err(|error| {
+                    let refused = self.refuse_append(&error);
+                    *trouble = (error.kind() != ErrorKind::FixRequest).then(|| refused.clone());
+                    refused
+                })?;
+                intake.producers.lock().record(sequenced, place, job.now);
+                return Ok(self.appended(place, job.batch.log_append_time(), job.batch.bytes().len()));
+            }
+        };
+        // The time that was stamped then.
+        let stamped = job.batch.log_append_time().map(|_| place.timestamp);
+        Ok(self.appended(place, stamped, 0))
+    }
+
+    /// A client's answer; a duplicate has added no bytes.
+    fn appended(&self, place: BatchPlace, log_append_time: Option<TimestampMs>, bytes: usize) -> Appended {
+        Appended {
+            base_offset: place.base_offset,
+            last_offset: place.last_offset,
+            log_append_time,
+            log_start_offset: self.log_start(),
+            bytes,
+            duplicate: bytes == 0,
+            loss_count: 0,
+        }
+    }
+
+    /// The words that a producer knows. All of this may be over when it tries again, but for a batch that is too large.
+    pub(super) fn refuse_append(&self, error: &QueueError) -> NotAppended {
+        self.note_trouble(error, "what clients produce to a mounted queue is not acked");
+        let code = match error {
+            QueueError::TooLarge { .. } => ErrorCode::MESSAGE_TOO_LARGE,
+            _ => ErrorCode::KAFKA_STORAGE_ERROR,
+        };
+        NotAppended::new(code, error)
+    }
+}
+
+/// Appends a batch, which was checked. It is published when this returns.
+fn append(appender: &mut Appender, batch: &ProducedBatch) -> Result<BatchPlace, QueueError> {
+    // Another check of the sum would find nothing: these bytes are ours since the first.
+    let whole = UnverifiedBatch::only(batch.bytes()).and_then(UnverifiedBatch::trust);
+    let whole = whole.map_err(|error| QueueError::Options(error.to_string()))?;
+    let base_offset = appender.append_whole(&whole)?;
+    let header = batch.header();
+    Ok(BatchPlace {
+        base_offset,
+        last_offset: base_offset.plus(i64::from(header.last_offset_delta())),
+        timestamp: header.max_timestamp(),
+    })
+}
