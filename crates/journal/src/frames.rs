@@ -329,17 +329,9 @@ pub(crate) fn table_end(bytes: &[u8], bytes_max: usize) -> Result<usize, NoFrame
     Ok(end)
 }
 
-/// The size that the first [`FRAME_HEADER_BYTES`] of what lies at `position` claim, if they are of a frame that was
-/// written there: they lie in one sector, so they are right even if the rest of the frame was torn. A process that is
-/// killed may leave less than a sector, so the size is nothing to rely on alone.
-pub(crate) fn claimed_bytes(bytes: &[u8], id: JournalId, position: u64) -> Option<u64> {
-    let mut fields = Fields(bytes.get(FRAME_CHECKED..FRAME_HEADER_BYTES)?);
-    let is_there = bytes.starts_with(&FRAME_MAGIC) && fields.array()? == id.0 && fields.u64()? == position;
-    let (_synced, _settled, frame_bytes) = (fields.u64()?, fields.u64()?, fields.u32()?);
-    is_there.then_some(u64::from(frame_bytes))
-}
-
-/// What the first [`FRAME_HEADER_BYTES`] of a frame claim, wherever it lies.
+/// What the first [`FRAME_HEADER_BYTES`] of a frame claim, wherever it lies. They lie in one sector, so they are right even
+/// if the rest of the frame was torn. A process that is killed may leave less than a sector, so they are nothing to rely
+/// on alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) position: u64,

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use riverrun_env::{AlignedBuffer, File};
 
 use crate::frames::{
-    ALIGNMENTS, FRAME_HEADER_BYTES, FileHead, FileHeader, Frame, NoFrame, claim_of, claimed_bytes,
-    decode_file_head, table_end,
+    ALIGNMENTS, Claim, FRAME_HEADER_BYTES, FileHead, FileHeader, Frame, NoFrame, claim_of, decode_file_head,
+    table_end,
 };
 use crate::{JournalError, JournalId};
 
@@ -131,10 +131,11 @@ impl FrameReader {
             return Ok(true);
         }
         let first = self.read(position, FRAME_HEADER_BYTES.min(bytes))?;
-        let claimed = claimed_bytes(&first, self.header.id, position);
+        let claim = claim_of(&first, self.header.id).filter(|claim| claim.position == position);
         // No frame was ever begun that does not fit into the file: such a size is of a header that was torn.
-        let fits = |claimed: &u64| claimed.is_multiple_of(block) && position + claimed <= self.header.end();
-        Ok(claimed.filter(fits).is_some_and(|claimed| claimed > bytes as u64))
+        let fits =
+            |claim: &Claim| (claim.end - position).is_multiple_of(block) && claim.end <= self.header.end();
+        Ok(claim.filter(fits).is_some_and(|claim| claim.end - position > bytes as u64))
     }
 
     /// An error about what lies at `position`.
@@ -148,8 +149,8 @@ impl FrameReader {
 pub(crate) struct Survey {
     /// Where the last of what may be a frame with entries ends.
     pub(crate) entries_end: u64,
-    /// The most that an intact frame says is settled.
-    pub(crate) settled: u64,
+    /// The most that an intact frame says is settled; none where none is intact.
+    pub(crate) settled: Option<u64>,
 }
 
 impl Survey {
@@ -168,7 +169,7 @@ impl Survey {
             let Ok(end) = table_end(&first, left) else { continue };
             let table = window.read(offset, end)?;
             if let Ok(frame) = Frame::decode(&table, id, claim.position, left) {
-                survey.settled = survey.settled.max(frame.settled());
+                survey.settled = survey.settled.max(Some(frame.settled()));
             }
         }
         Ok(survey)

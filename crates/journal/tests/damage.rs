@@ -296,15 +296,20 @@ fn a_damaged_file_of_held_entries_is_refused_at_every_byte() {
 }
 
 /// Files of three lives, of which the last was ended in order, with all settled if `is_settled`.
-fn ended_in_order(is_settled: bool) -> (Vec<(String, Vec<u8>)>, JournalId) {
+fn ended_in_order(is_settled: bool) -> (Contents, JournalId) {
+    lives_in_order(LIVES, is_settled)
+}
+
+/// Files of so many lives, of which the last was ended in order.
+fn lives_in_order(lives: usize, is_settled: bool) -> (Contents, JournalId) {
     let sim = SimEnv::new(1);
     let history = History::default();
-    for (life, sizes) in SIZES.chunks(2).enumerate() {
+    for (life, sizes) in SIZES.chunks(2).take(lives).enumerate() {
         let (journal, ..) = open(&sim.env(), options()).unwrap();
         for bytes in sizes {
             history.store(&journal, *bytes, Wants::Sync).unwrap();
         }
-        if life + 1 == LIVES {
+        if life + 1 == lives {
             if is_settled {
                 history.settle(&journal);
             }
@@ -313,7 +318,7 @@ fn ended_in_order(is_settled: bool) -> (Vec<(String, Vec<u8>)>, JournalId) {
         sim.fs.kill();
     }
     let env = sim.env();
-    let paths = (0..LIVES).map(|number| format!("{DIR}/0000000{number}.journal"));
+    let paths = (0..lives).map(|number| format!("{DIR}/0000000{number}.journal"));
     let read = |path: String| (path.clone(), read_whole(&*env.fs, Path::new(&path), 1 << 30).unwrap());
     let (journal, ..) = open(&env, options()).unwrap();
     (paths.map(read).collect(), journal.id())
@@ -394,6 +399,37 @@ fn a_damaged_header_is_refused_where_something_may_be_needed() {
     for (files, how) in damaged_files(&files) {
         assert!(open_with(&files).is_err(), "{how}: nobody says that it was closed");
         assert!(open_closed(&disk_with(&files), JournalId([9; 16])).is_err(), "{how}: another was closed");
+    }
+}
+
+/// Who says that a journal was closed may say it of an older time: where nothing in it says that all is settled,
+/// its records may be nowhere else.
+#[test]
+fn a_journal_of_which_nothing_intact_is_left_is_not_put_aside() {
+    let (files, id) = lives_in_order(1, true);
+    let mut zeroed = files.clone();
+    zeroed[0].1.fill(0);
+    let mut cut = files.clone();
+    cut[0].1.clear();
+    let mut of_another = files.clone();
+    of_another[0].1[20] ^= 1;
+    for (files, id) in [(zeroed, id), (cut, id), (of_another.clone(), JournalId([9; 16]))] {
+        assert!(matches!(open_closed(&disk_with(&files), id), Err(JournalError::Corrupt { .. })));
+    }
+    open_closed(&disk_with(&of_another), id).expect("its frames say that all is settled");
+}
+
+/// Of the file before it, a header tells where the frames end: they may be all that the journal had.
+#[test]
+fn a_file_that_is_missing_is_needed_unless_what_it_had_is_settled() {
+    for (is_settled, is_cut) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut files, id) = lives_in_order(2, is_settled);
+        files.remove(0);
+        if is_cut {
+            files[0].1.truncate(ALIGNMENT);
+        }
+        let opened = open_closed(&disk_with(&files), id);
+        assert_eq!(opened.is_ok(), is_settled && !is_cut, "settled: {is_settled}, cut: {is_cut}");
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Whoever opened it says that it was closed so; that alone may be out of date, as where an older copy of what says it was
 //! restored. So the files are asked, too, the damaged ones as far as anything can be read in them: each frame with entries
-//! has to lie below what some intact frame or header says is settled. Then no file is needed any more, and the journal
-//! begins anew, with an id and positions of its own. What is damaged is kept under another name, for whoever wants to see.
+//! has to lie below what some intact frame or header says is settled, and so have those of a file that is missing. Where
+//! nothing intact is left to say so, nothing is settled. Then no file is needed any more, and the journal begins anew, with
+//! an id and positions of its own. What is damaged is kept under another name, for whoever wants to see.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +23,8 @@ const DAMAGED: &str = "damaged";
 struct Found {
     name: FileName,
     is_header_damaged: bool,
-    /// The most that anything in it says is settled.
-    settled: u64,
+    /// The most that anything intact in it says is settled.
+    settled: Option<u64>,
 }
 
 /// Puts the damaged files of journal `id` aside and removes the others, if nothing in any of them is needed; else fails
@@ -67,9 +68,10 @@ fn clear(env: &Env, dir: &Path, file: Found, error: &JournalError) -> Result<(),
 /// be needed, or is another journal's.
 fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec<Found>>, JournalError> {
     let listing = list(env, dir)?;
-    let (mut entries_end, mut settled) = (0, 0);
-    let mut files = Vec::with_capacity(listing.files.len());
-    for name in listing.files.iter().copied().filter(|name| name.is_named) {
+    let named: Vec<_> = listing.files.iter().copied().filter(|name| name.is_named).collect();
+    let (mut entries_end, mut settled) = (0, None);
+    let mut files = Vec::with_capacity(named.len());
+    for &name in &named {
         let path = name.path(dir);
         let file = open_to_recover(env, &path).map_err(|error| JournalError::io(&path, error))?;
         let survey = Survey::of(file.clone(), id).map_err(|error| JournalError::io(&path, error))?;
@@ -79,12 +81,14 @@ fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec
             Err(error @ JournalError::Io { .. }) => return Err(error),
             _ => return Ok(None),
         };
-        let said = header.map_or(survey.settled, |header| header.settled.max(survey.settled));
+        let said = header.map(|header| header.settled).max(survey.settled);
         files.push(Found { name, is_header_damaged: header.is_none(), settled: said });
-        entries_end = survey.entries_end.max(entries_end);
+        let is_next = |before: &FileName| before.number.checked_add(1) == Some(name.number);
+        let missing_end = header.filter(|_| !named.iter().any(is_next)).map(|header| header.previous_end);
+        entries_end = entries_end.max(survey.entries_end).max(missing_end.unwrap_or(0));
         settled = said.max(settled);
     }
-    let is_needed = entries_end > settled || !listing.held.is_empty();
+    let is_needed = settled.is_none_or(|settled| entries_end > settled) || !listing.held.is_empty();
     Ok((!is_needed).then_some(files))
 }
 
