@@ -429,6 +429,11 @@ impl Cluster {
         Err(last)
     }
 
+    /// Whether it is among the servers that are known now.
+    pub(crate) fn has_node(&self, node: NodeId) -> bool {
+        lock(&self.known).nodes.contains_key(&node.0)
+    }
+
     /// A connection that is up, without waiting for one.
     pub(crate) fn live_connection(&self, node: NodeId, lane: Lane) -> Option<Arc<Connection>> {
         self.known_slot(node, lane)?.live()
@@ -513,7 +518,8 @@ fn partition_info(partition: &MetadataResponsePartition, nodes: &BTreeMap<i32, N
     PartitionInfo {
         unusable: partition.offline_replicas.iter().filter(is_there).copied().map(NodeId).collect(),
         index: partition.partition_index,
-        leader: (partition.leader_id >= 0).then_some(NodeId(partition.leader_id)),
+        // One that is not among the servers cannot be asked.
+        leader: nodes.contains_key(&partition.leader_id).then_some(NodeId(partition.leader_id)),
         leader_epoch: LeaderEpoch(partition.leader_epoch),
         replicas: partition.replica_nodes.iter().copied().map(NodeId).collect(),
         in_sync: partition.isr_nodes.iter().copied().map(NodeId).collect(),

@@ -17,6 +17,7 @@ use riverrun_protocol::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -121,11 +122,28 @@ impl PendingAnswer {
         match timeout_at(deadline, answer).await {
             Ok(Ok(bytes)) => Ok(ResponseFrame { bytes, api, version }),
             Ok(Err(_)) => Err(connection.lost("the server closed it")),
-            Err(_) => {
-                connection.broken.store(true, Ordering::Release);
-                let (address, after) = (connection.address.clone(), connection.options.request_timeout);
-                Err(ClientError::Timeout { address, api, after })
-            }
+            Err(_) => Err(connection.give_up(api)),
+        }
+    }
+}
+
+/// A request that has been handed over, in order, and gets no answer. That the system has it can be waited for later.
+#[derive(Debug)]
+pub(crate) struct PendingWrite {
+    connection: Arc<Connection>,
+    api: ApiKey,
+    written: oneshot::Receiver<()>,
+    deadline: Instant,
+}
+
+impl PendingWrite {
+    /// Waits until the system has all of it, so that the end of the process does not lose it. A server that does not read is
+    /// waited for as one that does not answer.
+    pub(crate) async fn wait(self) -> Result<(), ClientError> {
+        let Self { connection, api, written, deadline } = self;
+        match timeout_at(deadline, written).await {
+            Ok(written) => written.map_err(|_| connection.lost("it could not be written to")),
+            Err(_) => Err(connection.give_up(api)),
         }
     }
 }
@@ -202,14 +220,14 @@ impl Connection {
             client_software_version: env!("CARGO_PKG_VERSION").into(),
         };
         let limits = CallLimits::default();
-        let frame = self.hand_over(&request, 3, limits, Vec::new()).await?.wait().await?;
+        let frame = self.hand_over(&request, 3, limits).await?.wait().await?;
         let answer =
             frame.decode::<ApiVersionsRequest<'_>>().or_else(|error| decode_oldest(&frame, error))?;
         if answer.error_code != ErrorCode::UNSUPPORTED_VERSION.0 {
             ClientError::check(answer.error_code, None)?;
             return Ok(version_map(&answer));
         }
-        let frame = self.hand_over(&request, 0, limits, Vec::new()).await?.wait().await?;
+        let frame = self.hand_over(&request, 0, limits).await?.wait().await?;
         let answer = frame.decode::<ApiVersionsRequest<'_>>()?;
         ClientError::check(answer.error_code, None)?;
         Ok(version_map(&answer))
@@ -236,40 +254,36 @@ impl Connection {
         request: &R,
         limits: CallLimits,
     ) -> Result<ResponseFrame, ClientError> {
-        self.begin(request, limits, Vec::new()).await?.wait().await
+        let version = self.version_of(R::KEY)?.min(limits.version_max);
+        self.hand_over(request, version, limits).await?.wait().await
     }
 
-    /// Hands a request over, so that requests leave in the order of these calls; the answer is waited for apart.
-    /// `records` are put where the request says `Records::External`.
-    pub(crate) async fn begin<'a, R: Request<'a>>(
+    /// Hands a request over, so that requests leave in the order of these calls; the answer is waited for apart. Waits for
+    /// nothing itself: fails where very many wait to be written. `records` are put where the request says
+    /// `Records::External`.
+    pub(crate) fn begin<'a, R: Request<'a>>(
         self: &Arc<Self>,
         request: &R,
-        limits: CallLimits,
         records: Vec<Bytes>,
     ) -> Result<PendingAnswer, ClientError> {
-        let version = self.version_of(R::KEY)?.min(limits.version_max);
-        self.hand_over(request, version, limits, records).await
+        let version = self.version_of(R::KEY)?;
+        let (outgoing, answer) = self.outgoing(request, version, records)?;
+        self.queue_now(outgoing)?;
+        Ok(self.pending::<R>(version, answer, Duration::ZERO))
     }
 
-    /// Sends a request that gets no answer. The system has all of it when this returns, so that the end of the process
-    /// does not lose it. A server that does not read is waited for as one that does not answer.
-    pub(crate) async fn send_only<'a, R: Request<'a>>(
-        &self,
+    /// The same for a request that gets no answer.
+    pub(crate) fn begin_unanswered<'a, R: Request<'a>>(
+        self: &Arc<Self>,
         request: &R,
         records: Vec<Bytes>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<PendingWrite, ClientError> {
         let version = self.version_of(R::KEY)?;
         let frame = encode_request(request, version, self.correlation(), Some(&self.options.client_id))?;
         let (sent, written) = oneshot::channel();
-        let writing = async {
-            self.queue(Outgoing { frame, records, reply: None, written: Some(sent) }).await?;
-            written.await.map_err(|_| self.lost("it could not be written to"))
-        };
-        timeout(self.options.request_timeout, writing).await.unwrap_or_else(|_| {
-            self.broken.store(true, Ordering::Release);
-            let (address, after) = (self.address.clone(), self.options.request_timeout);
-            Err(ClientError::Timeout { address, api: R::KEY, after })
-        })
+        self.queue_now(Outgoing { frame, records, reply: None, written: Some(sent) })?;
+        let deadline = Instant::now() + self.options.request_timeout;
+        Ok(PendingWrite { connection: Arc::clone(self), api: R::KEY, written, deadline })
     }
 
     async fn hand_over<'a, R: Request<'a>>(
@@ -277,14 +291,42 @@ impl Connection {
         request: &R,
         version: i16,
         limits: CallLimits,
-        records: Vec<Bytes>,
     ) -> Result<PendingAnswer, ClientError> {
+        let (outgoing, answer) = self.outgoing(request, version, Vec::new())?;
+        self.queue(outgoing).await?;
+        Ok(self.pending::<R>(version, answer, limits.server_wait))
+    }
+
+    fn outgoing<'a, R: Request<'a>>(
+        &self,
+        request: &R,
+        version: i16,
+        records: Vec<Bytes>,
+    ) -> Result<(Outgoing, oneshot::Receiver<Bytes>), ClientError> {
         let correlation = self.correlation();
         let frame = encode_request(request, version, correlation, Some(&self.options.client_id))?;
         let (reply, answer) = oneshot::channel();
-        self.queue(Outgoing { frame, records, reply: Some((correlation, reply)), written: None }).await?;
-        let deadline = Instant::now() + self.options.request_timeout + limits.server_wait;
-        Ok(PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, deadline })
+        Ok((Outgoing { frame, records, reply: Some((correlation, reply)), written: None }, answer))
+    }
+
+    fn pending<'a, R: Request<'a>>(
+        self: &Arc<Self>,
+        version: i16,
+        answer: oneshot::Receiver<Bytes>,
+        server_wait: Duration,
+    ) -> PendingAnswer {
+        let deadline = Instant::now() + self.options.request_timeout + server_wait;
+        PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, deadline }
+    }
+
+    fn queue_now(&self, outgoing: Outgoing) -> Result<(), ClientError> {
+        self.sender.try_send(outgoing).map_err(|error| match error {
+            TrySendError::Closed(_) => self.lost("it could not be written to"),
+            TrySendError::Full(_) => ClientError::Blocked {
+                after: Duration::ZERO,
+                what: format!("room for another request to {}", self.address),
+            },
+        })
     }
 
     async fn queue(&self, outgoing: Outgoing) -> Result<(), ClientError> {
@@ -293,6 +335,12 @@ impl Connection {
 
     fn correlation(&self) -> i32 {
         self.next_correlation.fetch_add(1, Ordering::Relaxed) & i32::MAX
+    }
+
+    /// What was sent is not answered, or not even taken, in time.
+    fn give_up(&self, api: ApiKey) -> ClientError {
+        self.broken.store(true, Ordering::Release);
+        ClientError::Timeout { address: self.address.clone(), api, after: self.options.request_timeout }
     }
 
     fn lost(&self, reason: &str) -> ClientError {

@@ -61,7 +61,8 @@ use crate::error::ClientError;
 ///
 /// [`send`](Self::send) takes a record that owns its bytes and answers with a future of its outcome;
 /// [`send_ref`](Self::send_ref) borrows them. [`send_with`](Self::send_with) calls back instead: in the order of the
-/// records of each partition, from the task that sends, so a callback must not wait. [`send_noted`](Self::send_noted)
+/// records of each partition, from the task that sends, so a callback must not wait: not for room, a flush, a close or a
+/// [`Delivery`], which that task alone could bring about. It may use [`try_send`](Self::try_send). [`send_noted`](Self::send_noted)
 /// tells a listener of all records of a batch at once, which at high rates costs the least. Threads outside of the runtime
 /// use [`send_blocking`](Self::send_blocking); where waiting is not wanted at all there is [`try_send`](Self::try_send).
 ///
@@ -217,7 +218,8 @@ impl Producer {
     }
 
     /// Sends what was handed over so far without lingering, and waits until all of it has its outcome, which the
-    /// records' own [`Delivery`] tells.
+    /// records' own [`Delivery`] tells, and until their callbacks and listeners have returned. Not to be waited for by one
+    /// of these: it would wait for itself.
     pub async fn flush(&self) {
         self.accumulator.flush().await;
     }

@@ -10,11 +10,13 @@ use crate::retry::Pauses;
 
 /// Where a connection is, or can be made.
 ///
-/// Invariants: at most one connection is live; at most one is being made, by who holds the lock of `connection`, and not
-/// before `next_at`.
+/// Invariants: at most one connection is live; at most one is being made, by who holds `connecting`, and not before
+/// `next_at`.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
+    /// The last that was made. Held for a look only, so that no look hides it from another.
+    made: Mutex<Option<Arc<Connection>>>,
+    connecting: tokio::sync::Mutex<()>,
     attempts: Mutex<Attempts>,
 }
 
@@ -30,13 +32,16 @@ struct Attempts {
 impl Slot {
     pub(crate) fn new(pauses: Pauses) -> Self {
         let attempts = Attempts { pauses, next_at: None, failed: None };
-        Self { connection: tokio::sync::Mutex::default(), attempts: Mutex::new(attempts) }
+        Self {
+            made: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            attempts: Mutex::new(attempts),
+        }
     }
 
     /// The connection, if it is up, without waiting for one.
     pub(crate) fn live(&self) -> Option<Arc<Connection>> {
-        let connection = self.connection.try_lock().ok()?;
-        connection.as_ref().filter(|connection| !connection.is_broken()).map(Arc::clone)
+        self.made().as_ref().filter(|connection| !connection.is_broken()).map(Arc::clone)
     }
 
     /// Whether the server could not be reached just now, so that it is better to ask another.
@@ -52,9 +57,9 @@ impl Slot {
         options: &ConnectionOptions,
     ) -> Result<Arc<Connection>, ClientError> {
         let asked_at = Instant::now();
-        let mut connection = self.connection.lock().await;
-        if let Some(live) = connection.as_ref().filter(|connection| !connection.is_broken()) {
-            return Ok(Arc::clone(live));
+        let _connecting = self.connecting.lock().await;
+        if let Some(live) = self.live() {
+            return Ok(live);
         }
         let (next_at, failed) = {
             let attempts = self.attempts();
@@ -68,8 +73,13 @@ impl Slot {
         }
         let opened = Connection::open(address, options).await;
         self.attempts().note(&opened);
-        *connection = Some(opened?);
-        connection.clone().ok_or(ClientError::Closed)
+        let connection = opened?;
+        *self.made() = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    fn made(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn attempts(&self) -> MutexGuard<'_, Attempts> {
@@ -91,6 +101,8 @@ impl Attempts {
 mod tests {
     use std::time::Duration;
 
+    use riverrun_protocol::{ApiKey, ApiVersionsResponse, encode_response};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -127,6 +139,32 @@ mod tests {
             }
         });
         (address, times)
+    }
+
+    /// A server that takes one connection, says what it knows, and keeps it.
+    async fn greeting_server() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut frame = vec![0; stream.read_u32().await.expect("a length") as usize];
+            stream.read_exact(&mut frame).await.expect("a request");
+            let correlation = i32::from_be_bytes(frame[4..8].try_into().expect("four bytes"));
+            let answer = ApiVersionsResponse::default();
+            let frame = encode_response(ApiKey::ApiVersions, 3, correlation, &answer).expect("an answer");
+            stream.write_all(&frame.bytes).await.expect("a reader");
+            std::future::pending::<()>().await;
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_live_connection_is_seen_whoever_else_looks_for_it() {
+        let (address, slot) = (greeting_server().await, slot(1, 1));
+        slot.connect(&address, &options()).await.expect("it is there");
+        let _asking = slot.connecting.lock().await;
+        let _looking = slot.live().expect("seen");
+        assert!(slot.live().is_some());
     }
 
     #[tokio::test]

@@ -304,24 +304,29 @@ impl BatchBuilder {
     }
 
     /// The finished batch. Without records it is an error, unless the builder retains part of another batch.
-    pub fn build(mut self) -> Result<Vec<u8>, BatchError> {
+    pub fn build(self) -> Result<Vec<u8>, BatchError> {
+        self.build_and_buffer().map(|(batch, _)| batch)
+    }
+
+    /// The same, and the buffer that the records were written into; none if the batch lies in it.
+    pub fn build_and_buffer(mut self) -> Result<(Vec<u8>, Option<Vec<u8>>), BatchError> {
         if self.is_empty() && self.retained_last_delta.is_none() {
             return Err(InvalidCause::Empty.into());
         }
         let compression = if self.is_empty() { Compression::None } else { self.options.compression };
         let header = self.header(compression);
-        let mut batch = if compression == Compression::None {
-            std::mem::take(&mut self.buffer)
+        let (mut batch, buffer) = if compression == Compression::None {
+            (std::mem::take(&mut self.buffer), None)
         } else {
             let mut out = Vec::with_capacity(layout::HEADER_BYTES + self.buffer.len() / 2);
             out.resize(layout::HEADER_BYTES, 0);
             let level = self.options.level.unwrap_or(compression.default_level());
             compress(compression, level, &self.buffer[layout::HEADER_BYTES..], &mut out)?;
-            out
+            (out, Some(std::mem::take(&mut self.buffer)))
         };
         batch[..layout::HEADER_BYTES].copy_from_slice(&header);
         seal(&mut batch)?;
-        Ok(batch)
+        Ok((batch, buffer))
     }
 
     /// The header without its length and CRC.

@@ -7,7 +7,7 @@ mod state;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,12 @@ use crate::error::ClientError;
 
 /// The memory of so many full batches is kept for the next ones at least; of more where more are done at once.
 const SPARE_BUFFERS: usize = 8;
+
+/// And of so many at most, however small they are: none of it counts as taken from the producer's buffer.
+const SPARE_BUFFERS_MAX: usize = 256;
+
+/// What `telling` is while nobody is told.
+const NOBODY: u64 = u64::MAX;
 
 /// The buffer's room is given back in so many parts at most while somebody waits for it.
 const BUFFER_LUMPS: usize = 16;
@@ -60,6 +66,8 @@ pub(super) struct Drained {
     pub(super) leaderless: BTreeSet<Arc<str>>,
     /// When there may be more, if nothing happens before.
     pub(super) next_check: Option<Instant>,
+    /// Whether there may be more at once.
+    pub(super) more: bool,
     /// Bytes of each node's request.
     bytes: BTreeMap<NodeId, usize>,
     /// Whether a node takes a request, as far as it was asked.
@@ -77,9 +85,9 @@ impl Drained {
 enum Turn {
     /// A batch was taken; the next may be ready, too.
     Taken,
-    /// A batch is ready, and was not taken.
+    /// A batch is ready, and the request has no room for it.
     Refused,
-    /// None is ready.
+    /// None is ready, or none can be taken for now.
     Over,
 }
 
@@ -103,7 +111,9 @@ pub(super) struct DrainPlan<'a> {
 ///
 /// Invariants: `space` has as many permits as bytes are free, but for those in `freed`; a batch's bytes are freed with its
 /// outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` is memory of
-/// full batches. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id.
+/// full batches. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id. `telling` is
+/// the batch that has left `unresolved` while somebody is still being told of its outcome: one at most, for only the sender
+/// task settles.
 #[derive(Debug)]
 pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,
@@ -115,6 +125,7 @@ pub(super) struct Accumulator {
     lump_bytes: usize,
     closed: AtomicBool,
     id_spent: AtomicBool,
+    telling: AtomicU64,
     spare: Mutex<Vec<Spare>>,
     /// Tells the sender that there is something to look at.
     pub(super) wake: Notify,
@@ -136,6 +147,7 @@ impl Accumulator {
             lump_bytes: options.buffer_bytes / BUFFER_LUMPS,
             closed: AtomicBool::new(false),
             id_spent: AtomicBool::new(false),
+            telling: AtomicU64::new(NOBODY),
             spare: Mutex::default(),
             wake: Notify::new(),
             settled: Notify::new(),
@@ -152,8 +164,9 @@ impl Accumulator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a topic and its partitions known. Choices at random follow from `seed` if it is new.
-    pub(super) fn learn(&self, topic: &TopicInfo, seed: u64) {
+    /// Makes a topic and its partitions known. Choices at random follow from `seed` if it is new. Answers whether all
+    /// partitions with something to send have a leader.
+    pub(super) fn learn(&self, topic: &TopicInfo, seed: u64) -> bool {
         let mut state = self.lock();
         let place = if let Some(place) = state.index.get(topic.name.as_str()) {
             *place
@@ -165,6 +178,7 @@ impl Accumulator {
             place
         };
         state.topics[place].learn(topic);
+        !state.topics[place].waits_for_leader()
     }
 
     /// Takes room for a record of so many bytes, and says whether there was. The caller gives it back with
@@ -283,6 +297,7 @@ impl Accumulator {
         self.expire(&mut state, plan.now, &mut drained);
         let hurried = std::mem::take(&mut state.hurried);
         state.unpark(plan.now, pressed || hurried);
+        self.recall(&mut state, plan, &mut drained);
         // Whoever gets a batch into a request goes behind those that did not.
         let (mut first, mut last) = (Vec::new(), Vec::new());
         while let Some(key) = state.active.pop_front() {
@@ -295,6 +310,7 @@ impl Accumulator {
         for key in first.into_iter().chain(last) {
             state.list_unless_empty(key);
         }
+        drained.more = !state.active.is_empty();
         state.counts.requests += drained.requests.len() as u64;
         drained.check_at(state.parked.peek().map(|Reverse((at, _))| *at));
         drained
@@ -324,8 +340,41 @@ impl Accumulator {
             for key in broken {
                 state.list_unless_empty(key);
             }
+            // What was set aside may be empty now, and then nobody waits for its leader any more.
+            state.recall_all();
         }
         drained.check_at(state.expire_at);
+    }
+
+    /// Lists what was set aside for leaders that take something again.
+    fn recall(&self, state: &mut State, plan: &mut DrainPlan<'_>, drained: &mut Drained) {
+        let nodes: Vec<NodeId> = state.held.keys().copied().collect();
+        for node in nodes {
+            if self.takes(state, node, plan, drained) {
+                state.recall(node);
+            }
+        }
+    }
+
+    /// Has all that was set aside looked at again: the leaders may be others by now.
+    pub(super) fn list_held(&self) {
+        self.lock().recall_all();
+    }
+
+    /// Whether a node takes another request. It is asked once in a look.
+    fn takes(
+        &self,
+        state: &mut State,
+        node: NodeId,
+        plan: &mut DrainPlan<'_>,
+        drained: &mut Drained,
+    ) -> bool {
+        *drained.rooms.entry(node).or_insert_with(|| {
+            let takes = (plan.has_room)(node);
+            let timeout = self.options.partitioner_availability_timeout;
+            state.leaders.note(node, takes, plan.now, timeout);
+            takes
+        })
     }
 
     /// Takes at most one batch of this queue into its leader's request.
@@ -353,17 +402,17 @@ impl Accumulator {
             }
             Readiness::Now => {
                 let name = &state.topics[key.topic].name;
-                let Some(node) = (plan.leader)(name, key.partition) else {
+                let leader = (plan.leader)(name, key.partition);
+                if leader.is_none() {
                     drained.leaderless.insert(Arc::clone(name));
-                    return Turn::Refused;
-                };
-                let takes = *drained.rooms.entry(node).or_insert_with(|| {
-                    let takes = (plan.has_room)(node);
-                    let timeout = self.options.partitioner_availability_timeout;
-                    state.leaders.note(node, takes, rules.now, timeout);
-                    takes
-                });
-                if takes { self.take_into(state, key, node, plan.producer, drained) } else { Turn::Refused }
+                }
+                match leader.filter(|node| self.takes(state, *node, plan, drained)) {
+                    Some(node) => self.take_into(state, key, node, plan.producer, drained),
+                    None => {
+                        state.hold(key, leader);
+                        Turn::Over
+                    }
+                }
             }
         }
     }
@@ -388,7 +437,8 @@ impl Accumulator {
         Turn::Taken
     }
 
-    /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap.
+    /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap. Nothing is locked while its
+    /// records' senders are told.
     pub(super) fn settle(&self, batch: Batch, result: Result<BatchPlace, ClientError>, broken: bool) {
         let mut state = self.lock();
         if let Some(queue) = state.queue(batch.key) {
@@ -400,6 +450,8 @@ impl Accumulator {
                 queue.break_chain();
             }
         }
+        // SYNC: told. Before it is seen that the batch has left, by who looks under the same lock.
+        self.telling.store(batch.id, Ordering::Relaxed);
         state.unresolved.remove(&batch.id);
         let records = u64::try_from(batch.record_count()).unwrap_or_default();
         let counts = &mut state.counts;
@@ -411,12 +463,23 @@ impl Accumulator {
         let reserved_bytes = batch.reserved_bytes;
         let memory = batch.finish(result);
         self.free(reserved_bytes);
+        // SYNC: told. Pairs with the acquire in `is_told`: whoever was told has done what it does.
+        self.telling.store(NOBODY, Ordering::Release);
         self.settled.notify_waiters();
-        if let Some(memory) = memory.filter(|memory| memory.buffer.capacity() >= self.shape.full_bytes) {
-            let mut spare = self.spare();
-            if spare.len() < SPARE_BUFFERS.max(self.lump_bytes / memory.buffer.capacity().max(1)) {
-                spare.push(memory);
-            }
+        if let Some(memory) = memory {
+            self.keep(memory);
+        }
+    }
+
+    /// Keeps the memory of a full batch for another.
+    pub(super) fn keep(&self, memory: Spare) {
+        if memory.buffer.capacity() < self.shape.full_bytes {
+            return;
+        }
+        let wanted = self.lump_bytes / memory.buffer.capacity().max(1);
+        let mut spare = self.spare();
+        if spare.len() < wanted.clamp(SPARE_BUFFERS, SPARE_BUFFERS_MAX) {
+            spare.push(memory);
         }
     }
 
@@ -540,11 +603,18 @@ impl Accumulator {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
             settled.as_mut().enable();
-            if self.lock().unresolved.first().is_none_or(|first| *first >= target) {
+            if self.is_told(target) {
                 return;
             }
             settled.await;
         }
+    }
+
+    /// Whether every batch before this one has its outcome, and whoever is told of it has been.
+    fn is_told(&self, target: u64) -> bool {
+        let settled = self.lock().unresolved.first().is_none_or(|first| *first >= target);
+        // SYNC: told. Pairs with the stores in `settle`.
+        settled && self.telling.load(Ordering::Acquire) >= target
     }
 
     /// What has happened so far, in numbers.

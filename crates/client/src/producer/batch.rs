@@ -232,6 +232,11 @@ impl Batch {
     /// The batch as it goes over the wire, with its stamp. Compresses at the first call; after a change of the
     /// stamp only the header is written again.
     pub(super) fn seal(&mut self) -> Result<Bytes, BatchError> {
+        self.seal_and_spare().map(|(bytes, _)| bytes)
+    }
+
+    /// The same, and the memory that the records were written into, where they lie in it no longer.
+    pub(super) fn seal_and_spare(&mut self) -> Result<(Bytes, Option<Spare>), BatchError> {
         let stamp = self.stamp.unwrap_or(ProducerStamp::NONE);
         if let Body::Sealed { bytes, stamp: old } = &mut self.body {
             if *old != stamp {
@@ -239,16 +244,17 @@ impl Batch {
                 patch_producer(&mut patched, stamp);
                 (*bytes, *old) = (patched.into(), stamp);
             }
-            return Ok(bytes.clone());
+            return Ok((bytes.clone(), None));
         }
         let empty = Body::Sealed { bytes: Bytes::new(), stamp };
         let Body::Open(mut builder) = std::mem::replace(&mut self.body, empty) else {
             return Err(BatchError::CompressFailed(self.shape.compression));
         };
         builder.set_producer(stamp);
-        let built: Bytes = builder.build()?.into();
+        let (built, buffer) = builder.build_and_buffer()?;
+        let built = Bytes::from(built);
         self.body = Body::Sealed { bytes: built.clone(), stamp };
-        Ok(built)
+        Ok((built, buffer.map(Spare::from)))
     }
 
     /// Makes two batches of one that is too large for the server, with half of the records each. They take its place:
@@ -465,6 +471,20 @@ mod tests {
         drop(second);
         assert_eq!(*one.0.lock().unwrap(), [vec![(1, Some(70)), (2, Some(71))], vec![(3, None)]]);
         assert_eq!(*late.0.lock().unwrap(), [vec![(4, None)]]);
+    }
+
+    #[test]
+    fn the_memory_of_a_batch_that_is_compressed_can_be_used_at_once() {
+        let key = QueueKey { topic: 0, partition: 0 };
+        let buffer = Vec::with_capacity(1000);
+        let at = buffer.as_ptr();
+        let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), SHAPE, buffer);
+        batch.append(&RecordRef::new("t", &[b'v'; 500]), TimestampMs(1), 10, &mut None).unwrap();
+        let (bytes, spare) = batch.seal_and_spare().unwrap();
+        assert!(UnverifiedBatch::only(&bytes).unwrap().verify().is_ok());
+        let spare = spare.unwrap().buffer;
+        assert_eq!((spare.as_ptr(), spare.capacity()), (at, 1000));
+        assert!(batch.seal_and_spare().unwrap().1.is_none(), "only once");
     }
 
     #[test]

@@ -10,11 +10,11 @@ use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduce
 use riverrun_protocol::{ApiKey, ProduceRequest, Records};
 use riverrun_types::{NodeId, Offset, TimestampMs, TopicId};
 
-use super::batch::Batch;
+use super::batch::{Batch, Spare};
 use super::delivery::BatchPlace;
 use super::options::ProducerOptions;
 use crate::cluster::{Cluster, Lane};
-use crate::connection::{CallLimits, PendingAnswer, ResponseFrame, wire_ms};
+use crate::connection::{PendingAnswer, PendingWrite, ResponseFrame, wire_ms};
 use crate::error::ClientError;
 
 /// A batch with the name and id of its topic.
@@ -32,8 +32,19 @@ pub(super) struct Begun {
     batches: Vec<Addressed>,
     /// Batches that could not be made.
     failed: Vec<(Batch, ClientError)>,
-    /// None if no answer is to come.
-    answer: Result<Option<PendingAnswer>, ClientError>,
+    /// Memory of the batches that are compressed, for others.
+    pub(super) spares: Vec<Spare>,
+    sent: Result<Sent, ClientError>,
+}
+
+/// What a request waits for.
+#[derive(Debug)]
+enum Sent {
+    /// For nothing: it has no batch.
+    Nothing,
+    Answered(PendingAnswer),
+    /// For the system to have it.
+    Unanswered(PendingWrite),
 }
 
 /// What became of a request's batches.
@@ -43,8 +54,8 @@ pub(super) struct Answered {
     pub(super) results: Vec<(Batch, Result<BatchPlace, ClientError>)>,
 }
 
-/// Compresses the batches and hands the request over.
-pub(super) async fn begin(
+/// Compresses the batches and hands the request over, without waiting for anything: who sends has other servers to see to.
+pub(super) fn begin(
     cluster: &Cluster,
     options: &ProducerOptions,
     node: NodeId,
@@ -52,10 +63,11 @@ pub(super) async fn begin(
 ) -> Begun {
     let count = batches.len();
     let (mut sent, mut records) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    let mut failed = Vec::new();
+    let (mut failed, mut spares) = (Vec::new(), Vec::new());
     for mut batch in batches {
-        match batch.seal() {
-            Ok(bytes) => {
+        match batch.seal_and_spare() {
+            Ok((bytes, spare)) => {
+                spares.extend(spare);
                 let topic = Arc::clone(batch.topic());
                 let topic_id = cluster.known_topic(&topic).map_or(TopicId::ZERO, |known| known.topic.id);
                 sent.push(Addressed { batch, topic, topic_id });
@@ -64,24 +76,28 @@ pub(super) async fn begin(
             Err(error) => failed.push((batch, error.into())),
         }
     }
-    let answer =
-        if sent.is_empty() { Ok(None) } else { hand_over(cluster, options, node, &mut sent, records).await };
-    Begun { node, batches: sent, failed, answer }
+    let handed =
+        if sent.is_empty() { Ok(Sent::Nothing) } else { hand_over(cluster, options, node, &sent, records) };
+    Begun { node, batches: sent, failed, spares, sent: handed }
 }
 
-async fn hand_over(
+fn hand_over(
     cluster: &Cluster,
     options: &ProducerOptions,
     node: NodeId,
-    batches: &mut [Addressed],
+    batches: &[Addressed],
     records: Vec<Bytes>,
-) -> Result<Option<PendingAnswer>, ClientError> {
+) -> Result<Sent, ClientError> {
     let (request, records) = request(options, batches, records);
-    let connection = cluster.connection(node, Lane::Data).await?;
+    // It was there a moment ago.
+    let connection = cluster.live_connection(node, Lane::Data).ok_or_else(|| ClientError::Disconnected {
+        address: format!("node {}", node.0),
+        reason: "it was closed before the request".to_owned(),
+    })?;
     if request.acks == 0 {
-        connection.send_only(&request, records).await.map(|()| None)
+        connection.begin_unanswered(&request, records).map(Sent::Unanswered)
     } else {
-        connection.begin(&request, CallLimits::default(), records).await.map(Some)
+        connection.begin(&request, records).map(Sent::Answered)
     }
 }
 
@@ -121,11 +137,12 @@ fn server_timeout_ms(request_timeout: Duration) -> i32 {
 }
 
 impl Begun {
-    /// Waits for the answer.
+    /// Waits for the answer, or until it is written where none is to come.
     pub(super) async fn finish(self) -> Answered {
-        let frame = match self.answer {
-            Ok(Some(answer)) => answer.wait().await.map(Some),
-            Ok(None) => Ok(None),
+        let frame = match self.sent {
+            Ok(Sent::Answered(answer)) => answer.wait().await.map(Some),
+            Ok(Sent::Unanswered(written)) => written.wait().await.map(|()| None),
+            Ok(Sent::Nothing) => Ok(None),
             Err(error) => Err(error),
         };
         let mut results = match frame {

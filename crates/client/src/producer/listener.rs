@@ -35,7 +35,8 @@ pub trait DeliveryListener: Send + Sync + 'static {
     /// What a record is sent with, by which the listener knows it again.
     type Note: Send + 'static;
 
-    /// Records have their outcome. Called by the task that sends, so it must not wait.
+    /// Records have their outcome. Called by the task that sends, so it must not wait: least of all for a flush, which waits
+    /// for this call.
     fn settled(&self, records: &SettledRecords<'_, Self::Note>);
 }
 

@@ -1,7 +1,8 @@
 //! The one task that sends: takes batches out of the accumulator, keeps requests under way to each leader, and
 //! decides what becomes of each batch when its answer comes.
 //!
-//! Guarantees that every batch that it takes gets an outcome, within the delivery timeout and one request's time.
+//! Waits for no single server: what takes time is an event. Guarantees that every batch that it takes gets an outcome: within
+//! the delivery timeout, the second at most until the next look for such batches, and one request's time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::exchange::{self, Answered};
 use super::options::ProducerOptions;
 use super::queue::IN_FLIGHT_MAX;
 use super::random_seed;
-use crate::cluster::{Cluster, KnownTopic, Lane};
+use crate::cluster::{Cluster, KnownTopic, Lane, TopicInfo};
 use crate::error::ClientError;
 use crate::retry::{Backoff, Chance, Pauses};
 
@@ -30,9 +31,13 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(1);
 /// Something that the sender waited for.
 enum Event {
     Answered(Answered),
-    Connected { node: NodeId, error: Option<ClientError> },
+    Connected {
+        node: NodeId,
+        error: Option<ClientError>,
+    },
     Identified(Result<(ProducerId, ProducerEpoch), ClientError>),
-    Refreshed(Result<(), ClientError>),
+    /// Whether all partitions with something to send have a leader by now.
+    Refreshed(Result<bool, ClientError>),
 }
 
 /// What is known of one server.
@@ -42,8 +47,6 @@ struct NodeState {
     connecting: bool,
     /// Ends with the last request.
     last: Option<oneshot::Receiver<()>>,
-    /// After a connection failed: when to try again.
-    retry_at: Option<Instant>,
 }
 
 /// Who the producer is to the servers.
@@ -106,7 +109,7 @@ impl Sender {
     /// Runs until the producer is closed and everything has its outcome.
     pub(super) async fn run(mut self) {
         loop {
-            let next_check = self.step().await;
+            let next_check = self.step();
             if self.accumulator.is_done() {
                 self.accumulator.release_freed();
                 return;
@@ -131,7 +134,7 @@ impl Sender {
     }
 
     /// Does all that can be done now, and says when time alone will give more to do.
-    async fn step(&mut self) -> Option<Instant> {
+    fn step(&mut self) -> Option<Instant> {
         let now = Instant::now();
         self.identify(now);
         let mut next_check = None;
@@ -142,22 +145,21 @@ impl Sender {
                 self.give_up(batch);
             }
             self.stale.extend(drained.leaderless);
-            if drained.requests.is_empty() {
-                break;
-            }
             for (node, batches) in drained.requests {
-                self.send(node, batches).await;
+                self.send(node, batches);
+            }
+            if !drained.more {
+                break;
             }
         }
         self.refresh(now);
         let release_at = self.release(now);
-        let retries = self.nodes.values().filter_map(|node| node.retry_at);
         let identity = match self.identity {
             Identity::Wanted(at) => at,
             _ => None,
         };
-        let timers = retries.chain(identity).chain(self.refresh_at.filter(|_| !self.stale.is_empty()));
-        let timers = timers.chain(release_at);
+        let refresh_at = self.refresh_at.filter(|_| !self.stale.is_empty());
+        let timers = identity.into_iter().chain(refresh_at).chain(release_at);
         next_check.into_iter().chain(timers.filter(|at| *at > now)).min()
     }
 
@@ -194,12 +196,15 @@ impl Sender {
         };
         let (nodes, events, cluster) = (&mut self.nodes, &self.events, &self.cluster);
         let in_flight_max = self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX);
+        let mut gone = false;
         let mut has_room = |id: NodeId| {
             let node = nodes.entry(id).or_default();
             if cluster.live_connection(id, Lane::Data).is_some() {
                 return node.in_flight < in_flight_max;
             }
-            if !node.connecting && node.retry_at.is_none_or(|at| at <= now) {
+            if !cluster.has_node(id) {
+                gone = true;
+            } else if !node.connecting {
                 node.connecting = true;
                 events.push(Box::pin(connect(Arc::clone(cluster), id)));
             }
@@ -208,14 +213,18 @@ impl Sender {
         let mut plan =
             DrainPlan { now, producer, fresh_allowed, leader: &mut leader, has_room: &mut has_room };
         let drained = self.accumulator.drain(&mut plan);
+        if gone {
+            self.stale.extend(self.accumulator.active_topics());
+        }
         if !self.refreshing {
             self.stale.append(&mut aged);
         }
         drained
     }
 
-    async fn send(&mut self, node: NodeId, batches: Vec<Batch>) {
-        let begun = exchange::begin(&self.cluster, &self.options, node, batches).await;
+    fn send(&mut self, node: NodeId, batches: Vec<Batch>) {
+        let mut begun = exchange::begin(&self.cluster, &self.options, node, batches);
+        begun.spares.drain(..).for_each(|spare| self.accumulator.keep(spare));
         let state = self.nodes.entry(node).or_default();
         state.in_flight += 1;
         // Outcomes are told in the order of the requests.
@@ -259,9 +268,12 @@ impl Sender {
         self.events.push(Box::pin(async move {
             let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
             let answer = cluster.refresh(Some(&names), true).await;
-            Event::Refreshed(answer.map(|topics| {
-                topics.into_iter().flatten().for_each(|topic| accumulator.learn(&topic, random_seed()));
-            }))
+            let learn = |topic: Result<Arc<TopicInfo>, _>| {
+                topic.is_ok_and(|topic| accumulator.learn(&topic, random_seed()))
+            };
+            // All of them are learnt, whatever one says.
+            let learnt = |topics: Vec<_>| topics.into_iter().map(learn).fold(true, |all, led| all & led);
+            Event::Refreshed(answer.map(learnt))
         }));
     }
 
@@ -271,9 +283,7 @@ impl Sender {
             Event::Connected { node, error } => {
                 let state = self.nodes.entry(node).or_default();
                 state.connecting = false;
-                // The next attempt is made after its own pause, which grows.
-                state.retry_at =
-                    error.as_ref().map(|_| Instant::now() + self.options.cluster.reconnect_backoff);
+                // The next attempt is made at once, and begins with a pause, which grows.
                 if let Some(error) = error {
                     tracing::debug!(node = node.0, %error, "cannot connect; asking who leads now");
                     self.stale.extend(self.accumulator.active_topics());
@@ -295,8 +305,10 @@ impl Sender {
             }
             Event::Refreshed(answer) => {
                 self.refreshing = false;
+                self.accumulator.list_held();
                 let pauses = &mut self.refresh_pauses;
-                let pause = if answer.is_ok() { pauses.succeed() } else { pauses.fail() };
+                // While a partition is without a leader, each answer leads to the next question.
+                let pause = if matches!(answer, Ok(true)) { pauses.succeed() } else { pauses.fail() };
                 self.refresh_at = Some(Instant::now() + pause);
                 if let Err(error) = answer {
                     tracing::debug!(%error, "metadata could not be had");

@@ -70,6 +70,11 @@ impl Topic {
             topic.partitions.iter().filter(|one| one.leader.is_some()).map(|one| one.index).collect();
     }
 
+    /// Whether nobody leads a partition that has something to send.
+    pub(super) fn waits_for_leader(&self) -> bool {
+        self.queues.iter().zip(&self.leaders).any(|(queue, leader)| leader.is_none() && !queue.is_empty())
+    }
+
     /// Number of partitions, as far as is known.
     pub(super) fn partition_count(&self) -> i32 {
         i32::try_from(self.queues.len()).unwrap_or(i32::MAX)

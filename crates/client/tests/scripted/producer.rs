@@ -8,6 +8,7 @@ use riverrun_client::{
     Acks, ClientError, Delivery, ErrorCode, Producer, ProducerOptions, ProducerRecord, RecordMetadata,
     RecordRef,
 };
+use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use riverrun_protocol::{ApiKey, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::UnverifiedBatch;
@@ -366,6 +367,77 @@ async fn without_acks_a_server_that_does_not_read_is_given_up_in_time() {
         }
     }
     assert!(given_up > 0);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_read_holds_up_no_other() {
+    let (other, log) = server(|_, seen, log| {
+        log.taken.push(seen);
+        Some(Reply::Silence)
+    })
+    .await;
+    let address = other.address();
+    let stalled = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Metadata => {
+            let mut metadata = call.metadata_of_epoch(0);
+            let (host, port) = (address.ip().to_string().into(), address.port().into());
+            metadata.brokers.push(MetadataResponseBroker { node_id: 2, host, port, rack: None });
+            metadata.topics[0].partitions[1].leader_id = 2;
+            call.answer(&metadata)
+        }
+        ApiKey::Produce => Reply::Stall,
+        _ => Reply::Usual,
+    })
+    .await;
+    let producer = producer(&stalled, |options| {
+        (options.acks, options.idempotent) = (Acks::None, false);
+        options.cluster.request_timeout = Duration::from_secs(60);
+    })
+    .await;
+    // More than the system takes for a connection.
+    for _ in 0..30 {
+        let record = ProducerRecord { partition: Some(0), ..ProducerRecord::new("t", vec![b'x'; 1_000_000]) };
+        drop(producer.send(record).await.unwrap());
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for _ in 0..3 {
+        let record = ProducerRecord { partition: Some(1), ..ProducerRecord::new("t", "value") };
+        let delivery = producer.send(record).await.unwrap();
+        let delivered = tokio::time::timeout(Duration::from_secs(5), delivery).await;
+        assert!(delivered.expect("without waiting for the first server").is_ok());
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while log.lock().unwrap().taken.len() < 3 {
+        assert!(Instant::now() < deadline, "{:?}", log.lock().unwrap());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Each answer leads to the next question, and there is no end to that.
+#[tokio::test]
+async fn metadata_of_a_partition_that_stays_without_a_leader_is_asked_for_ever_less_often() {
+    // Nobody, and somebody who is not there.
+    for leader_id in [-1, 9] {
+        let looks = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&looks);
+        let server = ScriptedServer::start(move |call| match call.key {
+            ApiKey::Metadata => {
+                *counted.lock().unwrap() += 1;
+                let mut metadata = call.metadata_of_epoch(0);
+                metadata.topics[0].partitions[0].leader_id = leader_id;
+                call.answer(&metadata)
+            }
+            _ => Reply::Usual,
+        })
+        .await;
+        let producer = producer(&server, |_| {}).await;
+        let delivery = send(&producer).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let looks = *looks.lock().unwrap();
+        // With pauses of 5 ms it would be more than 100.
+        assert!((4..20).contains(&looks), "{leader_id}: {looks}");
+        drop(delivery);
+    }
 }
 
 #[tokio::test]

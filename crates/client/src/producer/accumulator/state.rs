@@ -1,10 +1,11 @@
 //! What the accumulator's lock guards: queues, and which of them to look at when.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverrun_types::NodeId;
 use tokio::time::Instant;
 
 use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, ID_STEP, QueueKey, Spare};
@@ -14,15 +15,19 @@ use crate::producer::queue::PartitionQueue;
 use crate::producer::topics::{Leaders, Topic};
 
 /// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
-/// that was asked for last; `active` holds each queue with `listed` once, and every queue whose next batch may be sent;
-/// `parked` holds those whose next batch may be sent later, at least once at that time; the others wait for something
-/// that is under way. `unresolved` holds the ids of batches without outcome.
+/// that was asked for last; `active`, `held` and `leaderless` together hold each queue with `listed` once, and every queue
+/// whose next batch may be sent; `parked` holds those whose next batch may be sent later, at least once at that time; the
+/// others wait for something that is under way. `unresolved` holds the ids of batches without outcome.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) topics: Vec<Topic>,
     pub(super) index: HashMap<Arc<str>, usize>,
     pub(super) last: usize,
     pub(super) active: VecDeque<QueueKey>,
+    /// Those that wait for their leader to take something.
+    pub(super) held: BTreeMap<NodeId, Vec<QueueKey>>,
+    /// Those that wait for a leader.
+    pub(super) leaderless: Vec<QueueKey>,
     pub(super) parked: BinaryHeap<Reverse<(Instant, QueueKey)>>,
     /// When to look for batches that were tried for too long; none while there are no batches.
     pub(super) expire_at: Option<Instant>,
@@ -60,6 +65,29 @@ impl State {
         if self.queue(key).is_some_and(|queue| !queue.is_empty()) {
             self.list(key);
         }
+    }
+
+    /// Sets a queue aside until its leader takes something again, or until there is one.
+    pub(super) fn hold(&mut self, key: QueueKey, leader: Option<NodeId>) {
+        let Some(queue) = self.queue(key) else { return };
+        queue.listed = true;
+        match leader {
+            Some(node) => self.held.entry(node).or_default().push(key),
+            None => self.leaderless.push(key),
+        }
+    }
+
+    /// Has those looked at again, and first, that were set aside for this leader.
+    pub(super) fn recall(&mut self, node: NodeId) {
+        for key in self.held.remove(&node).into_iter().flatten().rev() {
+            self.active.push_front(key);
+        }
+    }
+
+    /// Has all looked at again that were set aside.
+    pub(super) fn recall_all(&mut self) {
+        let held = std::mem::take(&mut self.held).into_values().flatten();
+        self.active.extend(held.chain(std::mem::take(&mut self.leaderless)));
     }
 
     /// Lists a queue at a later time. Answers whether that is the first time of all.

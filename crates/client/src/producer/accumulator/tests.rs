@@ -9,6 +9,7 @@ use riverrun_types::{LeaderEpoch, Offset, TopicId};
 use super::*;
 use crate::cluster::{ClusterOptions, PartitionInfo};
 use crate::producer::Delivery;
+use crate::producer::listener::Callback;
 use crate::producer::partitioner::partition_of_key;
 
 const NODE: NodeId = NodeId(1);
@@ -179,6 +180,108 @@ async fn a_flush_waits_for_what_was_there_and_not_for_later_records() {
     assert_eq!(partitions(&batches), [0], "the later record lingers");
     deliver(&accumulator, batches);
     assert!(flush.now_or_never().is_some());
+}
+
+#[test]
+fn a_flush_ends_after_the_last_callback_and_not_before() {
+    let accumulator = accumulator(|_| {});
+    let (entered, has_entered) = std::sync::mpsc::sync_channel(1);
+    let (go_on, may_go_on) = std::sync::mpsc::sync_channel(1);
+    let callback = Callback::new(move |_| {
+        entered.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    });
+    let record = record(0, 190);
+    let bytes = record.size_bound_bytes();
+    accumulator.append(&record, TimestampMs(1), bytes, &mut Some(callback)).unwrap();
+    let mut flush = Box::pin(accumulator.flush());
+    assert!(flush.as_mut().now_or_never().is_none());
+    let batches = drain(&accumulator);
+    std::thread::scope(|scope| {
+        scope.spawn(|| deliver(&accumulator, batches));
+        has_entered.recv().unwrap();
+        assert!(flush.as_mut().now_or_never().is_none(), "the callback has not returned");
+        go_on.send(()).unwrap();
+    });
+    assert!(flush.now_or_never().is_some());
+}
+
+/// What a look took, and how often it asked for a leader and for a node's room.
+fn look(accumulator: &Accumulator, leads: bool, takes: bool, now: Instant) -> (Drained, usize, usize) {
+    let (mut leaders, mut rooms) = (0, 0);
+    let mut plan = DrainPlan {
+        now,
+        producer: None,
+        fresh_allowed: true,
+        leader: &mut |_, _| {
+            leaders += 1;
+            leads.then_some(NODE)
+        },
+        has_room: &mut |_| {
+            rooms += 1;
+            takes
+        },
+    };
+    let drained = accumulator.drain(&mut plan);
+    (drained, leaders, rooms)
+}
+
+#[test]
+fn what_waits_for_a_leader_to_take_something_is_looked_at_when_it_does_and_not_before() {
+    let accumulator = accumulator(|_| {});
+    for partition in [0, 1, 2] {
+        append(&accumulator, &record(partition, 190));
+    }
+    let now = Instant::now();
+    let asked = |leads, takes| {
+        let (drained, leaders, rooms) = look(&accumulator, leads, takes, now);
+        let taken = drained.requests.get(&NODE).map(|batches| partitions(batches)).unwrap_or_default();
+        drop(drained.requests);
+        (taken, leaders, rooms, drained.leaderless.len())
+    };
+    let none = Vec::<i32>::new();
+    assert_eq!(asked(false, true), (none.clone(), 3, 0, 1), "nobody leads");
+    assert_eq!(asked(false, true), (none.clone(), 0, 0, 0), "nothing is known that was not");
+    accumulator.list_held();
+    assert_eq!(asked(true, false), (none.clone(), 3, 1, 0), "the leader takes nothing");
+    assert_eq!(asked(true, false), (none, 0, 1, 0), "only whether it does now is asked");
+    assert_eq!(asked(true, true), (vec![0, 1, 2], 3, 1, 0));
+}
+
+#[test]
+fn a_leader_for_which_nothing_waits_any_more_is_left_alone() {
+    let accumulator = accumulator(|options| options.delivery_timeout = Duration::from_secs(1));
+    let delivery = append(&accumulator, &record(0, 190));
+    let now = Instant::now();
+    assert_eq!(look(&accumulator, true, false, now).2, 1);
+    let (drained, ..) = look(&accumulator, true, false, now + Duration::from_secs(2));
+    assert_eq!(drained.expired.len(), 1);
+    for batch in drained.expired {
+        accumulator.settle(batch, Err(ClientError::Closed), false);
+    }
+    drop(delivery);
+    assert_eq!(look(&accumulator, true, false, now + Duration::from_secs(3)).2, 0);
+}
+
+#[test]
+fn a_look_says_whether_another_may_take_more() {
+    let accumulator = accumulator(|options| options.request_bytes_max = 300);
+    append(&accumulator, &record(0, 190));
+    append(&accumulator, &record(1, 190));
+    let now = Instant::now();
+    let (first, ..) = look(&accumulator, true, true, now);
+    assert!(first.more, "the second had no room in the request");
+    let (second, ..) = look(&accumulator, true, true, now);
+    assert_eq!((second.requests.len(), second.more), (1, false));
+}
+
+#[test]
+fn no_more_than_so_many_buffers_are_kept_however_small_they_are() {
+    let accumulator = accumulator(|_| {});
+    for _ in 0..2 * SPARE_BUFFERS_MAX {
+        accumulator.keep(Vec::with_capacity(200).into());
+    }
+    assert_eq!(accumulator.spare().len(), SPARE_BUFFERS_MAX);
 }
 
 #[test]
