@@ -490,8 +490,8 @@ impl Consumer {
         if let Some(other) = partitions.iter().find(|one| self.assignment.get(one).is_none()) {
             return Err(not_assigned(other));
         }
-        for (partition, state) in self.assignment.iter_mut() {
-            if partitions.contains(partition) {
+        for partition in partitions {
+            if let Some(state) = self.assignment.get_mut(partition) {
                 state.paused = paused;
             }
         }

@@ -94,7 +94,7 @@ impl PartitionState {
         self.starting = false;
         self.missing_since = None;
         self.retry_at = None;
-        self.attempts.succeed();
+        self.attempts.get_on();
     }
 
     /// What an error means that the search for the position has ended with: what no server knows for some time is not on
@@ -198,6 +198,16 @@ impl Assignment {
         }
     }
 
+    /// The same after an error, with the pause that is due: its leader may say the same again and again.
+    pub(super) fn restart_later(&mut self, partition: &TopicPartition, start: StartAt) {
+        let Some(state) = self.get_mut(partition) else { return };
+        let (retry_at, attempts) = (state.retry_at, std::mem::take(&mut state.attempts));
+        self.restart(partition, start);
+        if let Some(state) = self.get_mut(partition) {
+            (state.retry_at, state.attempts) = (retry_at, attempts);
+        }
+    }
+
     pub(super) fn remove(&mut self, partition: &TopicPartition) {
         if let Some(slot) = self.index.remove(partition) {
             self.slots[slot] = None;
@@ -214,6 +224,11 @@ impl Assignment {
     pub(super) fn get(&self, partition: &TopicPartition) -> Option<&PartitionState> {
         let slot = *self.index.get(partition)?;
         Some(&self.slots[slot].as_ref()?.state)
+    }
+
+    pub(super) fn get_mut(&mut self, partition: &TopicPartition) -> Option<&mut PartitionState> {
+        let slot = *self.index.get(partition)?;
+        Some(&mut self.slots[slot].as_mut()?.state)
     }
 
     /// The state of a partition, unless its position was changed since.

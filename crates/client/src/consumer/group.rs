@@ -133,6 +133,8 @@ impl MemberContext {
             }
             self.identity.set_member("");
             self.identity.set_epoch(-1);
+            // What was under way has not failed, and what fails later begins later.
+            self.attempts.lock().succeed();
             if let Err(error) = self.tell(GroupEvent::Lost).await {
                 return error;
             }

@@ -65,6 +65,16 @@ impl Attempts {
         }
     }
 
+    /// It works, but does not help: tried ever less often all the same. That is no trouble by itself.
+    pub(super) fn work_in_vain(&mut self) {
+        *self = Self { failures: self.failures.saturating_add(1), ..Self::default() };
+    }
+
+    /// It works so far. What comes next has to work, too, before a pause is short again.
+    pub(super) fn get_on(&mut self) {
+        *self = Self { failures: self.failures, ..Self::default() };
+    }
+
     /// It works.
     pub(super) fn succeed(&mut self) {
         *self = Self::default();

@@ -1,6 +1,6 @@
 //! What a consumer has under way: fetches, searches for positions, metadata, commits; and what follows from each.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ pub(super) enum Done {
     Fetched(Fetched),
     Validated(Validated),
     Started(Progress),
-    Refreshed(Result<(), ClientError>),
+    /// Of which topics metadata was asked for.
+    Refreshed(Result<BTreeSet<Arc<str>>, ClientError>),
     /// Positions that were committed; none if it failed.
     Committed(Option<Positions>),
 }
@@ -210,7 +211,8 @@ impl Consumer {
         let (cluster, topics) = (Arc::clone(&self.cluster), std::mem::take(&mut self.stale));
         self.work.push(Box::pin(async move {
             let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
-            Done::Refreshed(cluster.refresh(Some(&names), false).await.map(drop))
+            let refreshed = cluster.refresh(Some(&names), false).await;
+            Done::Refreshed(refreshed.map(|_| topics))
         }));
     }
 
@@ -245,11 +247,13 @@ impl Consumer {
             Done::Refreshed(result) => {
                 self.refreshing = false;
                 match &result {
-                    Ok(()) => self.refreshes.succeed(),
+                    // While a partition is without a leader, each answer leads to the next question.
+                    Ok(topics) if self.lacks_leader(topics) => self.refreshes.work_in_vain(),
+                    Ok(_) => self.refreshes.succeed(),
                     Err(error) => self.refreshes.fail(error),
                 }
                 self.refresh_at = Some(self.refreshes.next_at(&self.options.cluster, chance));
-                result.or_else(report)
+                result.map(drop).or_else(report)
             }
             Done::Committed(positions) => {
                 self.count_commit(positions.is_some());
@@ -257,6 +261,21 @@ impl Consumer {
                 Ok(())
             }
         }
+    }
+
+    /// Whether nobody leads a partition of these topics that is to be read.
+    fn lacks_leader(&self, topics: &BTreeSet<Arc<str>>) -> bool {
+        let mut topic = None;
+        self.assignment
+            .iter()
+            .filter(|(partition, state)| !state.paused && topics.contains(&partition.topic))
+            .any(|(partition, _)| {
+                // The partitions of a topic mostly come together.
+                if topic.as_ref().is_none_or(|topic: &Arc<TopicInfo>| *topic.name != *partition.topic) {
+                    topic = self.cluster.known_topic(&partition.topic).map(|known| known.topic);
+                }
+                topic.as_ref().and_then(|topic| led(topic, partition)).is_none()
+            })
     }
 
     fn handle_started(
@@ -320,7 +339,7 @@ impl Consumer {
             if state.chunks == 0 && !of_replica {
                 let start = after_out_of_range(partition, self.options.offset_reset)?;
                 tracing::info!(%partition, offset = %wanted.from, ?start, "the position is out of range");
-                self.assignment.restart(partition, start);
+                self.assignment.restart_later(partition, start);
             }
             return Ok(());
         }
@@ -350,7 +369,7 @@ impl Consumer {
                 let position = state.position.unwrap_or(wanted.from);
                 let start = after_truncation(partition, position, end, self.options.offset_reset)?;
                 tracing::warn!(%partition, %position, ?end, ?start, "the log was cut; reading goes on there");
-                self.assignment.restart(partition, start);
+                self.assignment.restart_later(partition, start);
                 Ok(())
             }
             // An old server cannot say it.

@@ -24,6 +24,7 @@ use riverrun_protocol::{
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
+use crate::patterns::versions;
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
 /// Where the scripted partitions begin and end.
@@ -212,6 +213,59 @@ async fn a_position_out_of_range_is_reset_or_reported() {
     strict.assign(vec![(partition(0), StartAt::Offset(Offset(3)))]).await.unwrap();
     let error = records(&mut strict).await.unwrap_err();
     assert!(matches!(error, ClientError::NoPosition { .. }), "{error}");
+}
+
+/// It says where the log begins, and then that it does not.
+#[tokio::test]
+async fn a_leader_that_finds_every_position_out_of_range_is_asked_ever_less_often() {
+    let fetches = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&fetches);
+    let server = server(move |call| {
+        (call.key == ApiKey::Fetch).then(|| {
+            *counted.lock().unwrap() += 1;
+            answer_fetch(call, &[(0, ErrorCode::OFFSET_OUT_OF_RANGE.0, Vec::new())])
+        })
+    })
+    .await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    assert!(consumer.poll(Duration::from_secs(1)).await.unwrap().is_empty());
+    let fetches = *fetches.lock().unwrap();
+    // With pauses of 5 ms it would be more than 100.
+    assert!((4..20).contains(&fetches), "{fetches}");
+}
+
+#[tokio::test]
+async fn metadata_of_a_partition_that_stays_without_a_leader_is_asked_for_ever_less_often() {
+    let looks = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&looks);
+    let server = server(move |call| {
+        (call.key == ApiKey::Metadata).then(|| {
+            *counted.lock().unwrap() += 1;
+            let mut metadata = call.metadata_of_epoch(0);
+            metadata.topics[0].partitions[0].leader_id = -1;
+            call.answer(&metadata)
+        })
+    })
+    .await;
+    let mut consumer = consumer_at(&server, StartAt::Offset(Offset(BEGIN))).await;
+    assert!(consumer.poll(Duration::from_secs(1)).await.unwrap().is_empty());
+    let looks = *looks.lock().unwrap();
+    assert!((4..20).contains(&looks), "{looks}");
+    let troubles = consumer.troubles();
+    assert!(troubles.iter().all(|(of, _)| *of == Some(partition(0))), "only of the partition: {troubles:?}");
+}
+
+#[tokio::test]
+async fn very_many_partitions_are_paused_and_resumed_in_little_time() {
+    let server = server(|_| None).await;
+    let mut consumer = Consumer::new(options(&server)).await.unwrap();
+    let all: Vec<_> = (0..40_000).map(partition).collect();
+    consumer.assign(all.iter().map(|one| (one.clone(), StartAt::Earliest)).collect()).await.unwrap();
+    let begun = Instant::now();
+    consumer.pause(&all).unwrap();
+    assert_eq!(consumer.paused().len(), 40_000);
+    consumer.resume(&all).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -419,6 +473,78 @@ async fn a_member_that_is_not_polled_leaves_and_joins_again_with_the_next_poll()
     let told = silent_member(GroupProtocol::Consumer).await;
     let expected = ["epoch 0 owns []", "epoch 1 owns [0, 1]", "leave", "epoch 0 owns []"];
     assert_eq!(told[..4], expected);
+}
+
+/// The group's own time for signs of life is shorter than a request may take.
+#[tokio::test]
+async fn a_member_gives_signs_of_life_while_its_look_for_topics_is_not_answered() {
+    for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let (told, beats, silent) = (Told::default(), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
+        let (ready, counted, is_silent) = (Arc::default(), Arc::clone(&beats), Arc::clone(&silent));
+        let server = server(move |call| match call.key {
+            // One that leaves patterns to its members.
+            ApiKey::ApiVersions => Some(versions(call, 0)),
+            ApiKey::Metadata if *is_silent.lock().unwrap() => Some(Reply::Silence),
+            ApiKey::Heartbeat | ApiKey::ConsumerGroupHeartbeat => {
+                *counted.lock().unwrap() += 1;
+                classic_group(call, &told, &ready).or_else(|| server_side_group(call, &told, &ready))
+            }
+            _ => classic_group(call, &told, &ready),
+        })
+        .await;
+        let mut options = ConsumerOptions {
+            group: Some("g".to_owned()),
+            group_protocol,
+            heartbeat_interval: Duration::from_millis(10),
+            ..options(&server)
+        };
+        options.cluster.metadata_max_age = Duration::from_millis(100);
+        options.cluster.request_timeout = Duration::from_secs(60);
+        let mut consumer = Consumer::new(options).await.unwrap();
+        consumer.subscribe_pattern("t").await.unwrap();
+        wait_for(&mut consumer, "it is a member", |consumer| !consumer.assignment().is_empty()).await;
+        *silent.lock().unwrap() = true;
+        // By then it looks.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let before = *beats.lock().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while *beats.lock().unwrap() < before + 10 {
+            assert!(Instant::now() < deadline, "{group_protocol:?}: it is silent");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_time_in_which_nobody_polled_is_no_trouble() {
+    let told = Told::default();
+    let (heard, ready) = (Arc::clone(&told), Arc::default());
+    let server = server(move |call| match call.key {
+        ApiKey::Heartbeat => Some(Reply::Silence),
+        ApiKey::JoinGroup if call.nth > 0 => Some(call.answer(&JoinGroupResponse {
+            error_code: ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0,
+            protocol_name: Some("".into()),
+            ..JoinGroupResponse::default()
+        })),
+        _ => classic_group(call, &heard, &ready),
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        heartbeat_interval: Duration::from_millis(10),
+        rebalance_timeout: Duration::from_millis(300),
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    wait_for(&mut consumer, "it is a member", |consumer| !consumer.assignment().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(told.lock().unwrap().iter().any(|what| what == "leave"), "{told:?}");
+    wait_for(&mut consumer, "it cannot join", |consumer| consumer.trouble().is_some()).await;
+    let trouble = consumer.trouble().unwrap();
+    assert!(trouble.lasts() < Duration::from_secs(2), "{trouble:?}");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::server::{Call, Reply, ScriptedServer};
 type Said = Arc<Mutex<Vec<(Vec<String>, Option<String>)>>>;
 
 /// All versions, but of the heartbeat up to this one.
-fn versions(call: &Call<'_>, heartbeat_max: i16) -> Reply {
+pub(crate) fn versions(call: &Call<'_>, heartbeat_max: i16) -> Reply {
     let range = |key: &ApiKey| ApiVersion {
         api_key: *key as i16,
         min_version: *key.versions().start(),

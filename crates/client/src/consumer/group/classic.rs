@@ -4,7 +4,9 @@
 //! told to, and joins once more so that others can have it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::consumer_protocol::{
     PROTOCOL_TYPE, VERSION_MAX, decode_assignment, decode_subscription, encode_assignment,
     encode_subscription,
@@ -23,8 +25,9 @@ use tokio::time::{Duration, Instant, sleep, sleep_until};
 
 use super::assignors::{Assignor, Subscriber, assign};
 use super::{GroupEvent, MemberContext};
-use crate::cluster::Lane;
+use crate::cluster::{Cluster, Lane};
 use crate::connection::{CallLimits, wire_ms};
+use crate::consumer::subscription::Subscription;
 use crate::error::ClientError;
 use crate::topic_partition::{TopicPartition, by_topic};
 
@@ -199,25 +202,11 @@ impl ClassicMember {
             })
             .collect::<Result<Vec<_>, _>>()?;
         let topics: BTreeSet<String> = members.iter().flat_map(|member| member.topics.clone()).collect();
-        let counts = self.count_partitions(&topics).await?;
+        let counts = count_partitions(self.context.coordinator.cluster(), &topics).await?;
         let plan = assign(assignor, &members, &counts);
         self.look_later(counts.len() < topics.len());
         self.counts = Some(counts);
         plan.into_iter().map(|(member, partitions)| Ok((member, write_assignment(&partitions)?))).collect()
-    }
-
-    /// Partitions of each topic that exists.
-    async fn count_partitions(
-        &self,
-        topics: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, i32>, ClientError> {
-        let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-        if names.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let answer = self.context.coordinator.cluster().refresh(Some(&names), false).await?;
-        let exists = answer.into_iter().flatten();
-        Ok(exists.map(|topic| (topic.name.clone(), topic.partition_count())).collect())
     }
 
     async fn sync_once(&mut self, joined: &Joined) -> Result<BTreeSet<TopicPartition>, ClientError> {
@@ -287,8 +276,16 @@ impl ClassicMember {
     async fn stay(&mut self) -> Result<Stir, ClientError> {
         let interval = self.context.options.heartbeat_interval;
         let mut next_beat = Instant::now() + interval;
+        let mut look: Option<BoxFuture<'static, bool>> = None;
         loop {
-            let (look_at, looks) = (self.look_at, self.counts.is_some() || self.context.has_pattern());
+            let looks = look.is_none() && (self.counts.is_some() || self.context.has_pattern());
+            let look_at = self.look_at;
+            let looked = async {
+                match &mut look {
+                    Some(look) => look.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 // Whatever else there is to do, the group hears of this member in time.
                 biased;
@@ -302,12 +299,13 @@ impl ClassicMember {
                     changed.map_err(|_| ClientError::Closed)?;
                     return Ok(Stir::Rejoin);
                 }
-                () = sleep_until(look_at), if looks => {
-                    self.look_later(false);
-                    if self.topics_have_changed().await || self.counts_have_changed().await {
+                changed = looked => {
+                    look = None;
+                    if changed {
                         return Ok(Stir::Rejoin);
                     }
                 }
+                () = sleep_until(look_at), if looks => look = Some(self.begin_look()),
             }
         }
     }
@@ -319,33 +317,19 @@ impl ClassicMember {
         self.look_at = Instant::now() + age.max(options.retry_backoff).max(LOOK_PAUSE_MIN);
     }
 
-    /// Whether other topics match than the group was told of.
-    async fn topics_have_changed(&self) -> bool {
-        let subscribed = self.context.subscription.borrow().clone();
-        if subscribed.pattern().is_none() {
-            return false;
-        }
-        match subscribed.topics(self.context.coordinator.cluster()).await {
-            Ok(topics) => topics.iter().collect::<BTreeSet<_>>() != self.topics.iter().collect(),
-            Err(error) => {
-                tracing::debug!(%error, "the topics could not be listed");
-                false
-            }
-        }
-    }
-
-    async fn counts_have_changed(&mut self) -> bool {
-        let Some(known) = &self.counts else { return false };
-        let topics: BTreeSet<String> = known.keys().chain(&self.topics).cloned().collect();
-        let missing = known.len() < topics.len();
-        self.look_later(missing);
-        match self.count_partitions(&topics).await {
-            Ok(counts) => self.counts.as_ref() != Some(&counts),
-            Err(error) => {
-                tracing::debug!(%error, "the topics' partitions could not be counted");
-                false
-            }
-        }
+    /// Begins to look whether the group should have other topics or partitions. However long that takes, it is by the side.
+    fn begin_look(&mut self) -> BoxFuture<'static, bool> {
+        let counted = self.counts.clone().map(|known| {
+            let topics: BTreeSet<String> = known.keys().chain(&self.topics).cloned().collect();
+            (known, topics)
+        });
+        self.look_later(counted.as_ref().is_some_and(|(known, topics)| known.len() < topics.len()));
+        let cluster = Arc::clone(self.context.coordinator.cluster());
+        let (subscribed, topics) = (self.context.subscription.borrow().clone(), self.topics.clone());
+        Box::pin(async move {
+            topics_have_changed(&cluster, &subscribed, &topics).await
+                || counts_have_changed(&cluster, counted).await
+        })
     }
 
     async fn heartbeat(&self) -> Result<Option<Stir>, ClientError> {
@@ -373,6 +357,49 @@ impl ClassicMember {
                 Ok(None)
             }
             _ => Err(error),
+        }
+    }
+}
+
+/// Partitions of each topic that exists.
+async fn count_partitions(
+    cluster: &Cluster,
+    topics: &BTreeSet<String>,
+) -> Result<BTreeMap<String, i32>, ClientError> {
+    let names: Vec<&str> = topics.iter().map(String::as_str).collect();
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let answer = cluster.refresh(Some(&names), false).await?;
+    let exists = answer.into_iter().flatten();
+    Ok(exists.map(|topic| (topic.name.clone(), topic.partition_count())).collect())
+}
+
+/// Whether other topics match than the group was told of.
+async fn topics_have_changed(cluster: &Cluster, subscribed: &Subscription, told: &[String]) -> bool {
+    if subscribed.pattern().is_none() {
+        return false;
+    }
+    match subscribed.topics(cluster).await {
+        Ok(topics) => topics.iter().collect::<BTreeSet<_>>() != told.iter().collect(),
+        Err(error) => {
+            tracing::debug!(%error, "the topics could not be listed");
+            false
+        }
+    }
+}
+
+/// Whether some topic has not as many partitions as the leader has handed out.
+async fn counts_have_changed(
+    cluster: &Cluster,
+    counted: Option<(BTreeMap<String, i32>, BTreeSet<String>)>,
+) -> bool {
+    let Some((known, topics)) = counted else { return false };
+    match count_partitions(cluster, &topics).await {
+        Ok(counts) => counts != known,
+        Err(error) => {
+            tracing::debug!(%error, "the topics' partitions could not be counted");
+            false
         }
     }
 }

@@ -4,7 +4,9 @@
 //! and reported, then what is new is taken, so that no partition has two readers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use riverrun_protocol::consumer_group_heartbeat_request::TopicPartitions;
 use riverrun_protocol::{ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
 use riverrun_types::{ErrorKind, TopicId};
@@ -57,6 +59,8 @@ pub(super) struct ServerSideMember {
     told_pattern: bool,
     /// When to look for topics that match a pattern which the server does not take.
     look_at: Option<Instant>,
+    /// Is looking. However long that takes, heartbeats go on.
+    look: Option<BoxFuture<'static, Result<Vec<String>, ClientError>>>,
 }
 
 /// What a heartbeat says of the subscription.
@@ -81,6 +85,7 @@ impl ServerSideMember {
             topics: Vec::new(),
             told_pattern: false,
             look_at: None,
+            look: None,
         }
     }
 
@@ -105,7 +110,13 @@ impl ServerSideMember {
 
     /// Waits for the next heartbeat's time, or for something that should be said before.
     async fn wait(&mut self) -> Result<(), ClientError> {
-        let look_at = self.look_at;
+        let (look_at, looks) = (self.look_at, self.look.is_none());
+        let look = async {
+            match &mut self.look {
+                Some(look) => look.await,
+                None => std::future::pending().await,
+            }
+        };
         let revocation = async {
             match &mut self.revocation {
                 Some(revocation) => (&mut revocation.confirmed).await,
@@ -118,7 +129,13 @@ impl ServerSideMember {
                 changed.map_err(|_| ClientError::Closed)?;
                 self.full = true;
             }
-            () = sleep_until(look_at.unwrap_or(self.next_beat)), if look_at.is_some() => self.look().await,
+            found = look => {
+                self.look = None;
+                self.looked(found);
+            }
+            () = sleep_until(look_at.unwrap_or(self.next_beat)), if looks && look_at.is_some() => {
+                self.begin_look();
+            }
             // An error means that the consumer has dropped the event with all of its partitions.
             _ = revocation => {
                 if let Some(revocation) = self.revocation.take() {
@@ -170,7 +187,7 @@ impl ServerSideMember {
             Some(_) => cluster.version_of_any(ApiKey::ConsumerGroupHeartbeat).await? >= PATTERNS_SINCE,
             None => false,
         };
-        self.look_at = None;
+        (self.look_at, self.look) = (None, None);
         if let Some(pattern) = subscription.pattern().filter(|_| takes_patterns) {
             self.topics.clear();
             return Ok(Said { topics: Vec::new(), pattern: Some(pattern.text.clone()) });
@@ -187,11 +204,16 @@ impl ServerSideMember {
         self.look_at = Some(Instant::now() + age);
     }
 
-    /// Looks whether other topics match than the server was told of.
-    async fn look(&mut self) {
+    /// Begins to look whether other topics match than the server was told of.
+    fn begin_look(&mut self) {
         self.look_later();
         let subscription = self.context.subscription.borrow().clone();
-        match subscription.topics(self.context.coordinator.cluster()).await {
+        let cluster = Arc::clone(self.context.coordinator.cluster());
+        self.look = Some(Box::pin(async move { subscription.topics(&cluster).await }));
+    }
+
+    fn looked(&mut self, found: Result<Vec<String>, ClientError>) {
+        match found {
             Ok(topics) => self.full |= topics != self.topics,
             Err(error) => tracing::debug!(%error, "the topics could not be listed"),
         }
