@@ -4,14 +4,15 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 
+#[cfg(target_os = "linux")]
 use rustix::net::sockopt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 /// Congestion control of connections that stay on this machine: they share no link and lose nothing. What the system
 /// chose for its network may pace its segments, as BBR does: a timer for nearly each of them, and less than half the
-/// throughput. Every kernel has this one, and everyone may choose it.
+/// throughput. Every Linux has this one, and everyone may choose it; other systems do not pace such connections.
+#[cfg(target_os = "linux")]
 const LOCAL_CONGESTION_CONTROL: &str = "reno";
 
 /// Connects to the first of the name's addresses that takes the connection.
@@ -32,12 +33,14 @@ async fn connect_to(target: SocketAddr) -> io::Result<TcpStream> {
     }
     let socket = if target.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // Before it connects: once BBR had a connection, the pacing stays.
+    #[cfg(target_os = "linux")]
     choose_local_congestion_control(&socket);
     socket.connect(target).await
 }
 
 /// Without it everything works as well, only slower.
-fn choose_local_congestion_control(socket: impl AsFd) {
+#[cfg(target_os = "linux")]
+fn choose_local_congestion_control(socket: impl std::os::fd::AsFd) {
     if let Err(error) = sockopt::set_tcp_congestion(socket, LOCAL_CONGESTION_CONTROL) {
         tracing::debug!(%error, "the system's congestion control is kept for a local connection");
     }
@@ -51,6 +54,7 @@ mod tests {
 
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_connection_within_the_machine_is_not_paced() {
         let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
