@@ -49,6 +49,8 @@ pub(super) enum FileSystem {
     Xfs,
     /// ext4
     Ext4,
+    /// Memory, which has no power to lose: for a full disk below a queue alone
+    Tmpfs,
 }
 
 impl FileSystem {
@@ -56,21 +58,24 @@ impl FileSystem {
         match self {
             Self::Xfs => "xfs",
             Self::Ext4 => "ext4",
+            Self::Tmpfs => "tmpfs",
         }
     }
 
-    fn make(self) -> Command {
+    /// What makes it in an image; none if it lies in no image.
+    fn make(self) -> Option<Command> {
         let mut command = Command::new(format!("mkfs.{}", self.name()));
         match self {
             Self::Xfs => command.arg("-q"),
             // No blocks kept for the super user, who we are: a full disk is to be full.
             Self::Ext4 => command.args(["-q", "-m", "0"]),
+            Self::Tmpfs => return None,
         };
-        command
+        Some(command)
     }
 }
 
-/// A mounted image.
+/// A mounted image; of a file system in memory the image says only how large it may be.
 ///
 /// Invariants: `mounted` says whether the mount is there; when this is dropped it is not.
 #[derive(Debug)]
@@ -87,7 +92,9 @@ impl Disk {
         let (image, mount) = (dir.join("disk.img"), dir.join("disk"));
         fs::File::create_new(&image)?.set_len(bytes)?;
         fs::create_dir(&mount)?;
-        tool(fs.make().arg(&image))?;
+        if let Some(mut make) = fs.make() {
+            tool(make.arg(&image))?;
+        }
         let mut disk = Self { fs, image, mount, mounted: false };
         disk.mount()?;
         Ok(disk)
@@ -113,7 +120,13 @@ impl Disk {
     }
 
     fn mount(&mut self) -> anyhow::Result<()> {
-        tool(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.mount))?;
+        let mut mount = Command::new("mount");
+        if self.fs == FileSystem::Tmpfs {
+            mount.args(["-t", "tmpfs", "-o", &format!("size={}", fs::metadata(&self.image)?.len())]);
+        } else {
+            mount.args(["-o", "loop"]);
+        }
+        tool(mount.arg(&self.image).arg(&self.mount))?;
         self.mounted = true;
         Ok(())
     }
@@ -189,6 +202,9 @@ pub(super) fn allowed(fs: FileSystem) -> anyhow::Result<()> {
     let dir = std::env::temp_dir().join(format!("riverrun-crash-trial-{}", std::process::id()));
     fs::create_dir(&dir)?;
     let result = Disk::make(fs, &dir, TRIAL_BYTES).and_then(|mut disk| {
+        if fs == FileSystem::Tmpfs {
+            return Ok(());
+        }
         fs::write(disk.path().join("trial"), "not synced")?;
         disk.cut()?;
         disk.restore()?;
@@ -200,8 +216,8 @@ pub(super) fn allowed(fs: FileSystem) -> anyhow::Result<()> {
     fs::remove_dir_all(&dir)?;
     result.with_context(|| {
         format!(
-            "images of {} cannot be mounted and shut down here; that takes a super user, loop devices and mkfs.{}",
-            fs.name(),
+            "{} cannot be mounted and shut down here; that takes a super user, and for an image loop devices and the file \
+             system's mkfs",
             fs.name()
         )
     })

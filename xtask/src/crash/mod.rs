@@ -187,6 +187,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             "--queue goes with --mode kill, power or disk-full, and without --flip and --level: its appenders sync or do not"
         );
     }
+    if options.fs == FileSystem::Tmpfs && !(options.queue && options.mode == Mode::DiskFull) {
+        bail!("--fs tmpfs goes with --queue --mode disk-full: memory has no power to lose");
+    }
     let toolbox = Toolbox::new(checkout()?);
     if settings.binary.is_none() && !options.queue {
         toolbox.install(&BTreeSet::from([Kit::Server]))?;

@@ -27,7 +27,7 @@ const BATCH_RECORDS_MAX: u64 = 6;
 /// Bytes of a record.
 const VALUE_BYTES_MAX: usize = 3000;
 
-/// Who does not sync would fill the disk.
+/// Who does not sync would fill the disk. A small one is to be full no sooner than everybody has had some of it.
 const CACHED_PAUSE: Duration = Duration::from_micros(400);
 
 /// Who was refused for want of room tries again after this.
@@ -152,7 +152,7 @@ impl Work<'_> {
                 appender.sync()?;
             }
             first += span.count;
-            if !syncs {
+            if !syncs || self.options.through_full {
                 std::thread::sleep(CACHED_PAUSE);
             }
         }

@@ -4,6 +4,7 @@
 //! Each cycle takes all room away at a random instant, has retention make a little, which is used up again, and gives
 //! the rest back.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -13,13 +14,14 @@ use super::Run;
 use super::history::History;
 use super::recorder::Count;
 use crate::crash::Settings;
-use crate::crash::disk::Disk;
+use crate::crash::disk::{Disk, FileSystem};
 use crate::crash::event::Event;
 use crate::crash::payload::Identity;
 use crate::crash::verify::{Rules, shown, verify};
 
-/// The smallest that every file system takes.
+/// The smallest that every file system takes which lies on a disk; and one in memory.
 const DISK_BYTES: u64 = 400 << 20;
+const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Before a disk is filled, a queue has so much, of which retention leaves the other.
 const GROWN_BYTES: u64 = 4 << 20;
@@ -40,7 +42,8 @@ const TAILER: &str = "full";
 /// Fills the disk as often as asked, and judges.
 pub(super) async fn run(settings: &Settings) -> anyhow::Result<()> {
     // Dropped after the run, whose processes keep it busy.
-    let disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
+    let bytes = if settings.fs == FileSystem::Tmpfs { MEMORY_BYTES } else { DISK_BYTES };
+    let disk = Disk::make(settings.fs, &settings.dir, bytes)?;
     let run = Run::new(settings, disk.path(), &["--through-full"])?;
     let mut full = Full { run, disk: &disk, filled: 0, slowest_resume: Duration::ZERO };
     full.run.open()?.named_tailer(TAILER, StartAt::Start)?.keep_place()?;
@@ -49,6 +52,9 @@ pub(super) async fn run(settings: &Settings) -> anyhow::Result<()> {
     }
     full.judge()
 }
+
+/// By stream.
+type Counts = BTreeMap<u32, Count>;
 
 struct Full<'a> {
     run: Run,
@@ -69,13 +75,24 @@ impl Full<'_> {
             self.die_on_full().await?;
         }
         self.others_go_on()?;
-        let retention = Retention { bytes: Some(RETAINED_BYTES), ..Retention::default() };
-        ensure!(self.run.open()?.apply_retention(&retention)? > 0, "retention found nothing to remove");
-        self.resumed("after retention").await?;
+        let before = self.counts()?;
+        self.retain()?;
+        // Who is quick uses it up, and the others may get none of it.
+        self.resumed("after retention", &before, 1).await?;
         self.refused("the disk is full again").await?;
         self.others_go_on()?;
+        let before = self.counts()?;
         self.disk.relieve()?;
-        self.resumed("with room again").await
+        // The queue may have had nearly all room before the disk was filled.
+        self.retain()?;
+        self.resumed("with room again", &before, before.len()).await
+    }
+
+    /// Has retention make room.
+    fn retain(&self) -> anyhow::Result<()> {
+        let retention = Retention { bytes: Some(RETAINED_BYTES), ..Retention::default() };
+        ensure!(self.run.open()?.apply_retention(&retention)? > 0, "retention found nothing to remove");
+        Ok(())
     }
 
     /// Kills processes on the full disk. Those that follow open the queue on it.
@@ -107,28 +124,28 @@ impl Full<'_> {
         Ok(status.segments as u64 * status.segment_bytes)
     }
 
+    /// How often appends of the streams that live were acked and refused.
+    fn counts(&mut self) -> anyhow::Result<Counts> {
+        self.run.follower.follow()?;
+        Ok(self.run.living().map(|stream| (stream, self.run.follower.of(stream))).collect())
+    }
+
+    /// Waits until every stream is refused.
     async fn refused(&mut self, when: &str) -> anyhow::Result<()> {
         self.filled += 1;
-        self.turned(when, |count| count.refused).await
+        let before = self.counts()?;
+        let has_turned = |stream, count: Count| count.refused >= before[&stream].refused + TURNED_MIN;
+        self.wait(when, |full| Ok(full.counts()?.iter().all(|(stream, count)| has_turned(*stream, *count))))
+            .await
     }
 
-    async fn resumed(&mut self, when: &str) -> anyhow::Result<()> {
+    /// Waits until so many streams append again, as they did not `before` there was room.
+    async fn resumed(&mut self, when: &str, before: &Counts, streams_min: usize) -> anyhow::Result<()> {
         let begun = Instant::now();
-        self.turned(when, |count| count.acked).await?;
+        let has_turned = |(stream, count): &(&u32, &Count)| count.acked >= before[*stream].acked + TURNED_MIN;
+        self.wait(when, |full| Ok(full.counts()?.iter().filter(has_turned).count() >= streams_min)).await?;
         self.slowest_resume = self.slowest_resume.max(begun.elapsed());
         Ok(())
-    }
-
-    /// Waits until a count of every stream has risen.
-    async fn turned(&mut self, what: &str, of: impl Fn(Count) -> u64) -> anyhow::Result<()> {
-        self.run.follower.follow()?;
-        let before: Vec<_> =
-            self.run.living().map(|stream| (stream, of(self.run.follower.of(stream)))).collect();
-        self.wait(what, |full| {
-            full.run.follower.follow()?;
-            Ok(before.iter().all(|(stream, count)| of(full.run.follower.of(*stream)) >= count + TURNED_MIN))
-        })
-        .await
     }
 
     async fn wait(
