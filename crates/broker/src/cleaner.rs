@@ -18,6 +18,7 @@ use riverrun_types::PartitionId;
 use tokio::task::JoinSet;
 
 use crate::broker::Broker;
+use crate::error::is_log_trouble;
 use crate::partitions::Partition;
 use crate::shutdown::{StopSignal, stopped};
 use crate::uncleanable::Turn;
@@ -124,10 +125,11 @@ fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
             tracing::info!(%topic, partition = partition.id.index, ?outcome, "compacted");
             outcome.is_some_and(|outcome| outcome.first_dirty.is_some())
         }
-        Err(error) => {
+        Err(error) if is_log_trouble(&error) => {
             note_failure(broker, &topic, partition.id, &error);
             true
         }
+        Err(_) => false,
     }
 }
 

@@ -55,6 +55,12 @@ pub(crate) fn read_error(error: &ReadError) -> ErrorCode {
     }
 }
 
+/// Whether work on a log failed for a reason that its owner should know: that its topic was deleted meanwhile, or that
+/// the server stops, is none.
+pub(crate) fn is_log_trouble(error: &LogError) -> bool {
+    is_our_trouble(log_error(error))
+}
+
 pub(crate) fn log_error(error: &LogError) -> ErrorCode {
     match error {
         LogError::Deleted(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
@@ -109,4 +115,21 @@ pub(crate) fn metadata_error(error: &MetadataError) -> ErrorCode {
 /// Whether the server should say something in its own log: the client is told anyway, but the disk is ours.
 pub(crate) fn is_our_trouble(code: ErrorCode) -> bool {
     code == ErrorCode::KAFKA_STORAGE_ERROR || code == ErrorCode::UNKNOWN_SERVER_ERROR
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use riverrun_types::{PartitionId, TopicId};
+
+    use super::*;
+
+    #[test]
+    fn a_topic_that_went_while_its_log_was_worked_on_is_no_trouble() {
+        let id = PartitionId { topic: TopicId([1; 16]), index: 0 };
+        assert!(!is_log_trouble(&LogError::Deleted(id)));
+        assert!(!is_log_trouble(&LogError::Closed));
+        assert!(is_log_trouble(&LogError::NotSettled { path: PathBuf::from("journal") }));
+    }
 }

@@ -13,6 +13,7 @@ use riverrun_log::compaction::pace::IoPace;
 use riverrun_log::scrub::{order, rate};
 
 use crate::broker::Broker;
+use crate::error::is_log_trouble;
 use crate::shutdown::{StopSignal, stopped};
 use crate::upkeep::{Kept, kept_partitions};
 
@@ -113,9 +114,10 @@ fn scrub(broker: &Broker, kept: &Kept, control: &Control) {
     let Some(partition) = kept.open(broker) else { return };
     match partition.log.scrub(control) {
         Ok(scrubbed) => _ = broker.scrub.bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed),
-        Err(error) => {
+        Err(error) if is_log_trouble(&error) => {
             let (topic, partition) = (&*kept.topic.name, kept.known.id.index);
             tracing::error!(topic, partition, %error, "the scrub found damage, or could not read");
         }
+        Err(_) => {}
     }
 }

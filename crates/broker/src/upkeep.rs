@@ -16,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::broker::Broker;
 use crate::config::TopicOverrides;
+use crate::error::is_log_trouble;
 use crate::log_limit::UNKNOWN_TOPICS;
 use crate::metadata::Topic;
 use crate::partitions::Partition;
@@ -228,11 +229,11 @@ fn look_at_all(broker: &Broker, looks: &Mutex<Looks>) -> bool {
             Ok((_, true)) => awaits_checkpoint = true,
             // Once more after segments went: what is left may be due as well, and their files are removed later.
             Ok((0, false)) if !log.awaits_removals() => looks.note(&kept, log, covered, monotonic),
-            Ok(_) => {}
-            Err(error) => {
+            Err(error) if is_log_trouble(&error) => {
                 let topic = &kept.topic.name;
                 tracing::error!(%topic, partition = partition.id.index, %error, "retention failed");
             }
+            Ok(_) | Err(_) => {}
         }
     }
     awaits_checkpoint
