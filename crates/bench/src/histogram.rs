@@ -41,7 +41,12 @@ impl Latencies {
 
     /// Adds one.
     pub fn record(&mut self, latency: Duration) {
-        self.record_us(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+        self.record_many(latency, 1);
+    }
+
+    /// Adds `count` equal ones.
+    pub fn record_many(&mut self, latency: Duration, count: u64) {
+        self.record_many_us(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX), count);
     }
 
     /// Adds one, given in microseconds.

@@ -33,6 +33,6 @@ pub(crate) trait Meter<E>: Clone + Send + Sync + 'static {
     /// The client did not even take one.
     fn refused(&self, sent: &Sent, error: E);
 
-    /// Records that were due for so long when the orders changed, and will not be sent.
-    fn overdue(&self, waited: impl Iterator<Item = Duration>);
+    /// Records that were due for so long when the orders changed, and will not be sent: how long, and how many.
+    fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>);
 }

@@ -226,7 +226,7 @@ impl<E: Clone + Send + Sync + 'static> Meter<E> for Tally<E> {
     }
 
     /// A run that ends before its last record was interrupted, and says so.
-    fn overdue(&self, _: impl Iterator<Item = Duration>) {}
+    fn overdue(&self, _: impl Iterator<Item = (Duration, u64)>) {}
 }
 
 impl ProduceRun {

@@ -165,19 +165,43 @@ fn timestamp_ms(since_epoch: Duration) -> TimestampMs {
     TimestampMs(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// How long a thread's records have been due by now, from its `sent`th on and below the number `end`. None where the first
-/// is not late by more than it takes to see an order: then the thread kept up.
+/// So many overdue records are told one by one; of more, neighbours are told together, with the time of the middle one.
+const TOLD_MAX: u64 = 100_000;
+
+/// No thread counts more than this: years of records at any rate that a processor can send.
+const COUNT_MAX: u64 = 1 << 48;
+
+/// How long a thread's records have been due by now, from its `sent`th on and below the number `end`, each with how many
+/// it stands for. None where the first is not late by more than it takes to see an order: then the thread kept up.
 pub(super) fn overdue(
     place: Place,
     schedule: Schedule,
     (sent, end): (u64, u64),
     now: Instant,
-) -> impl Iterator<Item = Duration> {
+) -> impl Iterator<Item = (Duration, u64)> {
     let late = move |turn| {
         let number = place.among_all(turn);
         let late = now.checked_duration_since(schedule.due(number)?)?;
         (number < end).then_some(late)
     };
     let kept_up = late(sent).is_none_or(|late| late <= LOOK_EVERY);
-    (sent..if kept_up { sent } else { u64::MAX }).map_while(late)
+    let count = if kept_up { 0 } else { count_while(|nth| late(sent + nth).is_some()) };
+    let step = count.div_ceil(TOLD_MAX).max(1);
+    (0..count.div_ceil(step)).map_while(move |group| {
+        let (from, until) = (group * step, count.min((group + 1) * step));
+        Some((late(sent + from.midpoint(until - 1))?, until - from))
+    })
+}
+
+/// How many from 0 on are so, where those that are so come before those that are not.
+fn count_while(is_so: impl Fn(u64) -> bool) -> u64 {
+    let (mut so, mut not) = (0, 1);
+    while not < COUNT_MAX && is_so(not - 1) {
+        (so, not) = (not, not * 2);
+    }
+    while so < not - 1 {
+        let middle = so.midpoint(not);
+        *(if is_so(middle - 1) { &mut so } else { &mut not }) = middle;
+    }
+    so
 }

@@ -197,7 +197,7 @@ fn senders_share_the_numbers_of_the_records() {
 #[derive(Clone, Default)]
 struct Late {
     sent: Arc<AtomicU64>,
-    overdue: Arc<Mutex<Vec<Duration>>>,
+    overdue: Arc<Mutex<Vec<(Duration, u64)>>>,
 }
 
 impl<E> Meter<E> for Late {
@@ -209,7 +209,7 @@ impl<E> Meter<E> for Late {
 
     fn refused(&self, _: &Sent, _: E) {}
 
-    fn overdue(&self, waited: impl Iterator<Item = Duration>) {
+    fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>) {
         self.overdue.lock().expect("nobody panics").extend(waited);
     }
 }
@@ -244,8 +244,8 @@ fn records_that_a_slow_server_left_unsent_at_a_change_of_rate_count_with_what_th
     let overdue = late.overdue.lock().expect("nobody panics").clone();
     let all = sent + overdue.len() as u64;
     assert!(sent < 100 && all >= 390, "{sent} sent, {} overdue", overdue.len());
-    assert!(overdue[0] >= Duration::from_millis(300), "{:?}", overdue[0]);
-    assert!(overdue.is_sorted_by(|one, next| one >= next));
+    assert!(overdue[0].0 >= Duration::from_millis(300), "{:?}", overdue[0]);
+    assert!(overdue.is_sorted_by(|one, next| one.0 >= next.0 && next.1 == 1));
 }
 
 #[test]
@@ -257,8 +257,24 @@ fn records_are_overdue_only_where_the_thread_did_not_keep_up() {
     assert_eq!(found(100, u64::MAX), [], "the last was due 5 ms ago");
     let late = found(51, u64::MAX);
     assert_eq!(late.len(), 50);
-    let first = late[0].as_millis();
+    let first = late[0].0.as_millis();
     assert!((494..=496).contains(&first), "{first} ms");
     assert_eq!(found(51, 60).len(), 9, "no more than were to be sent");
     assert_eq!(found(51, 51), []);
+}
+
+/// Ten million a second are asked for by those who want the most that a server can do.
+#[test]
+fn very_many_overdue_records_are_told_in_groups() {
+    let start = Instant::now();
+    let schedule = Schedule::new(start, Rate::per_second(1e7));
+    let now = start + Duration::from_secs(900);
+    let told: Vec<_> = overdue(ALONE, schedule, (1_000_000, u64::MAX), now).collect();
+    assert!(told.len() <= 100_000, "{}", told.len());
+    let count: u64 = told.iter().map(|(_, count)| count).sum();
+    assert!((8_999_000_000..=8_999_000_001).contains(&count), "{count}");
+    let mean_s =
+        told.iter().map(|(late, count)| late.as_secs_f64() * *count as f64).sum::<f64>() / count as f64;
+    assert!((mean_s - 449.95).abs() < 0.01, "{mean_s} s");
+    assert!(told[0].0 > Duration::from_secs(899) && told[told.len() - 1].0 < Duration::from_millis(20));
 }

@@ -138,11 +138,11 @@ impl Meter {
 
     /// Records that were due and not handed over. Their latency is at least what they have been due for: leaving them
     /// out would hide the very stall that kept them from being sent.
-    pub(super) fn overdue(&self, waited: impl Iterator<Item = Duration>) {
+    pub(super) fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>) {
         let mut now = self.lock();
-        for waited in waited {
-            now.counts.overdue += 1;
-            now.publish.record(waited);
+        for (waited, count) in waited {
+            now.counts.overdue += count;
+            now.publish.record_many(waited, count);
         }
     }
 
@@ -236,7 +236,7 @@ impl crate::load::meter::Meter<ClientError> for SenderMeter {
         self.meter().settled(std::iter::once(sent), Err(error));
     }
 
-    fn overdue(&self, waited: impl Iterator<Item = Duration>) {
+    fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>) {
         self.meter().overdue(waited);
     }
 }
@@ -284,8 +284,10 @@ mod tests {
     #[test]
     fn records_that_were_never_sent_count_with_what_they_waited() {
         let meters = Meters::default();
-        meters.of(0).overdue([1, 2, 3].map(Duration::from_secs).into_iter());
+        meters
+            .of(0)
+            .overdue([(1, 1), (2, 4), (3, 1)].map(|(s, count)| (Duration::from_secs(s), count)).into_iter());
         let taken = meters.take();
-        assert_eq!((taken.counts.overdue, taken.publish.count(), taken.publish.max_us()), (3, 3, 3_000_000));
+        assert_eq!((taken.counts.overdue, taken.publish.count(), taken.publish.max_us()), (6, 6, 3_000_000));
     }
 }
