@@ -3,15 +3,21 @@
 use std::io::{BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::common::{Server, signal, wait};
 
 /// A server on which the first partition of `t` is offline and the two others hold a record each, and the damaged file.
 /// The first ends with `zero` once it is mended.
 fn with_partition_offline() -> (tempfile::TempDir, Server, PathBuf) {
+    with_partition_offline_after(|_| {})
+}
+
+/// The same where something was done before.
+fn with_partition_offline_after(before: impl FnOnce(&Server)) -> (tempfile::TempDir, Server, PathBuf) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut server = Server::on(dir.path(), &[]);
     server.run(&["topic", "create", "t", "--partitions", "3", "--config", "segment.bytes=1048576"]).ended(0);
@@ -22,6 +28,7 @@ fn with_partition_offline() -> (tempfile::TempDir, Server, PathBuf) {
     for (partition, line) in [("0", "zero\n"), ("1", "one\n"), ("2", "two\n")] {
         server.feed(&["produce", "t", "--partition", partition], line.as_bytes()).ended(0);
     }
+    before(&server);
     assert_eq!(server.interrupt(), 0);
     let file = first_of_several(&dir.path().join("logs")).expect("a partition of several segments");
     flip(&file);
@@ -71,6 +78,30 @@ fn an_offline_partition_is_named_and_the_others_are_read() {
     assert_eq!(again.text(), "", "what was printed is committed");
     let some = server.run(&["consume", "t", "--max", "2"]).ended(0);
     assert_eq!(some.text().lines().count(), 2, "{}", some.stderr);
+}
+
+#[test]
+fn whoever_asks_for_a_group_s_offsets_is_told_at_once_which_partition_is_offline() {
+    let (_dir, server, _file) = with_partition_offline_after(|server| {
+        server.run(&["consume", "t", "--group", "g", "--timeout", "20"]).ended(0);
+    });
+    let begun = Instant::now();
+    let described = server.run(&["group", "describe", "g", "--timeout", "40", "--json"]).ended(0).json();
+    let partitions = described[0]["partitions"].as_array().expect("partitions");
+    let of = |name: &str| partitions.iter().map(|partition| partition[name].clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (of("committed"), of("end")),
+        (vec![5.into(), 1.into(), 1.into()], vec![Value::Null, 1.into(), 1.into()])
+    );
+    let errors = of("error");
+    assert!(errors[0].as_str().is_some_and(|error| error.contains("KAFKA_STORAGE_ERROR")), "{errors:?}");
+    assert_eq!(errors[1..], [Value::Null, Value::Null]);
+    let text = server.run(&["group", "describe", "g", "--timeout", "40"]).ended(0).text();
+    assert!(text.contains("t-0 does not say where it ends: KAFKA_STORAGE_ERROR"), "{text}");
+    let reset = server.run(&["group", "reset", "g", "--all-topics", "--to-latest", "--timeout", "40"]);
+    assert_ne!(reset.code, 0);
+    assert!(reset.stderr.contains("t-0") && reset.stderr.contains("KAFKA_STORAGE_ERROR"), "{}", reset.stderr);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
 #[test]

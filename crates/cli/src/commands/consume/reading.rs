@@ -170,14 +170,16 @@ impl Reading {
     async fn look_after(&mut self, plan: &mut Plan) -> Result<(), Failure> {
         if let Some(look) = plan.look.take_if(|look| look.is_finished()) {
             let broken = |error| Failure::new(Exit::Failed, format!("a task has failed: {error}"));
+            let mut back = Vec::new();
             for (partition, bounds) in look.await.map_err(broken)??.bounds {
                 plan.waiting.remove(&partition);
                 if let Some(from) = plan.from {
                     self.consumer.seek(&partition, places::start(bounds, from))?;
-                    self.consumer.resume(std::slice::from_ref(&partition))?;
+                    back.push(partition.clone());
                 }
                 plan.ends.insert(partition, bounds.end);
             }
+            self.consumer.resume(&back)?;
         }
         if plan.look.is_none() && !plan.waiting.is_empty() {
             let known = places::bounds(&self.consumer, &plan.waiting, Duration::ZERO);

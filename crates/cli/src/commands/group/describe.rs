@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use clap::Args;
-use riverrun_client::{Admin, GroupDescription, GroupMember, Isolation, OffsetSpec, TopicPartition};
+use riverrun_client::{
+    Admin, ClientError, FoundOffset, GroupDescription, GroupMember, Isolation, OffsetSpec, TopicPartition,
+};
 use serde::Serialize;
 
 use crate::args::ClientArgs;
@@ -62,6 +64,8 @@ struct Partition {
     lag: Option<i64>,
     member_id: Option<String>,
     client_id: Option<String>,
+    /// Why it does not tell where it ends.
+    error: Option<String>,
 }
 
 pub(super) async fn run(args: DescribeArgs) -> Result<(), Failure> {
@@ -84,13 +88,13 @@ async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failu
     let wanted = partitions.iter().map(|partition| (partition.clone(), OffsetSpec::Latest));
     let ends = admin.list_offsets(wanted.collect(), Isolation::ReadUncommitted).await;
     // A topic that was deleted since has no end, and is shown all the same.
-    let ends: BTreeMap<_, _> =
-        ends.into_iter().filter_map(|(partition, end)| Some((partition, end.ok()??.offset.0))).collect();
+    let mut ends: BTreeMap<TopicPartition, End> =
+        ends.into_iter().map(|(partition, end)| (partition, told(end))).collect();
     let partitions: Vec<Partition> = partitions
         .iter()
         .map(|partition| {
             let committed = committed.get(partition).map(|committed| committed.offset.0);
-            describe_partition(partition, committed, ends.get(partition).copied(), &group.members)
+            describe_partition(partition, committed, ends.remove(partition), &group.members)
         })
         .collect();
     Ok(Group {
@@ -105,6 +109,13 @@ async fn describe(admin: &Admin, group: GroupDescription) -> Result<Group, Failu
     })
 }
 
+/// Where a partition ends, or why it does not say.
+type End = Result<Option<i64>, String>;
+
+fn told(end: Result<Option<FoundOffset>, ClientError>) -> End {
+    end.map(|end| end.map(|end| end.offset.0)).map_err(|error| error.to_string())
+}
+
 fn total_lag(partitions: &[Partition]) -> Option<i64> {
     partitions.iter().filter_map(|partition| partition.lag).reduce(i64::saturating_add)
 }
@@ -112,9 +123,14 @@ fn total_lag(partitions: &[Partition]) -> Option<i64> {
 fn describe_partition(
     partition: &TopicPartition,
     committed: Option<i64>,
-    end: Option<i64>,
+    end: Option<End>,
     members: &[GroupMember],
 ) -> Partition {
+    let (end, error) = match end {
+        Some(Ok(end)) => (end, None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
     let reader = members.iter().find(|member| member.assignment.contains(partition));
     Partition {
         topic: partition.topic.to_string(),
@@ -124,6 +140,7 @@ fn describe_partition(
         lag: committed.zip(end).map(|(committed, end)| end.saturating_sub(committed).max(0)),
         member_id: reader.map(|member| member.member_id.clone()),
         client_id: reader.map(|member| member.client_id.clone()),
+        error,
     }
 }
 
@@ -155,6 +172,13 @@ fn text(group: &Group) -> String {
         writeln!(text, "  nothing is committed").expect("a String takes every text");
     } else {
         text += &partitions_table(&group.partitions).render(2);
+    }
+    for partition in &group.partitions {
+        if let Some(error) = &partition.error {
+            let (topic, index) = (printable(&partition.topic), partition.index);
+            writeln!(text, "  {topic}-{index} does not say where it ends: {}", printable(error))
+                .expect("a String takes every text");
+        }
     }
     text
 }
@@ -203,7 +227,8 @@ mod tests {
 
     #[test]
     fn a_lag_that_is_not_known_is_not_zero() {
-        let partition = |committed| describe_partition(&TopicPartition::new("t", 0), committed, Some(9), &[]);
+        let partition =
+            |committed| describe_partition(&TopicPartition::new("t", 0), committed, Some(Ok(Some(9))), &[]);
         let group = |committed: &[Option<i64>]| {
             let partitions: Vec<_> = committed.iter().copied().map(partition).collect();
             Group {
