@@ -23,8 +23,13 @@ const PAGES: &[Page] = &[
     ),
     (
         "queue",
-        "Embedded queue: control file, what recovery set aside, places of tailers",
-        &["crates/queue/src/layout.rs", "crates/queue/src/aside.rs", "crates/queue/src/named.rs"],
+        "Embedded queue: control file, what recovery set aside, places of tailers, producers",
+        &[
+            "crates/queue/src/layout.rs",
+            "crates/queue/src/aside.rs",
+            "crates/queue/src/named.rs",
+            "crates/broker/src/mounts/claim.rs",
+        ],
     ),
     ("metadata", "Metadata: snapshot, log, identity of log dirs", &["crates/broker/src/metadata/frames.rs"]),
 ];

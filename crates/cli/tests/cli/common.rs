@@ -140,7 +140,8 @@ impl Server {
         Self::start_on(data, listen, &[])
     }
 
-    fn start_on(data: &Path, listen: &str, flags: &[&str]) -> Self {
+    /// The same with flags.
+    pub(crate) fn start_on(data: &Path, listen: &str, flags: &[&str]) -> Self {
         let data_flag = data.to_str().expect("text");
         let basic = ["serve", "--json", "--data", data_flag, "--listen", listen];
         let mut child = riverrun(&[&basic, flags].concat()).spawn().expect("the binary runs");

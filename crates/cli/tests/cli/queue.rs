@@ -1,7 +1,9 @@
 //! `riverrun queue`: without a server.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -134,4 +136,39 @@ fn clients_produce_to_a_queue_among_what_processes_append() {
     let consumed = server.run(&["consume", "quotes", "--max", "12"]).ended(0).text();
     assert_eq!(consumed.lines().count(), 12);
     assert_eq!(run(&["queue", "verify", &path, "--json"]).ended(0).json()["records"], 13);
+}
+
+#[test]
+fn what_a_producer_sends_is_in_the_queue_once_though_the_server_is_killed() {
+    const ROUNDS: usize = 6;
+    let (_dir, path) = queue();
+    let data = tempfile::tempdir().expect("a directory");
+    let mount = format!("quotes={path}:rw");
+    let mut server = Server::on(data.path(), &["--mount", &mount]);
+    let address = server.bootstrap().to_owned();
+    let mut producer = server.command(&["produce", "quotes", "--linger-ms", "1"]);
+    let mut producer = producer.stdin(Stdio::piped()).spawn().expect("the binary runs");
+    let mut input = producer.stdin.take().expect("piped");
+    let mut expected = String::from("one\ntwo\nthree\n");
+    let mut number = 0;
+    for round in 0..=ROUNDS {
+        // A little at a time, so that some of it is under way whenever the server goes.
+        for _ in 0..20 {
+            let lines: String = (number..number + 25).map(|line| format!("line {line}\n")).collect();
+            input.write_all(lines.as_bytes()).expect("it reads");
+            expected.push_str(&lines);
+            number += 25;
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        if round < ROUNDS {
+            server.child.kill().expect("killed");
+            server.child.wait().expect("ended");
+            server = Server::start_on(data.path(), &address, &["--mount", &mount]);
+        }
+    }
+    drop(input);
+    finish(producer, b"").ended(0);
+    let found = run(&["queue", "tail", &path]).ended(0).text();
+    assert!(found == expected, "{} lines, {} expected", found.lines().count(), expected.lines().count());
+    assert_eq!(server.interrupt(), 0);
 }
