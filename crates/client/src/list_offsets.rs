@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::ListOffsetsPartitionResponse;
 use riverrun_protocol::{ApiKey, ErrorCode, ListOffsetsRequest};
 use riverrun_types::{LeaderEpoch, NodeId, Offset, TimestampMs};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::cluster::{Cluster, Lane};
 use crate::error::ClientError;
@@ -85,7 +86,8 @@ pub(crate) async fn list_offsets(cluster: &Cluster, wanted: Vec<Wanted>, isolati
     list_offsets_within(cluster, wanted, isolation, patience).await
 }
 
-/// The same for so long: an error that may pass comes back when there is no time for another attempt.
+/// The same for so long: an error that may pass comes back when there is no time for another attempt, and who has not
+/// answered by then keeps nobody waiting any longer. With no time at all, one attempt has all that it takes.
 pub(crate) async fn list_offsets_within(
     cluster: &Cluster,
     wanted: Vec<Wanted>,
@@ -93,11 +95,13 @@ pub(crate) async fn list_offsets_within(
     patience: Patience,
 ) -> Findings {
     let (begun, mut retry) = (Instant::now(), Retry::within(cluster.options(), patience.errors));
+    let end = begun.checked_add(patience.errors).filter(|_| !patience.errors.is_zero());
+    let limit = end.map(|at| Limit { at, after: patience.errors });
     let mut left = wanted;
     let mut found = Vec::with_capacity(left.len());
     let mut anew = false;
     loop {
-        let answers = ask_once(cluster, &left, isolation, anew).await;
+        let answers = ask_once(cluster, &left, isolation, anew, limit).await;
         let after = begun.elapsed();
         let mut passing = None;
         let mut again = Vec::new();
@@ -132,6 +136,23 @@ fn has_moved(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION))
 }
 
+/// When a look ends, and how long after its beginning.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    at: Instant,
+    after: Duration,
+}
+
+async fn in_time<T>(
+    limit: Option<Limit>,
+    (who, api): (&str, ApiKey),
+    answer: impl Future<Output = T>,
+) -> Result<T, ClientError> {
+    let Some(Limit { at, after }) = limit else { return Ok(answer.await) };
+    let late = |_| ClientError::Timeout { address: who.to_owned(), api, after };
+    timeout_at(at, answer).await.map_err(late)
+}
+
 /// One answer for each of `wanted`, in their order: with one request for metadata at most, and one for each leader. With
 /// `anew` the metadata is asked for though it is known.
 async fn ask_once(
@@ -139,11 +160,17 @@ async fn ask_once(
     wanted: &[Wanted],
     isolation: Isolation,
     anew: bool,
+    limit: Option<Limit>,
 ) -> Vec<Result<Option<FoundOffset>, Obstacle>> {
     let mut results: Vec<Option<Result<_, Obstacle>>> = wanted.iter().map(|_| None).collect();
     let mut by_leader = BTreeMap::<NodeId, Vec<usize>>::new();
     let partitions: Vec<&TopicPartition> = wanted.iter().map(|(partition, _)| partition).collect();
-    for (at, leader) in cluster.leaders(&partitions, anew).await.into_iter().enumerate() {
+    let leaders = cluster.leaders(&partitions, anew);
+    let leaders = match in_time(limit, ("the cluster", ApiKey::Metadata), leaders).await {
+        Ok(leaders) => leaders,
+        Err(error) => return wanted.iter().map(|_| Err(Obstacle::Failed(error.clone()))).collect(),
+    };
+    for (at, leader) in leaders.into_iter().enumerate() {
         match leader {
             Ok(leader) => by_leader.entry(leader).or_default().push(at),
             Err(obstacle) => results[at] = Some(Err(obstacle)),
@@ -151,7 +178,9 @@ async fn ask_once(
     }
     let asked = by_leader.into_iter().map(|(leader, places)| async move {
         let wanted: Vec<&Wanted> = places.iter().map(|at| &wanted[*at]).collect();
-        (places, ask_leader(cluster, leader, &wanted, isolation).await)
+        let (name, answers) = (format!("node {}", leader.0), ask_leader(cluster, leader, &wanted, isolation));
+        let answers = in_time(limit, (&name, ApiKey::ListOffsets), answers).await;
+        (places, answers.unwrap_or_else(|error| wanted.iter().map(|_| Err(error.clone())).collect()))
     });
     for (places, answers) in join_all(asked).await {
         for (at, answer) in places.into_iter().zip(answers) {

@@ -85,8 +85,8 @@ impl Drained {
 enum Turn {
     /// A batch was taken; the next may be ready, too.
     Taken,
-    /// A batch is ready, and the request has no room for it.
-    Refused,
+    /// A batch is ready, and the request for this node has no room for it.
+    Refused(NodeId),
     /// None is ready, or none can be taken for now.
     Over,
 }
@@ -297,20 +297,22 @@ impl Accumulator {
         self.expire(&mut state, plan.now, &mut drained);
         let hurried = std::mem::take(&mut state.hurried);
         state.unpark(plan.now, pressed || hurried);
-        self.recall(&mut state, plan, &mut drained);
-        // Whoever gets a batch into a request goes behind those that did not.
-        let (mut first, mut last) = (Vec::new(), Vec::new());
+        let mut taken = self.drain_held(&mut state, plan, &rules, &mut drained);
         while let Some(key) = state.active.pop_front() {
             match self.drain_queue(&mut state, key, plan, &rules, &mut drained) {
-                Turn::Taken => last.push(key),
-                Turn::Refused => first.push(key),
+                Turn::Taken => taken.push(key),
+                Turn::Refused(node) => {
+                    drained.more = true;
+                    state.hold(key, Some(node));
+                }
                 Turn::Over => {}
             }
         }
-        for key in first.into_iter().chain(last) {
+        // Whoever gets a batch into a request goes behind those that did not.
+        for key in taken {
             state.list_unless_empty(key);
         }
-        drained.more = !state.active.is_empty();
+        drained.more |= !state.active.is_empty();
         state.counts.requests += drained.requests.len() as u64;
         drained.check_at(state.parked.peek().map(|Reverse((at, _))| *at));
         drained
@@ -346,14 +348,40 @@ impl Accumulator {
         drained.check_at(state.expire_at);
     }
 
-    /// Lists what was set aside for leaders that take something again.
-    fn recall(&self, state: &mut State, plan: &mut DrainPlan<'_>, drained: &mut Drained) {
+    /// Takes what was set aside for leaders that take something again, until their requests are full, and answers of which
+    /// queues. So a look costs what it takes, and not what waits.
+    fn drain_held(
+        &self,
+        state: &mut State,
+        plan: &mut DrainPlan<'_>,
+        rules: &SendRules,
+        drained: &mut Drained,
+    ) -> Vec<QueueKey> {
+        let mut taken = Vec::new();
         let nodes: Vec<NodeId> = state.held.keys().copied().collect();
         for node in nodes {
-            if self.takes(state, node, plan, drained) {
-                state.recall(node);
+            if !self.takes(state, node, plan, drained) {
+                continue;
             }
+            let mut keys = state.held.remove(&node).unwrap_or_default();
+            while let Some(key) = keys.pop_front() {
+                match self.drain_queue(state, key, plan, rules, drained) {
+                    Turn::Taken => taken.push(key),
+                    Turn::Refused(full) => {
+                        drained.more = true;
+                        if full == node {
+                            keys.push_front(key);
+                            break;
+                        }
+                        // Another leads it by now.
+                        state.hold(key, Some(full));
+                    }
+                    Turn::Over => {}
+                }
+            }
+            state.hold_first(keys, node);
         }
+        taken
     }
 
     /// Has all that was set aside looked at again: the leaders may be others by now.
@@ -406,13 +434,11 @@ impl Accumulator {
                 if leader.is_none() {
                     drained.leaderless.insert(Arc::clone(name));
                 }
-                match leader.filter(|node| self.takes(state, *node, plan, drained)) {
-                    Some(node) => self.take_into(state, key, node, plan.producer, drained),
-                    None => {
-                        state.hold(key, leader);
-                        Turn::Over
-                    }
+                if let Some(node) = leader.filter(|node| self.takes(state, *node, plan, drained)) {
+                    return self.take_into(state, key, node, plan.producer, drained);
                 }
+                state.hold(key, leader);
+                Turn::Over
             }
         }
     }
@@ -430,7 +456,7 @@ impl Accumulator {
         let bytes = drained.bytes.entry(node).or_default();
         let batch_bytes = queue.next_size_bytes();
         if *bytes > 0 && *bytes + batch_bytes > self.options.request_bytes_max {
-            return Turn::Refused;
+            return Turn::Refused(node);
         }
         *bytes += batch_bytes;
         drained.requests.entry(node).or_default().extend(queue.take(producer));

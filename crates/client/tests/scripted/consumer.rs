@@ -499,7 +499,7 @@ async fn a_member_gives_signs_of_life_while_its_look_for_topics_is_not_answered(
             ..options(&server)
         };
         options.cluster.metadata_max_age = Duration::from_millis(100);
-        options.cluster.request_timeout = Duration::from_secs(60);
+        options.cluster.request_timeout = Duration::from_mins(1);
         let mut consumer = Consumer::new(options).await.unwrap();
         consumer.subscribe_pattern("t").await.unwrap();
         wait_for(&mut consumer, "it is a member", |consumer| !consumer.assignment().is_empty()).await;

@@ -287,7 +287,7 @@ async fn one_look_at_many_partitions_asks_for_metadata_once_however_many_have_no
 async fn an_admin_is_told_at_once_that_nobody_leads_and_waits_for_nobody() {
     for (offline, code) in [(1, ErrorCode::KAFKA_STORAGE_ERROR), (7, ErrorCode::LEADER_NOT_AVAILABLE)] {
         let server = server_with_one_offline(Some(if offline == 1 { &[1] } else { &[7] })).await;
-        let options = ClusterOptions { retry_timeout: Duration::from_secs(60), ..server.options() };
+        let options = ClusterOptions { retry_timeout: Duration::from_mins(1), ..server.options() };
         let admin = Admin::new(options).await.unwrap();
         let wanted = [0, 1].map(|index| (partition(index), OffsetSpec::Latest)).to_vec();
         let listing = admin.list_offsets(wanted, Isolation::ReadUncommitted);
@@ -315,6 +315,27 @@ async fn a_server_that_goes_away_is_waited_for_once_and_not_for_each_partition()
 }
 
 #[tokio::test]
+async fn who_asks_for_offsets_has_an_answer_in_the_time_that_there_is() {
+    for silent in [ApiKey::ListOffsets, ApiKey::Metadata] {
+        let server = server(move |call| {
+            let first = silent == ApiKey::Metadata && call.nth == 0;
+            (call.key == silent && !first).then_some(Reply::Silence)
+        })
+        .await;
+        let mut options = options(&server);
+        options.cluster.request_timeout = Duration::from_mins(1);
+        let consumer = Consumer::new(options).await.unwrap();
+        // Of a topic that is not in the first answer.
+        let other = riverrun_client::TopicPartition::new("u", 0);
+        let wanted = if silent == ApiKey::Metadata { other } else { partition(0) };
+        let looking = consumer.find_offsets(vec![(wanted, OffsetSpec::Latest)], Duration::from_millis(300));
+        let found = tokio::time::timeout(Duration::from_secs(5), looking).await.expect("in time");
+        let error = found[0].1.as_ref().unwrap_err();
+        assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn what_the_group_has_committed_is_read_while_a_leader_says_nothing() {
     let server = server(|call| match call.key {
         ApiKey::ListOffsets => Some(Reply::Silence),
@@ -338,7 +359,7 @@ async fn what_the_group_has_committed_is_read_while_a_leader_says_nothing() {
     })
     .await;
     let mut options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
-    options.cluster.request_timeout = Duration::from_secs(60);
+    options.cluster.request_timeout = Duration::from_mins(1);
     let mut consumer = Consumer::new(options).await.unwrap();
     consumer
         .assign(vec![(partition(0), StartAt::Committed), (partition(1), StartAt::Committed)])

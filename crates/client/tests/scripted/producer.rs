@@ -391,7 +391,7 @@ async fn a_server_that_does_not_read_holds_up_no_other() {
     .await;
     let producer = producer(&stalled, |options| {
         (options.acks, options.idempotent) = (Acks::None, false);
-        options.cluster.request_timeout = Duration::from_secs(60);
+        options.cluster.request_timeout = Duration::from_mins(1);
     })
     .await;
     // More than the system takes for a connection.

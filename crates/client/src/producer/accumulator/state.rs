@@ -24,8 +24,8 @@ pub(super) struct State {
     pub(super) index: HashMap<Arc<str>, usize>,
     pub(super) last: usize,
     pub(super) active: VecDeque<QueueKey>,
-    /// Those that wait for their leader to take something.
-    pub(super) held: BTreeMap<NodeId, Vec<QueueKey>>,
+    /// Those that wait for their leader to take something, or more.
+    pub(super) held: BTreeMap<NodeId, VecDeque<QueueKey>>,
     /// Those that wait for a leader.
     pub(super) leaderless: Vec<QueueKey>,
     pub(super) parked: BinaryHeap<Reverse<(Instant, QueueKey)>>,
@@ -72,15 +72,21 @@ impl State {
         let Some(queue) = self.queue(key) else { return };
         queue.listed = true;
         match leader {
-            Some(node) => self.held.entry(node).or_default().push(key),
+            Some(node) => self.held.entry(node).or_default().push_back(key),
             None => self.leaderless.push(key),
         }
     }
 
-    /// Has those looked at again, and first, that were set aside for this leader.
-    pub(super) fn recall(&mut self, node: NodeId) {
-        for key in self.held.remove(&node).into_iter().flatten().rev() {
-            self.active.push_front(key);
+    /// Sets those aside again that a leader has taken nothing of, before all others.
+    pub(super) fn hold_first(&mut self, mut keys: VecDeque<QueueKey>, leader: NodeId) {
+        for key in &keys {
+            if let Some(queue) = self.queue(*key) {
+                queue.listed = true;
+            }
+        }
+        if !keys.is_empty() {
+            keys.extend(self.held.remove(&leader).into_iter().flatten());
+            self.held.insert(leader, keys);
         }
     }
 

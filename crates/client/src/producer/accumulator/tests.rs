@@ -249,6 +249,21 @@ fn what_waits_for_a_leader_to_take_something_is_looked_at_when_it_does_and_not_b
 }
 
 #[test]
+fn a_look_costs_what_it_takes_and_not_what_waits() {
+    let accumulator = accumulator(|options| options.request_bytes_max = 300);
+    for partition in [0, 1, 2] {
+        append(&accumulator, &record(partition, 190));
+    }
+    let now = Instant::now();
+    assert_eq!(look(&accumulator, true, false, now).1, 3);
+    for (partition, leaders) in [(0, 2), (1, 2), (2, 1)] {
+        let (drained, asked, _) = look(&accumulator, true, true, now);
+        assert_eq!((partitions(&drained.requests[&NODE]), asked), (vec![partition], leaders));
+        assert_eq!(drained.more, partition < 2);
+    }
+}
+
+#[test]
 fn a_leader_for_which_nothing_waits_any_more_is_left_alone() {
     let accumulator = accumulator(|options| options.delivery_timeout = Duration::from_secs(1));
     let delivery = append(&accumulator, &record(0, 190));
