@@ -94,7 +94,8 @@ pub enum QueueError {
         /// The offset that the next record gets.
         end: Offset,
     },
-    /// Another appender holds the queue, and did not let go in time. It may be stopped.
+    /// Another appender holds the queue, or a segment that it takes away, and did not let go in time. It may be
+    /// stopped.
     #[error("another appender holds the queue, and did not let go in time")]
     Busy,
     /// A named tailer is open elsewhere.

@@ -21,8 +21,8 @@ use crate::trap::Watched;
 const MADV_POPULATE_READ: libc::c_int = 22;
 /// Linux 5.14.
 const MADV_POPULATE_WRITE: libc::c_int = 23;
-/// Made present at once: a thread that maps or unmaps a file meanwhile waits no longer than for that.
-const POPULATE_BYTES: usize = 256 << 10;
+/// Made present at once: a thread that maps or unmaps a file meanwhile, or an append, waits no longer than for that.
+pub(crate) const POPULATE_BYTES: usize = 256 << 10;
 
 /// What a file is opened and mapped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,11 +187,15 @@ impl Mapping {
     /// and that is all.
     pub(crate) fn populate(&self, at: usize, len: usize) {
         self.check(at, len);
-        let end = at + len;
         // The kernel refuses what does not begin with a page.
-        for begin in (at / PAGE_BYTES * PAGE_BYTES..end).step_by(POPULATE_BYTES) {
+        let (first, end) = (at / PAGE_BYTES * PAGE_BYTES, at + len);
+        // Of a file on a disk the kernel reads ahead, which is to make zeros here: megabytes on some machines,
+        // before anybody else gets the processor.
+        self.advise(first, end - first, libc::MADV_RANDOM);
+        for begin in (first..end).step_by(POPULATE_BYTES) {
             self.advise(begin, POPULATE_BYTES.min(end - begin), MADV_POPULATE_WRITE);
         }
+        self.advise(first, end - first, libc::MADV_NORMAL);
     }
 
     /// As [`populate`](Self::populate), for pages that the file has in memory already: many are mapped at once.

@@ -6,18 +6,20 @@
 //! retention away meanwhile. A file of another size is refused. Never makes a file shorter.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use riverrun_types::Offset;
 
 use crate::error::{At as _, Damage, QueueError};
 use crate::layout::VIEW_BYTE;
-use crate::mapping::{Access, Mapping};
+use crate::mapping::{Access, Mapping, POPULATE_BYTES};
 use crate::spare::SPARE_NAMES;
-use crate::sys;
+use crate::sys::{self, LockKind};
 
 /// Names of a segment that an append makes, and of one that the background makes.
 const NEW_NAME: &str = "segment.new";
@@ -28,8 +30,10 @@ pub(crate) const PREPARED_NAMES: [&str; 3] =
 const SUFFIX: &str = ".log";
 /// Allocated or cleared at once in the background, which has other things to do.
 pub(crate) const STEP_BYTES: u64 = 1 << 20;
-/// Made present at once while an append may wait for it.
-const POPULATE_BYTES: u64 = 256 << 10;
+/// How long who wants to read a segment waits for who removes it, or uses its file again: that takes some
+/// microseconds, unless he is stopped at it or does not get a processor.
+const PIN_PATIENCE: Duration = Duration::from_secs(1);
+const PIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -179,7 +183,8 @@ pub(crate) fn is_named(file: &File, path: &Path) -> Result<bool, QueueError> {
 pub(crate) struct Segments {
     dir: PathBuf,
     segment_bytes: u64,
-    /// Of a queue that is open for reading only: nothing is locked either.
+    /// What the queue is open for: who only reads locks [`VIEW_BYTE`] of a segment's file, which keeps nobody from
+    /// removing it, and others the file. Both keep a descriptor of each segment that they read.
     access: Access,
     mapped: Mutex<Vec<Weak<Segment>>>,
     pins: Mutex<Vec<(Offset, Weak<File>)>>,
@@ -277,10 +282,12 @@ impl Segments {
         }
         let path = self.path(base);
         let Some(file) = self.open(base, Access::Read)? else { return Ok(None) };
-        match self.access {
-            Access::Write => file.lock_shared().at("lock", &path)?,
-            // Where nothing can be locked, nothing is appended either.
-            Access::Read => drop(sys::wait_to_share_byte(&file, VIEW_BYTE)),
+        let begin = Instant::now();
+        while !self.try_share(&file).at("lock", &path)? {
+            if begin.elapsed() >= PIN_PATIENCE {
+                return Err(QueueError::Busy);
+            }
+            std::thread::sleep(PIN_PAUSE);
         }
         // Retention looks for these locks; where it found none it may have taken the file away meanwhile.
         if !is_named(&file, &path)? {
@@ -289,6 +296,21 @@ impl Segments {
         let pin = Arc::new(file);
         pins.push((base, Arc::downgrade(&pin)));
         Ok(Some(pin))
+    }
+
+    /// Takes the lock of who reads a segment, unless its file is being taken away.
+    fn try_share(&self, file: &File) -> io::Result<bool> {
+        match self.access {
+            Access::Write => match file.try_lock_shared() {
+                Err(TryLockError::WouldBlock) => Ok(false),
+                locked => locked.map(|()| true).map_err(io::Error::from),
+            },
+            Access::Read => match sys::try_lock_byte(file, VIEW_BYTE, LockKind::Shared) {
+                // Files are used again in memory only. Elsewhere, as on a mount for reading, it is no matter.
+                Err(_) if !sys::is_in_memory(file) => Ok(true),
+                tried => tried,
+            },
+        }
     }
 
     pub(crate) fn prepared(&self) -> MutexGuard<'_, Vec<Prepared>> {
@@ -340,7 +362,7 @@ impl Segments {
         let Some(prepared) = all.iter_mut().find(lacks) else {
             return false;
         };
-        let end = present_bytes.min(prepared.present + POPULATE_BYTES);
+        let end = present_bytes.min(prepared.present + POPULATE_BYTES as u64);
         prepared.map.populate(prepared.present as usize, (end - prepared.present) as usize);
         prepared.present = end;
         true
@@ -425,6 +447,53 @@ mod tests {
             assert_eq!(base_of(other), None, "{other}");
         }
     }
+
+    #[test]
+    fn who_reads_waits_for_who_takes_a_segment_away_and_not_for_ever() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for access in [Access::Write, Access::Read] {
+            let segments = Segments::new(dir.path(), 4096, access);
+            let path = segments.path(Offset(7));
+            make_file(&path, 4096).expect("room for a page");
+            let hold = || {
+                let file = Access::Write.open(&path).expect("there");
+                match access {
+                    Access::Write => file.try_lock().expect("nobody has it"),
+                    Access::Read => {
+                        assert!(
+                            sys::try_lock_byte(&file, VIEW_BYTE, LockKind::Exclusive)
+                                .expect("a kernel of now")
+                        );
+                    }
+                }
+                file
+            };
+            let stopped = hold();
+            assert!(matches!(segments.get_to_read(Offset(7), 0), Err(QueueError::Busy)));
+            drop(stopped);
+            let busy = hold();
+            std::thread::scope(|scope| {
+                let reading = scope.spawn(|| segments.get_to_read(Offset(7), 0));
+                std::thread::sleep(2 * PIN_PAUSE);
+                drop(busy);
+                assert!(reading.join().expect("no panic").is_ok_and(|segment| segment.is_some()));
+            });
+        }
+    }
+
+    #[test]
+    fn a_view_that_cannot_lock_reads_only_what_is_never_used_again() {
+        let dirs = [tempfile::tempdir().ok(), tempfile::tempdir_in("/dev/shm").ok()];
+        for dir in dirs.into_iter().flatten() {
+            let views = Segments::new(dir.path(), 4096, Access::Read);
+            let path = views.path(Offset(7));
+            make_file(&path, 4096).expect("room for a page");
+            // What is open for writing only cannot be shared.
+            let file = OpenOptions::new().write(true).open(&path).expect("there");
+            assert_eq!(views.try_share(&file).is_ok(), !sys::is_in_memory(&file));
+        }
+    }
+
     #[test]
     fn a_segment_that_another_process_has_removed_is_gone_as_well() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -46,16 +46,6 @@ pub(crate) fn try_lock_byte(file: &File, byte: u64, kind: LockKind) -> io::Resul
     set_lock(file, byte, lock_type, libc::F_OFD_SETLK)
 }
 
-/// Shares the lock of one byte of `file`, when nobody holds it exclusively any more.
-pub(crate) fn wait_to_share_byte(file: &File, byte: u64) -> io::Result<()> {
-    loop {
-        match set_lock(file, byte, libc::F_RDLCK, libc::F_OFD_SETLKW) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result.map(|_| ()),
-        }
-    }
-}
-
 /// Undoes [`try_lock_byte`].
 pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
     set_lock(file, byte, libc::F_UNLCK, libc::F_OFD_SETLK).map(|_| ())

@@ -1,4 +1,4 @@
-//! Opening for reading only: nothing is written, nothing is locked, and what is there is seen.
+//! Opening for reading only: nothing is written, nobody is kept from anything, and what is there is seen.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
