@@ -136,19 +136,7 @@ impl Keeper {
         let mut syncer = Syncer::new(core, &orders)?;
         keeper.spawn(core, "queue-syncer", move || syncer.run())?;
         let owner = Owner::attach(&core.control)?;
-        let mut rounds = Rounds {
-            core: Arc::clone(core),
-            owner,
-            orders,
-            pace: Pace::new(Instant::now()),
-            looked: (Instant::now(), core.control.published()),
-            segment: None,
-            present: 0,
-            passed: Passed::default(),
-            kept_at: None,
-            prepare_at: 0,
-            clearing: false,
-        };
+        let mut rounds = Rounds::new(core, owner, orders);
         keeper.spawn(core, "queue-keeper", move || rounds.run())?;
         Ok(keeper)
     }
@@ -247,6 +235,22 @@ struct Rounds {
 }
 
 impl Rounds {
+    fn new(core: &Arc<Core>, owner: Owner, orders: Arc<Orders>) -> Self {
+        Self {
+            core: Arc::clone(core),
+            owner,
+            orders,
+            pace: Pace::new(Instant::now()),
+            looked: (Instant::now(), core.control.published()),
+            segment: None,
+            present: 0,
+            passed: Passed::default(),
+            kept_at: None,
+            prepare_at: 0,
+            clearing: false,
+        }
+    }
+
     fn run(&mut self) {
         while !self.orders.stopped() {
             let duties = *self.orders.duties();
@@ -381,6 +385,8 @@ fn portion_bytes(appended: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::CreateOptions;
+    use crate::queue::Queue;
 
     #[test]
     fn the_keeper_is_called_for_whatever_it_has_to_do() {
@@ -416,5 +422,22 @@ mod tests {
         assert_eq!([(60, 10), (60, 10), (190, 10)].map(&mut call), [20, 20, 20], "that is about the pace");
         assert_eq!([(1000, 1); 5].map(&mut call), [10, 5, 2, 1, 1]);
         assert_eq!(Pace::new(begin).call(begin, 0, 4096), 4096, "no more than asked for");
+    }
+
+    #[test]
+    fn who_has_no_retention_does_not_list_the_segments() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = CreateOptions { segment_bytes: 4096 };
+        let queue = Queue::create(dir.path(), options).expect("made");
+        let appender =
+            queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).expect("there");
+        let owner = Owner::attach(&appender.core.control).expect("not many");
+        let mut rounds = Rounds::new(&appender.core, owner, Arc::default());
+        std::fs::rename(appender.core.segments.path(Offset(0)), dir.path().join("hidden")).expect("there");
+        assert!(queue.status().is_err(), "who lists them finds one missing");
+        assert!(rounds.keep(&Retention::default(), false).is_ok());
+        rounds.kept_at = None;
+        let much = Retention { bytes: Some(1 << 30), ..Retention::default() };
+        assert!(rounds.keep(&much, false).is_err());
     }
 }
