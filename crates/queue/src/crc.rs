@@ -142,7 +142,9 @@ mod wide {
     #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
     pub(super) fn extend(before: u32, bytes: &[u8], few: &[u8]) -> u32 {
         let (vectors, rest) = bytes.as_chunks::<WIDE>();
-        let Some((first, mut vectors)) = vectors.split_first() else { return !before };
+        let Some((first, mut vectors)) = vectors.split_first() else {
+            return one_by_one(u64::from(!before), rest, few);
+        };
         let begin = _mm512_zextsi128_si512(_mm_cvtsi32_si128(!before as i32));
         let mut sum = _mm512_xor_si512(load(first), begin);
         if let Some(([second, third, fourth], after)) = vectors.split_first_chunk() {
@@ -212,6 +214,8 @@ mod tests {
         let step = if cfg!(miri) { 61 } else { 1 };
         #[cfg(target_arch = "x86_64")]
         let narrow = is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq");
+        #[cfg(target_arch = "x86_64")]
+        let wide = wide::is_known();
         for len in (0..2000).step_by(step).chain([3071, 3072, 3080, 4999]) {
             for (begin, before) in [(0, 0), (1, 7), (0, 0xdead_beef)] {
                 let part = &bytes[begin..=len][..len];
@@ -220,6 +224,12 @@ mod tests {
                 if narrow {
                     // SAFETY: the processor has what the function is compiled for.
                     let sum = unsafe { x86::extend(before, part, &[]) };
+                    assert_eq!(sum, extend(before, part), "{len} bytes");
+                }
+                #[cfg(target_arch = "x86_64")]
+                if wide {
+                    // SAFETY: as above.
+                    let sum = unsafe { wide::extend(before, part, &[]) };
                     assert_eq!(sum, extend(before, part), "{len} bytes");
                 }
                 let (most, few) = part.split_at(len - len.min(3));
