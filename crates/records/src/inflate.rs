@@ -28,18 +28,24 @@ pub(crate) fn new_piece() -> Box<Piece> {
     vec![0; PIECE_BYTES].into_boxed_slice().try_into().expect("it has this size")
 }
 
-/// Appends `input`, inflated within the bound of what is stored, to `out`.
+/// Appends `input`, inflated within the bound of what is stored, to `out`. After an error that has what came before.
 pub fn decompress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> Result<(), BatchError> {
     if compression == Compression::None {
         out.extend_from_slice(input);
         return Ok(());
     }
     let mut inflate = Inflate::stored(compression, input)?;
-    let mut piece = new_piece();
+    let mut end = out.len();
     loop {
-        match inflate.read(&mut piece)? {
-            0 => return Ok(()),
-            count => out.extend_from_slice(&piece[..count]),
+        // What the piece before has left free is the beginning of this one.
+        out.resize(end + PIECE_BYTES, 0);
+        let read = inflate.read(out.last_chunk_mut().expect("it was made as long"));
+        match read {
+            Ok(count) if count > 0 => end += count,
+            _ => {
+                out.truncate(end);
+                return read.map(|_| ());
+            }
         }
     }
 }
@@ -95,4 +101,31 @@ impl<'a> Inflate<'a> {
 
 pub(crate) fn too_large(limit: usize) -> BatchError {
     BatchError::TooLarge { excess: Excess::InflatedBytes, limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress;
+
+    const CODECS: [Compression; 4] =
+        [Compression::Gzip, Compression::Snappy, Compression::Lz4, Compression::Zstd];
+
+    #[test]
+    fn pieces_are_joined_behind_what_is_there() {
+        for codec in CODECS {
+            for bytes in [1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 10 * PIECE_BYTES + 7] {
+                let content: Vec<u8> = (0..=u8::MAX).cycle().take(bytes).collect();
+                let mut stream = Vec::new();
+                compress(codec, codec.default_level(), &content, &mut stream).unwrap();
+                let mut out = b"before".to_vec();
+                decompress(codec, &stream, &mut out).unwrap();
+                assert!(out == [b"before".as_slice(), &content].concat(), "{codec:?}, {bytes} bytes");
+                out.truncate(6);
+                let cut = &stream[..stream.len() - stream.len().min(9)];
+                assert!(decompress(codec, cut, &mut out).is_err(), "{codec:?}, {bytes} bytes");
+                assert!(out.starts_with(b"before") && content.starts_with(&out[6..]), "{codec:?}");
+            }
+        }
+    }
 }

@@ -30,9 +30,7 @@ impl<'a> BatchRecords<'a> {
     pub(crate) fn open(batch: &Batch<'a>) -> Result<Self, BatchError> {
         let header = *batch.header();
         let data = if batch.is_compressed() {
-            let mut inflated = Vec::new();
-            decompress(batch.compression(), batch.payload(), &mut inflated)?;
-            Data::Inflated(inflated.into())
+            Data::Inflated(inflated(batch)?.into())
         } else {
             Data::InPlace(batch.payload())
         };
@@ -60,6 +58,16 @@ impl<'a> BatchRecords<'a> {
     pub fn iter(&self) -> RecordIter<'_> {
         RecordIter { header: self.header, bytes: self.bytes(), position: 0, seen: 0, previous_delta: -1 }
     }
+}
+
+/// A batch's records, inflated, in no more than twice the memory: they may be kept for long.
+fn inflated(batch: &Batch<'_>) -> Result<Vec<u8>, BatchError> {
+    let mut inflated = Vec::new();
+    decompress(batch.compression(), batch.payload(), &mut inflated)?;
+    if inflated.capacity() / 2 > inflated.len() {
+        inflated.shrink_to_fit();
+    }
+    Ok(inflated)
 }
 
 impl<'a> IntoIterator for &'a BatchRecords<'_> {
@@ -187,3 +195,22 @@ impl<'a> Iterator for Headers<'a> {
 }
 
 impl ExactSizeIterator for Headers<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BatchBuilder, BatchOptions, Compression, UnverifiedBatch};
+
+    #[test]
+    fn inflated_records_keep_no_more_than_twice_their_memory() {
+        for value_bytes in [10, 1000, 20_000, 1_000_000] {
+            let options = BatchOptions { compression: Compression::Gzip, ..BatchOptions::default() };
+            let mut builder = BatchBuilder::new(options);
+            builder.append(TimestampMs(0), None, Some(&vec![7; value_bytes]), &[]).unwrap();
+            let bytes = builder.build().unwrap();
+            let batch = UnverifiedBatch::split_first(&bytes).unwrap().0.verify().unwrap();
+            let inflated = inflated(&batch).unwrap();
+            assert!(inflated.len() > value_bytes && inflated.capacity() <= 2 * inflated.len() + 1);
+        }
+    }
+}
