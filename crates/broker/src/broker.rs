@@ -27,6 +27,7 @@ use crate::metrics::SharedMetrics;
 use crate::mounts::{MountedQueue, Mounts};
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
+use crate::net::inflating::InflatingLeave;
 use crate::partitions::{Partition, Partitions, Placement};
 use crate::scrub::ScrubProgress;
 use crate::topics::Discarded;
@@ -75,6 +76,8 @@ pub(crate) struct Broker {
     pub(crate) shortage: Notify,
     /// What requests with records pass.
     pub(crate) produce_gate: Arc<ProduceGate>,
+    /// What those with many compressed records wait for.
+    pub(crate) inflating: Arc<InflatingLeave>,
     /// Partitions that are in no table because they cannot be opened.
     pub(crate) open_failures: OpenFailures,
     pub(crate) discarded: Discarded,

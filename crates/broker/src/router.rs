@@ -56,18 +56,15 @@ impl Dispatch for Router {
         let broker = Arc::clone(&self.broker);
         // Boxed by kind: the hot requests do not pay for the size of the rare ones' futures.
         match call.key {
-            ApiKey::Produce => timed(broker, call, charge, |broker| async move {
-                handlers::produce::handle(&broker, &context, call, frame).await
+            ApiKey::Produce => timed(broker, call, |broker| async move {
+                holding(charge, handlers::produce::handle(&broker, &context, call, frame)).await
             }),
-            ApiKey::Fetch => timed(broker, call, charge, |broker| async move {
-                handlers::fetch::handle(&broker, &context, call, &frame).await
+            ApiKey::Fetch => timed(broker, call, |broker| async move {
+                handlers::fetch::handle(&broker, &context, call, frame, charge).await
             }),
-            _ => timed(
-                broker,
-                call,
-                charge,
-                |broker| async move { route(&broker, &context, call, &frame).await },
-            ),
+            _ => timed(broker, call, |broker| async move {
+                holding(charge, route(&broker, &context, call, &frame)).await
+            }),
         }
     }
 
@@ -79,12 +76,7 @@ impl Dispatch for Router {
     }
 }
 
-fn timed<F, Fut>(
-    broker: Arc<Broker>,
-    call: Call,
-    charge: Charge,
-    handle: F,
-) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
+fn timed<F, Fut>(broker: Arc<Broker>, call: Call, handle: F) -> Pin<Box<dyn Future<Output = Outcome> + Send>>
 where
     F: FnOnce(Arc<Broker>) -> Fut,
     Fut: Future<Output = Outcome> + Send + 'static,
@@ -93,11 +85,17 @@ where
     let handled = handle(Arc::clone(&broker));
     Box::pin(async move {
         let outcome = handled.await;
-        drop(charge);
         let took: Duration = broker.env.clock.monotonic().saturating_sub(started);
         broker.metrics.answered(call.key, took);
         outcome
     })
+}
+
+/// Holds the memory of a request until it is answered.
+async fn holding(charge: Charge, handled: impl Future<Output = Outcome>) -> Outcome {
+    let outcome = handled.await;
+    drop(charge);
+    outcome
 }
 
 type Read = (Call, RequestContext);

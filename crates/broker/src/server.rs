@@ -435,6 +435,7 @@ fn listener_limits(broker: &Broker) -> ListenerLimits {
             responses: Arc::clone(&broker.budgets.responses),
             catch_up: Arc::clone(&broker.catch_up),
             produce_gate: Arc::clone(&broker.produce_gate),
+            inflating: Arc::clone(&broker.inflating),
         },
     }
 }

@@ -28,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
 use crate::net::gate::ProduceGate;
+use crate::net::inflating::InflatingLeave;
 use crate::partitions::Partitions;
 use crate::scrub::ScrubProgress;
 use crate::settle::used_journals;
@@ -187,6 +188,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             metrics: Arc::new(metrics),
             shortage: Notify::new(),
             produce_gate: produce_gate(&logs),
+            inflating: Arc::new(InflatingLeave::new()),
             open_failures: OpenFailures::default(),
             discarded: Discarded::default(),
             scrub: ScrubProgress::default(),

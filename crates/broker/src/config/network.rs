@@ -34,15 +34,18 @@ options! {
     /// Open connections from single addresses at most, in place of `max.connections.per.ip`: `address:count`, separated by
     /// commas. An address is an IP address, not a host name; one of IPv6 may stand in brackets.
     max_connections_per_ip_overrides: Vec<ConnectionsOfIp> = "max.connections.per.ip.overrides", List("pairs address:count, separated by commas"), Some("");
-    /// Milliseconds after which a connection that neither sends nor receives is closed.
+    /// Milliseconds after which a connection that neither sends nor receives is closed, also while it waits for an answer.
+    /// A fetch waits for half of that at most, whatever it asks for.
     connections_max_idle_ms: u64 = "connections.max.idle.ms", Long(1, i64::MAX), Some("600000");
     /// Requests of one connection that may be unanswered at once. Kafka counts them over all connections.
     queued_max_requests: usize = "queued.max.requests", Int(1, 65536), Some("500");
     /// Bytes of requests that all connections together may hold; further ones wait unread. Large requests that are not
     /// whole yet hold three quarters of it at most, so that others always pass: those of up to 2 MiB a half, larger
     /// ones a quarter. Where one waits for that memory, whoever was given some and does not send what it is for within
-    /// two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB) is disconnected. Not counted
-    /// are 64 KiB of each connection, in which it reads. The metrics tell what is held (`riverrun_request_memory_bytes`)
+    /// two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB) is disconnected. A fetch that
+    /// waits for records counts with what it keeps of its request, and ends after a second if others wait for memory. Not
+    /// counted are 64 KiB of each connection, in which it reads, and two requests that would else wait for each other: one of
+    /// up to 2 MiB, and one of up to `socket.request.max.bytes`. The metrics tell what is held (`riverrun_request_memory_bytes`)
     /// and how many wait (`riverrun_requests_waiting_for_memory`). Kafka has no such bound unless it is set.
     queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of unsent responses that all connections together may hold before further requests wait.

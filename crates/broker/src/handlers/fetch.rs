@@ -1,7 +1,8 @@
 //! Fetch (key 1), versions 4 to 18.
 //!
 //! Returns whole batches from segment files, within the request's and each partition's byte limits; the first
-//! batch is returned whole even above them (KIP-74). Waits up to `max_wait_ms` for `min_bytes`. Incremental sessions
+//! batch is returned whole even above them (KIP-74). Waits up to `max_wait_ms` for `min_bytes`, but for half
+//! of `connections.max.idle.ms` at most, and for a second where others wait for memory. Incremental sessions
 //! (KIP-227), topic ids from version 13 on (KIP-516), leader epochs (KIP-320, KIP-595). `read_committed` is
 //! accepted: without transactions the last stable offset is the high watermark and nothing is aborted. A request
 //! that claims to come from a replica is refused, because this server has none.
@@ -9,18 +10,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use riverrun_protocol::fetch_request::{FetchTopic, ForgottenTopic};
 use riverrun_protocol::fetch_response::{
     EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
 };
 use riverrun_protocol::{ErrorCode, FetchRequest, FetchResponse, Records, Str};
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::broker::Broker;
 use crate::context::RequestContext;
 use crate::fetch::read::{Answer, Limits, Pass, read_all};
 use crate::fetch::session::{PartitionRef, Plan, SessionRequest, Told, TopicRef, Wanted};
+use crate::net::budget::Charge;
 use crate::net::response::{Outcome, Part};
 use crate::partitions::Waiter;
 use crate::router::{Call, decode, respond, respond_spliced};
@@ -32,6 +35,9 @@ const LEADER_SINCE: i16 = 12;
 /// First version whose replica id stands in the replica state.
 const REPLICA_STATE_SINCE: i16 = 15;
 
+/// How long a fetch waits before it looks whether others wait for the memory that it holds.
+const TURN: Duration = Duration::from_secs(1);
+
 /// How long a fetch may wait, and for how much.
 #[derive(Clone, Copy)]
 struct Patience {
@@ -39,54 +45,67 @@ struct Patience {
     bytes_min: usize,
 }
 
-/// Serves the request.
+/// The request without its borrow of the frame, which is given back before it is served.
+struct Order {
+    plan: Plan,
+    limits: Limits,
+    patience: Patience,
+    isolation_level: i8,
+}
+
+/// Serves the request, whose frame is charged.
 pub(crate) async fn handle(
     broker: &Arc<Broker>,
     context: &RequestContext,
     call: Call,
-    frame: &[u8],
+    frame: BytesMut,
+    mut charge: Charge,
 ) -> Outcome {
-    let request = match decode::<FetchRequest<'_>>(call, frame) {
-        Ok(request) => request,
-        Err(error) => return Outcome::Close(format!("Fetch: {error}")),
+    let Order { plan, limits, patience, isolation_level } = match order(broker, call, &frame) {
+        Ok(order) => order,
+        Err(refused) => return refused,
     };
+    drop(frame);
+    let pass = read_patiently(broker, context, &plan.wanted, limits, patience, &mut charge).await;
+    answer(broker, call, &plan, pass, isolation_level)
+}
+
+fn order(broker: &Broker, call: Call, frame: &[u8]) -> Result<Order, Outcome> {
+    let request = decode::<FetchRequest<'_>>(call, frame);
+    let request = request.map_err(|error| Outcome::Close(format!("Fetch: {error}")))?;
     let by_id = call.version >= TOPIC_IDS_SINCE;
     let is_replica = match call.version {
         REPLICA_STATE_SINCE.. => request.replica_state.replica_id >= 0,
         _ => request.replica_id >= 0,
     };
     if is_replica {
-        return refuse(call, ErrorCode::CLUSTER_AUTHORIZATION_FAILED);
+        return Err(refuse(call, ErrorCode::CLUSTER_AUTHORIZATION_FAILED));
     }
     let (now, fresh_id) = (broker.env.clock.monotonic(), broker.env.random.next_u64());
-    let plan = match broker.fetch_sessions.begin(session_request(&request, by_id), by_id, now, fresh_id) {
-        Ok(plan) => plan,
-        Err(code) => return refuse(call, code),
-    };
-    let limits = Limits {
-        bytes_max: usize::try_from(request.max_bytes)
-            .unwrap_or_default()
-            .min(broker.config.network.fetch_max_bytes),
-    };
-    let patience = Patience {
-        until: Instant::now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or_default()),
-        bytes_min: usize::try_from(request.min_bytes).unwrap_or_default().min(limits.bytes_max),
-    };
-    let pass = read_patiently(broker, context, &plan.wanted, limits, patience).await;
-    answer(broker, call, &plan, pass, request.isolation_level)
+    let begun = broker.fetch_sessions.begin(session_request(&request, by_id), by_id, now, fresh_id);
+    let plan = begun.map_err(|code| refuse(call, code))?;
+    let network = &broker.config.network;
+    let bytes_max = usize::try_from(request.max_bytes).unwrap_or_default().min(network.fetch_max_bytes);
+    let bytes_min = usize::try_from(request.min_bytes).unwrap_or_default().min(bytes_max);
+    // Its connection is not idle until long after that.
+    let wait_ms_max = network.connections_max_idle_ms / 2;
+    let wait_ms = u64::try_from(request.max_wait_ms).unwrap_or_default().min(wait_ms_max);
+    let patience = Patience { until: Instant::now() + Duration::from_millis(wait_ms), bytes_min };
+    Ok(Order { plan, limits: Limits { bytes_max }, patience, isolation_level: request.isolation_level })
 }
 
 fn refuse(call: Call, code: ErrorCode) -> Outcome {
     respond(call, &FetchResponse { error_code: code.0, ..Default::default() })
 }
 
-/// Reads until there is enough, something urgent, or no time left.
+/// Reads until there is enough, something urgent, or no time left. While it waits it holds memory for what it knows only.
 async fn read_patiently(
     broker: &Arc<Broker>,
     context: &RequestContext,
     wanted: &[Wanted],
     limits: Limits,
     patience: Patience,
+    charge: &mut Charge,
 ) -> Pass {
     let enough = |pass: &Pass| pass.urgent || wanted.is_empty() || pass.bytes >= patience.bytes_min;
     let connection = context.connection.id;
@@ -97,17 +116,52 @@ async fn read_patiently(
     if enough(&pass) {
         return pass;
     }
+    charge.resize(waiting_bytes(context, wanted));
     let waiter = Arc::new(Waiter::default());
     loop {
         pass = read(Some(&waiter)).await;
         if enough(&pass) || Instant::now() >= patience.until {
             return pass;
         }
-        if tokio::time::timeout_at(patience.until, waiter.woken()).await.is_err() {
-            // Nobody woke us, so nothing has come since.
-            return pass;
+        // Records that are too few would be kept in memory until there are enough.
+        let nothing = (pass.bytes == 0).then_some(pass);
+        if !is_woken(broker, &waiter, patience.until).await {
+            return match nothing {
+                // Nobody woke us, so nothing has come since.
+                Some(pass) => pass,
+                None => read(None).await,
+            };
         }
     }
+}
+
+/// Waits until there is more to read; false at the end of its time, or when others wait for memory: a fetch may always be
+/// answered, and its client comes again.
+async fn is_woken(broker: &Broker, waiter: &Waiter, until: Instant) -> bool {
+    loop {
+        let turn_ends = until.min(Instant::now() + TURN);
+        if timeout_at(turn_ends, waiter.woken()).await.is_ok() {
+            return true;
+        }
+        if turn_ends == until || broker.budgets.requests.is_wanted() {
+            return false;
+        }
+    }
+}
+
+/// Memory that a fetch holds while it waits.
+fn waiting_bytes(context: &RequestContext, wanted: &[Wanted]) -> usize {
+    let mut bytes = context.client_id.len() + wanted.len() * (size_of::<Wanted>() + size_of::<Answer>());
+    let mut last: Option<&Arc<str>> = None;
+    for wanted in wanted {
+        if let TopicRef::Name(name) = &wanted.partition.topic
+            && !last.is_some_and(|last| Arc::ptr_eq(last, name))
+        {
+            bytes += name.len();
+            last = Some(name);
+        }
+    }
+    bytes
 }
 
 fn session_request(request: &FetchRequest<'_>, by_id: bool) -> SessionRequest {

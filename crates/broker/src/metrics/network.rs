@@ -34,12 +34,12 @@ impl Collector for NetworkCollector {
         let gauge = |value: usize| [(Vec::new(), i64::try_from(value).unwrap_or(i64::MAX))];
         let (requests, responses) = (&broker.budgets.requests, &broker.budgets.responses);
         let bytes = Some(&Unit::Bytes);
-        put(&mut encoder, "request_memory", "Bytes held by requests", bytes, &gauge(requests.used_bytes()))?;
+        put(&mut encoder, "request_memory", "Bytes held by requests", bytes, &gauge(requests.held_bytes()))?;
         let unsent = gauge(responses.used_bytes());
         put(&mut encoder, "response_memory", "Bytes held by unsent responses", bytes, &unsent)?;
         let help = "Large requests that have come in part and wait for memory (queued.max.request.bytes)";
         put(&mut encoder, "requests_waiting_for_memory", help, None, &gauge(requests.in_line()))?;
-        let (inflating, waiting) = broker.produce_gate.inflating();
+        let (inflating, waiting) = broker.inflating.counts();
         let help = "Produce requests whose compressed records are checked aside, one for each core at most";
         put(&mut encoder, "requests_inflating", help, None, &gauge(inflating))?;
         let help = "Produce requests whose compressed records wait to be checked aside";

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::lane::{Grant, Lane, ORDINARY_BYTES_MAX};
+use super::wait::{Counted, wait_until};
 
 /// The part of a budget that may be spent on what is only of use, so that it never stands in the way of requests.
 const SPARE_SHARE: usize = 4;
@@ -26,17 +27,20 @@ const HUGE_SHARE: usize = 4;
 /// Bytes that may be held at once.
 ///
 /// Invariants: `used` is the sum of all live [`Charge`]s but for what is overdrawn; it passes the capacity only by
-/// responses and by one charge that was taken when nothing else was held. `in_line` is how many frames wait in both
-/// lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
-/// release is missed (both in the one order of all).
+/// what exists already and by one charge that was taken when nothing else was held. `in_line` is how many frames wait in
+/// both lanes; it is raised before the last look for memory, and memory is given back before it is looked at, so that no
+/// release is missed (both in the one order of all). `waiting` is how many others wait. `overdrawn_bytes` is what all
+/// charges together overdraw.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     capacity_bytes: usize,
     used_bytes: AtomicUsize,
+    overdrawn_bytes: AtomicUsize,
     released: Notify,
     ordinary: Mutex<Lane>,
     huge: Mutex<Lane>,
     in_line: AtomicUsize,
+    waiting: AtomicUsize,
 }
 
 /// A share of the budget, given back when dropped.
@@ -68,21 +72,33 @@ impl MemoryBudget {
         Arc::new(Self {
             capacity_bytes,
             used_bytes: AtomicUsize::new(0),
+            overdrawn_bytes: AtomicUsize::new(0),
             released: Notify::new(),
             ordinary: Mutex::new(Lane::new(capacity_bytes / ORDINARY_SHARE)),
             huge: Mutex::new(Lane::new(capacity_bytes / HUGE_SHARE)),
             in_line: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
         })
     }
 
-    /// Bytes held now.
+    /// Bytes held now, without what is overdrawn.
     pub(crate) fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes held now.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.used_bytes() + self.overdrawn_bytes.load(Ordering::Relaxed)
     }
 
     /// Frames that have arrived in part and wait for memory.
     pub(crate) fn in_line(&self) -> usize {
         self.in_line.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody waits for memory.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.in_line() > 0 || self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Whether more is held than there is.
@@ -93,8 +109,15 @@ impl MemoryBudget {
     /// Takes `bytes`, waiting while others hold too much. A charge larger than the whole budget is admitted
     /// when nothing else is held, so that a legal frame is never stuck.
     pub(crate) async fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
-        self.wait_for(|| self.take(bytes)).await;
+        if !self.take(bytes) {
+            self.wait_for(|| self.take(bytes)).await;
+        }
         self.charged(bytes)
+    }
+
+    /// Waits until `bytes` could be taken. Who comes first then takes them.
+    pub(crate) async fn room_for(&self, bytes: usize) {
+        self.wait_for(|| self.fits(self.used_bytes.load(Ordering::SeqCst), bytes)).await;
     }
 
     /// Takes `bytes` at once if the budget has them.
@@ -134,11 +157,14 @@ impl MemoryBudget {
         if is_huge { &self.huge } else { &self.ordinary }
     }
 
+    fn fits(&self, used: usize, bytes: usize) -> bool {
+        used == 0 || used.saturating_add(bytes) <= self.capacity_bytes
+    }
+
     fn take(&self, bytes: usize) -> bool {
-        let fits = |used: usize| used == 0 || used.saturating_add(bytes) <= self.capacity_bytes;
         self.used_bytes
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| {
-                fits(used).then(|| used.saturating_add(bytes))
+                self.fits(used, bytes).then(|| used.saturating_add(bytes))
             })
             .is_ok()
     }
@@ -156,16 +182,8 @@ impl MemoryBudget {
 
     /// Tries until `taken` says yes, each time that something was released.
     async fn wait_for(&self, taken: impl Fn() -> bool) {
-        while !taken() {
-            let released = self.released.notified();
-            tokio::pin!(released);
-            // Enrolled before the second look: a release in between is not missed.
-            released.as_mut().enable();
-            if taken() {
-                return;
-            }
-            released.await;
-        }
+        let _counted = Counted::new(&self.waiting);
+        wait_until(&self.released, taken).await;
     }
 }
 
@@ -190,7 +208,7 @@ impl Charge {
     pub(crate) fn try_grow(&mut self, bytes: usize) -> bool {
         let Some(arrival) = &self.arrival else { return false };
         if arrival.is_overdrawn {
-            self.overdrawn_bytes += bytes;
+            self.overdraw(bytes);
             return true;
         }
         let budget = &self.budget;
@@ -226,6 +244,18 @@ impl Charge {
         }
     }
 
+    fn overdraw(&mut self, bytes: usize) {
+        self.overdrawn_bytes += bytes;
+        self.budget.overdrawn_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give_back_overdrawn(&mut self) {
+        let bytes = std::mem::take(&mut self.overdrawn_bytes);
+        if bytes > 0 {
+            self.budget.overdrawn_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     fn accept(&mut self, grant: Grant) {
         let Some(arrival) = &mut self.arrival else { return };
         let Some((bytes, _)) = arrival.awaited.take() else { return };
@@ -233,7 +263,7 @@ impl Charge {
             Grant::Taken => self.bytes += bytes,
             Grant::Overdraft => {
                 arrival.is_overdrawn = true;
-                self.overdrawn_bytes += bytes;
+                self.overdraw(bytes);
             }
         }
     }
@@ -242,6 +272,17 @@ impl Charge {
     /// there is never more than one such frame in a lane.
     pub(crate) fn settle(&mut self) {
         self.end_arrival(self.overdrawn_bytes == 0);
+        self.budget.tell_released();
+    }
+
+    /// From now on holds so much of what is whole, which exists already: what is more than before is taken whatever is
+    /// held.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        self.end_arrival(true);
+        self.give_back_overdrawn();
+        self.budget.used_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.budget.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.bytes = bytes;
         self.budget.tell_released();
     }
 
@@ -273,6 +314,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.leave_line();
+        self.give_back_overdrawn();
         self.budget.used_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
         self.end_arrival(true);
         self.budget.tell_released();
@@ -321,7 +363,7 @@ mod tests {
     #[track_caller]
     fn assert_nothing_is_held(budget: &Arc<MemoryBudget>) {
         let held = [&budget.ordinary, &budget.huge].map(|lane| lane.lock().held_bytes());
-        assert_eq!((budget.used_bytes(), held, budget.in_line.load(Ordering::SeqCst)), (0, [0, 0], 0));
+        assert_eq!((budget.held_bytes(), held, budget.in_line.load(Ordering::SeqCst)), (0, [0, 0], 0));
         let (ordinary, huge) = (budget.arriving(1), budget.arriving(100 * MIB));
         assert_eq!((ordinary.patience(), huge.patience()), (None, None));
     }
@@ -410,7 +452,7 @@ mod tests {
         let (mut first, mut second) = (arrived(&budget, 9 * MIB, MIB), arrived(&budget, 9 * MIB, MIB));
         assert!(!first.grow(2 * MIB, 8 * MIB) && has_been_granted(&mut first));
         assert!(first.try_grow(6 * MIB), "it goes on to overdraw");
-        assert_eq!((first.bytes(), budget.used_bytes()), (9 * MIB, 2 * MIB));
+        assert_eq!((first.bytes(), budget.used_bytes(), budget.held_bytes()), (9 * MIB, 2 * MIB, 10 * MIB));
         first.settle();
         assert!(budget.try_charge(6 * MIB).is_some(), "what is overdrawn stands in nobody's way");
         assert!(!second.grow(2 * MIB, 8 * MIB));
@@ -456,6 +498,38 @@ mod tests {
         drop(whole);
         assert_eq!(granted.await.unwrap().bytes(), MIB);
         drop(overdrawn);
+        assert_nothing_is_held(&budget);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_keeps_less_than_it_came_with_gives_the_rest_back_and_one_that_keeps_more_takes_it()
+     {
+        let budget = budget();
+        let mut parked = budget.charge(6 * MIB).await;
+        let mut waiting = std::pin::pin!(budget.charge(4 * MIB));
+        assert!(waiting.as_mut().now_or_never().is_none() && budget.is_wanted());
+        parked.resize(MIB);
+        let other = waiting.now_or_never().expect("there is room");
+        assert!(!budget.is_wanted());
+        parked.resize(9 * MIB);
+        assert_eq!(budget.used_bytes(), 13 * MIB);
+        drop((parked, other));
+        assert_nothing_is_held(&budget);
+    }
+
+    #[test]
+    fn a_huge_request_that_keeps_little_overdraws_no_more() {
+        let budget = budget();
+        let held = arrived(&budget, 9 * MIB, 2 * MIB);
+        let mut parked = waiting(&budget, 9 * MIB);
+        assert!(has_been_granted(&mut parked));
+        let mut next = waiting(&budget, 9 * MIB);
+        parked.settle();
+        assert!(!has_been_granted(&mut next));
+        parked.resize(100);
+        assert!(has_been_granted(&mut next));
+        assert_eq!((parked.bytes(), budget.used_bytes()), (100, 2 * MIB + 100));
+        drop((held, parked, next));
         assert_nothing_is_held(&budget);
     }
 

@@ -20,6 +20,7 @@ use riverrun_protocol::ApiKey;
 use thiserror::Error;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
+use tokio::sync::SemaphorePermit;
 use tokio::task::{block_in_place, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
@@ -27,7 +28,7 @@ use super::budget::{Charge, MemoryBudget};
 use super::frame::{FrameBuffer, FrameLengthError};
 use super::gate::ProduceGate;
 use super::gather::{GATHER_TIME_MAX, Gather};
-use super::inflating::Inflating;
+use super::inflating::{Inflating, InflatingLeave};
 use super::receive_mark;
 use super::response::{Outcome, ResponseFrame};
 use super::send::Outbox;
@@ -70,6 +71,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) catch_up: Arc<CatchUp>,
     /// What requests with records pass; shared by all connections.
     pub(crate) produce_gate: Arc<ProduceGate>,
+    /// Shared by all connections.
+    pub(crate) inflating: Arc<InflatingLeave>,
 }
 
 /// Why a connection ended other than by its client's wish.
@@ -98,6 +101,14 @@ impl ConnectionLimits {
     fn tick(&self) -> Duration {
         let shortest = self.frame_time_max.min(self.idle_time_max);
         (shortest / 4).clamp(Duration::from_millis(1), TICK)
+    }
+
+    /// Waits until there is memory for a request that stalls for it.
+    async fn room_for(&self, stall: Option<Stall>) {
+        if let Some(Stall::Memory(bytes)) = stall {
+            self.responses.room_for(0).await;
+            self.requests.room_for(bytes).await;
+        }
     }
 }
 
@@ -186,14 +197,16 @@ enum Stall {
     Answers,
     /// The next one carries records, and there is no room for them.
     Gate,
+    /// There is no memory for the next one, which has so many bytes, while others of this connection hold some.
+    Memory(usize),
 }
 
 /// What [`Connection::serve`] saw.
 enum Event {
     Readable,
     Answered(Outcome),
-    /// The gate is open, at which the next request waits.
-    GateOpened,
+    /// What the next request waits for may be there.
+    Admitted,
     /// The large frame has the memory that it was in line for.
     Granted,
     /// Less than the socket's mark has come for a while.
@@ -257,7 +270,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Some(outcome) = self.waiting.next(), if !self.waiting.is_empty() => Event::Answered(outcome),
                 ready = self.stream.readable(), if may_read => { ready?; Event::Readable }
                 () = granted(&mut self.large_frame), if is_in_line => Event::Granted,
-                () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::GateOpened,
+                () = self.limits.produce_gate.opened(), if stall == Some(Stall::Gate) => Event::Admitted,
+                () = self.limits.room_for(stall), if matches!(stall, Some(Stall::Memory(_))) => Event::Admitted,
                 () = sleep_until(self.read_at + GATHER_TIME_MAX), if may_read && self.gather.is_marked() => Event::TooLittle,
                 // After the socket was looked at: what has come already is never late.
                 () = sleep_until(self.judged_at + JUDGE_PERIOD), if is_judged => Event::Judge,
@@ -267,7 +281,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 Event::Answered(outcome) => self.settle(outcome),
                 Event::Readable if self.read().await? => {}
                 Event::Readable => return Ok(()),
-                Event::GateOpened => {}
+                Event::Admitted => {}
                 Event::Granted => self.note_granted(),
                 Event::TooLittle => {
                     let mark = self.gather.timed_out(Instant::now());
@@ -307,11 +321,10 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 }
                 None => self.admit(bytes).await,
             };
-            let (Some(charge), Some(frame)) = (charge, self.frames.take_frame()) else {
-                return Ok(Some(Stall::Answers));
-            };
+            let Some(charge) = charge else { return Ok(Some(Stall::Memory(bytes))) };
+            let Some(frame) = self.frames.take_frame() else { return Ok(None) };
             self.frame_since = None;
-            self.start(frame, charge).await;
+            self.start(frame, charge).await?;
         }
         Ok(Some(Stall::Answers))
     }
@@ -322,15 +335,18 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     }
 
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
-    async fn start(&mut self, frame: BytesMut, charge: Charge) {
+    async fn start(&mut self, frame: BytesMut, charge: Charge) -> Result<(), Closed> {
         let compressed_bytes = self.dispatch.compressed_bytes(&frame);
         let mut response = self.dispatch.dispatch(&self.info, frame, charge);
         let polled = match compressed_bytes {
             0 => poll_once(&mut response).await,
-            bytes => self.poll_inflating(bytes, &mut response).await,
+            bytes => self.poll_inflating(bytes, &mut response).await?,
         };
         let state = match polled {
-            Poll::Ready(outcome) if self.waiting.is_empty() => return self.settle(outcome),
+            Poll::Ready(outcome) if self.waiting.is_empty() => {
+                self.settle(outcome);
+                return Ok(());
+            }
             Poll::Ready(outcome) => Progress::Ready(Some(outcome)),
             Poll::Pending => Progress::Running(response),
         };
@@ -344,25 +360,54 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             unanswered.state = Progress::Ready(weighed);
         }
         self.waiting.push_back(unanswered);
+        Ok(())
     }
 
     /// Polls a request with compressed records for the first time. Nothing that came after it is started meanwhile, so
     /// what it appends keeps its place.
-    async fn poll_inflating(&mut self, compressed_bytes: usize, response: &mut Response) -> Poll<Outcome> {
+    async fn poll_inflating(
+        &mut self,
+        compressed_bytes: usize,
+        response: &mut Response,
+    ) -> Result<Poll<Outcome>, Closed> {
         if self.inflating.is_for_aside(compressed_bytes) {
-            let _leave = self.limits.produce_gate.leave_to_inflate().await;
+            let leaves = Arc::clone(&self.limits.inflating);
+            let _leave = match leaves.try_get() {
+                Some(leave) => Some(leave),
+                None => self.wait_to_inflate(&leaves).await?,
+            };
             let since = Instant::now();
             let polled =
                 poll_fn(|context| Poll::Ready(block_in_place(|| response.as_mut().poll(context)))).await;
             self.inflating.took_aside(since.elapsed());
-            return polled;
+            return Ok(polled);
         }
         let since = Instant::now();
         let polled = poll_once(response).await;
         if self.inflating.took_here(since.elapsed()) {
             yield_now().await;
         }
-        polled
+        Ok(polled)
+    }
+
+    /// Waits for the leave to inflate. Those that came before go on meanwhile, and what is answered already is sent first:
+    /// not while the leave may be given, which is not to be held by who waits for its client.
+    async fn wait_to_inflate<'l>(
+        &mut self,
+        leaves: &'l InflatingLeave,
+    ) -> Result<Option<SemaphorePermit<'l>>, Closed> {
+        self.take_answers().await;
+        self.send_all().await?;
+        let mut leave = pin!(leaves.get());
+        loop {
+            tokio::select! {
+                biased;
+                leave = &mut leave => return Ok(leave),
+                Some(outcome) = self.waiting.next(), if self.refused.is_none() && !self.waiting.is_empty() => {
+                    self.settle(outcome);
+                }
+            }
+        }
     }
 
     /// Takes all answers whose turn has come, so that they leave together.
@@ -593,7 +638,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             return Err(Closed::FrameTimeout(frame_max));
         }
         let idle = now.duration_since(self.active_at);
-        if idle > self.limits.idle_time_max && self.waiting.is_empty() {
+        if idle > self.limits.idle_time_max {
             return Err(Closed::Idle(self.limits.idle_time_max));
         }
         if idle > TICK && self.frames.release() {

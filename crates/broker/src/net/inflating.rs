@@ -3,9 +3,16 @@
 //!
 //! To check compressed records they are inflated, and for a topic with another codec they are compressed again. A few
 //! bytes may inflate to a thousand times as many, so what a request costs is known afterwards only: one that is large, or
-//! whose connection had costly ones before it, is worked on aside. Pure: sizes and times in, answers out.
+//! whose connection had costly ones before it, is worked on aside. As many are at once as there are cores.
 
+use std::num::NonZero;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::wait::Counted;
 
 /// Compressed bytes of a request above which it is worked on aside: with gzip they may inflate to 16 MiB, with zstd to
 /// more, which takes longer than others should wait.
@@ -16,6 +23,40 @@ const HERE_TIME_MAX: Duration = Duration::from_millis(1);
 const ASIDE_FOR: u32 = 64;
 /// Time of compressed requests after which a connection lets others go first.
 const TURN_TIME: Duration = Duration::from_micros(500);
+
+/// The leave to work on a request aside; shared by all connections.
+#[derive(Debug)]
+pub(crate) struct InflatingLeave {
+    cores: usize,
+    free: Semaphore,
+    /// How many wait for it.
+    waiting: AtomicUsize,
+}
+
+impl InflatingLeave {
+    /// One for each core.
+    pub(crate) fn new() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self { cores, free: Semaphore::new(cores), waiting: AtomicUsize::new(0) }
+    }
+
+    /// The leave, if it is free; it holds until it is dropped.
+    pub(super) fn try_get(&self) -> Option<SemaphorePermit<'_>> {
+        self.free.try_acquire().ok()
+    }
+
+    /// Waits for the leave; it holds until it is dropped.
+    pub(super) async fn get(&self) -> Option<SemaphorePermit<'_>> {
+        let _counted = Counted::new(&self.waiting);
+        // It is never closed.
+        self.free.acquire().await.ok()
+    }
+
+    /// How many have it now, and how many wait for it.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.cores - self.free.available_permits(), self.waiting.load(Relaxed))
+    }
+}
 
 /// What one connection's compressed requests have cost.
 ///
@@ -58,7 +99,31 @@ impl Inflating {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use tokio::time::timeout;
+
     use super::*;
+
+    #[tokio::test]
+    async fn as_many_as_there_are_cores_inflate_at_once_and_who_waits_is_counted() {
+        let leave = InflatingLeave::new();
+        let mut held = Vec::new();
+        for _ in 0..leave.cores {
+            held.push(leave.get().await);
+        }
+        assert_eq!(leave.counts(), (leave.cores, 0));
+        {
+            let mut waiting = pin!(leave.get());
+            assert!(timeout(Duration::from_millis(5), &mut waiting).await.is_err());
+            assert_eq!(leave.counts(), (leave.cores, 1));
+            assert!(leave.try_get().is_none());
+        }
+        assert_eq!(leave.counts(), (leave.cores, 0), "it has gone");
+        drop(held);
+        assert_eq!(leave.counts(), (0, 0));
+        assert!(leave.try_get().is_some());
+    }
 
     const SHORT: Duration = Duration::from_micros(100);
     const LONG: Duration = Duration::from_millis(20);

@@ -8,6 +8,7 @@ mod support;
 
 mod bombs;
 mod half_frames;
+mod parked;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
 //! Gathering over real sockets: whatever the mark, everything that was sent is answered, and soon.
 
 mod large_frames;
+mod stalls;
 
 use std::future::ready;
 use std::io::{Read as _, Write as _};
@@ -29,15 +30,27 @@ struct SizeOf;
 
 impl Dispatch for SizeOf {
     fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Response {
-        let mut bytes = BytesMut::new();
-        bytes.put_u32(8);
-        bytes.put_u64(frame.len() as u64);
-        let frame = ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new());
-        Box::pin(ready(Outcome::Respond(frame)))
+        Box::pin(ready(size_of_frame(&frame)))
     }
 
     fn compressed_bytes(&self, _: &[u8]) -> usize {
         0
+    }
+}
+
+fn size_of_frame(frame: &[u8]) -> Outcome {
+    let mut bytes = BytesMut::new();
+    bytes.put_u32(8);
+    bytes.put_u64(frame.len() as u64);
+    Outcome::Respond(ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new()))
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -54,11 +67,18 @@ impl Client {
     }
 
     fn send(&mut self, frame_bytes: usize) {
-        // A produce request, as far as a connection looks.
-        let length = u32::try_from(frame_bytes).expect("small").to_be_bytes();
-        let frame = [&length[..], &vec![0; frame_bytes]].concat();
-        self.stream.write_all(&frame).expect("the server reads");
-        self.unanswered += 1;
+        self.send_together(&[frame_bytes]);
+    }
+
+    /// Sends frames of these sizes in one piece.
+    fn send_together(&mut self, sizes: &[usize]) {
+        // Produce requests, as far as a connection looks.
+        let framed = |size: &usize| {
+            [&u32::try_from(*size).expect("small").to_be_bytes()[..], &vec![0; *size]].concat()
+        };
+        let frames: Vec<u8> = sizes.iter().flat_map(framed).collect();
+        self.stream.write_all(&frames).expect("the server reads");
+        self.unanswered += sizes.len();
     }
 
     /// The size of a frame that was answered.
@@ -112,6 +132,7 @@ fn limits() -> ConnectionLimits {
         responses: MemoryBudget::new(64 << 20),
         catch_up: CatchUp::new(1, u64::MAX),
         produce_gate: Arc::new(ProduceGate::new(|| true)),
+        inflating: Arc::new(InflatingLeave::new()),
     }
 }
 
@@ -131,6 +152,16 @@ fn serve_with<D: Dispatch>(
     client: impl FnOnce(&mut Client) + Send + 'static,
 ) -> Result<(), Closed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    serve_on(&runtime, limits, dispatch, prepare, client)
+}
+
+fn serve_on<D: Dispatch>(
+    runtime: &tokio::runtime::Runtime,
+    limits: ConnectionLimits,
+    dispatch: &D,
+    prepare: impl FnOnce(&mut Connection<'_, D>),
+    client: impl FnOnce(&mut Client) + Send + 'static,
+) -> Result<(), Closed> {
     runtime.block_on(async {
         let listening = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
             .and_then(|bound| bound.listen(1))

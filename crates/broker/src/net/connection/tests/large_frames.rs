@@ -52,15 +52,6 @@ fn is_granted(charge: &mut Charge) -> bool {
     futures_util::FutureExt::now_or_never(charge.granted()).is_some()
 }
 
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Sends part of a frame.
 fn send_part(client: &mut Client, length: usize, sent: usize) {
     client.stream.write_all(&u32::try_from(length).expect("small").to_be_bytes()).expect("the server reads");
@@ -87,6 +78,7 @@ fn a_huge_frame_that_drips_while_it_overdraws_is_sent_away() {
         |_| {},
         move |client| {
             send_part(client, HUGE, 3 * MIB / 2);
+            wait_until("it overdraws", || budget.held_bytes() > budget.used_bytes());
             drip_until_granted(client, in_line(&budget, HUGE, MIB));
             drop(others);
         },

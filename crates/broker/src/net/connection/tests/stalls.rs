@@ -1,0 +1,73 @@
+//! Requests that wait for what others hold, over real sockets: what came before them goes on, and they start when they may.
+
+use super::*;
+
+/// Sizes of the frames below that are answered at once, of those that are answered later, and of those that inflate.
+const AT_ONCE: usize = 40;
+const LATER: usize = 41;
+const INFLATES: usize = 42;
+
+/// Answers each frame with its size, according to that.
+struct BySize {
+    later: Duration,
+}
+
+impl Dispatch for BySize {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Response {
+        let later = if frame.len() == LATER { self.later } else { Duration::ZERO };
+        Box::pin(async move {
+            if !later.is_zero() {
+                tokio::time::sleep(later).await;
+            }
+            drop(charge);
+            size_of_frame(&frame)
+        })
+    }
+
+    fn compressed_bytes(&self, frame: &[u8]) -> usize {
+        if frame.len() == INFLATES { 1 << 20 } else { 0 }
+    }
+}
+
+#[test]
+fn what_came_before_a_request_that_waits_to_inflate_is_answered_meanwhile() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let limits = limits();
+    let leaves = Arc::clone(&limits.inflating);
+    let dispatch = BySize { later: Duration::from_millis(100) };
+    let client = move |client: &mut Client| {
+        for _ in 0..3 {
+            let held: Vec<_> = std::iter::from_fn(|| leaves.try_get()).collect();
+            client.send_together(&[AT_ONCE, LATER, AT_ONCE, INFLATES]);
+            assert_eq!(client.receive(), AT_ONCE);
+            wait_until("the last one waits", || leaves.counts().1 == 1);
+            drop(held);
+            assert_eq!([client.receive(), client.receive(), client.receive()], [LATER, AT_ONCE, INFLATES]);
+        }
+    };
+    serve_on(&runtime.expect("a runtime"), limits, &dispatch, |_| {}, client).expect("the client closes");
+}
+
+#[test]
+fn a_request_behind_one_that_waits_starts_as_soon_as_there_is_memory() {
+    let limits = limits();
+    let budget = Arc::clone(&limits.requests);
+    let dispatch = BySize { later: Duration::from_millis(1_500) };
+    let client = move |client: &mut Client| {
+        let mut shortest = Duration::MAX;
+        for _ in 0..3 {
+            client.send(LATER);
+            wait_until("the first one is there", || budget.used_bytes() > 0);
+            let spent = budget.force_charge(1 << 30);
+            client.send(AT_ONCE);
+            wait_until("the second one waits", || budget.is_wanted());
+            let since = Instant::now();
+            drop(spent);
+            wait_until("it starts", || !budget.is_wanted());
+            shortest = shortest.min(since.elapsed());
+            client.receive_all();
+        }
+        assert!(shortest < Duration::from_millis(300), "{shortest:?}");
+    };
+    serve_with(limits, &dispatch, |_| {}, client).expect("the client closes");
+}
