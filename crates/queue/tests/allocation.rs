@@ -5,7 +5,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use riverrun_queue::{AppendOptions, CreateOptions, Header, NewRecord, Queue, StartAt};
+use riverrun_queue::{AppendOptions, CreateOptions, Header, NewRecord, Queue, StartAt, TimestampMs};
+use riverrun_records::{BatchBuilder, BatchOptions, UnverifiedBatch};
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
@@ -42,6 +43,10 @@ fn appending_and_reading_allocate_nothing() {
     let mut tailer = queue.tailer(StartAt::Start).unwrap();
     let headers = [Header { key: b"h", value: Some(b"v") }];
     let record = NewRecord { key: Some(b"k"), value: Some(b"v"), headers: &headers, timestamp: None };
+    let mut others = BatchBuilder::new(BatchOptions::default());
+    others.append(TimestampMs(1), None, Some(b"theirs"), &[]).unwrap();
+    let others = others.build().unwrap();
+    let others = UnverifiedBatch::only(&others).unwrap().verify().unwrap();
     let before = count();
     for _ in 0..1000 {
         appender.append(&[7; 512]).unwrap();
@@ -49,7 +54,8 @@ fn appending_and_reading_allocate_nothing() {
         let mut reserved = appender.reserve(100).unwrap();
         reserved.fill(1);
         reserved.publish().unwrap();
-        for _ in 0..3 {
+        appender.append_whole(&others).unwrap();
+        for _ in 0..4 {
             assert!(tailer.next().unwrap().is_some());
         }
     }
