@@ -4,13 +4,14 @@
 //! what was said before a kill is written down, and nothing half. It waits for nobody: what it claims is in the pipe before
 //! it goes on.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use riverrun_client::TopicPartition;
 use riverrun_queue::{
@@ -91,22 +92,28 @@ pub(super) fn is_synced(stream: u32) -> bool {
     stream.is_multiple_of(STREAMS)
 }
 
-/// Appends and reads until it is crashed, or the queue is.
+/// Appends and reads until it is crashed. Ends at the first error of any thread, whatever the others wait for.
 pub(super) fn run(options: &AppenderOptions) -> anyhow::Result<()> {
     let pipe = Pipe(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
     let queue = Queue::open(&options.dir)?;
+    std::panic::set_hook(Box::new(|panic| end(&panic)));
     std::thread::scope(|scope| {
-        let streams = (options.stream..options.stream + STREAMS).map(|stream| {
+        for stream in options.stream..options.stream + STREAMS {
             let work = Work { queue: &queue, pipe: &pipe, options, stream };
-            scope.spawn(move || work.append_until_crashed())
-        });
-        let streams: Vec<_> = streams.collect();
-        let reader = scope.spawn(|| read_synced(&queue, &pipe, options.run));
-        for thread in streams.into_iter().chain([reader]) {
-            thread.join().ok().context("a thread panicked")??;
+            scope.spawn(move || {
+                work.append_until_crashed().unwrap_or_else(|error| end(&format!("{error:#}")));
+            });
         }
-        Ok(())
-    })
+        scope.spawn(|| {
+            read_synced(&queue, &pipe, options.run).unwrap_or_else(|error| end(&format!("{error:#}")));
+        });
+    });
+    bail!("nobody crashed it")
+}
+
+fn end(why: &dyn Display) -> ! {
+    eprintln!("process {}: {why}", std::process::id());
+    std::process::exit(1)
 }
 
 /// The recorder's input.

@@ -127,6 +127,8 @@ fn judge_power(run: &mut Run) -> anyhow::Result<()> {
 struct Run {
     id: u64,
     queue: PathBuf,
+    /// What the processes say, as each does when the disk is gone.
+    said: PathBuf,
     /// Further arguments of the processes.
     arguments: Vec<String>,
     rng: Rng,
@@ -158,6 +160,7 @@ impl Run {
         Ok(Self {
             id: rng.next(),
             queue,
+            said: settings.dir.join("appenders.log"),
             arguments,
             rng,
             recorder: Recorder::start(&written)?,
@@ -183,8 +186,8 @@ impl Run {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg("crash-appender").arg(&self.queue).args(["--run", &self.id.to_string()]);
             command.args(["--stream", &self.streams.to_string()]).args(&self.arguments);
-            // What it says when the disk has gone is no news.
-            command.stdin(Stdio::null()).stdout(self.recorder.pipe()?).stderr(Stdio::null());
+            let said = fs::File::options().create(true).append(true).open(&self.said)?;
+            command.stdin(Stdio::null()).stdout(self.recorder.pipe()?).stderr(said);
             let child = command.spawn().context("an appender could not be started")?;
             self.processes.push(Process { child, stream: self.streams });
             self.streams += STREAMS;
@@ -205,7 +208,12 @@ impl Run {
     fn must_run(&mut self) -> anyhow::Result<()> {
         for process in &mut self.processes {
             if let Some(status) = process.child.try_wait()? {
-                bail!("after {} crashes an appender ended by itself, with {status}", self.history.crashes());
+                let said = fs::read_to_string(&self.said)?;
+                let said = said.lines().last().unwrap_or("nothing");
+                let crashes = self.history.crashes();
+                bail!(
+                    "after {crashes} crashes an appender ended by itself, with {status}; it said last: {said}"
+                );
             }
         }
         Ok(())
