@@ -21,7 +21,7 @@ use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
-use crate::pace::{Haste, Pace};
+use crate::pace::{Haste, Hurry, Pace};
 use crate::partition_log::PartitionLog;
 use crate::producer_state::AppendOrigin;
 use crate::shared::StoreShared;
@@ -68,11 +68,15 @@ pub(crate) struct LogDir {
     is_closed: AtomicBool,
     has_failed: AtomicBool,
     failure: Mutex<Option<String>>,
+    /// Set before the first partition goes offline: nobody looks at each as long as it is not.
+    has_met_trouble: AtomicBool,
     space: Space,
     /// Partitions that have a tail.
     tails: Mutex<Vec<Weak<PartitionLog>>>,
     /// Held while tails are settled.
     settling: Mutex<()>,
+    /// Who waits for settling or for a checkpoint.
+    hurry: Hurry,
     /// Up to where each journal is not needed for this dir.
     pub(crate) covered: Mutex<Vec<Position>>,
     /// A checkpoint has taken in all that recovery has brought.
@@ -114,9 +118,11 @@ impl LogDir {
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
+            has_met_trouble: AtomicBool::new(false),
             space: Space::new(shared.reserve_bytes()),
             tails: Mutex::default(),
             settling: Mutex::default(),
+            hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             has_covered_recovery: AtomicBool::new(false),
             shared: shared.clone(),
@@ -147,9 +153,11 @@ impl LogDir {
             is_closed: AtomicBool::new(false),
             has_failed: AtomicBool::new(true),
             failure: Mutex::new(Some(error.to_string())),
+            has_met_trouble: AtomicBool::new(false),
             space: Space::new(shared.reserve_bytes()),
             tails: Mutex::default(),
             settling: Mutex::default(),
+            hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             has_covered_recovery: AtomicBool::new(false),
             shared: shared.clone(),
@@ -301,6 +309,7 @@ impl LogDir {
 
     /// Takes an error of a partition as it is, unless the whole dir fails with it.
     pub(crate) fn judge(&self, error: LogError) -> LogError {
+        self.note_trouble();
         match &error {
             LogError::Write { path, source } => self.fail(path, source),
             LogError::Io { source, .. } if is_shortage(source) => {
@@ -366,12 +375,13 @@ impl LogDir {
     /// Brings all tails into the segments, in the order of the partitions. What fails stays where it is; the first
     /// error is returned.
     pub(crate) fn settle(&self, haste: Haste) -> Result<(), LogError> {
+        let _in_haste = self.hurry.note(haste);
         // Who comes second must not believe that nothing is left to do because another is at it.
         let _settling = self.settling.lock();
         let _their_memory = self.shared.cache.settling();
         let logs = self.take_tails();
         let mut result = self.cover_lost(&logs);
-        let mut pace = Pace::new(haste, &self.env, &self.shared);
+        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
         for log in logs {
             let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
             if let Err(error) = settled {
@@ -415,11 +425,26 @@ impl LogDir {
 
     /// Fails if the dir has failed.
     pub(crate) fn check_usable(&self) -> Result<(), LogError> {
-        if !self.has_failed.load(Ordering::Acquire) {
+        if !self.has_failed() {
             return Ok(());
         }
         let reason = self.failure.lock().clone().unwrap_or_default();
         Err(LogError::DirFailed { path: self.path.clone(), reason })
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// A partition may go offline next.
+    pub(crate) fn note_trouble(&self) {
+        self.has_met_trouble.store(true, Ordering::Release);
+    }
+
+    /// Whether nobody can read a partition, as far as anybody has seen. Waits for nobody.
+    pub(crate) fn is_offline(&self, id: PartitionId) -> bool {
+        let is_damaged = || self.handle(id).is_some_and(|log| log.damage().is_some());
+        !self.is_open() || (self.has_met_trouble.load(Ordering::Acquire) && is_damaged())
     }
 
     /// Fails if partitions may not be opened any more.
@@ -440,6 +465,7 @@ impl LogDir {
 
     /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
     pub(crate) fn checkpoint(&self, is_clean: bool, haste: Haste) -> Result<Coverage, LogError> {
+        let _in_haste = self.hurry.note(haste);
         let _checkpointing = self.checkpointing.lock();
         // It may be another process's by now: only the last checkpoint comes after the closing.
         if self.check_open().is_err() && !is_clean {
@@ -453,7 +479,7 @@ impl LogDir {
         if dirty.is_empty() && !is_unwritten && !is_clean {
             return Ok(Coverage::Complete);
         }
-        let (captured, coverage) = self.capture(dirty, haste);
+        let (captured, coverage) = self.capture(dirty);
         // What could not be captured may have made the dir fail.
         self.check_usable()?;
         if !captured.is_empty() {
@@ -470,13 +496,13 @@ impl LogDir {
         Ok(coverage)
     }
 
-    fn capture(&self, dirty: Vec<PartitionId>, haste: Haste) -> (Vec<Captured>, Coverage) {
+    fn capture(&self, dirty: Vec<PartitionId>) -> (Vec<Captured>, Coverage) {
         let mut captured = Vec::with_capacity(dirty.len());
         let mut coverage = Coverage::Complete;
-        let mut pace = Pace::new(haste, &self.env, &self.shared);
+        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
         for id in dirty {
             pace.step();
-            let Some(log) = self.partitions.lock().get(&id).cloned() else { continue };
+            let Some(log) = self.handle(id) else { continue };
             match log.capture() {
                 Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
                 Ok(None) => {}

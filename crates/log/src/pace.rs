@@ -2,8 +2,10 @@
 //!
 //! Each costs a few system calls, and ten thousand of them a processor for a tenth of a second and more, in which those who
 //! append and wait for acks have one less. So after each slice of partitions as much time is left to them as the
-//! slice has taken. Where the write cache or a journal runs full, or the store is being closed, nobody is served by that.
+//! slice has taken. Where the write cache or a journal runs full, or somebody waits for the pass to end or for its turn
+//! after it, nobody is served by that.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use riverrun_env::Env;
@@ -24,6 +26,36 @@ pub(crate) enum Haste {
     Spread,
 }
 
+/// Who is in haste about the passes over one log dir, of which there is one at a time: it may wait for another's.
+///
+/// Invariants: the number of [`InHaste`] that there are.
+#[derive(Debug, Default)]
+pub(crate) struct Hurry(AtomicUsize);
+
+/// Somebody is in haste as long as it lives.
+#[derive(Debug)]
+pub(crate) struct InHaste<'a>(&'a Hurry);
+
+impl Hurry {
+    /// To be called before the caller waits for its turn, and held until it is done.
+    pub(crate) fn note(&self, haste: Haste) -> Option<InHaste<'_>> {
+        (haste == Haste::AtOnce).then(|| {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            InHaste(self)
+        })
+    }
+
+    fn is_any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for InHaste<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Spreads one pass over the partitions.
 ///
 /// Invariants: `done` counts the partitions since `begun`, fewer than a slice.
@@ -31,19 +63,19 @@ pub(crate) enum Haste {
 pub(crate) struct Pace<'a> {
     env: &'a Env,
     shared: &'a StoreShared,
+    hurry: &'a Hurry,
     slice: Slice,
 }
 
 #[derive(Debug)]
 struct Slice {
-    haste: Haste,
     begun: Duration,
     done: u32,
 }
 
 impl<'a> Pace<'a> {
-    pub(crate) fn new(haste: Haste, env: &'a Env, shared: &'a StoreShared) -> Self {
-        Self { env, shared, slice: Slice { haste, begun: env.clock.monotonic(), done: 0 } }
+    pub(crate) fn new(env: &'a Env, shared: &'a StoreShared, hurry: &'a Hurry) -> Self {
+        Self { env, shared, hurry, slice: Slice { begun: env.clock.monotonic(), done: 0 } }
     }
 
     /// To be called after each partition, without any lock of one.
@@ -52,7 +84,7 @@ impl<'a> Pace<'a> {
             return;
         }
         let pause = self.slice.pause(self.env.clock.monotonic());
-        if !pause.is_zero() && !self.shared.is_pressed() {
+        if !pause.is_zero() && !self.shared.is_pressed() && !self.hurry.is_any() {
             std::thread::sleep(pause);
         }
         self.slice.begun = self.env.clock.monotonic();
@@ -63,7 +95,7 @@ impl Slice {
     /// Takes in one more partition; whether it is the last one of a slice.
     fn ends(&mut self) -> bool {
         self.done = (self.done + 1) % SLICE_LOGS;
-        self.done == 0 && self.haste == Haste::Spread
+        self.done == 0
     }
 
     /// What the slice that ends now leaves to others.
@@ -87,22 +119,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn slice(haste: Haste) -> Slice {
-        Slice { haste, begun: 5 * MS, done: 0 }
-    }
+    const SLICE: Slice = Slice { begun: Duration::from_millis(5), done: 0 };
 
     #[test]
-    fn only_what_nobody_waits_for_is_spread_and_only_over_many_partitions() {
-        let mut spread = slice(Haste::Spread);
-        let ends: Vec<u32> = (1..=3 * SLICE_LOGS).filter(|_| spread.ends()).collect();
+    fn few_partitions_are_gone_through_at_once() {
+        let mut slice = SLICE;
+        let ends: Vec<u32> = (1..=3 * SLICE_LOGS).filter(|_| slice.ends()).collect();
         assert_eq!(ends, [SLICE_LOGS, 2 * SLICE_LOGS, 3 * SLICE_LOGS]);
-        let mut at_once = slice(Haste::AtOnce);
-        assert!((0..3 * SLICE_LOGS).all(|_| !at_once.ends()));
     }
 
     #[test]
     fn others_get_as_much_time_as_a_slice_has_taken_within_a_bound() {
-        let slice = slice(Haste::Spread);
+        let slice = SLICE;
         assert_eq!(slice.pause(6 * MS), MS);
         assert_eq!(slice.pause(500 * MS), PAUSE_MAX, "it has waited for something");
         assert_eq!(slice.pause(5 * MS), Duration::ZERO);
@@ -122,22 +150,29 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_over_many_partitions_rests_unless_the_write_cache_runs_full() {
+    fn a_pass_over_many_partitions_rests_unless_somebody_waits_or_the_write_cache_runs_full() {
         let real = Env::real();
         let env = Env { clock: Arc::new(RunningClock(AtomicU64::new(0))), ..SimEnv::new(1).env() };
         let options = StoreOptions { write_cache_bytes: 1000, ..StoreOptions::default() };
         let shared = StoreShared::new(OpenLogs::new(1, 1), Vec::new(), options);
+        let hurry = Hurry::default();
         let pass = || {
             let begun = real.clock.monotonic();
-            let mut pace = Pace::new(Haste::Spread, &env, &shared);
+            let mut pace = Pace::new(&env, &shared, &hurry);
             (0..10 * SLICE_LOGS).for_each(|_| pace.step());
             real.clock.monotonic().saturating_sub(begun)
         };
         let spread = pass();
         assert!(spread >= 10 * PAUSE_MAX, "{spread:?}");
+        assert!(hurry.note(Haste::Spread).is_none());
+        // The machine may be busy with other things, but not in each of many tries.
+        let is_at_once = || (0..100).any(|_| pass() < PAUSE_MAX);
+        let in_haste = hurry.note(Haste::AtOnce);
+        assert!(is_at_once());
+        drop(in_haste);
+        assert!(pass() >= 10 * PAUSE_MAX);
         shared.cache.add(750);
         assert!(shared.is_pressed());
-        // The machine may be busy with other things, but not in each of many tries.
-        assert!((0..100).any(|_| pass() < PAUSE_MAX));
+        assert!(is_at_once());
     }
 }
