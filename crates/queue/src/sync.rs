@@ -103,7 +103,7 @@ fn sync_up_to(core: &Core, owner: &Owner, head: &Head) -> Result<bool, QueueErro
     // Another may have got further meanwhile.
     if from.position < head.position {
         if from.segment_base != head.segment_base {
-            sync_passed(core, from.segment_base, head.segment_base)?;
+            sync_passed(core, &from, head)?;
         }
         sync_active(core, &from, head)?;
     }
@@ -150,9 +150,21 @@ fn sync_active(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> 
     synced(core, &segment.path, segment.map.sync(within, bytes))
 }
 
-/// Syncs the segments from `first` on that lie before `last`, and then the names of all.
-fn sync_passed(core: &Core, first: Offset, last: Offset) -> Result<(), QueueError> {
-    for base in core.segments.list()?.into_iter().filter(|base| (first..last).contains(base)) {
+/// Base offsets of the segments from that of `from` on that lie before that of `head`.
+fn passed(core: &Core, from: &Head, head: &Head) -> Result<Vec<Offset>, QueueError> {
+    let number = |head: &Head| head.position / core.segments.segment_bytes();
+    if number(from) + 1 == number(head) {
+        // As a rule: the names of a long queue are not looked at for each segment.
+        return Ok(vec![from.segment_base]);
+    }
+    let mut bases = core.segments.list()?;
+    bases.retain(|base| (from.segment_base..head.segment_base).contains(base));
+    Ok(bases)
+}
+
+/// Syncs the segments from that of `from` on that lie before that of `head`, and then the names of all.
+fn sync_passed(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> {
+    for base in passed(core, from, head)? {
         // What retention removes meanwhile needs no sync.
         if let Some(file) = core.segments.open(base, Access::Read)? {
             synced(core, &core.segments.path(base), file.sync_data())?;

@@ -399,6 +399,20 @@ fn a_sync_that_could_not_begin_may_be_tried_again() {
 }
 
 #[test]
+fn a_sync_after_a_roll_does_not_go_by_the_names_of_all_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 4096 }).unwrap();
+    let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
+    // Among the names it looks like a segment.
+    std::fs::write(dir.path().join("00000000000000000001.log"), b"none").unwrap();
+    for _ in 0..9 {
+        appender.append(&[1; 1000]).unwrap();
+        appender.sync().unwrap();
+    }
+    assert!(dir.path().join("00000000000000000003.log").exists(), "it has rolled");
+}
+
+#[test]
 fn a_failed_sync_is_forgotten_with_the_boot_and_not_with_the_mount() {
     const POISONED_AT: usize = 4360;
     for (life_at, poisoned) in [(64, false), (80, true)] {
