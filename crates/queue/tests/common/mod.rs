@@ -27,7 +27,7 @@ pub(crate) fn after_a_cut_of_power(dir: &Path, control_before: &[u8]) -> TempDir
         match std::fs::copy(entry.path(), copy.path().join(&name)) {
             // What the background makes ready comes and goes, and holds nothing.
             Err(error) if error.kind() == NotFound && name.to_string_lossy().starts_with("segment.") => {}
-            copied => assert!(copied.is_ok(), "{name:?}: {copied:?}"),
+            copied => assert!(copied.is_ok(), "{}: {copied:?}", name.display()),
         }
     }
     let mut control = control_of(dir);
