@@ -187,8 +187,10 @@ fn assess(broker: &Broker, state: &mut State, kept: &Kept) -> Option<Candidate> 
     // A log that needs compacting but was never rolled is rolled by its time.
     let (log, high_watermark) = (&partition.log, partition.high_watermark());
     let looked = log.roll_if_due(now).and_then(|_| {
-        let awaits_checkpoint = log.compaction_awaits_checkpoint(now, high_watermark)?;
-        Ok((log.cleanable(now, high_watermark)?, awaits_checkpoint))
+        let cleanable = log.cleanable(now, high_watermark)?;
+        let awaits_checkpoint =
+            !cleanable.is_due(&log.config()) && log.compaction_awaits_checkpoint(now, high_watermark)?;
+        Ok((cleanable, awaits_checkpoint))
     });
     let (cleanable, awaits_checkpoint) = match looked {
         Ok(looked) => looked,

@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
+use riverrun_types::PartitionId;
+
 use crate::broker::Broker;
 use crate::shutdown::StopSignal;
-use crate::upkeep::{Kept, kept_partitions};
 
 /// Looks at all partitions once; ends between two of them when `stop` turns true.
 pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
@@ -19,17 +20,28 @@ pub(crate) async fn run(broker: Arc<Broker>, stop: StopSignal) {
 }
 
 fn look(broker: &Broker, stop: &StopSignal) {
-    let is_marked = |kept: &Kept| {
-        let dir = kept.topic.log_dir(kept.known.id.index);
-        dir.is_some_and(|dir| broker.logs.has_damage_mark(kept.known.id, dir))
-    };
-    for kept in kept_partitions(broker) {
+    // Of what the metadata knows: a checkpoint that was lost knows nothing.
+    let image = broker.metadata.image();
+    let own = image.topics_sorted().into_iter().filter(|topic| !topic.is_mounted);
+    for (topic, index) in own.flat_map(|topic| (0..topic.partition_count()).map(move |index| (topic, index)))
+    {
         if *stop.borrow() {
             return;
         }
-        if is_marked(&kept) {
+        if topic
+            .log_dir(index)
+            .is_some_and(|dir| is_marked(broker, PartitionId { topic: topic.id, index }, dir))
+        {
             // What is wrong with it is told by whoever opens it.
-            let _opened = kept.open(broker);
+            let _opened = broker.partition(topic, index);
         }
     }
+}
+
+/// Whether a partition has a mark, or may have one: who opens it then finds out.
+fn is_marked(broker: &Broker, id: PartitionId, dir: usize) -> bool {
+    broker.logs.has_damage_mark(id, dir).unwrap_or_else(|error| {
+        tracing::warn!(partition = %id, %error, "whether damage was found in a partition cannot be read");
+        true
+    })
 }

@@ -311,7 +311,8 @@ fn build(
         .enable_all()
         .build()
         .map_err(StartError::Thread)?;
-    // Before anything is made on disk: a server that cannot have its addresses leaves no trace.
+    // Before anything is made on disk: a server whose addresses another one has leaves no trace. Of two that start at
+    // once, both get this far, and one fails when it begins to listen.
     let sockets = Sockets::bind(&config)?;
     let broker = open_broker(env, config)?;
     let started = {
@@ -335,7 +336,10 @@ impl Sockets {
             listeners.map(|listener| Ok((listener.clone(), bind_address(&listener.host, listener.port)?)));
         let listeners = listeners.collect::<Result<_, StartError>>()?;
         let admin = config.server.admin_listen;
-        let admin = admin.map(|at| Ok::<_, StartError>((at, bind_address(&at.ip().to_string(), at.port())?)));
+        let admin = admin.map(|at| {
+            let bound = bind(at).map_err(|source| bind_error(&at.ip().to_string(), at.port(), source))?;
+            Ok::<_, StartError>((at, bound))
+        });
         Ok(Self { listeners, admin: admin.transpose()? })
     }
 }

@@ -77,8 +77,7 @@ fn job(
     }
 }
 
-/// Lets retention take what it may whenever a log dir is full, instead of at its next turn. It touches only what a
-/// checkpoint has covered, so that comes first.
+/// Lets retention take what it may whenever a log dir is full, instead of at its next turn.
 async fn make_room(broker: Arc<Broker>, mut stop: StopSignal, looks: Arc<Mutex<Looks>>) {
     loop {
         tokio::select! {
@@ -86,10 +85,7 @@ async fn make_room(broker: Arc<Broker>, mut stop: StopSignal, looks: Arc<Mutex<L
             () = broker.shortage.notified() => {}
         }
         let (for_work, looks) = (Arc::clone(&broker), Arc::clone(&looks));
-        let work = move || {
-            checkpoint(&for_work);
-            apply_retention(&for_work, &looks);
-        };
+        let work = move || apply_retention(&for_work, &looks);
         if let Err(error) = tokio::task::spawn_blocking(work).await {
             tracing::error!(%error, "making room failed");
         }

@@ -12,10 +12,10 @@ use riverrun_protocol::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 use riverrun_protocol::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, ErrorCode};
-use riverrun_types::{LeaderEpoch, NodeId};
+use riverrun_types::LeaderEpoch;
 
-use super::metadata::NO_LEADER;
 use super::operations;
+use super::standing::Standing;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::metadata::{Image, Topic, check_name, is_internal};
@@ -111,18 +111,17 @@ impl Page<'_> {
         partition_index: i32,
         leader_epoch: LeaderEpoch,
     ) -> DescribeTopicPartitionsResponsePartition {
-        let NodeId(node) = self.image.node_id();
-        let is_offline = self.broker.is_offline(topic, partition_index);
+        let standing = Standing::of(self.broker, topic, partition_index);
         DescribeTopicPartitionsResponsePartition {
-            error_code: if is_offline { ErrorCode::LEADER_NOT_AVAILABLE } else { ErrorCode::NONE }.0,
+            error_code: standing.error_code,
             partition_index,
-            leader_id: if is_offline { NO_LEADER } else { node },
+            leader_id: standing.leader_id,
             leader_epoch: leader_epoch.0,
-            replica_nodes: vec![node],
-            isr_nodes: vec![node],
+            isr_nodes: standing.replica_nodes.clone(),
+            replica_nodes: standing.replica_nodes,
             eligible_leader_replicas: Some(Vec::new()),
             last_known_elr: Some(Vec::new()),
-            offline_replicas: if is_offline { vec![node] } else { Vec::new() },
+            offline_replicas: standing.offline_replicas,
         }
     }
 }

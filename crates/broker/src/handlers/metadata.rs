@@ -2,8 +2,9 @@
 //!
 //! Tells the cluster's id and nodes, and for all topics or those that are named (from version 10 on also by id,
 //! KIP-516) their partitions. The one node leads every partition. Its address is that of the listener that the
-//! client came in on. A partition whose files cannot be used has no leader. A topic that does not exist is made if both the server's configuration and the request allow
-//! it; it is ready when the response is sent, so that no client has to ask again.
+//! client came in on. A partition whose files cannot be used has no leader. A topic that does not exist is made if both
+//! the server's configuration and the request allow it; it is ready when the response is sent, so that no client has to
+//! ask again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +17,12 @@ use riverrun_protocol::{ErrorCode, MetadataRequest, MetadataResponse};
 use riverrun_types::{NodeId, TopicId};
 
 use super::operations;
+use super::standing::Standing;
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
 use crate::metadata::{Image, Topic, check_name, is_internal};
 
-/// The wire's mark for a partition that nobody leads.
-pub(super) const NO_LEADER: i32 = -1;
 /// First version in which an empty list of topics means none and not all.
 const EMPTY_IS_NONE_SINCE: i16 = 1;
 /// First version in which a topic may have no name in the response.
@@ -172,18 +172,17 @@ impl View<'_> {
     }
 
     fn describe(&self, topic: &Topic) -> MetadataResponseTopic<'static> {
-        let NodeId(node) = self.image.node_id();
         let leader_epoch = self.broker.leader_epoch(topic);
-        let partition = |index| {
-            let is_offline = self.broker.is_offline(topic, index);
+        let partition = |partition_index| {
+            let standing = Standing::of(self.broker, topic, partition_index);
             MetadataResponsePartition {
-                error_code: if is_offline { ErrorCode::LEADER_NOT_AVAILABLE } else { ErrorCode::NONE }.0,
-                partition_index: index,
-                leader_id: if is_offline { NO_LEADER } else { node },
+                error_code: standing.error_code,
+                partition_index,
+                leader_id: standing.leader_id,
                 leader_epoch: leader_epoch.0,
-                replica_nodes: vec![node],
-                isr_nodes: vec![node],
-                offline_replicas: if is_offline { vec![node] } else { Vec::new() },
+                isr_nodes: standing.replica_nodes.clone(),
+                replica_nodes: standing.replica_nodes,
+                offline_replicas: standing.offline_replicas,
             }
         };
         MetadataResponseTopic {

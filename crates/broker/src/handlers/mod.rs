@@ -44,4 +44,5 @@ pub(crate) mod offset_fetch;
 pub(crate) mod offset_for_leader_epoch;
 mod operations;
 pub(crate) mod produce;
+mod standing;
 pub(crate) mod sync_group;

@@ -3,11 +3,12 @@
 //!
 //! Appends each partition's batch and answers with its offset, once it is as durable as the topic's level asks, or with
 //! `REQUEST_TIMED_OUT` if that takes longer than the client will wait: the batch stays then, and may still become durable.
-//! Exactly one batch of format 2 for each partition. acks=0 gets no response, and waits for nothing. Topics are named up to version 12 and identified from 13 on (KIP-516). A duplicate of
-//! one of the producer's last five batches answers with the first one's offset. A queue of this machine that is mounted for
-//! it takes records, too: what came of them its own thread tells, and they are awaited also with acks=0. zstd is refused before version 7, in
-//! which clients say that they know it (KIP-110). Leaves out: transactional batches, which are refused with
-//! `INVALID_TXN_STATE`, because no producer can have begun a transaction here.
+//! Exactly one batch of format 2 for each partition. acks=0 gets no response, and waits for nothing. Topics are named up
+//! to version 12 and identified from 13 on (KIP-516). A duplicate of one of the producer's last five batches answers with
+//! the first one's offset. A queue of this machine that is mounted for it takes records, too: what came of them its own
+//! thread tells, and they are awaited also with acks=0. zstd is refused before version 7, in which clients say that they
+//! know it (KIP-110). Leaves out: transactional batches, which are refused with `INVALID_TXN_STATE`, because no producer
+//! can have begun a transaction here.
 
 use std::future::poll_fn;
 use std::ops::Range;

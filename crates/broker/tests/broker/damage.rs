@@ -149,6 +149,30 @@ fn health_tells_after_a_start_of_damage_that_was_found_before_it() {
 }
 
 #[test]
+fn a_mark_of_damage_is_found_also_when_the_checkpoint_is_lost() {
+    let damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
+    fetch(&mut Client::new(&damaged.server), "t", 0, 0);
+    let segment = first_segment(damaged.directory.path());
+    let mark = segment.with_extension("damaged");
+    assert!(mark.exists());
+    damaged.server.stop().expect("a clean stop");
+    // As it was, so that whoever looks takes the mark away.
+    let mut bytes = fs::read(&segment).expect("readable");
+    bytes[7] ^= 1;
+    fs::write(&segment, bytes).expect("writable");
+    let logs = segment.ancestors().find(|dir| dir.join("checkpoint").exists()).expect("a log dir");
+    fs::remove_file(logs.join("checkpoint")).expect("it is there");
+    let data = damaged.directory.path().to_str().expect("text").to_owned();
+    let server = server_with(&[("data.dir", &data)]);
+    let begun = Instant::now();
+    while mark.exists() {
+        assert!(begun.elapsed() < PATIENCE, "nobody looks, as long as nobody asks for the partition");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(read_all(&mut Client::new(&server), "t", 0, 0).len(), 6);
+}
+
+#[test]
 fn a_partition_that_is_well_again_has_its_leader_again() {
     let mut damaged = Damaged::with(&[], |bytes| bytes[7] ^= 1);
     let mut client = Client::new(&damaged.server);

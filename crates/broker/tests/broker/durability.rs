@@ -230,7 +230,7 @@ fn a_batch_that_was_lost_with_the_journal_is_refused_each_time_it_is_sent() {
 }
 
 #[test]
-fn a_failed_log_dir_takes_its_partitions_with_it_and_no_others() {
+fn a_failed_log_dir_takes_no_writes_any_more_is_read_still_and_keeps_the_others_from_nothing() {
     let sim = SimEnv::new(4);
     let options = [("log.dirs", "/one,/two"), ("admin.listen", "127.0.0.1:0")];
     let server = simulated(&sim, &options);
@@ -252,7 +252,9 @@ fn a_failed_log_dir_takes_its_partitions_with_it_and_no_others() {
     let wanted = MetadataRequestTopic { name: Some("t".into()), ..Default::default() };
     let metadata = client.call(&MetadataRequest { topics: Some(vec![wanted]), ..Default::default() }, 12);
     let leaders = metadata.topics[0].partitions.iter().map(|partition| partition.leader_id);
-    assert_eq!(leaders.collect::<Vec<_>>(), [-1, 1], "clients turn to the other");
+    assert_eq!(leaders.collect::<Vec<_>>(), [1, 1], "who reads needs a leader");
+    assert_eq!(read_all(&mut client, "t", 0, 0), ["a"]);
+    assert_eq!(read_all(&mut client, "t", 1, 0), ["b", "c"]);
     create_topic(&mut client, "u", 3, &[]);
     for index in 0..3 {
         produce(&mut client, "u", index, &batch(&["d"]));

@@ -39,7 +39,8 @@ impl PartitionLog {
             .inspect_err(|error| self.note_damage(error))
     }
 
-    /// Whether [`Self::apply_retention`] leaves segments alone only because no checkpoint has covered them.
+    /// Whether [`Self::apply_retention`] leaves segments alone only because no checkpoint has covered them. None will
+    /// where the log dir has failed.
     pub fn retention_awaits_checkpoint(
         &self,
         now: TimestampMs,
@@ -47,7 +48,7 @@ impl PartitionLog {
     ) -> Result<bool, LogError> {
         let log = self.open()?;
         let covered = log.recovery_point();
-        if covered >= high_watermark {
+        if covered >= high_watermark || self.dir.has_failed() {
             return Ok(false);
         }
         let (view, config) = (log.view(), self.config());

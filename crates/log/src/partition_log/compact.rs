@@ -39,7 +39,8 @@ impl PartitionLog {
         Ok(self.survey(&log, now, high_watermark.min(log.recovery_point()))?.0)
     }
 
-    /// Whether a run would be worth its while if a checkpoint covered the log up to its end.
+    /// Whether a run would be worth its while if a checkpoint covered the log up to its end. None can where the log dir
+    /// has failed.
     pub fn compaction_awaits_checkpoint(
         &self,
         now: TimestampMs,
@@ -48,7 +49,7 @@ impl PartitionLog {
         let log = self.open()?;
         let (config, covered) = (self.config(), log.recovery_point());
         let is_due = |until: Offset| Ok(self.survey(&log, now, until)?.0.is_due(&config));
-        Ok(covered < high_watermark && is_due(high_watermark)? && !is_due(covered)?)
+        Ok(!self.dir.has_failed() && covered < high_watermark && is_due(high_watermark)? && !is_due(covered)?)
     }
 
     /// Compacts what is cleanable, whether or not it is due; `None` if there is nothing. What it returns is

@@ -38,7 +38,11 @@ impl PartitionLog {
     /// Takes the partition offline if the error says that its files are damaged. The first such error stays the
     /// answer, and the next start knows which segment it was.
     pub(crate) fn note_damage(&self, error: &LogError) {
-        if error.is_lasting() && self.damage.set(error.clone()).is_ok() {
+        if !error.is_lasting() {
+            return;
+        }
+        self.dir.note_trouble();
+        if self.damage.set(error.clone()).is_ok() {
             tracing::error!(
                 partition = %self.id(), %error,
                 "damage was found: the partition goes offline; stop the server in order, look with `riverrun log \

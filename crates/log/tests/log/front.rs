@@ -78,6 +78,19 @@ fn retention_stops_at_the_high_watermark_and_at_the_last_checkpoint() {
 }
 
 #[test]
+fn retention_awaits_no_checkpoint_where_none_can_be_made() {
+    let config = LogConfig { retention_bytes: Some(0), ..Machine::small_segments() };
+    let machine = Machine::new(1, config);
+    machine.append_numbers(0, 40);
+    let awaits = || machine.log().retention_awaits_checkpoint(machine.now(), Offset(40)).unwrap();
+    assert!(awaits());
+    machine.sim.fs.fail_sync_after(0);
+    assert!(machine.store().checkpoint().is_err());
+    assert!(!awaits(), "the log dir has failed");
+    assert_eq!(machine.records().unwrap(), numbers(0, 40));
+}
+
+#[test]
 fn an_idle_segment_is_rolled_when_its_time_has_come() {
     let config = LogConfig { segment_ms: 1000, ..LogConfig::default() };
     let mut machine = Machine::new(1, config);

@@ -73,10 +73,10 @@ impl Client {
     /// Sends frames of these sizes in one piece.
     fn send_together(&mut self, sizes: &[usize]) {
         // Produce requests, as far as a connection looks.
-        let framed = |size: &usize| {
+        let with_length = |size: &usize| {
             [&u32::try_from(*size).expect("small").to_be_bytes()[..], &vec![0; *size]].concat()
         };
-        let frames: Vec<u8> = sizes.iter().flat_map(framed).collect();
+        let frames: Vec<u8> = sizes.iter().flat_map(with_length).collect();
         self.stream.write_all(&frames).expect("the server reads");
         self.unanswered += sizes.len();
     }
