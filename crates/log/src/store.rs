@@ -17,6 +17,7 @@ pub use recovery::Place;
 pub use settling::JournalMark;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -271,11 +272,10 @@ impl LogStore {
         handles.filter_map(|log| Some((log.id(), log.damage()?))).collect()
     }
 
-    /// Whether nobody can use a partition, as far as anybody has seen: its log dir has failed, or its files are not what
-    /// they should be. Opens nothing, and waits for nobody.
+    /// Whether nobody can read a partition, as far as anybody has seen: its log dir could not be opened, or its files are
+    /// not what they should be. Where only writing has failed, reads go on. Opens nothing, and waits for nobody.
     pub fn is_offline(&self, id: PartitionId, dir_index: usize) -> bool {
-        let dir = &self.dirs[dir_index];
-        dir.check_usable().is_err() || dir.handle(id).is_some_and(|log| log.damage().is_some())
+        self.dirs[dir_index].is_offline(id)
     }
 
     /// Whether a partition has more than one segment, by the names of its files. Opens none of them.
@@ -284,11 +284,16 @@ impl LogStore {
         Listing::read(dir.env(), &dir.partition_path(id)).is_ok_and(|listing| listing.logs.len() > 1)
     }
 
-    /// Whether damage was found in a partition before this start, by the names of its files. Opens none of them.
-    pub fn has_damage_mark(&self, id: PartitionId, dir_index: usize) -> bool {
+    /// Whether damage was found in a partition before this start, by the names of its files. Opens none of them. Fails if
+    /// these cannot be read; a partition without a directory has none.
+    pub fn has_damage_mark(&self, id: PartitionId, dir_index: usize) -> Result<bool, LogError> {
         let dir = &self.dirs[dir_index];
-        let names = dir.env().fs.read_dir(&dir.partition_path(id)).unwrap_or_default();
-        names.iter().any(|entry| entry.name.to_str().is_some_and(|name| name.ends_with(DAMAGED_SUFFIX)))
+        let path = dir.partition_path(id);
+        let names = match dir.env().fs.read_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            read => read.map_err(|error| LogError::io(&path, error))?,
+        };
+        Ok(names.iter().any(|entry| entry.name.to_str().is_some_and(|name| name.ends_with(DAMAGED_SUFFIX))))
     }
 
     /// All partitions of a log dir that a checkpoint remembers or that have a handle, in the order of their ids. From
