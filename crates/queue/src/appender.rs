@@ -17,7 +17,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 use crate::batch::{BatchFields, Cursor, Shape, seal};
 use crate::control::{Control, Head};
 use crate::error::{At as _, QueueError};
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, lacks_cores};
 use crate::lock::{Owner, Taken};
 use crate::options::{AppendOptions, Durability};
 use crate::queue::Core;
@@ -59,10 +59,16 @@ pub struct Appender {
     keeper: Arc<Keeper>,
     /// Position from which on the keeper wants to be called.
     call_at: u64,
+    /// Position from which on this appender makes memory present by itself, and up to which it has.
+    near_at: u64,
+    near_end: u64,
 }
 
 /// How far ahead of the append lines are fetched: memory takes longer than an append.
 const FETCH_AHEAD_BYTES: usize = 1024;
+
+/// Made present at once by an append, where the background has no core for it.
+const NEAR_BYTES: u64 = 64 << 10;
 
 /// Room for a batch, in the segment that it goes to.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +88,21 @@ impl Appender {
         let (head, segment) = core.at_head(Segments::get)?;
         let epoch = core.control.epoch();
         let template = Template::new(epoch);
-        let appender =
-            Self { core, owner, options, segment, head, epoch, held: false, template, keeper, call_at: 0 };
+        let near_at = if options.ahead_bytes > 0 && lacks_cores() { 0 } else { u64::MAX };
+        let appender = Self {
+            core,
+            owner,
+            options,
+            segment,
+            head,
+            epoch,
+            held: false,
+            template,
+            keeper,
+            call_at: 0,
+            near_at,
+            near_end: 0,
+        };
         appender.keeper.serve(&options);
         Ok(appender)
     }
@@ -299,6 +318,9 @@ impl Appender {
         if self.head.position >= self.call_at {
             self.call_at = self.keeper.call(self.head.position);
         }
+        if self.head.position >= self.near_at {
+            self.make_near_present();
+        }
         if self.options.durability == Durability::Sync {
             self.sync()?;
         }
@@ -309,6 +331,20 @@ impl Appender {
     #[inline]
     fn fetch_ahead(&self, room: Room) {
         self.segment.map.fetch_for_write(room.within + room.size_bytes + FETCH_AHEAD_BYTES, room.size_bytes);
+    }
+
+    /// Makes the memory present that the next appends store into.
+    #[cold]
+    fn make_near_present(&mut self) {
+        let (start, position) = (self.segment.start(), self.head.position);
+        let segment_end = start + self.segment.map.len() as u64;
+        let begin = self.near_end.max(position).max(start + self.segment.present);
+        let end = (position + 2 * NEAR_BYTES).min(segment_end);
+        if begin < end {
+            self.segment.map.populate((begin - start) as usize, (end - begin) as usize);
+        }
+        self.near_end = end;
+        self.near_at = if end == segment_end { end } else { end - NEAR_BYTES };
     }
 
     /// Returns when everything that was published before the call is synced: it survives a cut of power then.

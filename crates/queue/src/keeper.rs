@@ -4,12 +4,13 @@
 //! Two threads for each open queue that has appenders in this process, so that memory is made ready while a
 //! sync waits for the disk. Everything they do an append can do without: if a thread is late, the append makes
 //! its own room. Where there are no more cores than threads that spin, they run in the place of one of these: so
-//! what lies ahead of the append is made ready in portions, as the append gets on. Their errors are those that the
-//! appends meet themselves; what a sync loses poisons the queue, which every append reports.
+//! what lies ahead of the append is made ready in portions, as the append gets on, and on two cores the append makes
+//! its memory present itself. Their errors are those that the appends meet themselves; what a sync loses poisons the
+//! queue, which every append reports.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -41,11 +42,28 @@ pub(crate) struct Duties {
 /// Appended from one call of the keeper to the next at most: it does little at a time, and often.
 const STEP_BYTES_MAX: u64 = 512 << 10;
 
+/// The same where [cores are short](lacks_cores).
+const LONG_STEP_BYTES: u64 = 4 << 20;
+
+/// Whether there is no core for the background while one thread appends and another one waits for it, both spinning.
+///
+/// Then each turn that the background takes costs one of the two a slice of the scheduler's, some milliseconds, or
+/// has it put on the core of the other. So appends make the memory present into which they store, a little at a time,
+/// and the background has few turns.
+pub(crate) fn lacks_cores() -> bool {
+    static LACKS: OnceLock<bool> = OnceLock::new();
+    *LACKS.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2))
+}
+
 impl Duties {
     /// Bytes from one call to the next, where the keeper makes `ahead_bytes` present.
-    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64) -> u64 {
+    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, lacks_cores: bool) -> u64 {
         // Each segment has to be prepared, and synced when it is full, so one call at least for each.
-        let ahead = if ahead_bytes > 0 { (ahead_bytes / 2).min(STEP_BYTES_MAX) } else { segment_bytes };
+        let ahead = match ahead_bytes {
+            0 => segment_bytes,
+            _ if lacks_cores => LONG_STEP_BYTES,
+            ahead_bytes => (ahead_bytes / 2).min(STEP_BYTES_MAX),
+        };
         ahead.min(segment_bytes / 2).min(self.sync_step_bytes()).max(1)
     }
 
@@ -98,6 +116,8 @@ pub(crate) struct Orders {
     duties: Mutex<Duties>,
     /// How far ahead the keeper is at the moment.
     ahead_bytes: AtomicU64,
+    /// Position up to which it has nothing to do where cores are short.
+    ready_until: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -193,7 +213,9 @@ impl Keeper {
             thread.thread().unpark();
         }
         let ahead_bytes = self.orders.ahead_bytes.load(Relaxed);
-        position.saturating_add(duties.step_bytes(self.segment_bytes, ahead_bytes))
+        let next = position.saturating_add(duties.step_bytes(self.segment_bytes, ahead_bytes, lacks_cores()));
+        let sync_next = position.saturating_add(duties.sync_step_bytes());
+        next.max(self.orders.ready_until.load(Relaxed).min(sync_next))
     }
 }
 
@@ -209,8 +231,15 @@ impl Drop for Keeper {
     }
 }
 
-/// Appended from one step of preparing the next segment to the next.
+/// Appended from one step of preparing the next segment to the next, half of what a step does: so the next segment is
+/// ready when half of this one is full.
 const PREPARE_STEP_BYTES: u64 = 1 << 20;
+
+/// Prepared in one step at most, where the thread was kept from running.
+const PREPARE_BYTES_MAX: u64 = 8 << 20;
+
+/// From one step to the next where nothing is appended.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the keeper's thread knows from one round to the next.
 ///
@@ -221,8 +250,8 @@ struct Rounds {
     owner: Owner,
     orders: Arc<Orders>,
     pace: Pace,
-    /// When the last round was, and where the queue ended.
-    looked: (Instant, u64),
+    /// Where the queue ended in the last round.
+    looked_at: u64,
     segment: Option<Arc<Segment>>,
     present: u64,
     passed: Passed,
@@ -230,6 +259,9 @@ struct Rounds {
     kept_at: Option<(Instant, u64)>,
     /// Position from which on there is something to do for the next segment.
     prepare_at: u64,
+    /// When something was done for it, and whether there was nothing left to do.
+    worked_at: Instant,
+    is_ready: bool,
     /// Whether the lock of who prepares segments is kept for the next round.
     clearing: bool,
 }
@@ -241,12 +273,14 @@ impl Rounds {
             owner,
             orders,
             pace: Pace::new(Instant::now()),
-            looked: (Instant::now(), core.control.published()),
+            looked_at: core.published(),
             segment: None,
             present: 0,
             passed: Passed::default(),
             kept_at: None,
             prepare_at: 0,
+            worked_at: Instant::now(),
+            is_ready: false,
             clearing: false,
         }
     }
@@ -257,22 +291,25 @@ impl Rounds {
             // What fails here an append meets too, and says so.
             let _ = self.round(&duties);
             self.passed.let_go();
-            std::thread::park_timeout(ROUND);
+            std::thread::park_timeout(if self.is_ready { ROUND } else { PAUSE });
         }
     }
 
     fn round(&mut self, duties: &Duties) -> Result<(), QueueError> {
-        let (now, position) = (Instant::now(), self.core.control.published());
-        let (before, from) = std::mem::replace(&mut self.looked, (now, position));
-        let idle = now.saturating_duration_since(before) >= ROUND;
-        let portion = if idle { u64::MAX } else { portion_bytes(position.saturating_sub(from)) };
+        let (now, position) = (Instant::now(), self.core.published());
+        let appended = position.saturating_sub(std::mem::replace(&mut self.looked_at, position));
         if duties.ahead_bytes == 0 {
+            self.is_ready = true;
             return self.keep(&duties.retention, false);
         }
         let ahead_bytes = self.pace.call(now, position, duties.ahead_bytes);
         self.orders.ahead_bytes.store(ahead_bytes, Relaxed);
+        let portion = appended.saturating_mul(2).max(2 * STEP_BYTES_MAX);
         self.make_present(ahead_bytes, portion)?;
-        if self.keeps(self.number()) || position >= self.prepare_at {
+        let idle = !self.is_ready && now.saturating_duration_since(self.worked_at) >= PAUSE;
+        if idle || self.keeps(self.number()) || position >= self.prepare_at {
+            let portion = if idle { u64::MAX } else { portion };
+            let portion = portion.clamp(2 * PREPARE_STEP_BYTES, PREPARE_BYTES_MAX);
             return self.make_ready(duties, ahead_bytes, portion);
         }
         Ok(())
@@ -288,22 +325,29 @@ impl Rounds {
         let core = Arc::clone(&self.core);
         let path = core.control.path();
         if !sys::try_lock_byte(self.owner.file(), PREPARE_BYTE, LockKind::Exclusive).at("lock", path)? {
+            self.is_ready = true;
             return self.keep(&duties.retention, false);
         }
-        let portion = portion.max(2 * PREPARE_STEP_BYTES);
         // What can be used again is ready soonest.
         let (kept_lock, mut between) = (self.clearing, || drop(self.make_present(ahead_bytes, portion)));
         let renewed = core.segments.renew_spares(kept_lock, portion, &mut between);
         // And what goes now may be, before anything is made.
         let kept = self.keep(&duties.retention, true);
         self.prepare_at = core.control.published().saturating_add(PREPARE_STEP_BYTES);
+        self.worked_at = Instant::now();
         // Nobody else goes on with a file that is being cleared: only here it is known how far it is.
         self.clearing = !renewed.unwrap_or(true);
+        self.is_ready = false;
         if !self.clearing {
-            // Short of space an append tries again, and says so.
-            if self.prepare(ahead_bytes, portion).unwrap_or(false) {
+            // Short of space an append tries again, and says so; here it is tried after a while.
+            self.is_ready = self.prepare(ahead_bytes, portion).unwrap_or(true);
+            if self.is_ready {
                 let end = (self.number() + 1).saturating_mul(core.segments.segment_bytes());
                 self.prepare_at = self.prepare_at.max(end.saturating_sub(ahead_bytes));
+                if lacks_cores() {
+                    self.prepare_at = end;
+                    self.orders.ready_until.store(end, Relaxed);
+                }
             }
             sys::unlock_byte(self.owner.file(), PREPARE_BYTE).at("unlock", path)?;
         }
@@ -350,7 +394,7 @@ impl Rounds {
                 self.passed.push(passed);
             }
         }
-        let Some(segment) = &self.segment else { return Ok(()) };
+        let Some(segment) = self.segment.as_ref().filter(|_| !lacks_cores()) else { return Ok(()) };
         let begin = self.present.max(head.position);
         let end = (head.position + ahead_bytes).min(begin.saturating_add(portion));
         let end = end.min(segment.start() + segment.map.len() as u64);
@@ -365,21 +409,14 @@ impl Rounds {
     /// an appender takes for what is ahead of it. Returns whether it is ready by now.
     fn prepare(&mut self, ahead_bytes: u64, portion: u64) -> Result<bool, QueueError> {
         let core = Arc::clone(&self.core);
+        // What is ahead of the append beyond the end of its segment.
         let segment_bytes = core.segments.segment_bytes();
         let within = core.published() % segment_bytes;
-        // Ready when half of this segment is full.
-        let made = within.saturating_mul(2).saturating_add(2 * PREPARE_STEP_BYTES).min(segment_bytes);
-        // What is ahead of the append beyond the end of its segment.
         let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
+        let beyond = if lacks_cores() { 0 } else { beyond };
         // What fails there fails in the next round, too.
-        core.segments.prepare(made, beyond, || drop(self.make_present(ahead_bytes, portion)))
+        core.segments.prepare(portion, beyond, || drop(self.make_present(ahead_bytes, portion)))
     }
-}
-
-/// How much of each thing is done in a round before which `appended` bytes were appended: so much that everything is
-/// done in time, and so little that it is done soon.
-fn portion_bytes(appended: u64) -> u64 {
-    appended.saturating_mul(2).max(2 * STEP_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -392,6 +429,7 @@ mod tests {
     fn the_keeper_is_called_for_whatever_it_has_to_do() {
         const SEGMENT: u64 = 1 << 20;
         let hour = Some(Duration::from_hours(1));
+        let sync_step = |duties: &Duties| duties.sync_interval.map_or(u64::MAX, |_| duties.sync_bytes);
         for (ahead_bytes, sync_interval, sync_bytes, step) in [
             (0, None, 0, SEGMENT / 2),
             (1 << 16, None, 0, 1 << 15),
@@ -403,7 +441,9 @@ mod tests {
             (1 << 16, hour, 0, 1),
         ] {
             let duties = Duties { ahead_bytes, sync_interval, sync_bytes, retention: Retention::default() };
-            assert_eq!(duties.step_bytes(SEGMENT, ahead_bytes), step, "{duties:?}");
+            assert_eq!(duties.step_bytes(SEGMENT, ahead_bytes, false), step, "{duties:?}");
+            let step = if ahead_bytes > 0 { sync_step(&duties).min(SEGMENT / 2) } else { step };
+            assert_eq!(duties.step_bytes(SEGMENT, ahead_bytes, true), step.max(1), "{duties:?}");
         }
     }
 

@@ -135,8 +135,14 @@ pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueEr
     Ok(file)
 }
 
-/// Goes on with making such a file, until it has `bytes`. Calls `between` after every step: it may take long.
-fn continue_file(path: &Path, bytes: u64, mut between: impl FnMut()) -> Result<File, QueueError> {
+/// Goes on with making such a file, by up to `portion` bytes. Returns whether it is whole. Calls `between` after every
+/// step: it may take long.
+fn continue_file(
+    path: &Path,
+    segment_bytes: u64,
+    portion: u64,
+    mut between: impl FnMut(),
+) -> Result<bool, QueueError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -146,13 +152,18 @@ fn continue_file(path: &Path, bytes: u64, mut between: impl FnMut()) -> Result<F
         .at("create", path)?;
     // What a file of this name has was allocated: by this process, or by one that has ended since.
     let mut begin = file.metadata().at("look at", path)?.len();
-    while begin < bytes {
-        let end = (begin + STEP_BYTES).min(bytes);
+    if begin > segment_bytes {
+        std::fs::remove_file(path).at("remove", path)?;
+        return Ok(false);
+    }
+    let until = begin.saturating_add(portion).min(segment_bytes);
+    while begin < until {
+        let end = (begin + STEP_BYTES).min(until);
         allocate(&file, path, begin..end)?;
         between();
         begin = end;
     }
-    Ok(file)
+    Ok(begin == segment_bytes)
 }
 
 fn allocate(file: &File, path: &Path, range: std::ops::Range<u64>) -> Result<(), QueueError> {
@@ -322,12 +333,12 @@ impl Segments {
         self.prepared().extract_if(.., |prepared| prepared.inode == inode).next()
     }
 
-    /// Goes on with making a segment ready for the next roll, unless one is: so far that its file has `made_bytes` and
-    /// the first `present_bytes` of it are present. Returns whether the file is whole. For the holder of the lock of
+    /// Goes on with making a segment ready for the next roll, unless one is, by up to `portion` bytes of its file; of a
+    /// whole file the first `present_bytes` are made present. Returns whether it is whole. For the holder of the lock of
     /// [`PREPARE_BYTE`](crate::layout::PREPARE_BYTE), who is called now and then meanwhile.
     pub(crate) fn prepare(
         &self,
-        made_bytes: u64,
+        portion: u64,
         present_bytes: u64,
         between: impl FnMut(),
     ) -> Result<bool, QueueError> {
@@ -337,8 +348,7 @@ impl Segments {
         let [path, ..] = names;
         if !path.exists() {
             let new = self.dir.join(PREPARING_NAME);
-            let made = continue_file(&new, made_bytes, between)?.metadata().at("look at", &new)?.len();
-            if made < self.segment_bytes {
+            if !continue_file(&new, self.segment_bytes, portion, between)? {
                 return Ok(false);
             }
             std::fs::rename(&new, &path).at("rename", &new)?;
@@ -492,6 +502,22 @@ mod tests {
             let file = OpenOptions::new().write(true).open(&path).expect("there");
             assert_eq!(views.try_share(&file).is_ok(), !sys::is_in_memory(&file));
         }
+    }
+
+    #[test]
+    fn the_next_segment_is_made_in_portions_and_by_whoever_comes_next() {
+        const BYTES: u64 = 3 * 4096;
+        let dir = tempfile::tempdir().expect("a directory");
+        let preparing = dir.path().join(PREPARING_NAME);
+        for (portion, made_bytes) in [(4096, Some(4096)), (0, Some(4096)), (4096, Some(8192)), (9999, None)] {
+            let segments = Segments::new(dir.path(), BYTES, Access::Write);
+            let whole = segments.prepare(portion, 4096, || ()).expect("room");
+            let found = std::fs::metadata(&preparing).map(|file| file.len()).ok();
+            assert_eq!((whole, found), (made_bytes.is_none(), made_bytes));
+        }
+        let segments = Segments::new(dir.path(), BYTES, Access::Write);
+        assert_eq!(segments.get_or_make(Offset(5), 1).expect("made").map.len() as u64, BYTES);
+        assert!(!dir.path().join(PREPARED_NAMES[0]).exists(), "it is the segment now");
     }
 
     #[test]
