@@ -22,7 +22,7 @@ pub(crate) struct StoreShared {
     pub(crate) journals: Vec<Arc<Journal>>,
     options: StoreOptions,
     pub(crate) cache: WriteCache,
-    /// Set once nothing of the journals' earlier lives is left to be brought into the segments.
+    /// Set once nothing of the journals' earlier lives is left to be brought into the logs.
     is_recovered: AtomicBool,
     is_closing: AtomicBool,
     /// Partitions whose level is to change.
@@ -90,7 +90,7 @@ impl StoreShared {
         }
     }
 
-    /// Fails while the journals' earlier lives are not in the segments.
+    /// Fails while the journals' earlier lives are not in the logs.
     pub(crate) fn check_recovered(&self) -> Result<(), LogError> {
         if self.is_recovered.load(Ordering::Acquire) { Ok(()) } else { Err(LogError::NotRecovered) }
     }

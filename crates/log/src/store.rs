@@ -2,9 +2,9 @@
 //!
 //! Opening the store costs the same for ten partitions as for ten thousand, apart from reading the checkpoints,
 //! and it does not matter how the server stopped: partitions are opened, and recovered, at their first use.
-//! What the journals hold is the exception: [`LogStore::recover`] brings it into the segments before anything is
-//! served. Threads belong to the caller, who calls [`LogStore::checkpoint`] and [`LogStore::close_idle`] now and then,
-//! and has a thread that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle`].
+//! What the journals hold is the exception: [`LogStore::recover`] brings it into the logs before anything is served.
+//! Threads belong to the caller, who calls [`LogStore::checkpoint`] and [`LogStore::close_idle`] now and then, and has a
+//! thread that does nothing but [`LogStore::wait_for_settling`] and [`LogStore::settle`].
 
 mod aside;
 mod back;
@@ -114,10 +114,10 @@ pub struct KnownPartition {
     pub awaits_removals: bool,
 }
 
-/// What recovery has brought from the journals into the segments.
+/// What recovery has brought from the journals into the logs.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// Entries that were written.
+    /// Entries that the logs lacked.
     pub entries: u64,
     /// Bytes of them.
     pub bytes: u64,

@@ -61,6 +61,12 @@ impl WriteCache {
         self.bytes() >= self.bytes_max
     }
 
+    /// Whether so many bytes that the journals have may stay in memory when a server starts: half of the cache is left to
+    /// those who append from then on.
+    pub(crate) fn has_room_at_start(&self, bytes: u64) -> bool {
+        self.bytes().saturating_add(bytes) <= self.bytes_max / 2
+    }
+
     /// Has `hook` called each time that there is room again, by the thread that made it: it must not block.
     pub fn on_room(&self, hook: Box<dyn Fn() + Send + Sync>) {
         self.hooks.lock().push(hook);

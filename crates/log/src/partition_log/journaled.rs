@@ -201,7 +201,7 @@ impl OpenLog {
     }
 
     /// Adds what is stored to the tail. Returns whether it is the first there; none if nobody wants it any more.
-    fn show_stored(&self, entry: TailEntry) -> Option<bool> {
+    pub(super) fn show_stored(&self, entry: TailEntry) -> Option<bool> {
         let mut shown = self.shown.lock();
         if shown.is_abandoned {
             return None;

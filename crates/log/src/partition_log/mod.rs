@@ -40,9 +40,9 @@ use marks::Marks;
 pub(crate) use open::{Mode, OpenLog};
 pub use prepare::ProducedBatch;
 pub use read::{Chunk, ReadSlice};
-pub(crate) use replay::Replayed;
+pub(crate) use replay::{Replayed, Target};
 pub(crate) use switch::{Switch, Switched};
-pub(crate) use tail::Piece;
+pub(crate) use tail::{Piece, TailEntry};
 pub(crate) use writer::record_producer;
 
 use crate::config::LogConfig;

@@ -1,4 +1,7 @@
-//! How an opened log begins, and how what the journal has is written into it anew.
+//! How an opened log begins, and how it takes what the journal has of it.
+//!
+//! It lies in memory then, as if it had just been appended, and is settled as that is: the journal has it until a
+//! checkpoint covers it. What there is no room for in memory is written into the segments at once.
 //!
 //! A log that appends to the journal has no byte above its recovery point that could be lost with the power, but for
 //! what the journal has: so what was found there and does not come from the journal is synced before anybody sees it.
@@ -8,12 +11,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use riverrun_journal::EntryHeader;
+use bytes::BytesMut;
 use riverrun_types::Offset;
 
 use super::journaled::counterpart;
 use super::open::{Mode, OpenLog, OpenParts};
-use super::tail::Piece;
+use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::error::LogError;
@@ -22,10 +25,19 @@ use crate::partition_files;
 /// What became of an entry of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replayed {
-    /// It lies in the segment now.
-    Written,
+    /// The log has it now.
+    Taken,
     /// A checkpoint covers it, or it came twice.
     Known,
+}
+
+/// Where what the journal has goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Into memory if there is room, otherwise as below.
+    Tail,
+    /// Into the segments.
+    Segments,
 }
 
 impl PartitionLog {
@@ -51,18 +63,18 @@ impl PartitionLog {
         Ok(log)
     }
 
-    /// Writes what the journal has of this partition, in order; the caller does so before anybody else uses it.
+    /// Takes what the journal has of this partition, in order; the caller does so before anybody else uses it.
     /// Nothing is durable by it that was not before.
-    pub(crate) fn replay(&self, entries: &[(EntryHeader, Piece)]) -> Result<Vec<Replayed>, LogError> {
+    pub(crate) fn replay(&self, entries: &[TailEntry], target: Target) -> Result<Vec<Replayed>, LogError> {
         if Self::current(&self.state.read(), self.id).is_none() {
             self.dir.open_logs().make_room();
         }
-        self.replay_in(&mut self.state.write(), entries)
+        self.replay_in(&mut self.state.write(), entries, target)
     }
 
     /// Writes once more what there was no room for, which is everything that the journal has of this partition, and
     /// then lets others use it.
-    pub(crate) fn replay_again(&self, entries: &[(EntryHeader, Piece)]) -> Result<(), LogError> {
+    pub(crate) fn replay_again(&self, entries: &[TailEntry]) -> Result<(), LogError> {
         self.dir.open_logs().make_room();
         let mut state = self.state.write();
         match &*state {
@@ -70,7 +82,7 @@ impl PartitionLog {
             // Deleted meanwhile.
             _ => return Ok(()),
         }
-        match self.replay_in(&mut state, entries) {
+        match self.replay_in(&mut state, entries, Target::Segments) {
             Ok(_) => self.end_replay_in(&mut state),
             Err(error) => return Err(self.go_offline(&mut state, error)),
         }
@@ -81,18 +93,23 @@ impl PartitionLog {
     fn replay_in(
         &self,
         state: &mut State,
-        entries: &[(EntryHeader, Piece)],
+        entries: &[TailEntry],
+        target: Target,
     ) -> Result<Vec<Replayed>, LogError> {
         let known_end = self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point);
-        let known = entries.partition_point(|(_, piece)| piece.next_offset <= known_end);
+        let known = entries.partition_point(|entry| entry.piece.next_offset <= known_end);
         let mut replayed = vec![Replayed::Known; known];
-        let Some((_, first)) = entries.get(known) else { return Ok(replayed) };
+        let Some(first) = entries.get(known) else { return Ok(replayed) };
+        let mut target = target;
         if self.dir.is_checkpoint_trusted(self.id) {
             // What the segments hold of it, if they do, is left to whoever mends the log.
-            entries[known..].iter().try_for_each(|(_, piece)| self.check_not_missing(piece))?;
+            entries[known..].iter().try_for_each(|entry| self.check_not_missing(&entry.piece))?;
+        } else {
+            // A checkpoint follows before anything is served, and what it covers has to be in the segments.
+            target = Target::Segments;
         }
-        let log = self.open_for_replay(state, first.base_offset)?;
-        self.replay_into(&log, &entries[known..], &mut replayed)?;
+        let log = self.open_for_replay(state, first.piece.base_offset)?;
+        self.replay_into(&log, &entries[known..], target, &mut replayed)?;
         Ok(replayed)
     }
 
@@ -116,21 +133,23 @@ impl PartitionLog {
     fn replay_into(
         &self,
         log: &OpenLog,
-        entries: &[(EntryHeader, Piece)],
+        entries: &[TailEntry],
+        target: Target,
         replayed: &mut Vec<Replayed>,
     ) -> Result<(), LogError> {
         let mut writer = log.writer.lock();
-        let mut pieces = Vec::with_capacity(entries.len());
-        let mut end = writer.end;
-        for (_, piece) in entries {
+        let mut taken: Vec<TailEntry> = Vec::with_capacity(entries.len());
+        let mut end = log.end();
+        for entry in entries {
+            let piece = &entry.piece;
             if piece.next_offset <= end {
                 replayed.push(Replayed::Known);
                 continue;
             }
             self.check_not_missing(piece)?;
             if piece.base_offset > end && piece.base_offset <= log.log_start() {
-                self.write_pieces(log, &mut writer, &pieces)?;
-                pieces.clear();
+                self.take_into_segments(log, &mut writer, &taken)?;
+                taken.clear();
                 log.skip_to(&mut writer, piece.base_offset)?;
                 end = piece.base_offset;
             }
@@ -140,19 +159,63 @@ impl PartitionLog {
                 return Err(LogError::corrupt(&log.home.dir, 0, what));
             }
             end = piece.next_offset;
-            pieces.push(piece.clone());
-            replayed.push(Replayed::Written);
+            taken.push(entry.clone());
+            replayed.push(Replayed::Taken);
         }
-        self.write_pieces(log, &mut writer, &pieces)?;
+        if target == Target::Tail && self.may_keep(log, &writer, &taken) {
+            self.take_into_tail(log, taken);
+        } else {
+            self.take_into_segments(log, &mut writer, &taken)?;
+        }
+        let view = log.view();
         let mut appender = log.appender.lock();
-        appender.next_offset = writer.end;
-        appender.latest_epoch = log.view().latest_epoch;
-        self.marks.append_to(writer.end);
-        self.marks.sync_to(writer.end);
+        appender.next_offset = view.end;
+        appender.latest_epoch = view.latest_epoch;
+        self.marks.append_to(view.end);
+        self.marks.sync_to(view.end);
         Ok(())
     }
 
-    /// All that the journal has was written: the log may be used.
+    /// Whether entries may stay in memory: there is room, and the segments reach up to the log start, as they do
+    /// whenever records are deleted.
+    fn may_keep(&self, log: &OpenLog, writer: &SegmentWriter, entries: &[TailEntry]) -> bool {
+        let bytes = entries.iter().map(|entry| entry.piece.bytes.len() as u64).sum();
+        log.log_start() <= writer.end && self.dir.shared().cache.has_room_at_start(bytes)
+    }
+
+    /// Shows entries in the tail. Their memory is made their own: they share it with whatever else is in the journal's
+    /// file.
+    fn take_into_tail(&self, log: &OpenLog, entries: Vec<TailEntry>) {
+        let mut bytes = BytesMut::with_capacity(entries.iter().map(|entry| entry.piece.bytes.len()).sum());
+        for entry in &entries {
+            bytes.extend_from_slice(&entry.piece.bytes);
+        }
+        self.dir.add_unsettled(bytes.len() as u64);
+        let mut bytes = bytes.freeze();
+        let mut is_first = false;
+        for mut entry in entries {
+            entry.piece.bytes = bytes.split_to(entry.piece.bytes.len());
+            // Nobody abandons it meanwhile: the handle's state is locked.
+            is_first |= log.show_stored(entry) == Some(true);
+        }
+        if is_first {
+            self.dir.note_tail(self.this.clone());
+        }
+    }
+
+    /// Writes entries behind the tail, which is settled first.
+    fn take_into_segments(
+        &self,
+        log: &OpenLog,
+        writer: &mut SegmentWriter,
+        entries: &[TailEntry],
+    ) -> Result<(), LogError> {
+        self.settle_in(log, writer)?;
+        let pieces: Vec<Piece> = entries.iter().map(|entry| entry.piece.clone()).collect();
+        self.write_pieces(log, writer, &pieces)
+    }
+
+    /// All that the journal has was taken: the log may be used.
     pub(crate) fn end_replay(&self) {
         self.end_replay_in(&mut self.state.write());
     }
@@ -163,13 +226,15 @@ impl PartitionLog {
         let State::Open(log) = &*state else { return };
         let log = log.clone();
         let mut writer = log.writer.lock();
-        if let Err(error) = writer.cut_stale() {
+        let has_tail = log.shown.lock().tail.end().is_some();
+        // What is settled takes the place of what lies there; the checkpoint that covers the log cuts the rest.
+        if !has_tail && let Err(error) = writer.cut_stale() {
             // No checkpoint covers the log before it is cut, and if its dir fails it is put aside as it is read here.
             let error = self.dir.judge(error);
             tracing::warn!(partition = %self.id, %error, "what lies beyond the journal's part is cut later");
         }
-        log.producers().clone_from(&writer.producers);
-        if writer.end < log.log_start() {
+        log.reset_producers(&writer, &[]);
+        if log.end() < log.log_start() {
             drop(writer);
             log.abandon();
             self.has_journal_tail.store(true, Ordering::Relaxed);

@@ -154,7 +154,7 @@ impl Switch {
 impl OpenLog {
     /// Forgets what producers have sent that is neither in the log nor `submitted`: if it comes again, it must not be
     /// taken for a duplicate.
-    fn reset_producers(&self, writer: &SegmentWriter, submitted: &[Piece]) {
+    pub(super) fn reset_producers(&self, writer: &SegmentWriter, submitted: &[Piece]) {
         let (mut pieces, end) = {
             let shown = self.shown.lock();
             let tail = shown.tail.entries().map(|entry| entry.piece.clone());

@@ -14,7 +14,7 @@ use super::LogStore;
 use super::aside::held_name_of;
 use super::recovery::piece_of;
 use crate::error::LogError;
-use crate::partition_log::PartitionLog;
+use crate::partition_log::{PartitionLog, TailEntry};
 use crate::producer_state::AppendOrigin;
 
 /// Beyond so many bytes no other partition is begun in one cycle.
@@ -90,9 +90,9 @@ fn read_aside(
 fn replay_again(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<(), LogError> {
     let pieces: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
     let mut pieces = pieces?;
-    pieces.sort_by_key(|(_, piece)| (piece.base_offset, std::cmp::Reverse(piece.next_offset)));
+    pieces.sort_by_key(|TailEntry { piece, .. }| (piece.base_offset, std::cmp::Reverse(piece.next_offset)));
     let mut end = None;
-    pieces.retain(|(_, piece)| {
+    pieces.retain(|TailEntry { piece, .. }| {
         let is_new = end.is_none_or(|end| piece.next_offset > end);
         if is_new {
             end = Some(piece.next_offset);

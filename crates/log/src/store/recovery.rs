@@ -1,20 +1,22 @@
-//! Bringing what the journals' earlier lives have left into the segments, before anything is served.
+//! Bringing what the journals' earlier lives have left into the logs, before anything is served.
 //!
-//! The journals give their entries file by file; those of one partition are written together. Its time follows the
-//! journals' tail, not the number of partitions. It may be interrupted anywhere: until the next checkpoint the journals
-//! keep what they gave, and the next start does the same again.
+//! The journals give their entries file by file. They go where appends would have left them, into the memory of what no
+//! segment has yet, and are settled with what is appended then: so a start makes no file for a partition that has none
+//! yet. What half of the write cache does not hold is written into the segments at once, that of one partition together.
+//! Its time follows the journals' tail, not the number of partitions. It may be interrupted anywhere: until the next
+//! checkpoint the journals keep what they gave, and the next start does the same again.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use riverrun_journal::{EntryHeader, Journal, Position, RecoveredEntry, Replay};
+use riverrun_journal::{Journal, Position, RecoveredEntry, Replay};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use super::aside::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::partition_log::{PartitionLog, Piece, Replayed};
+use crate::partition_log::{PartitionLog, Piece, Replayed, TailEntry, Target};
 use crate::shared::partition_of;
 
 /// Where a partition lies that the journals have something of.
@@ -29,8 +31,8 @@ pub enum Place {
 }
 
 impl LogStore {
-    /// Brings what the journals hold into the segments, and opens the partitions that it belongs to; `place` says
-    /// where each lies. A partition that is damaged, or whose log does not reach up to what the journal has, goes
+    /// Brings what the journals hold into the logs, and opens the partitions that it belongs to; `place` says where each
+    /// lies. It stays in memory as far as half of the write cache holds it, and is in the segments otherwise. A partition that is damaged, or whose log does not reach up to what the journal has, goes
     /// offline; what belongs to a log dir that has failed, or to a partition that nobody knows, is put aside. Nothing is
     /// synced by it: the journals have all of it until the next checkpoint. Comes before any use of the partitions.
     pub fn recover(
@@ -100,7 +102,7 @@ impl Recovery<'_> {
         self.put_aside_partly_taken(journal)
     }
 
-    /// Writes entries of one partition, or puts them aside: for its log dir if that cannot take them now, and for the
+    /// Gives entries to their partition, or puts them aside: for its log dir if that cannot take them now, and for the
     /// partition alone if its log does not go on with them, now or at any later start.
     fn replay(&mut self, id: PartitionId, entries: Vec<RecoveredEntry>, source: &mut Source<'_>) {
         let (dir, config) = match (self.place)(id) {
@@ -120,7 +122,7 @@ impl Recovery<'_> {
             return;
         }
         let was_offline = log.is_offline();
-        match log.dir().check_usable().and_then(|()| write(&log, &entries)) {
+        match log.dir().check_usable().and_then(|()| take(&log, &entries, source.target())) {
             Ok((replayed, end)) => {
                 self.count(id, &entries, &replayed);
                 // If its dir fails once more, it is not put aside once more.
@@ -194,7 +196,7 @@ impl Recovery<'_> {
         for (entry, replayed) in entries.iter().zip(replayed) {
             match replayed {
                 Replayed::Known => self.report.known_entries += 1,
-                Replayed::Written => {
+                Replayed::Taken => {
                     self.report.entries += 1;
                     self.report.bytes += entry.payload.len() as u64;
                     self.seen.insert(id);
@@ -229,6 +231,11 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// What is held aside may be more than memory should hold, and counts there no longer: it is written at once.
+    fn target(&self) -> Target {
+        if self.held.is_some() { Target::Segments } else { Target::Tail }
+    }
+
     /// Whether the entries are aside already, where whoever comes for what this log's dir needs finds them.
     fn has_aside(&self, log: &PartitionLog) -> bool {
         self.held.as_deref().is_some_and(|held| is_found(held, &log.dir().held_name()))
@@ -313,23 +320,28 @@ fn by_partition(entries: Vec<RecoveredEntry>) -> BTreeMap<PartitionId, Vec<Recov
     partitions
 }
 
-/// Writes entries of one partition, which are in order. Answers what became of each, and where they end.
-fn write(log: &PartitionLog, entries: &[RecoveredEntry]) -> Result<(Vec<Replayed>, Offset), LogError> {
-    let pieces: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
-    let pieces = pieces?;
-    let end = pieces.last().map_or(Offset::ZERO, |(_, piece)| piece.next_offset);
-    Ok((log.replay(&pieces)?, end))
+/// Gives entries to their partition, which are in order. Answers what became of each, and where they end.
+fn take(
+    log: &PartitionLog,
+    entries: &[RecoveredEntry],
+    target: Target,
+) -> Result<(Vec<Replayed>, Offset), LogError> {
+    let entries: Result<Vec<_>, LogError> = entries.iter().map(|entry| piece_of(log, entry)).collect();
+    let entries = entries?;
+    let end = entries.last().map_or(Offset::ZERO, |entry| entry.piece.next_offset);
+    Ok((log.replay(&entries, target)?, end))
 }
 
-pub(super) fn piece_of(log: &PartitionLog, entry: &RecoveredEntry) -> Result<(EntryHeader, Piece), LogError> {
+pub(super) fn piece_of(log: &PartitionLog, entry: &RecoveredEntry) -> Result<TailEntry, LogError> {
     let now = log.dir().env().clock.wall();
-    if entry.is_damaged() {
-        return Ok((entry.header, Piece::missing(&entry.header, now)));
-    }
-    let piece = Piece::of_entry(&entry.header, entry.payload.clone(), now).ok_or_else(|| {
-        let what =
-            format!("the journal's entry at {} does not hold the batches that it says", entry.position);
-        LogError::Corrupt { path: log.path(), position: 0, what }
-    })?;
-    Ok((entry.header, piece))
+    let piece = if entry.is_damaged() {
+        Piece::missing(&entry.header, now)
+    } else {
+        Piece::of_entry(&entry.header, entry.payload.clone(), now).ok_or_else(|| {
+            let what =
+                format!("the journal's entry at {} does not hold the batches that it says", entry.position);
+            LogError::Corrupt { path: log.path(), position: 0, what }
+        })?
+    };
+    Ok(TailEntry { piece, position: entry.position })
 }

@@ -102,38 +102,51 @@ fn recovery_writes_over_what_was_settled_and_gives_no_space_back_for_it() {
         let machine = settled_and_killed();
         machine.content(&machine.log_paths()[0])
     };
-    let mut is_recovered = false;
-    for stop in 0.. {
-        let mut machine = settled_and_killed();
-        let path = machine.log_paths().remove(0);
-        machine.store = None;
-        machine.sim.fs.stop_after(stop);
-        is_recovered |= machine.start().is_ok();
-        machine.sim.fs.kill();
-        assert_eq!(machine.content(&path), whole, "stopped at {stop}");
-        if is_recovered {
-            break;
+    for options in [Machine::with_journal(), Machine::settled_at_start()] {
+        let mut is_settled = false;
+        for stop in 0..100 {
+            let mut machine = settled_and_killed();
+            let path = machine.log_paths().remove(0);
+            machine.store = None;
+            machine.options = options.clone();
+            machine.sim.fs.stop_after(stop);
+            is_settled |= machine.start().is_ok() && machine.store().checkpoint().is_ok();
+            machine.sim.fs.kill();
+            assert_eq!(machine.content(&path), whole, "stopped at {stop}");
+            if is_settled {
+                break;
+            }
         }
+        assert!(is_settled);
     }
-    assert!(is_recovered);
 }
 
 #[test]
 fn what_a_segment_held_beyond_the_journals_part_is_gone_once_that_is_written() {
-    let mut machine = settled_and_killed();
-    let path = machine.log_paths().remove(0);
-    let whole = machine.content(&path);
-    // Intact, and in order: a later start would take it for records.
-    let mut longer = whole.clone();
-    let extra = batch_at(&[(0, "never acked")], BatchOptions::default());
-    longer.extend(extra);
-    riverrun_records::patch_base_offset(&mut longer[whole.len()..], Offset(40));
-    machine.put_content(&path, &longer);
-    machine.store = None;
-    machine.start().unwrap();
-    assert_eq!(machine.content(&path), whole);
-    machine.restart();
-    assert_eq!(machine.records().unwrap(), numbers(0, 40));
+    for (options, is_at_start) in [(Machine::with_journal(), false), (Machine::settled_at_start(), true)] {
+        let mut machine = settled_and_killed();
+        let path = machine.log_paths().remove(0);
+        let whole = machine.content(&path);
+        // Intact, and in order: a later start would take it for records.
+        let mut longer = whole.clone();
+        let extra = batch_at(&[(0, "never acked")], BatchOptions::default());
+        longer.extend(extra);
+        riverrun_records::patch_base_offset(&mut longer[whole.len()..], Offset(40));
+        machine.put_content(&path, &longer);
+        machine.store = None;
+        machine.options = options;
+        machine.start().unwrap();
+        assert_eq!(machine.records().unwrap(), numbers(0, 40));
+        if !is_at_start {
+            assert!(machine.content(&path) == longer, "nothing was written");
+            machine.store().checkpoint().unwrap();
+        }
+        assert!(machine.content(&path) == whole);
+        machine.kill();
+        assert_eq!(machine.records().unwrap(), numbers(0, 40));
+        machine.restart();
+        assert_eq!(machine.records().unwrap(), numbers(0, 40));
+    }
 }
 
 #[test]

@@ -103,6 +103,11 @@ impl Machine {
         }
     }
 
+    /// The same with a write cache that holds nothing when a server starts: what the journal has is in the segments then.
+    pub(crate) fn settled_at_start() -> StoreOptions {
+        StoreOptions { write_cache_bytes: 1, ..Self::with_journal() }
+    }
+
     /// Small segments and an index entry for each batch, so that little data goes far.
     pub(crate) fn small_segments() -> LogConfig {
         LogConfig { segment_bytes: 1000, index_interval_bytes: 1, ..LogConfig::default() }

@@ -21,6 +21,7 @@ mod reads;
 mod real;
 mod repair;
 mod scrub;
+mod starts;
 mod storms;
 mod threads;
 mod trouble;

@@ -196,6 +196,29 @@ fn a_journal_that_is_used_again_before_the_checkpoint_is_found() {
 }
 
 #[test]
+fn a_journal_that_is_used_again_before_what_a_start_has_found_is_settled_is_found() {
+    let life = |is_early: bool| {
+        survives(move |machine| {
+            start(machine, Left::Nothing, false);
+            machine.append_numbers(0, 9);
+            machine.sim.fs.kill();
+            machine.store = None;
+            start(machine, Left::Nothing, false);
+            if !is_early {
+                machine.store().checkpoint().unwrap();
+            }
+            for journal in machine.store().journals() {
+                journal.settle_to(journal.delivered());
+            }
+            // Its frame says what is settled.
+            machine.append_numbers(9, 10);
+        })
+    };
+    assert!(life(false));
+    assert!(!life(true));
+}
+
+#[test]
 fn a_recovery_that_believes_segments_above_the_recovery_point_is_found() {
     let life = |left: Left, is_believing: bool| {
         survives(move |machine| {

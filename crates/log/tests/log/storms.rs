@@ -90,6 +90,7 @@ impl Storm {
             journal_async_write: seed.is_multiple_of(3),
             open_logs_max: if seed.is_multiple_of(5) { 2 } else { 100 },
             open_files_max: if seed.is_multiple_of(3) { 1 } else { 100 },
+            write_cache_bytes: [1 << 30, 1, 60_000, 1 << 30][usize::try_from(seed % 4).unwrap()],
             ..StoreOptions::default()
         };
         let mut storm = Self {

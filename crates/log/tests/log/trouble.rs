@@ -315,7 +315,7 @@ fn a_write_that_fails_while_settling_fails_the_dir_and_loses_nothing() {
 fn a_dir_that_fails_in_the_middle_of_recovery_has_everything_after_the_next_start() {
     let mut has_held = false;
     for writes in 0..12 {
-        let pair = Pair::new(Machine::with_journal());
+        let pair = Pair::new(Machine::settled_at_start());
         for number in 0..9 {
             pair.append(0, &format!("{number}{}", "x".repeat(100_000))).unwrap();
         }
@@ -342,7 +342,7 @@ fn a_dir_that_fails_in_the_middle_of_recovery_has_everything_after_the_next_star
 fn a_dir_that_dies_in_a_recovery_and_cannot_be_read_back_keeps_nothing_but_its_partitions_from_the_start() {
     let mut has_held = false;
     for writes in 0..12 {
-        let pair = Pair::new(Machine::with_journal());
+        let pair = Pair::new(Machine::settled_at_start());
         for number in 0..20 {
             pair.append(0, &format!("{number}{}", "x".repeat(100_000))).unwrap();
         }
@@ -424,8 +424,18 @@ fn aside_bytes(sim: &SimEnv) -> u64 {
 #[test]
 fn what_is_aside_for_a_dir_that_fails_at_every_start_is_put_aside_once() {
     let first = PartitionId { topic: TopicId([6; 16]), index: 0 };
-    for (writes, settles) in [(0, false), (1, false), (1, true), (3, true), (4, true)] {
-        let pair = Pair::new(Machine::with_journal());
+    let (at_start, later) = (Machine::settled_at_start(), Machine::with_journal());
+    let cases = [
+        (0, false, &at_start),
+        (1, false, &at_start),
+        (1, true, &at_start),
+        (3, true, &at_start),
+        (4, true, &at_start),
+        (0, true, &later),
+        (1, true, &later),
+    ];
+    for (writes, settles, options) in cases {
+        let pair = Pair::new(options.clone());
         let first_log = pair.store.partition(first, 0, synced(), LeaderEpoch(1)).unwrap();
         for number in 0..9 {
             pair.append(0, &format!("{number}{}", "x".repeat(100_000))).unwrap();
@@ -512,6 +522,7 @@ fn a_partition_that_recovery_had_no_room_for_is_back_when_there_is_some() {
             // What the cut has left of its segments would be written over, which needs no room.
             let _is_left = machine.sim.fs.remove_dir_all(&dir);
             let (env, dirs) = (machine.sim.env(), [crate::machine::DIR.into()]);
+            machine.options = Machine::settled_at_start();
             let store = LogStore::open(&env, &dirs, machine.options.clone()).unwrap();
             // The first partition has no room. What is put aside afterwards has.
             let place = |id| {
@@ -689,29 +700,87 @@ fn a_log_that_a_failed_checkpoint_has_looked_at_is_not_closed_before_it_is_put_a
 
 #[test]
 fn a_segment_that_cannot_be_cut_after_recovery_costs_nothing_that_the_journal_has() {
-    let pair = Pair::new(Machine::with_journal());
-    for number in 0..6 {
-        pair.append(0, &format!("record {number}")).unwrap();
+    for (options, is_at_start) in [(Machine::with_journal(), false), (Machine::settled_at_start(), true)] {
+        let pair = Pair::new(options);
+        for number in 0..6 {
+            pair.append(0, &format!("record {number}")).unwrap();
+        }
+        let expected = pair.values(0);
+        pair.store.settle().unwrap();
+        // More lies in the segment than the journal's part.
+        let dir = pair.log(0).path();
+        let names = pair.sim.fs.read_dir(&dir).unwrap().into_iter().map(|entry| dir.join(entry.name));
+        let path = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "log")).unwrap();
+        let file = pair.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
+        file.write_all_at(&[7; 500], file.len().unwrap()).unwrap();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        sim.fs.kill();
+        drop(store);
+        sim.fs.fail_next_cut();
+        let pair = Pair::start(sim, options, epoch + 1).unwrap();
+        if !is_at_start {
+            assert!(pair.store.checkpoint().is_err());
+        }
+        assert!(pair.store.dir_failure(0).is_some(), "nothing was cut");
+        pair.go_round(1);
+        assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
+        pair.sim.fs.crash();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        drop(store);
+        let pair = Pair::start(sim, options, epoch + 1).unwrap();
+        assert_eq!(pair.values(0), expected);
     }
-    let expected = pair.values(0);
-    pair.store.settle().unwrap();
-    // More lies in the segment than the journal's part.
-    let dir = pair.log(0).path();
-    let names = pair.sim.fs.read_dir(&dir).unwrap().into_iter().map(|entry| dir.join(entry.name));
-    let path = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "log")).unwrap();
-    let file = pair.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
-    file.write_all_at(&[7; 500], file.len().unwrap()).unwrap();
-    let Pair { sim, options, epoch, store, .. } = pair;
-    sim.fs.kill();
-    drop(store);
-    sim.fs.fail_next_cut();
-    let pair = Pair::start(sim, options, epoch + 1).unwrap();
-    assert!(pair.store.dir_failure(0).is_some(), "nothing was cut");
+}
+
+#[test]
+fn a_dir_that_fails_with_what_a_start_has_found_has_everything_after_the_next_start() {
+    for write in 0..2 {
+        let mut pair = Pair::new(Machine::with_journal());
+        for number in 0..6 {
+            pair.append(0, &format!("record {number}")).unwrap();
+            if number == 2 {
+                pair.store.settle().unwrap();
+            }
+        }
+        pair.append(1, "other").unwrap();
+        let expected = pair.values(0);
+        pair = pair.kill();
+        pair.sim.fs.fail_write_after(write);
+        assert!(pair.store.checkpoint().is_err(), "write {write}");
+        assert!(pair.store.dir_failure(0).is_some(), "write {write}");
+        assert_eq!(pair.values(0), expected, "reads go on");
+        pair.go_round(1);
+        assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
+        pair.sim.fs.crash();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        drop(store);
+        let pair = Pair::start(sim, options, epoch + 1).unwrap();
+        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+        assert_eq!(pair.values(0), expected);
+        assert_eq!(pair.append(0, "after").unwrap(), Offset(6));
+        pair.store.checkpoint().unwrap();
+        assert!(pair.store.journals().next().unwrap().held().is_empty(), "it is all under a checkpoint");
+    }
+}
+
+#[test]
+fn a_batch_that_is_deleted_in_part_is_put_aside_whole_when_its_dir_fails_after_a_start() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..5 {
+        let records = [(0, &*format!("first {number}")), (0, &*format!("second {number}"))];
+        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+        put(&pair.log(0), &batch_at(&records, BatchOptions::default()), options).unwrap();
+    }
+    pair.log(0).delete_records(Offset(3)).unwrap();
+    let mut pair = pair.kill();
+    pair.append(1, "other").unwrap();
+    pair.sim.fs.fail_write_after(0);
+    assert!(pair.store.checkpoint().is_err());
+    assert!(pair.store.dir_failure(0).is_some());
     pair.go_round(1);
-    assert_eq!(pair.store.journals().next().unwrap().held().len(), 1);
     pair.sim.fs.crash();
-    let Pair { sim, options, epoch, store, .. } = pair;
-    drop(store);
-    let pair = Pair::start(sim, options, epoch + 1).unwrap();
-    assert_eq!(pair.values(0), expected);
+    pair = pair.kill();
+    assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+    assert_eq!(pair.log(0).log_start_offset().unwrap(), Offset(3));
+    assert_eq!(pair.append(0, "after").unwrap(), Offset(10));
 }

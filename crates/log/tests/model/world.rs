@@ -109,6 +109,7 @@ fn draw_options(dice: &Dice) -> StoreOptions {
         journal_dirs: journals.iter().map(PathBuf::from).collect(),
         journal: JournalOptions::with_bytes(2 << 20),
         journal_async_write: dice.one_in(4),
+        write_cache_bytes: dice.pick(&[1 << 30, 1 << 30, 4_000, 1]),
         ..StoreOptions::default()
     }
 }

@@ -1,0 +1,217 @@
+//! What a start leaves in memory: as much of what the journal has as half of the write cache holds. It makes no file for
+//! it, and what comes after the start, settling and checkpoints, may end at any write and sync.
+
+use riverrun_env::FileSystem;
+use riverrun_env::sim::SimEnv;
+use riverrun_log::config::LogConfig;
+use riverrun_log::{AppendError, LogError, LogStore, Place, StoreOptions};
+use riverrun_records::ProducerStamp;
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId};
+
+use crate::machine::{DIR, ID, Machine, numbers, stamp};
+
+fn partition(index: i32) -> PartitionId {
+    PartitionId { index, ..ID }
+}
+
+/// Directories of topics.
+fn topic_dirs(sim: &SimEnv) -> usize {
+    sim.fs.read_dir(DIR.as_ref()).unwrap().iter().filter(|entry| entry.is_dir).count()
+}
+
+#[test]
+fn a_start_makes_no_file_for_partitions_that_have_none_yet() {
+    for partitions in [2, 60] {
+        let mut machine = Machine::synced(1, &Machine::small_segments());
+        for index in 0..partitions {
+            machine.try_append_to(partition(index), "record 0", ProducerStamp::NONE).unwrap();
+        }
+        machine.sim.fs.kill();
+        machine.store = None;
+        let before = machine.sim.fs.operations();
+        machine.start().unwrap();
+        // A directory and two files for each would be many more.
+        let operations = machine.sim.fs.operations() - before;
+        assert!(operations < 30, "{operations} operations for {partitions} partitions");
+        assert_eq!(machine.recovered.partitions, usize::try_from(partitions).unwrap());
+        for index in 0..partitions {
+            assert_eq!(machine.records_of(partition(index)).unwrap(), numbers(0, 1));
+        }
+        assert_eq!(topic_dirs(&machine.sim), 0);
+        assert!(machine.store().write_cache().bytes() > 0);
+        machine.store().settle().unwrap();
+        assert_eq!((topic_dirs(&machine.sim), machine.store().write_cache().bytes()), (1, 0));
+        for index in 0..partitions {
+            machine.try_append_to(partition(index), "record 1", ProducerStamp::NONE).unwrap();
+        }
+        machine.crash();
+        for index in 0..partitions {
+            assert_eq!(machine.records_of(partition(index)).unwrap(), numbers(0, 2));
+        }
+    }
+}
+
+#[test]
+fn what_a_start_keeps_in_memory_is_bounded_by_half_of_the_write_cache() {
+    for write_cache_bytes in [1, 1_000, 3_000, 20_000, 1 << 30] {
+        let mut machine = Machine::synced(1, &Machine::small_segments());
+        for number in 0..20 {
+            for index in 0..5 {
+                let value = format!("record {number}");
+                machine.try_append_to(partition(index), &value, ProducerStamp::NONE).unwrap();
+            }
+        }
+        let whole = machine.store().write_cache().bytes();
+        machine.sim.fs.kill();
+        machine.store = None;
+        machine.options.write_cache_bytes = write_cache_bytes;
+        machine.start().unwrap();
+        let kept = machine.store().write_cache().bytes();
+        assert!(kept <= whole.min(write_cache_bytes / 2), "{kept} of {whole}");
+        assert_eq!(kept == 0, write_cache_bytes == 1, "{kept} of {whole}");
+        assert_eq!(kept == whole, write_cache_bytes >= 20_000, "{kept} of {whole}");
+        assert!((0..5).all(|index| machine.records_of(partition(index)).unwrap() == numbers(0, 20)));
+        machine.store().settle().unwrap();
+        assert_eq!(machine.store().write_cache().bytes(), 0);
+        machine.crash();
+        assert!((0..5).all(|index| machine.records_of(partition(index)).unwrap() == numbers(0, 20)));
+    }
+}
+
+#[test]
+fn a_start_in_a_full_dir_serves_what_the_journal_has_and_settles_it_when_there_is_room() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 10);
+    machine.store().settle().unwrap();
+    machine.append_numbers(10, 30);
+    machine.sim.fs.crash();
+    machine.store = None;
+    let dirs = [DIR.into()];
+    let store = LogStore::open(&machine.sim.env(), &dirs, machine.options.clone()).unwrap();
+    let place = |_| {
+        machine.sim.fs.set_space(Some(100));
+        Place::In(0, machine.config.clone())
+    };
+    let report = store.recover(LeaderEpoch(2), place).unwrap();
+    assert!(report.offline.is_empty(), "{report:?}");
+    machine.store = Some(store);
+    assert_eq!(machine.records().unwrap(), numbers(0, 30));
+    assert!(machine.store().settle().is_err());
+    let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
+    assert!(matches!(error, AppendError::Storage(LogError::DirFull { .. })), "{error}");
+    machine.sim.fs.set_space(None);
+    machine.store().settle().unwrap();
+    machine.append_numbers(30, 33);
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), numbers(0, 33));
+}
+
+/// Partitions of a life, and what was acked in each.
+const PARTITIONS: usize = 5;
+
+struct Life {
+    acked: [i64; PARTITIONS],
+    /// Of the last partition.
+    log_start: i64,
+    log_start_asked: i64,
+}
+
+impl Life {
+    fn append(&mut self, machine: &Machine, numbers: std::ops::Range<usize>, count: i64) -> Option<()> {
+        for _ in 0..count {
+            for number in numbers.clone() {
+                let acked = &mut self.acked[number];
+                let producer = stamp(9 + i64::try_from(number).unwrap(), i32::try_from(*acked).unwrap());
+                let id = partition(i32::try_from(number).unwrap());
+                machine.try_append_to(id, &format!("record {acked}"), producer).ok()?;
+                *acked += 1;
+            }
+        }
+        Some(())
+    }
+
+    /// A machine that was killed: some of its partitions are under a checkpoint, some settled, one has no file yet.
+    fn begin(options: &StoreOptions) -> (Self, Machine) {
+        let mut machine = Machine::synced(1, &Machine::small_segments());
+        let mut life = Self { acked: [0; PARTITIONS], log_start: 0, log_start_asked: 0 };
+        life.append(&machine, 0..2, 3).unwrap();
+        machine.store().checkpoint().unwrap();
+        life.append(&machine, 0..3, 12).unwrap();
+        machine.store().settle().unwrap();
+        life.append(&machine, 1..PARTITIONS, 3).unwrap();
+        machine.sim.fs.kill();
+        machine.store = None;
+        machine.options = options.clone();
+        (life, machine)
+    }
+
+    /// Starts, and goes on until the machine stops.
+    fn go_on(&mut self, machine: &mut Machine) -> Option<()> {
+        let last = partition(i32::try_from(PARTITIONS - 1).unwrap());
+        machine.start().ok()?;
+        self.append(machine, 0..PARTITIONS, 1)?;
+        machine.store().settle().ok()?;
+        self.append(machine, 0..PARTITIONS, 1)?;
+        self.log_start_asked = 4;
+        machine.partition(last).delete_records(Offset(4)).ok()?;
+        self.log_start = 4;
+        self.append(machine, 2..PARTITIONS, 1)?;
+        machine.store().checkpoint().ok()?;
+        // From here on the journal's frames say what it does not need any more.
+        self.append(machine, 0..PARTITIONS, 1)
+    }
+
+    fn check(&self, machine: &Machine, context: &str) {
+        for (number, acked) in self.acked.into_iter().enumerate() {
+            let id = partition(i32::try_from(number).unwrap());
+            let log = machine.partition(id);
+            let (start, end) = (log.log_start_offset().unwrap().0, log.log_end_offset().unwrap().0);
+            let starts = if number + 1 == PARTITIONS { self.log_start..=self.log_start_asked } else { 0..=0 };
+            assert!(starts.contains(&start), "{context}, partition {number}: starts at {start}");
+            // The append at which the machine stopped may be there whole.
+            assert!(end == acked || end == acked + 1, "{context}, partition {number}: {end} of {acked}");
+            assert_eq!(machine.records_of(id).unwrap(), numbers(start, end), "{context}");
+            let producer = stamp(9 + i64::try_from(number).unwrap(), i32::try_from(end - 1).unwrap());
+            assert!(machine.try_append_to(id, "again", producer).unwrap().duplicate, "{context}");
+        }
+    }
+}
+
+/// Looks at the machine after a start, after another once all is settled, and after one in order.
+fn check_starts(life: &Life, sim: SimEnv, options: &StoreOptions, context: &str) {
+    let config = LogConfig { durability: DurabilityLevel::SyncSync, ..Machine::small_segments() };
+    let mut machine = Machine::with_options(sim, config, options.clone());
+    assert!(machine.recovered.offline.is_empty(), "{context}: {:?}", machine.recovered);
+    life.check(&machine, context);
+    machine.store().checkpoint().unwrap();
+    machine.crash();
+    life.check(&machine, context);
+    machine.restart();
+    life.check(&machine, context);
+}
+
+#[test]
+fn nothing_that_was_acked_is_lost_wherever_the_time_after_a_start_ends() {
+    // In memory, partly there, and in the segments.
+    for write_cache_bytes in [1 << 30, 4_000, 1] {
+        let options = StoreOptions { write_cache_bytes, ..Machine::with_journal() };
+        let mut is_over = false;
+        for stop in 0..1000 {
+            let context = format!("cache {write_cache_bytes}, stop {stop}");
+            let (mut life, mut machine) = Life::begin(&options);
+            machine.sim.fs.stop_after(stop);
+            is_over = life.go_on(&mut machine).is_some();
+            for (index, state) in machine.sim.crash_states(2).enumerate() {
+                check_starts(&life, state, &options, &format!("{context}, state {index}"));
+            }
+            machine.sim.fs.kill();
+            machine.store = None;
+            check_starts(&life, machine.sim, &options, &format!("{context}, killed"));
+            if is_over {
+                assert!(stop > 30, "{stop} operations");
+                break;
+            }
+        }
+        assert!(is_over);
+    }
+}
