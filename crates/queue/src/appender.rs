@@ -17,7 +17,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 use crate::batch::{BatchFields, Cursor, Shape, seal};
 use crate::control::{Control, Head};
 use crate::error::{At as _, QueueError};
-use crate::keeper::{Keeper, lacks_cores};
+use crate::keeper::Keeper;
 use crate::lock::{Owner, Taken};
 use crate::options::{AppendOptions, Durability};
 use crate::queue::Core;
@@ -88,7 +88,8 @@ impl Appender {
         let (head, segment) = core.at_head(Segments::get)?;
         let epoch = core.control.epoch();
         let template = Template::new(epoch);
-        let near_at = if options.ahead_bytes > 0 && lacks_cores() { 0 } else { u64::MAX };
+        let near = options.ahead_bytes > 0 && keeper.leaves_memory_to_appends();
+        let near_at = if near { 0 } else { u64::MAX };
         let appender = Self {
             core,
             owner,

@@ -4,13 +4,13 @@
 //! Two threads for each open queue that has appenders in this process, so that memory is made ready while a
 //! sync waits for the disk. Everything they do an append can do without: if a thread is late, the append makes
 //! its own room. Where there are no more cores than threads that spin, they run in the place of one of these: so
-//! what lies ahead of the append is made ready in portions, as the append gets on, and on two cores the append makes
-//! its memory present itself. Their errors are those that the appends meet themselves; what a sync loses poisons the
+//! what lies ahead of the append is made ready in portions, as the append gets on; and on two cores the append makes
+//! its memory present itself, where files lie in memory. Their errors are those that the appends meet themselves; what a sync loses poisons the
 //! queue, which every append reports.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,26 +42,21 @@ pub(crate) struct Duties {
 /// Appended from one call of the keeper to the next at most: it does little at a time, and often.
 const STEP_BYTES_MAX: u64 = 512 << 10;
 
-/// The same where [cores are short](lacks_cores).
+/// The same where [appends make memory present](Keeper::leaves_memory_to_appends).
 const LONG_STEP_BYTES: u64 = 4 << 20;
 
 /// Whether there is no core for the background while one thread appends and another one waits for it, both spinning.
-///
-/// Then each turn that the background takes costs one of the two a slice of the scheduler's, some milliseconds, or
-/// has it put on the core of the other. So appends make the memory present into which they store, a little at a time,
-/// and the background has few turns.
-pub(crate) fn lacks_cores() -> bool {
-    static LACKS: OnceLock<bool> = OnceLock::new();
-    *LACKS.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2))
+fn lacks_cores() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2)
 }
 
 impl Duties {
     /// Bytes from one call to the next, where the keeper makes `ahead_bytes` present.
-    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, lacks_cores: bool) -> u64 {
+    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, has_few_turns: bool) -> u64 {
         // Each segment has to be prepared, and synced when it is full, so one call at least for each.
         let ahead = match ahead_bytes {
             0 => segment_bytes,
-            _ if lacks_cores => LONG_STEP_BYTES,
+            _ if has_few_turns => LONG_STEP_BYTES,
             ahead_bytes => (ahead_bytes / 2).min(STEP_BYTES_MAX),
         };
         ahead.min(segment_bytes / 2).min(self.sync_step_bytes()).max(1)
@@ -116,7 +111,9 @@ pub(crate) struct Orders {
     duties: Mutex<Duties>,
     /// How far ahead the keeper is at the moment.
     ahead_bytes: AtomicU64,
-    /// Position up to which it has nothing to do where cores are short.
+    /// Whether it leaves memory to the appends, and has few turns.
+    has_few_turns: bool,
+    /// Position up to which it has nothing to do then.
     ready_until: AtomicU64,
     stop: AtomicBool,
 }
@@ -144,7 +141,8 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     pub(crate) fn start(core: &Arc<Core>) -> Result<Self, QueueError> {
-        let orders = Arc::new(Orders::default());
+        let has_few_turns = lacks_cores() && sys::is_in_memory(core.control.file());
+        let orders = Arc::new(Orders { has_few_turns, ..Orders::default() });
         // Made before the threads, so that a failure to start one ends the other.
         let segment_bytes = core.segments.segment_bytes();
         let mut keeper = Self {
@@ -192,6 +190,15 @@ impl Keeper {
         self.wake();
     }
 
+    /// Whether appends make the memory present that they store into, a little at a time.
+    ///
+    /// Where both cores spin, each turn of the background costs one of the two threads a slice of the scheduler's, some
+    /// milliseconds, or has it put on the core of the other. To make memory present costs less than that, but on a disk:
+    /// there it may take longer than from one append to the next, and who appends does not keep up.
+    pub(crate) fn leaves_memory_to_appends(&self) -> bool {
+        self.orders.has_few_turns
+    }
+
     fn wake(&self) {
         for thread in &self.threads {
             thread.thread().unpark();
@@ -213,7 +220,11 @@ impl Keeper {
             thread.thread().unpark();
         }
         let ahead_bytes = self.orders.ahead_bytes.load(Relaxed);
-        let next = position.saturating_add(duties.step_bytes(self.segment_bytes, ahead_bytes, lacks_cores()));
+        let next = position.saturating_add(duties.step_bytes(
+            self.segment_bytes,
+            ahead_bytes,
+            self.orders.has_few_turns,
+        ));
         let sync_next = position.saturating_add(duties.sync_step_bytes());
         next.max(self.orders.ready_until.load(Relaxed).min(sync_next))
     }
@@ -344,7 +355,7 @@ impl Rounds {
             if self.is_ready {
                 let end = (self.number() + 1).saturating_mul(core.segments.segment_bytes());
                 self.prepare_at = self.prepare_at.max(end.saturating_sub(ahead_bytes));
-                if lacks_cores() {
+                if self.orders.has_few_turns {
                     self.prepare_at = end;
                     self.orders.ready_until.store(end, Relaxed);
                 }
@@ -394,7 +405,9 @@ impl Rounds {
                 self.passed.push(passed);
             }
         }
-        let Some(segment) = self.segment.as_ref().filter(|_| !lacks_cores()) else { return Ok(()) };
+        let Some(segment) = self.segment.as_ref().filter(|_| !self.orders.has_few_turns) else {
+            return Ok(());
+        };
         let begin = self.present.max(head.position);
         let end = (head.position + ahead_bytes).min(begin.saturating_add(portion));
         let end = end.min(segment.start() + segment.map.len() as u64);
@@ -413,7 +426,7 @@ impl Rounds {
         let segment_bytes = core.segments.segment_bytes();
         let within = core.published() % segment_bytes;
         let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
-        let beyond = if lacks_cores() { 0 } else { beyond };
+        let beyond = if self.orders.has_few_turns { 0 } else { beyond };
         // What fails there fails in the next round, too.
         core.segments.prepare(portion, beyond, || drop(self.make_present(ahead_bytes, portion)))
     }
