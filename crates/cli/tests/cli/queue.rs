@@ -154,7 +154,8 @@ fn what_a_producer_sends_is_in_the_queue_once_though_the_server_is_killed() {
     for round in 0..=ROUNDS {
         // A little at a time, so that some of it is under way whenever the server goes.
         for _ in 0..20 {
-            let lines: String = (number..number + 25).map(|line| format!("line {line}\n")).collect();
+            let lines: Vec<_> = (number..number + 25).map(|line| format!("line {line}\n")).collect();
+            let lines = lines.concat();
             input.write_all(lines.as_bytes()).expect("it reads");
             expected.push_str(&lines);
             number += 25;
