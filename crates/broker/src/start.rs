@@ -244,7 +244,7 @@ fn produce_gate(logs: &Arc<LogStore>) -> Arc<ProduceGate> {
     gate
 }
 
-/// Brings what the journals hold into the segments. Partitions that cannot take theirs go offline, and health tells.
+/// Brings what the journals hold into the logs. Partitions that cannot take theirs go offline, and health tells.
 fn recover(broker: &Broker) -> Result<(), StartError> {
     broker.journals.begin(&broker.config.journal_dirs(), &used_journals(broker))?;
     for (index, journal) in broker.logs.journals().enumerate() {
