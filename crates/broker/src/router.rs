@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::context::{ConnectionInfo, RequestContext};
 use crate::handlers;
 use crate::net::budget::Charge;
-use crate::net::connection::Dispatch;
+use crate::net::connection::{Dispatch, Dispatched};
 use crate::net::response::{Outcome, Part, ResponseFrame};
 
 /// Hands the frames of all connections to the handlers of one server.
@@ -42,22 +42,27 @@ impl Router {
 }
 
 impl Dispatch for Router {
-    fn dispatch(
-        &self,
-        connection: &Arc<ConnectionInfo>,
-        frame: BytesMut,
-        charge: Charge,
-    ) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+    fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
         let (call, context) = match read_header(connection, &frame) {
             Ok(Ok(read)) => read,
-            Ok(Err(outcome)) => return Box::pin(std::future::ready(outcome)),
-            Err(error) => return Box::pin(std::future::ready(Outcome::Close(error.to_string()))),
+            Ok(Err(outcome)) => return Dispatched::at_once(outcome),
+            Err(error) => return Dispatched::at_once(Outcome::Close(error.to_string())),
         };
         let broker = Arc::clone(&self.broker);
+        let mut coding_bytes = 0;
         // Boxed by kind: the hot requests do not pay for the size of the rare ones' futures.
-        match call.key {
-            ApiKey::Produce => timed(broker, call, |broker| async move {
-                holding(charge, handlers::produce::handle(&broker, &context, call, frame)).await
+        let response = match call.key {
+            ApiKey::Produce => timed(broker, call, |broker| {
+                let begun = handlers::produce::begin(&broker, &context, call, &frame);
+                coding_bytes = begun.as_ref().map_or(0, handlers::produce::Plan::coding_bytes);
+                async move {
+                    match begun {
+                        Ok(plan) => {
+                            holding(charge, handlers::produce::handle(&broker, call, plan, frame)).await
+                        }
+                        Err(refused) => refused,
+                    }
+                }
             }),
             ApiKey::Fetch => timed(broker, call, |broker| async move {
                 handlers::fetch::handle(&broker, &context, call, frame, charge).await
@@ -65,14 +70,8 @@ impl Dispatch for Router {
             _ => timed(broker, call, |broker| async move {
                 holding(charge, route(&broker, &context, call, &frame)).await
             }),
-        }
-    }
-
-    fn compressed_bytes(&self, frame: &[u8]) -> usize {
-        match frame.first_chunk().map(|key| ApiKey::from_i16(i16::from_be_bytes(*key))) {
-            Some(Some(ApiKey::Produce)) => handlers::produce::compressed_bytes(frame),
-            _ => 0,
-        }
+        };
+        Dispatched { response, coding_bytes }
     }
 }
 

@@ -22,9 +22,7 @@ use riverrun_protocol::produce_request::TopicProduceData;
 use riverrun_protocol::produce_response::{
     BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
 };
-use riverrun_protocol::{
-    ApiKey, Decode as _, Decoder, ErrorCode, ProduceRequest, ProduceResponse, Records, RequestHeader,
-};
+use riverrun_protocol::{ErrorCode, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::{BatchHeader, Compression};
 use riverrun_types::{Acks, ErrorKind, TopicId};
 use tokio::sync::oneshot;
@@ -58,6 +56,42 @@ struct Target {
     taker: Result<Taker, ErrorCode>,
     /// Bytes of the batch in the frame.
     records: Range<usize>,
+    facts: Facts,
+}
+
+/// What the header of a batch says that is looked at here. Anything that is no batch says nothing, and is refused where it
+/// is checked.
+#[derive(Clone, Copy, Default)]
+struct Facts {
+    codec: Option<Compression>,
+    /// It belongs to a transaction, which it may say though its request names none. One without a producer, or that only a
+    /// broker writes, is wrong in any case, and is refused where batches are checked.
+    is_transactional: bool,
+}
+
+impl Facts {
+    fn of(batch: &[u8]) -> Self {
+        let Ok(header) = BatchHeader::parse(batch) else { return Self::default() };
+        Self {
+            codec: header.try_compression().ok(),
+            is_transactional: header.is_transactional() && header.has_producer_id() && !header.is_control(),
+        }
+    }
+}
+
+impl Target {
+    /// Bytes that have to be inflated, to check them, or compressed, since the topic has another codec.
+    fn coding_bytes(&self) -> usize {
+        let (Ok(taker), Some(codec)) = (&self.taker, self.facts.codec) else { return 0 };
+        let is_coded = codec != Compression::None
+            || match taker {
+                Taker::Partition(partition) => {
+                    partition.log.config().compression.is_some_and(|wanted| wanted != codec)
+                }
+                Taker::Queue(_) => false,
+            };
+        if is_coded { self.records.len() } else { 0 }
+    }
 }
 
 struct TopicTargets {
@@ -91,11 +125,18 @@ struct Terms {
 }
 
 /// The request without its borrow of the frame, which is patched in place next.
-struct Plan {
+pub(crate) struct Plan {
     acks: Option<Acks>,
     deadlines: Deadlines,
     transactional: bool,
     topics: Vec<TopicTargets>,
+}
+
+impl Plan {
+    /// Bytes of all batches that appending has to inflate or to compress.
+    pub(crate) fn coding_bytes(&self) -> usize {
+        self.topics.iter().flat_map(|topic| &topic.partitions).map(Target::coding_bytes).sum()
+    }
 }
 
 /// A partition's answer, and the batch whose durability it waits for.
@@ -131,18 +172,22 @@ struct TopicAnswers {
     partitions: Vec<Answer>,
 }
 
-/// Serves the request. All appending happens before the first await, so requests of one connection append in
-/// their order.
-pub(crate) async fn handle(
+/// Reads the request.
+pub(crate) fn begin(
     broker: &Arc<Broker>,
     context: &RequestContext,
     call: Call,
-    frame: BytesMut,
-) -> Outcome {
-    let plan = match decode::<ProduceRequest<'_>>(call, &frame) {
-        Ok(request) => plan(broker, context, call, &request, &frame),
-        Err(error) => return Outcome::Close(format!("Produce: {error}")),
-    };
+    frame: &[u8],
+) -> Result<Plan, Outcome> {
+    match decode::<ProduceRequest<'_>>(call, frame) {
+        Ok(request) => Ok(plan(broker, context, call, &request, frame)),
+        Err(error) => Err(Outcome::Close(format!("Produce: {error}"))),
+    }
+}
+
+/// Serves the request. All appending happens before the first await, so requests of one connection append in
+/// their order.
+pub(crate) async fn handle(broker: &Arc<Broker>, call: Call, plan: Plan, frame: BytesMut) -> Outcome {
     let (acks, deadlines) = (plan.acks, plan.deadlines);
     let mut staged = Staged { broker, topics: append_all(broker, call.version, plan, frame) };
     // What arrived with this request is staged, too, before any of it is written.
@@ -157,19 +202,6 @@ pub(crate) async fn handle(
         None => {}
     }
     respond(call, &ProduceResponse { responses: responses(topics), ..Default::default() })
-}
-
-/// Bytes of all compressed batches in the frame of a produce request; none if it is not sound, as it is refused then.
-pub(crate) fn compressed_bytes(frame: &[u8]) -> usize {
-    let mut decoder = Decoder::new(frame);
-    let Ok(header) = RequestHeader::decode(&mut decoder) else { return 0 };
-    if !ApiKey::Produce.codec_versions().contains(&header.api_version) {
-        return 0;
-    }
-    let Ok(request) = ProduceRequest::decode(&mut decoder, header.api_version) else { return 0 };
-    let partitions = request.topic_data.iter().flat_map(|topic| &topic.partition_data);
-    let batches = partitions.filter_map(|partition| partition.records.and_then(|records| records.as_bytes()));
-    batches.filter(|batch| is_compressed(batch)).map(<[u8]>::len).sum()
 }
 
 /// Appends that may not be written yet. They are when this is dropped, so that what was staged does not wait for the next
@@ -417,10 +449,14 @@ fn plan_topic(
         Some(queue) => queue.map(|queue| Taker::Queue(Arc::clone(queue))),
         None => broker.partition(topic, index).map(Taker::Partition),
     };
-    let target = |index: i32, records: Option<Records<'_>>| Target {
-        index,
-        taker: topic.and_then(|topic| taker(topic, index)),
-        records: range_in(frame, records.and_then(|records| records.as_bytes()).unwrap_or_default()),
+    let target = |index: i32, records: Option<Records<'_>>| {
+        let batch = records.and_then(|records| records.as_bytes()).unwrap_or_default();
+        Target {
+            index,
+            taker: topic.and_then(|topic| taker(topic, index)),
+            records: range_in(frame, batch),
+            facts: Facts::of(batch),
+        }
     };
     TopicTargets {
         // Told to people also where the client names the topic by its id only; its answer has no name then.
@@ -443,10 +479,10 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
         Err(code) => return Answer::refused(target.index, code, None),
     };
     let batch = batches.take(&target.records);
-    if version < ZSTD_SINCE && is_zstd(&batch) {
+    if version < ZSTD_SINCE && target.facts.codec == Some(Compression::Zstd) {
         return Answer::refused(target.index, ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, None);
     }
-    if is_transactional(&batch) {
+    if target.facts.is_transactional {
         return Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()));
     }
     let partition = match taker {
@@ -498,26 +534,6 @@ fn complain(broker: &Broker, topic: &str, partition: i32, error: &AppendError) {
     }
 }
 
-/// Whether a batch belongs to a transaction, which it may say though its request names none. One without a producer, or
-/// that only a broker writes, is wrong in any case, and is refused where batches are checked.
-fn is_transactional(batch: &[u8]) -> bool {
-    BatchHeader::parse(batch)
-        .is_ok_and(|header| header.is_transactional() && header.has_producer_id() && !header.is_control())
-}
-
-/// Whether the bytes begin with a batch that says it is compressed with zstd. Anything that is no batch is not, and
-/// is refused where it is checked.
-fn is_zstd(batch: &[u8]) -> bool {
-    BatchHeader::parse(batch).and_then(|header| header.try_compression()) == Ok(Compression::Zstd)
-}
-
-/// Whether the bytes begin with a batch that says it is compressed.
-fn is_compressed(batch: &[u8]) -> bool {
-    BatchHeader::parse(batch)
-        .and_then(|header| header.try_compression())
-        .is_ok_and(|codec| codec != Compression::None)
-}
-
 fn accepted(index: i32, appended: &Appended) -> PartitionProduceResponse<'static> {
     PartitionProduceResponse {
         index,
@@ -548,3 +564,6 @@ fn refused(index: i32, code: ErrorCode, message: Option<String>) -> PartitionPro
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

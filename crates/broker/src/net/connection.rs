@@ -6,7 +6,7 @@
 //! read while responses that nobody takes pile up: a client that does not read is slowed, not buffered.
 //! Refuses frames outside of their bounds and clients that neither finish a frame nor stay active.
 
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -112,16 +112,26 @@ impl ConnectionLimits {
     }
 }
 
-type Response = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+pub(crate) type Response = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// Turns a frame into the future of its outcome. That is polled once when it is made, and if it is not ready then, once
 /// more without being woken: when the Produce requests that arrived with it have been polled, too, and before a request
 /// of another kind is.
 pub(crate) trait Dispatch: Send + Sync {
-    fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Response;
+    fn dispatch(&self, connection: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched;
+}
 
-    /// Bytes of compressed records in the frame, which the first poll has to inflate.
-    fn compressed_bytes(&self, frame: &[u8]) -> usize;
+/// A request that has been read.
+pub(crate) struct Dispatched {
+    pub(crate) response: Response,
+    /// Bytes of records that the first poll has to inflate or to compress.
+    pub(crate) coding_bytes: usize,
+}
+
+impl Dispatched {
+    pub(crate) fn at_once(outcome: Outcome) -> Self {
+        Self { response: Box::pin(ready(outcome)), coding_bytes: 0 }
+    }
 }
 
 /// Invariants: responses leave in the order in which their requests came; `waiting` is at most
@@ -336,9 +346,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
     async fn start(&mut self, frame: BytesMut, charge: Charge) -> Result<(), Closed> {
-        let compressed_bytes = self.dispatch.compressed_bytes(&frame);
-        let mut response = self.dispatch.dispatch(&self.info, frame, charge);
-        let polled = match compressed_bytes {
+        let Dispatched { mut response, coding_bytes } = self.dispatch.dispatch(&self.info, frame, charge);
+        let polled = match coding_bytes {
             0 => poll_once(&mut response).await,
             bytes => self.poll_inflating(bytes, &mut response).await?,
         };
@@ -363,14 +372,14 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         Ok(())
     }
 
-    /// Polls a request with compressed records for the first time. Nothing that came after it is started meanwhile, so
+    /// Polls a request whose records are inflated or compressed for the first time. Nothing that came after it is started meanwhile, so
     /// what it appends keeps its place.
     async fn poll_inflating(
         &mut self,
-        compressed_bytes: usize,
+        coding_bytes: usize,
         response: &mut Response,
     ) -> Result<Poll<Outcome>, Closed> {
-        if self.inflating.is_for_aside(compressed_bytes) {
+        if self.inflating.is_for_aside(coding_bytes) {
             let leaves = Arc::clone(&self.limits.inflating);
             let _leave = match leaves.try_get() {
                 Some(leave) => Some(leave),

@@ -3,7 +3,6 @@
 mod large_frames;
 mod stalls;
 
-use std::future::ready;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -29,12 +28,8 @@ const NO_MARK: usize = 1;
 struct SizeOf;
 
 impl Dispatch for SizeOf {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Response {
-        Box::pin(ready(size_of_frame(&frame)))
-    }
-
-    fn compressed_bytes(&self, _: &[u8]) -> usize {
-        0
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, _charge: Charge) -> Dispatched {
+        Dispatched::at_once(size_of_frame(&frame))
     }
 }
 

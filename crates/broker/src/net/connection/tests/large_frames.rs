@@ -14,18 +14,15 @@ const ANSWER_AFTER: Duration = Duration::from_millis(300);
 struct MuchLater;
 
 impl Dispatch for MuchLater {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _charge: Charge) -> Response {
-        Box::pin(async {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, _: BytesMut, _charge: Charge) -> Dispatched {
+        let response = Box::pin(async {
             tokio::time::sleep(ANSWER_AFTER).await;
             let mut bytes = BytesMut::zeroed(ANSWER_BYTES);
             let length = u32::try_from(ANSWER_BYTES - 4).expect("small").to_be_bytes();
             bytes[..4].copy_from_slice(&length);
             Outcome::Respond(ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new()))
-        })
-    }
-
-    fn compressed_bytes(&self, _: &[u8]) -> usize {
-        0
+        });
+        Dispatched { response, coding_bytes: 0 }
     }
 }
 

@@ -13,19 +13,17 @@ struct BySize {
 }
 
 impl Dispatch for BySize {
-    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Response {
+    fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
+        let coding_bytes = if frame.len() == INFLATES { 1 << 20 } else { 0 };
         let later = if frame.len() == LATER { self.later } else { Duration::ZERO };
-        Box::pin(async move {
+        let response = Box::pin(async move {
             if !later.is_zero() {
                 tokio::time::sleep(later).await;
             }
             drop(charge);
             size_of_frame(&frame)
-        })
-    }
-
-    fn compressed_bytes(&self, frame: &[u8]) -> usize {
-        if frame.len() == INFLATES { 1 << 20 } else { 0 }
+        });
+        Dispatched { response, coding_bytes }
     }
 }
 

@@ -1,0 +1,81 @@
+//! How much a request has to inflate or to compress, by its topic's configuration.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use riverrun_env::sim::SimEnv;
+use riverrun_protocol::produce_request::PartitionProduceData;
+use riverrun_protocol::{ApiKey, Decoder, RequestHeader, encode_request};
+use riverrun_records::{BatchBuilder, BatchOptions};
+use riverrun_types::TimestampMs;
+
+use super::*;
+use crate::config::{BrokerConfig, TopicOverrides};
+use crate::context::{ConnectionInfo, Principal};
+use crate::metadata::NewTopic;
+use crate::start::open_broker;
+
+const VERSION: i16 = 12;
+
+/// A broker with a topic `t`, whose codec is this.
+fn broker(codec: &str) -> Arc<Broker> {
+    let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("compression.type", codec)]);
+    let broker = open_broker(SimEnv::new(1).env(), config.expect("valid")).expect("starts");
+    let new = NewTopic { name: "t".to_owned(), partition_count: 1, configs: TopicOverrides::new() };
+    broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+    broker
+}
+
+fn context() -> RequestContext {
+    let connection = ConnectionInfo {
+        id: 1,
+        peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+        listener: Arc::from("PLAINTEXT"),
+        principal: Principal::anonymous(),
+    };
+    RequestContext { connection: Arc::new(connection), client_id: Arc::from("") }
+}
+
+fn batch(compression: Compression) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(BatchOptions { compression, ..Default::default() });
+    builder.append(TimestampMs(1), None, Some(b"value"), &[]).expect("fits");
+    builder.build().expect("builds")
+}
+
+/// What is counted of a request with these batches for topics of these names.
+fn coding_bytes(broker: &Arc<Broker>, batches: &[(&'static str, &[u8])]) -> usize {
+    let topic = |(name, batch): &(&'static str, &'_ [u8])| {
+        let records = Some(Records::Bytes(Vec::leak(batch.to_vec())));
+        let partition_data = vec![PartitionProduceData { index: 0, records }];
+        TopicProduceData { name: (*name).into(), partition_data, ..Default::default() }
+    };
+    let request =
+        ProduceRequest { acks: -1, topic_data: batches.iter().map(topic).collect(), ..Default::default() };
+    let encoded = encode_request(&request, VERSION, 1, None).expect("encodes").bytes;
+    let frame = &encoded[4..];
+    let mut decoder = Decoder::new(frame);
+    RequestHeader::decode(&mut decoder).expect("a header");
+    let body_at = frame.len() - decoder.remaining();
+    let call = Call { key: ApiKey::Produce, version: VERSION, correlation_id: 1, body_at };
+    begin(broker, &context(), call, frame).map_or(usize::MAX, |plan| plan.coding_bytes())
+}
+
+#[test]
+fn what_is_inflated_to_be_checked_or_compressed_for_its_topic_is_counted() {
+    let (plain, gzip) = (batch(Compression::None), batch(Compression::Gzip));
+    for (codec, plain_counts) in
+        [("producer", false), ("uncompressed", false), ("gzip", true), ("zstd", true)]
+    {
+        let broker = broker(codec);
+        let of_plain = if plain_counts { plain.len() } else { 0 };
+        assert_eq!(coding_bytes(&broker, &[("t", &plain)]), of_plain, "{codec}");
+        assert_eq!(coding_bytes(&broker, &[("t", &gzip)]), gzip.len(), "{codec}");
+        assert_eq!(coding_bytes(&broker, &[("t", &plain), ("t", &gzip)]), of_plain + gzip.len(), "{codec}");
+    }
+}
+
+#[test]
+fn what_is_refused_unseen_is_not_counted() {
+    let gzip = batch(Compression::Gzip);
+    let broker = broker("zstd");
+    assert_eq!(coding_bytes(&broker, &[("unknown", &gzip), ("t", b"no batch")]), 0);
+}
