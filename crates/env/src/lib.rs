@@ -19,6 +19,7 @@
 mod aligned;
 mod clock;
 mod fs;
+mod prefetch;
 mod random;
 mod real;
 pub mod sim;
@@ -32,6 +33,7 @@ pub use fs::{
     ChangeError, DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume, atomic_replace,
     is_shortage, read_whole,
 };
+pub use prefetch::{prefetch, prefetch_arc, prefetch_at, prefetch_shared};
 pub use random::Random;
 pub use real::{RealClock, RealFileSystem, RealRandom, raise_descriptor_limit};
 

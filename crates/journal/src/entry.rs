@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use riverrun_types::{LeaderEpoch, Offset, Position};
+use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 
 use crate::{DamagedEntry, JournalError};
 
@@ -120,12 +120,17 @@ pub struct StoredEntry<'a> {
     pub position: Position,
     /// Whether it is synced. Always, if the submission wanted that.
     pub is_synced: bool,
+    /// Wall clock.
+    pub now: TimestampMs,
 }
 
 /// Who is told what became of an entry.
 ///
 /// Called on the journal's own thread, in the order of submission: it must neither block nor call the journal.
 pub trait EntryOwner: Send + Sync {
+    /// [`Self::stored`] comes soon: what it needs may be prefetched. Nothing else may be done here.
+    fn announce(&self) {}
+
     /// The entry is stored as its submission wanted.
     fn stored(&self, entry: StoredEntry<'_>);
 

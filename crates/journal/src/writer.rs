@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use riverrun_env::AlignedBuffer;
+use riverrun_env::{AlignedBuffer, prefetch_at};
 
 use crate::ahead::Ahead;
 use crate::buffers::{Buffers, SMALL_BYTES};
@@ -25,6 +25,9 @@ use crate::frames::{
 use crate::policy::{Gathered, GroupPolicy, SyncReason};
 use crate::shared::{Queued, Shared};
 use crate::{JournalError, StoredEntry, SyncMethod, Wants};
+
+/// So many entries before its own is told, an owner hears that it will be.
+const ANNOUNCED_AHEAD: usize = 8;
 
 /// How long to wait before the disk is asked again whether it has space.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
@@ -53,6 +56,16 @@ struct Group {
 impl Group {
     fn frame_bytes(&self) -> usize {
         frame_bytes(self.entries.len(), self.payload_bytes)
+    }
+}
+
+/// Has what the owners need brought near whose entries come soon.
+fn announce(coming: &[Queued]) {
+    if let Some(queued) = coming.get(2 * ANNOUNCED_AHEAD) {
+        prefetch_at(Arc::as_ptr(&queued.submission.owner).cast::<u8>(), 0, 1);
+    }
+    if let Some(queued) = coming.get(ANNOUNCED_AHEAD) {
+        queued.submission.owner.announce();
     }
 }
 
@@ -431,18 +444,25 @@ impl Writer {
         let reason = self.group.reason.take().unwrap_or(SyncReason::QueueEmpty);
         self.shared.counters.count_group(reason);
         let payloads = self.share(frame, FRAME_HEADER_BYTES + count * ENTRY_BYTES..used);
+        let now = self.shared.env.clock.wall();
         let group = &mut self.group;
         let mut at = 0;
-        for (index, queued) in group.entries.drain(..).enumerate() {
+        let mut index = 0;
+        let mut entries = group.entries.drain(..);
+        while let Some(queued) = entries.next() {
+            announce(entries.as_slice());
             let end = at + queued.submission.payload.len();
             queued.submission.owner.stored(StoredEntry {
                 header: &queued.submission.header,
                 payload: payloads.slice(at..end),
                 position: entry_position(position, index),
                 is_synced,
+                now,
             });
             at = end;
+            index += 1;
         }
+        drop(entries);
         group.crcs.clear();
         group.payload_bytes = 0;
         self.shared.delivered.store(self.files.end, Ordering::Release);

@@ -234,6 +234,7 @@ impl LogDir {
         config: Arc<LogConfig>,
         epoch: LeaderEpoch,
     ) -> Arc<PartitionLog> {
+        let config = self.shared.share_config(config);
         let mut partitions = self.partitions.lock();
         if let Some(log) = partitions.get(&id) {
             log.set_config(config);
@@ -382,7 +383,9 @@ impl LogDir {
         let logs = self.take_tails();
         let mut result = self.cover_lost(&logs);
         let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
-        for log in logs {
+        let mut logs = logs.into_iter();
+        while let Some(log) = logs.next() {
+            prefetch_next(logs.as_slice());
             let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
             if let Err(error) = settled {
                 if error.is_full() {
@@ -631,6 +634,16 @@ pub(crate) enum Coverage {
     Complete,
     /// Some partitions were left out.
     Partial,
+}
+
+/// Has brought near what settling one of the next partitions needs.
+fn prefetch_next(coming: &[Arc<PartitionLog>]) {
+    if let Some(log) = coming.get(1) {
+        log.prefetch();
+    }
+    if let Some(log) = coming.first() {
+        log.prefetch_writer();
+    }
 }
 
 /// A partition and what was captured of it.

@@ -218,10 +218,9 @@ impl Segment {
 
     /// The `.log` file for appends, opened if need be. A disk that refuses to open it would refuse the write as well.
     pub(crate) fn log_file_to_append(&self) -> Result<Arc<dyn File>, LogError> {
-        let path = self.log_path();
-        let open = || self.home.fs.open(&path, OpenMode::ReadWrite);
+        let open = || self.home.fs.open(&self.log_path(), OpenMode::ReadWrite);
         let file = self.log_slot.get_or_open(&self.home.pool, open);
-        file.map_err(|error| LogError::write(&path, error))
+        file.map_err(|error| LogError::write(&self.log_path(), error))
     }
 
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {

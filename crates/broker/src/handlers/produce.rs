@@ -238,7 +238,12 @@ fn append_all(broker: &Broker, version: i16, plan: Plan, frame: BytesMut) -> Vec
     let mut batches = Batches { rest: frame, taken: 0 };
     let mut answers = Vec::with_capacity(plan.topics.len());
     for topic in plan.topics {
-        let partitions = topic.partitions.into_iter().map(|target| match (plan.acks, plan.transactional) {
+        let mut targets = topic.partitions.into_iter();
+        let targets = std::iter::from_fn(|| {
+            prefetch_next(targets.as_slice());
+            targets.next()
+        });
+        let partitions = targets.map(|target| match (plan.acks, plan.transactional) {
             (None, _) => Answer::refused(target.index, ErrorCode::INVALID_REQUIRED_ACKS, None),
             (_, true) => {
                 Answer::refused(target.index, ErrorCode::INVALID_TXN_STATE, Some(NO_TRANSACTIONS.into()))
@@ -249,6 +254,14 @@ fn append_all(broker: &Broker, version: i16, plan: Plan, frame: BytesMut) -> Vec
         answers.push(TopicAnswers { name: topic.name, id: topic.id, partitions });
     }
     answers
+}
+
+/// Has brought near what appending to one of the next targets needs.
+fn prefetch_next(coming: &[Target]) {
+    Partition::prefetch_next(|index| match &coming.get(index)?.taker {
+        Ok(Taker::Partition(partition)) => Some(partition),
+        _ => None,
+    });
 }
 
 /// The frame, cut into batches from its front.
@@ -458,6 +471,9 @@ fn plan_topic(
             facts: Facts::of(batch),
         }
     };
+    if let Ok(topic) = topic {
+        broker.partitions.prefetch(topic.id, data.partition_data.iter().map(|data| data.index));
+    }
     TopicTargets {
         // Told to people also where the client names the topic by its id only; its answer has no name then.
         name: topic.map_or_else(|_| data.name.to_string(), |topic| topic.name.to_string()),

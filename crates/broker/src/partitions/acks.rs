@@ -57,12 +57,15 @@ impl AckQueue {
 
     /// Tells those of whom it is decided, from the front on to the first of whom it is not.
     pub(super) fn decide(&self, judge: impl Fn(Appended, Acks) -> Decision) {
-        loop {
+        let mut is_last = false;
+        while !is_last {
             let mut entries = self.entries.lock();
             let outcome = entries.front().and_then(|entry| judge(entry.staged, entry.acks));
             let Some((outcome, entry)) = outcome.zip(entries.pop_front_if(|_| outcome.is_some())) else {
                 return;
             };
+            // Who comes after that decides for himself.
+            is_last = entries.is_empty();
             drop(entries);
             entry.target.decided(entry.ticket, outcome);
         }

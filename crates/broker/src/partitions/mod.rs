@@ -5,21 +5,30 @@
 //! follow from the level that the log has reached and its watermarks, by [`visible_offset`] and [`ack_offset`].
 
 mod acks;
+mod id_hasher;
 mod waiters;
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::BytesMut;
 use parking_lot::RwLock;
+use riverrun_env::prefetch_arc;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
-use riverrun_types::{Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, ack_offset, visible_offset};
+use riverrun_types::{
+    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset, visible_offset,
+};
 
 use acks::{AckQueue, Decision};
 pub(crate) use acks::{AckWaiter, Acknowledge, NotDurable};
+use id_hasher::IdHasher;
 pub(crate) use waiters::{Waiter, Waiters};
+
+/// How far ahead partitions are prefetched: far enough for the memory, and not farther than the cache reaches.
+const PREFETCHED_AHEAD: usize = 6;
 
 /// One partition that is in use.
 ///
@@ -41,6 +50,17 @@ impl Partition {
         Ok(Self { id, log, high_watermark, waiters: Waiters::default(), acks: AckQueue::default() })
     }
 
+    /// Batches of these partitions come soon, in this order: what they need of one of the next is brought near, so that
+    /// nobody waits for each. To be called for each.
+    pub(crate) fn prefetch_next<'p>(coming: impl Fn(usize) -> Option<&'p Self>) {
+        if let Some(partition) = coming(2 * PREFETCHED_AHEAD) {
+            partition.log.prefetch();
+        }
+        if let Some(partition) = coming(PREFETCHED_AHEAD) {
+            partition.log.prefetch_appender();
+        }
+    }
+
     /// Gives whole batches their place in the log. They are neither written nor acked by that: [`Self::write_staged`]
     /// comes next, and [`Self::outcome`] tells how they stand.
     pub(crate) fn append(&self, batches: BytesMut, options: AppendOptions) -> Result<Appended, AppendError> {
@@ -60,10 +80,11 @@ impl Partition {
     /// Has `target` told under `ticket` when it is decided what comes of a staged batch; that may be at once.
     pub(crate) fn await_ack(&self, staged: Appended, acks: Acks, ticket: u64, target: Arc<dyn Acknowledge>) {
         self.acks.push(staged, acks, ticket, target);
-        if self.log.is_lost(&staged) {
-            self.acks.decide_all(self.judge());
-        } else {
-            self.acks.decide(self.judge());
+        // Whatever is not decided by now meets it in the queue when it is.
+        match self.judge()(staged, acks) {
+            None => {}
+            Some(Ok(())) => self.acks.decide(self.judge()),
+            Some(Err(NotDurable)) => self.acks.decide_all(self.judge()),
         }
     }
 
@@ -147,7 +168,7 @@ pub(crate) struct Partitions {
     logs: Arc<LogStore>,
     /// This node's start count: the leader epoch of all that is appended now.
     epoch: LeaderEpoch,
-    open: RwLock<HashMap<PartitionId, Arc<Partition>>>,
+    open: RwLock<HashMap<PartitionId, Arc<Partition>, BuildHasherDefault<IdHasher>>>,
 }
 
 impl Partitions {
@@ -163,6 +184,16 @@ impl Partitions {
     /// The partition if it is in use already.
     pub(crate) fn get(&self, id: PartitionId) -> Option<Arc<Partition>> {
         self.open.read().get(&id).cloned()
+    }
+
+    /// Has brought near what finds partitions of a topic and what they begin with.
+    pub(crate) fn prefetch(&self, topic: TopicId, indexes: impl Iterator<Item = i32>) {
+        let open = self.open.read();
+        for index in indexes {
+            if let Some(partition) = open.get(&PartitionId { topic, index }) {
+                prefetch_arc(partition);
+            }
+        }
     }
 
     /// The partition, opened (and recovered, if it must be) at the first touch. Two callers at once share one

@@ -38,6 +38,22 @@ fn options(sync_method: SyncMethod, files: u64) -> JournalOptions {
 #[derive(Default)]
 struct Acked(Mutex<Vec<u64>>);
 
+/// Counts how often it is announced, and how often told.
+#[derive(Default)]
+struct Announced(Mutex<(usize, usize)>);
+
+impl EntryOwner for Announced {
+    fn announce(&self) {
+        self.0.lock().0 += 1;
+    }
+
+    fn stored(&self, _entry: StoredEntry<'_>) {
+        self.0.lock().1 += 1;
+    }
+
+    fn failed(&self, _header: &EntryHeader, _error: &JournalError) {}
+}
+
 impl EntryOwner for Acked {
     fn stored(&self, entry: StoredEntry<'_>) {
         assert!(entry.is_synced);
@@ -357,4 +373,21 @@ fn what_waits_for_no_sync_is_synced_in_time_although_the_queue_never_runs_empty(
             sim.clock.advance(options.sync_interval / 2);
         }
     }
+}
+
+#[test]
+fn owners_in_a_large_group_are_announced_before_they_are_told() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    let owner = Arc::new(Announced::default());
+    for _ in 0..100 {
+        let queued = played.queued();
+        let payload = vec![1; 10].into();
+        let submission = Submission { payload, owner: Arc::clone(&owner) as _, ..queued.submission };
+        played.journal.shared.queue.lock().entries.push_back(Queued { submission, ..queued });
+    }
+    assert_eq!(played.writer.turn(), Turn::Again);
+    let (announced, told) = *owner.0.lock();
+    assert_eq!(told, 100);
+    assert!((80..100).contains(&announced), "{announced}");
 }

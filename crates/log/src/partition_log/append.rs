@@ -5,16 +5,18 @@
 //! write for all that is staged. If that fails, all of it is lost as if it had never come, and its offsets are given
 //! again: see [`PartitionLog::is_lost`].
 
+use std::sync::atomic::Ordering;
+
 use bytes::BytesMut;
 use riverrun_types::{Offset, TimestampMs};
 
 use super::open::{Appender, Mode, OpenLog};
 use super::prepare::{Prepared, prepare};
 use super::tail::Piece;
-use super::writer::{SegmentWriter, record_producer};
+use super::writer::SegmentWriter;
 use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
-use crate::producer_state::{AppendOrigin, BatchPlace, SequenceVerdict, SequencedBatch};
+use crate::producer_state::{AppendOrigin, BatchPlace, ProducerStates, SequenceVerdict, SequencedBatch};
 
 /// A list of staged pieces that grew beyond this is not kept for the next ones.
 const STAGED_KEPT: usize = 64;
@@ -77,9 +79,14 @@ impl PartitionLog {
     ) -> Result<Appended, AppendError> {
         // Read before the journal has the chance to fail.
         let loss_count = self.marks.loss_count();
-        if let Some(place) = log.find_duplicate(&prepared, options.origin)? {
+        let log_start = log.log_start();
+        let mut producers = prepared.has_producers().then(|| log.producers());
+        let duplicate =
+            producers.as_deref().map(|producers| find_duplicate(producers, &prepared, options.origin));
+        if let Some(place) = duplicate.transpose()?.flatten() {
+            drop(producers);
             log.check_not_lost(&place)?;
-            return Ok(duplicate_of(log, place, &prepared, loss_count));
+            return Ok(duplicate_of(place, &prepared, log_start, loss_count));
         }
         if appender.mode != Mode::Segment {
             self.check_fits_journal(prepared.len())?;
@@ -90,18 +97,21 @@ impl PartitionLog {
         let base_offset = appender.next_offset;
         prepared.assign(base_offset, epoch);
         let log_append_time = prepared.log_append_time;
-        let piece = prepared.into_piece(base_offset, epoch, options.now);
+        let piece = prepared.take_piece(base_offset, epoch, options.now);
         if appender.mode == Mode::Journal {
             self.submit(log, &piece)?;
         }
-        for (_, header) in piece.headers() {
-            record_producer(&mut log.producers(), &header, options.now);
+        if let Some(producers) = &mut producers {
+            for batch in prepared.batches().filter(|batch| batch.header.has_producer_id()) {
+                producers.record(batch.sequenced(), batch.place(), options.now);
+            }
         }
+        drop(producers);
         let place = Appended {
             base_offset,
             last_offset: piece.next_offset.plus(-1),
             log_append_time,
-            log_start_offset: log.log_start(),
+            log_start_offset: log_start,
             bytes: piece.bytes.len(),
             duplicate: false,
             loss_count,
@@ -115,6 +125,7 @@ impl PartitionLog {
             appender.held_up_bytes += piece.bytes.len() as u64;
         }
         if appender.mode != Mode::Journal {
+            self.has_staged.store(true, Ordering::Relaxed);
             appender.staged.push(piece);
         }
         Ok(place)
@@ -124,6 +135,10 @@ impl PartitionLog {
     /// bytes are in the page cache then and survive the end of the process. At a level that syncs there is nothing to
     /// do. After an error everything staged is lost, this caller's appends and all others'.
     pub fn write_staged(&self) -> Result<(), LogError> {
+        // What this thread has staged it sees here, and takes no lock of those that only go to the journal.
+        if !self.has_staged.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let log = match &*self.state.read() {
             State::Open(log) => log.clone(),
             _ => return Ok(()),
@@ -180,12 +195,12 @@ impl PartitionLog {
     }
 }
 
-fn duplicate_of(log: &OpenLog, place: BatchPlace, prepared: &Prepared, loss_count: u64) -> Appended {
+fn duplicate_of(place: BatchPlace, prepared: &Prepared, log_start: Offset, loss_count: u64) -> Appended {
     Appended {
         base_offset: place.base_offset,
         last_offset: place.last_offset,
         log_append_time: prepared.log_append_time.map(|_| place.timestamp),
-        log_start_offset: log.log_start(),
+        log_start_offset: log_start,
         bytes: 0,
         duplicate: true,
         loss_count,
@@ -209,29 +224,25 @@ impl OpenLog {
             appender.staged = pieces;
         }
     }
+}
 
-    fn find_duplicate(
-        &self,
-        prepared: &Prepared,
-        origin: AppendOrigin,
-    ) -> Result<Option<BatchPlace>, AppendError> {
-        if prepared.batches().all(|batch| !batch.header.has_producer_id()) {
-            return Ok(None);
+fn find_duplicate(
+    producers: &ProducerStates,
+    prepared: &Prepared,
+    origin: AppendOrigin,
+) -> Result<Option<BatchPlace>, AppendError> {
+    let verdict = match origin {
+        AppendOrigin::Client => {
+            let first = prepared.batches().next().map(|batch| batch.sequenced());
+            producers.check(first.as_slice(), origin)?
         }
-        let verdict = match origin {
-            AppendOrigin::Client => {
-                let first = prepared.batches().next().map(|batch| batch.sequenced());
-                self.producers().check(first.as_slice(), origin)?
-            }
-            AppendOrigin::Coordinator => {
-                let batches: Vec<SequencedBatch> =
-                    prepared.batches().map(|batch| batch.sequenced()).collect();
-                self.producers().check(&batches, origin)?
-            }
-        };
-        match verdict {
-            SequenceVerdict::Append => Ok(None),
-            SequenceVerdict::Duplicate(place) => Ok(Some(place)),
+        AppendOrigin::Coordinator => {
+            let batches: Vec<SequencedBatch> = prepared.batches().map(|batch| batch.sequenced()).collect();
+            producers.check(&batches, origin)?
         }
+    };
+    match verdict {
+        SequenceVerdict::Append => Ok(None),
+        SequenceVerdict::Duplicate(place) => Ok(Some(place)),
     }
 }

@@ -3,13 +3,16 @@
 //!
 //! What the journal's thread does here is short and never waits for the disk.
 
+use std::mem::offset_of;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 
+use riverrun_env::prefetch_shared;
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs, Watermarks};
 
 use super::PartitionLog;
+use super::marks::Marks;
 use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
@@ -246,8 +249,7 @@ impl JournalOwner {
     fn show(&self, entry: StoredEntry<'_>) -> Option<Offset> {
         let log = self.log.upgrade()?;
         let bytes = entry.payload.len() as u64;
-        let now = log.dir.env().clock.wall();
-        let Some(piece) = Piece::of_entry(entry.header, entry.payload, now) else {
+        let Some(piece) = Piece::of_entry(entry.header, entry.payload, entry.now) else {
             log.take_back(bytes);
             return None;
         };
@@ -265,6 +267,11 @@ impl JournalOwner {
 }
 
 impl EntryOwner for JournalOwner {
+    fn announce(&self) {
+        OpenLog::prefetch_shown(&self.log);
+        prefetch_shared(&self.handle, offset_of!(PartitionLog, marks), size_of::<Marks>());
+    }
+
     fn stored(&self, entry: StoredEntry<'_>) {
         let is_synced = entry.is_synced;
         // Who is told that it is there may close the log at once: nothing of it is held any more.

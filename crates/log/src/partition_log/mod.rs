@@ -31,6 +31,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use riverrun_env::prefetch;
 use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs, Watermarks};
 
 pub use append::{AppendOptions, Appended};
@@ -79,6 +80,8 @@ pub struct PartitionLog {
     damage: OnceLock<LogError>,
     /// The journal may hold something of it that no checkpoint covers, although no log is open that knows of it.
     has_journal_tail: AtomicBool,
+    /// Something was staged once: at a level that does not go through the journal.
+    has_staged: AtomicBool,
     was_used: AtomicBool,
     /// In the time of the store's open logs.
     last_use: AtomicU64,
@@ -102,6 +105,7 @@ impl PartitionLog {
             state: RwLock::new(State::Closed),
             damage: OnceLock::new(),
             has_journal_tail: AtomicBool::new(false),
+            has_staged: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
             last_use: AtomicU64::new(0),
             idle_since: Mutex::new(None),
@@ -146,6 +150,29 @@ impl PartitionLog {
             let _appender = log.appender.lock();
             log.submitted_bytes.load(Ordering::Relaxed) == 0
         })
+    }
+
+    /// An append comes soon: what it needs of the handle is brought near.
+    pub fn prefetch(&self) {
+        prefetch(self);
+    }
+
+    /// As [`Self::prefetch`], a little later: what it needs of the open log.
+    pub fn prefetch_appender(&self) {
+        self.prefetch_of_open(OpenLog::prefetch_appender);
+    }
+
+    /// The same for who settles.
+    pub(crate) fn prefetch_writer(&self) {
+        self.prefetch_of_open(prefetch);
+    }
+
+    fn prefetch_of_open(&self, prefetch: impl Fn(&OpenLog)) {
+        if let Some(state) = self.state.try_read()
+            && let State::Open(log) = &*state
+        {
+            prefetch(log);
+        }
     }
 
     /// The open log behind the handle, if it is open.

@@ -1,10 +1,12 @@
 //! The state of a partition whose files are open: what appends change, what the segments' writer owns, and what
 //! readers see.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
+use riverrun_env::{prefetch, prefetch_at, prefetch_shared};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
@@ -136,6 +138,8 @@ pub(crate) struct OpenLog {
     pub(crate) writer: Mutex<SegmentWriter>,
     pub(crate) appender: Mutex<Appender>,
     pub(super) shown: Mutex<Shown>,
+    /// As what is shown says. Apart from it, because the journal's thread changes that all the time.
+    log_start: AtomicI64,
     epochs: Mutex<EpochCache>,
     /// As of the appender's next offset.
     producers: Mutex<ProducerStates>,
@@ -173,6 +177,7 @@ impl OpenLog {
             journal_failure: OnceLock::new(),
             submitted_bytes: AtomicU64::new(0),
             held_end: AtomicI64::new(0),
+            log_start: AtomicI64::new(parts.view.log_start.0),
             home: parts.home,
             producers: Mutex::new(parts.writer.producers.clone()),
             writer: Mutex::new(parts.writer),
@@ -186,6 +191,24 @@ impl OpenLog {
         })
     }
 
+    /// Has brought near what is needed to show what the journal has stored.
+    pub(super) fn prefetch_shown(this: &Weak<Self>) {
+        prefetch_shared(this, offset_of!(Self, shown), size_of::<Mutex<Shown>>());
+        prefetch_at(this.as_ptr(), offset_of!(Self, submitted_bytes), size_of::<AtomicU64>());
+        prefetch_at(this.as_ptr(), offset_of!(Self, dir), size_of::<usize>());
+    }
+
+    /// Has brought near what an append needs.
+    pub(super) fn prefetch_appender(&self) {
+        prefetch(&self.owner);
+        prefetch(&self.dir);
+        prefetch(&self.journal_failure);
+        prefetch(&self.submitted_bytes);
+        prefetch(&self.appender);
+        prefetch(&self.log_start);
+        prefetch(&self.producers);
+    }
+
     /// What readers see now.
     pub(crate) fn view(&self) -> View {
         self.shown.lock().view.clone()
@@ -193,7 +216,7 @@ impl OpenLog {
 
     /// First offset that can be read.
     pub(crate) fn log_start(&self) -> Offset {
-        self.shown.lock().view.log_start
+        Offset(self.log_start.load(Ordering::Acquire))
     }
 
     /// The log end.
@@ -203,7 +226,9 @@ impl OpenLog {
 
     /// Changes what readers see of the segments.
     pub(crate) fn update_view(&self, change: impl FnOnce(&mut View)) {
-        change(&mut self.shown.lock().view);
+        let mut shown = self.shown.lock();
+        change(&mut shown.view);
+        self.log_start.store(shown.view.log_start.0, Ordering::Release);
     }
 
     pub(crate) fn epochs(&self) -> MutexGuard<'_, EpochCache> {

@@ -14,7 +14,7 @@ use super::append::AppendOptions;
 use super::tail::Piece;
 use crate::config::LogConfig;
 use crate::error::AppendError;
-use crate::producer_state::{AppendOrigin, SequencedBatch};
+use crate::producer_state::{AppendOrigin, BatchPlace, SequencedBatch};
 
 /// One batch among those to append.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,15 @@ impl BatchFacts {
     /// The offset after its last record.
     pub(super) fn next_offset(&self) -> Offset {
         self.base_offset.plus(i64::from(self.header.last_offset_delta()) + 1)
+    }
+
+    /// Where it lies once it has its offsets.
+    pub(super) fn place(&self) -> BatchPlace {
+        BatchPlace {
+            base_offset: self.base_offset,
+            last_offset: self.next_offset().plus(-1),
+            timestamp: self.header.max_timestamp(),
+        }
     }
 
     pub(super) fn sequenced(&self) -> SequencedBatch {
@@ -80,15 +89,20 @@ impl Prepared {
     }
 
     /// The finished bytes, which nothing changes any more.
-    pub(super) fn into_piece(self, base_offset: Offset, epoch: LeaderEpoch, now: TimestampMs) -> Piece {
+    pub(super) fn take_piece(&mut self, base_offset: Offset, epoch: LeaderEpoch, now: TimestampMs) -> Piece {
         Piece {
             base_offset,
             next_offset: base_offset.plus(self.offset_count()),
             epoch,
             max_timestamp: self.max_timestamp(),
             now,
-            bytes: self.bytes.freeze(),
+            bytes: std::mem::take(&mut self.bytes).freeze(),
         }
+    }
+
+    /// Whether some batch is an idempotent producer's.
+    pub(super) fn has_producers(&self) -> bool {
+        self.batches().any(|batch| batch.header.has_producer_id())
     }
 
     /// Bytes of all batches.

@@ -11,6 +11,9 @@ use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 
 /// How many groups of entries that have left are remembered at most.
 const LEFT_MAX: usize = 64;
+/// For so many entries memory is kept while there are none: with ten thousand partitions hardly more come to one of them
+/// between two settlings.
+const ENTRIES_KEPT: usize = 16;
 
 /// What one append has added to the log.
 #[derive(Clone, Debug)]
@@ -137,8 +140,8 @@ impl Tail {
         let uncounted = gone.min(self.uncounted_bytes);
         self.uncounted_bytes -= uncounted;
         if self.entries.is_empty() {
-            // An idle partition keeps no memory for what it held in its busiest moment.
-            self.entries.shrink_to(4);
+            // An idle partition keeps no memory for what it held in its busiest moment, and a busy one need not grow anew.
+            self.entries.shrink_to(ENTRIES_KEPT);
         }
         gone - uncounted
     }
@@ -311,6 +314,18 @@ mod tests {
         assert_eq!(tail.entries().next().unwrap().piece.base_offset, Offset(13));
         assert_eq!(tail.forget_below(Offset(18)), whole - gone);
         assert!(tail.is_empty() && tail.bytes() == 0);
+    }
+
+    #[test]
+    fn an_empty_tail_keeps_memory_for_few_entries() {
+        let mut tail = Tail::default();
+        for round in 0..2 {
+            for number in 0..1000 {
+                tail.push(entry(round * 1000 + number, &[1]));
+            }
+            tail.forget_below(Offset((round + 1) * 1000));
+            assert_eq!(tail.entries.capacity(), ENTRIES_KEPT);
+        }
     }
 
     #[test]
