@@ -186,6 +186,20 @@ pub(crate) fn is_named(file: &File, path: &Path) -> Result<bool, QueueError> {
     }
 }
 
+/// The pin of the segment that begins with `base`, if somebody has it. Forgets those that nobody has any more.
+fn held_pin(pins: &mut Vec<(Offset, Weak<File>)>, base: Offset) -> Option<Arc<File>> {
+    pins.retain(|(_, pin)| pin.strong_count() > 0);
+    pins.iter().find(|(pinned, _)| *pinned == base).and_then(|(_, pin)| pin.upgrade())
+}
+
+/// Removes a file, if it is there.
+fn remove_file(path: &Path) -> Result<(), QueueError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.at("remove", path),
+    }
+}
+
 /// The segments of one queue that are mapped in this process.
 ///
 /// Invariants: at most one live segment for each base offset and access, and one live pin. `prepared` has mappings
@@ -209,7 +223,8 @@ pub(crate) struct Prepared {
     pub(crate) map: Mapping,
     /// Bytes from the first on that are present.
     pub(crate) present: u64,
-    /// Of a file that is to be used again: bytes from the first on that are zeros.
+    /// Of a file that is to be used again, as long as only who clears it can use it: bytes from the first on that
+    /// are zeros.
     pub(crate) cleared: u64,
 }
 
@@ -285,10 +300,7 @@ impl Segments {
     /// Keeps retention from removing the segment that begins with `base`, or who only reads, the file from being
     /// used for another one; none if it has been removed.
     fn pin(&self, base: Offset) -> Result<Option<Arc<File>>, QueueError> {
-        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
-        pins.retain(|(_, pin)| pin.strong_count() > 0);
-        let held = pins.iter().find(|(pinned, _)| *pinned == base);
-        if let Some(pin) = held.and_then(|(_, pin)| pin.upgrade()) {
+        if let Some(pin) = held_pin(&mut self.pins(), base) {
             return Ok(Some(pin));
         }
         let path = self.path(base);
@@ -304,9 +316,18 @@ impl Segments {
         if !is_named(&file, &path)? {
             return Ok(None);
         }
+        let mut pins = self.pins();
+        // Who wanted the same one meanwhile may have been quicker.
+        if let Some(pin) = held_pin(&mut pins, base) {
+            return Ok(Some(pin));
+        }
         let pin = Arc::new(file);
         pins.push((base, Arc::downgrade(&pin)));
         Ok(Some(pin))
+    }
+
+    fn pins(&self) -> MutexGuard<'_, Vec<(Offset, Weak<File>)>> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the lock of who reads a segment, unless its file is being taken away.
@@ -345,9 +366,11 @@ impl Segments {
         let mut names = PREPARED_NAMES.map(|name| self.dir.join(name));
         // What an append takes first, or what is made.
         names.sort_by_key(|name| !name.exists());
-        let [path, ..] = names;
-        if !path.exists() {
-            let new = self.dir.join(PREPARING_NAME);
+        let ([path, ..], new) = (names, self.dir.join(PREPARING_NAME));
+        if path.exists() {
+            // What was begun before another file could be used again would keep its space for nothing.
+            remove_file(&new)?;
+        } else {
             if !continue_file(&new, self.segment_bytes, portion, between)? {
                 return Ok(false);
             }
@@ -381,13 +404,7 @@ impl Segments {
     /// Removes files of segments that were never used. For the one who is alone.
     pub(crate) fn remove_unused(&self) -> Result<(), QueueError> {
         for name in [NEW_NAME, PREPARING_NAME].into_iter().chain(PREPARED_NAMES).chain(SPARE_NAMES) {
-            let path = self.dir.join(name);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error).at("remove", &path);
-                }
-                _ => {}
-            }
+            remove_file(&self.dir.join(name))?;
         }
         Ok(())
     }
@@ -405,10 +422,7 @@ impl Segments {
             Err(TryLockError::Error(error)) => return Err(error).at("lock", &path),
             _ => {}
         }
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).at("remove", &path),
-            _ => Ok(true),
-        }
+        remove_file(&path).map(|()| true)
     }
 
     /// As [`get`](Self::get), for a segment that must be there.
@@ -518,6 +532,38 @@ mod tests {
         let segments = Segments::new(dir.path(), BYTES, Access::Write);
         assert_eq!(segments.get_or_make(Offset(5), 1).expect("made").map.len() as u64, BYTES);
         assert!(!dir.path().join(PREPARED_NAMES[0]).exists(), "it is the segment now");
+    }
+
+    #[test]
+    fn what_was_begun_is_removed_where_another_file_is_the_next_segment() {
+        const BYTES: u64 = 3 * 4096;
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), BYTES, Access::Write);
+        let preparing = dir.path().join(PREPARING_NAME);
+        assert!(!segments.prepare(4096, 0, || ()).expect("room") && preparing.exists());
+        make_file(&dir.path().join(PREPARED_NAMES[0]), BYTES).expect("room");
+        for _ in 0..2 {
+            assert!(segments.prepare(4096, 0, || ()).expect("ready"));
+            assert!(!preparing.exists());
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_segment_keeps_nobody_from_another_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), 4096, Access::Write);
+        for base in [7, 8] {
+            make_file(&segments.path(Offset(base)), 4096).expect("room for a page");
+        }
+        let stopped = File::open(segments.path(Offset(7))).expect("there");
+        stopped.try_lock().expect("nobody has it");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| segments.get_to_read(Offset(7), 0));
+            std::thread::sleep(20 * PIN_PAUSE);
+            assert!(segments.get_to_read(Offset(8), 1).is_ok_and(|segment| segment.is_some()));
+            drop(stopped);
+            assert!(waiting.join().expect("no panic").is_ok_and(|segment| segment.is_some()));
+        });
     }
 
     #[test]

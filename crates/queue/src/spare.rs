@@ -136,10 +136,14 @@ impl Segments {
         }
         let whole = spare.cleared == bytes;
         if whole {
-            std::fs::rename(path, prepared).at("rename", path)?;
-            spare.present = bytes;
+            // From its new name on anybody may use it, and retention may bring it back: full of what that was.
+            (spare.present, spare.cleared) = (bytes, 0);
         }
+        // Before an append can take the file, which looks for the mapping then.
         self.prepared().push(spare);
+        if whole {
+            std::fs::rename(path, prepared).at("rename", path)?;
+        }
         Ok(whole)
     }
 
@@ -224,6 +228,34 @@ mod tests {
         assert_eq!(next.present, SPARE_BYTES);
         // SAFETY: nobody else has the mapping.
         assert!(unsafe { next.map.slice(0, SPARE_BYTES as usize) }.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_file_that_others_used_and_retention_brought_back_is_cleared_anew() {
+        let Some(dir) = dir_in_memory() else { return };
+        let segments = segments(&dir, Access::Write);
+        let renew = |kept| segments.renew_spares(kept, u64::MAX, &mut || ()).expect("cleared");
+        make_file(&segments.path(Offset(7)), BYTES).expect("room");
+        segments.make_spare(Offset(7)).expect("renamed").expect("in memory, and nobody's");
+        assert!(renew(false));
+        // As another process does, while this one keeps the lock for another file.
+        let (prepared, used) = (dir.path().join(PREPARED_NAMES[0]), segments.path(Offset(8)));
+        std::fs::rename(&prepared, &used).expect("ready");
+        let file = Access::Write.open(&used).expect("there");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; BYTES as usize], 0).expect("room");
+        segments.make_spare(Offset(8)).expect("renamed").expect("in memory, and nobody's");
+        assert!(renew(true));
+        assert!(std::fs::read(&prepared).expect("ready").iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn the_mapping_of_a_file_is_there_before_an_append_can_take_the_file() {
+        let Some(dir) = dir_in_memory() else { return };
+        let segments = segments(&dir, Access::Write);
+        make_file(&dir.path().join(SPARE_NAMES[0]), BYTES).expect("room");
+        let mut take_name = || std::fs::create_dir(dir.path().join(PREPARED_NAMES[0])).expect("room");
+        assert!(segments.renew_spares(false, u64::MAX, &mut take_name).is_err(), "the name is taken");
+        assert_eq!(segments.prepared().len(), 1);
     }
 
     #[test]
