@@ -63,7 +63,7 @@ pub enum Durability {
 /// the memory of a queue that is as large as it gets is used again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// A segment goes when the first record after it is older than this.
+    /// A segment goes when its first record and the first one after it are older than this.
     pub age: Option<Duration>,
     /// Segments go while all together take more than this.
     pub bytes: Option<u64>,

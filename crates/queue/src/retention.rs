@@ -34,7 +34,7 @@ pub(crate) fn apply(
     {
         let left = (bases.len() - removed) as u64 * core.segments.segment_bytes();
         let over = retention.bytes.is_some_and(|bytes| left > bytes);
-        if !over && !is_old(core, retention, later)? {
+        if !over && !is_old(core, retention, *first, later)? {
             break;
         }
         if !remove(*first)? {
@@ -48,12 +48,17 @@ pub(crate) fn apply(
 /// Whether the first batch after a segment is older than the age at which that one goes. It is the one of the first
 /// of the `later` segments that has one: a file that was cut or damaged says nothing, and one that was rolled to and
 /// has no batch yet is as young as can be.
-fn is_old(core: &Core, retention: &Retention, later: &[Offset]) -> Result<bool, QueueError> {
+///
+/// And whether the segment's own first batch is: so a single one with a time of long ago takes nothing young with it.
+fn is_old(core: &Core, retention: &Retention, first: Offset, later: &[Offset]) -> Result<bool, QueueError> {
     let Some(age) = retention.age else { return Ok(false) };
     let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    let is_older =
+        |header: BatchHeader| header.max_timestamp().0 < sys::wall_coarse_ms().saturating_sub(age_ms);
     for base in later {
-        if let Some(header) = first_header(&core.segments.path(*base))? {
-            return Ok(header.max_timestamp().0 < sys::wall_coarse_ms().saturating_sub(age_ms));
+        if let Some(after) = first_header(&core.segments.path(*base))? {
+            let is_passed = is_older(after);
+            return Ok(is_passed && first_header(&core.segments.path(first))?.is_none_or(is_older));
         }
     }
     Ok(false)

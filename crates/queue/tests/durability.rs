@@ -324,6 +324,22 @@ fn retention_by_age_goes_by_the_records() {
 }
 
 #[test]
+fn a_single_record_of_long_ago_takes_no_young_segment_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    let mut appender = queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).unwrap();
+    for index in 0..40 {
+        // The first of the second segment.
+        let timestamp = (index == 15).then_some(TimestampMs(0));
+        let record = NewRecord { value: Some(&[1; 1000]), timestamp, ..NewRecord::default() };
+        appender.append_record(&record).unwrap();
+    }
+    assert!(dir.path().join("00000000000000000015.log").exists());
+    let hour = Retention { age: Some(Duration::from_hours(1)), ..Retention::default() };
+    assert_eq!(queue.apply_retention(&hour).unwrap(), 0);
+}
+
+#[test]
 fn retention_by_age_passes_over_a_segment_that_was_cut() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Queue::create(dir.path(), SMALL).unwrap();
