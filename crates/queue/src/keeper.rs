@@ -45,9 +45,11 @@ const STEP_BYTES_MAX: u64 = 512 << 10;
 /// The same where [appends make memory present](Keeper::leaves_memory_to_appends).
 const LONG_STEP_BYTES: u64 = 4 << 20;
 
-/// Whether there is no core for the background while one thread appends and another one waits for it, both spinning.
-fn lacks_cores() -> bool {
-    std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2)
+/// Whether the background is to leave memory to the appends, and to have few turns: where files lie in memory, and
+/// there is no core for it while one thread appends and another one waits for it, both spinning.
+pub(crate) fn has_few_turns(core: &Core) -> bool {
+    let lacks_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
+    lacks_cores && sys::is_in_memory(core.control.file())
 }
 
 impl Duties {
@@ -135,13 +137,13 @@ pub(crate) struct Keeper {
     segment_bytes: u64,
     /// The syncer, and then the keeper.
     threads: Vec<JoinHandle<()>>,
-    /// Position from which on the syncer is called.
+    /// Position from which on the syncer is called. Stored while the duties are held, on which it depends.
     call_syncer_at: AtomicU64,
 }
 
 impl Keeper {
-    pub(crate) fn start(core: &Arc<Core>) -> Result<Self, QueueError> {
-        let has_few_turns = lacks_cores() && sys::is_in_memory(core.control.file());
+    /// Starts the threads, which have few turns or as many as they want ([`has_few_turns`]).
+    pub(crate) fn start(core: &Arc<Core>, has_few_turns: bool) -> Result<Self, QueueError> {
         let orders = Arc::new(Orders { has_few_turns, ..Orders::default() });
         // Made before the threads, so that a failure to start one ends the other.
         let segment_bytes = core.segments.segment_bytes();
@@ -184,6 +186,8 @@ impl Keeper {
             duties.retention = wanted;
         }
         let least = Pace::AHEAD_BYTES_MIN.min(duties.ahead_bytes);
+        // What the syncer asked for was asked without these duties.
+        self.call_syncer_at.store(0, Relaxed);
         drop(duties);
         // Before the first call, which asks for the next by it.
         self.orders.ahead_bytes.fetch_max(least, Relaxed);
@@ -209,13 +213,15 @@ impl Keeper {
     /// to be told next.
     #[cold]
     pub(crate) fn call(&self, position: u64) -> u64 {
-        let duties = *self.orders.duties();
+        let held = self.orders.duties();
+        let duties = *held;
         let syncs = position >= self.call_syncer_at.load(Relaxed);
         if syncs {
             let segment_end = (position / self.segment_bytes + 1).saturating_mul(self.segment_bytes);
             let next = position.saturating_add(duties.sync_step_bytes()).min(segment_end);
             self.call_syncer_at.store(next, Relaxed);
         }
+        drop(held);
         for thread in &self.threads[usize::from(!syncs)..] {
             thread.thread().unpark();
         }
@@ -249,7 +255,7 @@ const PREPARE_STEP_BYTES: u64 = 1 << 20;
 /// Prepared in one step at most, where the thread was kept from running.
 const PREPARE_BYTES_MAX: u64 = 8 << 20;
 
-/// From one step to the next where nothing is appended.
+/// From one step to the next where nothing is appended, but while a lock is kept that others may need.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What the keeper's thread knows from one round to the next.
@@ -300,10 +306,19 @@ impl Rounds {
         while !self.orders.stopped() {
             let duties = *self.orders.duties();
             // What fails here an append meets too, and says so.
-            let _ = self.round(&duties);
+            let went_on = self.round(&duties).is_ok();
             self.passed.let_go();
-            std::thread::park_timeout(if self.is_ready { ROUND } else { PAUSE });
+            std::thread::park_timeout(self.pause(went_on));
         }
+    }
+
+    /// How long to sleep after a round: not at all where nobody appends and others may need the lock that is kept.
+    fn pause(&self, went_on: bool) -> Duration {
+        if self.is_ready {
+            return ROUND;
+        }
+        let hurries = went_on && self.clearing && self.core.published() == self.looked_at;
+        if hurries { Duration::ZERO } else { PAUSE }
     }
 
     fn round(&mut self, duties: &Duties) -> Result<(), QueueError> {
@@ -317,7 +332,8 @@ impl Rounds {
         self.orders.ahead_bytes.store(ahead_bytes, Relaxed);
         let portion = appended.saturating_mul(2).max(2 * STEP_BYTES_MAX);
         self.make_present(ahead_bytes, portion)?;
-        let idle = !self.is_ready && now.saturating_duration_since(self.worked_at) >= PAUSE;
+        let rested = now.saturating_duration_since(self.worked_at) >= PAUSE;
+        let idle = !self.is_ready && (rested || self.clearing && appended == 0);
         if idle || self.keeps(self.number()) || position >= self.prepare_at {
             let portion = if idle { u64::MAX } else { portion };
             let portion = portion.clamp(2 * PREPARE_STEP_BYTES, PREPARE_BYTES_MAX);
@@ -435,8 +451,11 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::appender::Appender;
     use crate::options::CreateOptions;
     use crate::queue::Queue;
+    use crate::segment::{PREPARED_NAMES, make_file};
+    use crate::spare::SPARE_NAMES;
 
     #[test]
     fn the_keeper_is_called_for_whatever_it_has_to_do() {
@@ -475,6 +494,91 @@ mod tests {
         assert_eq!([(60, 10), (60, 10), (190, 10)].map(&mut call), [20, 20, 20], "that is about the pace");
         assert_eq!([(1000, 1); 5].map(&mut call), [10, 5, 2, 1, 1]);
         assert_eq!(Pace::new(begin).call(begin, 0, 4096), 4096, "no more than asked for");
+    }
+
+    /// A new queue's core, with no threads at it.
+    fn core(dir: &tempfile::TempDir, segment_bytes: u64) -> (Queue, Arc<Core>) {
+        let queue = Queue::create(dir.path(), CreateOptions { segment_bytes }).expect("made");
+        let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
+        let core = Arc::clone(&queue.appender(options).expect("there").core);
+        (queue, core)
+    }
+
+    #[test]
+    fn an_appender_that_wants_syncs_has_them_from_its_first_call_on() {
+        const SEGMENT: u64 = 1 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let (_queue, core) = core(&dir, SEGMENT);
+        let keeper = Keeper::start(&core, false).expect("threads");
+        let asynchronous = AppendOptions::default();
+        keeper.serve(&asynchronous);
+        keeper.call(100);
+        assert_eq!(keeper.call_syncer_at.load(Relaxed), SEGMENT, "to sync it when it is full");
+        let durability = Durability::SyncEvery { interval: Duration::from_hours(1), bytes: 4000 };
+        keeper.serve(&AppendOptions { durability, ..asynchronous });
+        keeper.call(200);
+        assert_eq!(keeper.call_syncer_at.load(Relaxed), 4200);
+    }
+
+    #[test]
+    fn a_roll_finds_the_next_segment_ready_whoever_makes_memory_present() {
+        use std::os::unix::fs::MetadataExt as _;
+        const SEGMENT: u64 = 8 << 20;
+        for has_few_turns in [false, true] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let (queue, core) = core(&dir, SEGMENT);
+            let keeper = Arc::new(Keeper::start(&core, has_few_turns).expect("threads"));
+            let mut appender =
+                Appender::attach(Arc::clone(&core), Arc::clone(&keeper), AppendOptions::default())
+                    .expect("there");
+            let inode = |path| std::fs::metadata(path).map(|found| found.ino());
+            let mut records = 0;
+            for end in (1..=3).map(|number| number * SEGMENT) {
+                let deadline = Instant::now() + Duration::from_secs(20);
+                let lacks = || has_few_turns && keeper.orders.ready_until.load(Relaxed) != end;
+                let prepared = loop {
+                    if let Ok(inode) = inode(dir.path().join(PREPARED_NAMES[0]))
+                        && !lacks()
+                    {
+                        break inode;
+                    }
+                    assert!(Instant::now() < deadline, "{has_few_turns}: nothing is ready before {end}");
+                    std::thread::sleep(Duration::from_millis(1));
+                };
+                assert_eq!(keeper.call(core.published()) == end, has_few_turns, "called at the end only");
+                while core.published() < end {
+                    appender.append(&[7; 1000]).expect("room");
+                    records += 1;
+                }
+                let base = core.head().expect("whole").segment_base;
+                assert_eq!(inode(core.segments.path(base)).expect("there"), prepared);
+            }
+            assert_eq!(queue.verify().expect("whole"), records);
+        }
+    }
+
+    #[test]
+    fn who_clears_a_file_while_nobody_appends_keeps_the_lock_no_longer_than_that_takes() {
+        // Four or five portions, as the first one is large or small.
+        const SEGMENT: u64 = 32 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let (queue, core) = core(&dir, SEGMENT);
+        let owner = Owner::attach(&core.control).expect("not many");
+        let mut rounds = Rounds::new(&core, owner, Arc::default());
+        make_file(&dir.path().join(SPARE_NAMES[0]), SEGMENT).expect("room");
+        let duties = Duties { ahead_bytes: 1 << 20, ..Duties::default() };
+        let round = |rounds: &mut Rounds| {
+            rounds.round(&duties).expect("room");
+            (rounds.clearing, rounds.pause(true))
+        };
+        assert_eq!(round(&mut rounds), (true, Duration::ZERO));
+        assert_eq!(rounds.pause(false), PAUSE, "no loop over what fails");
+        let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
+        queue.appender(options).expect("there").append(&[1; 1000]).expect("room");
+        assert_eq!(rounds.pause(true), PAUSE, "who appends needs the core more");
+        rounds.looked_at = core.published();
+        assert_eq!([round(&mut rounds), round(&mut rounds)], [(true, Duration::ZERO); 2]);
+        assert!((0..2).any(|_| round(&mut rounds) == (false, ROUND)), "each round does a portion");
     }
 
     #[test]
