@@ -67,6 +67,12 @@ impl Dispatch for Router {
             ApiKey::Fetch => timed(broker, call, |broker| async move {
                 handlers::fetch::handle(&broker, &context, call, frame, charge).await
             }),
+            ApiKey::JoinGroup => timed(broker, call, |broker| async move {
+                handlers::join_group::handle(&broker, &context, call, frame, charge).await
+            }),
+            ApiKey::SyncGroup => timed(broker, call, |broker| async move {
+                handlers::sync_group::handle(&broker, &context, call, frame, charge).await
+            }),
             _ => timed(broker, call, |broker| async move {
                 holding(charge, route(&broker, &context, call, &frame)).await
             }),
@@ -204,7 +210,6 @@ handlers! {
     Heartbeat => heartbeat,
     IncrementalAlterConfigs => incremental_alter_configs,
     InitProducerId => init_producer_id,
-    JoinGroup => join_group,
     LeaveGroup => leave_group,
     ListGroups => list_groups,
     ListOffsets => list_offsets,
@@ -213,12 +218,15 @@ handlers! {
     OffsetDelete => offset_delete,
     OffsetFetch => offset_fetch,
     OffsetForLeaderEpoch => offset_for_leader_epoch,
-    SyncGroup => sync_group,
 }
+
+/// The requests whose handlers take the frame itself, since they give its memory back before they answer, or keep a
+/// part of it.
+const FRAME_KEYS: &[ApiKey] = &[ApiKey::Produce, ApiKey::Fetch, ApiKey::JoinGroup, ApiKey::SyncGroup];
 
 /// The requests that this server answers, in the order of their keys.
 pub(crate) fn served_keys() -> impl Iterator<Item = ApiKey> {
-    let served = |key: &ApiKey| matches!(key, ApiKey::Produce | ApiKey::Fetch) || ROUTED_KEYS.contains(key);
+    let served = |key: &ApiKey| FRAME_KEYS.contains(key) || ROUTED_KEYS.contains(key);
     ApiKey::ALL.iter().copied().filter(served)
 }
 

@@ -43,10 +43,11 @@ options! {
     /// whole yet hold three quarters of it at most, so that others always pass: those of up to 2 MiB a half, larger
     /// ones a quarter. Where one waits for that memory, whoever was given some and does not send what it is for within
     /// two seconds (less where much waits, and at least 0.25; a second more for each 64 MiB) is disconnected. A fetch that
-    /// waits for records counts with what it keeps of its request, and ends after a second if others wait for memory. Not
-    /// counted are 64 KiB of each connection, in which it reads, and two requests that would else wait for each other: one of
-    /// up to 2 MiB, and one of up to `socket.request.max.bytes`. The metrics tell what is held (`riverrun_request_memory_bytes`)
-    /// and how many wait (`riverrun_requests_waiting_for_memory`). Kafka has no such bound unless it is set.
+    /// waits for records counts with what it keeps of its request, and ends after a second if others wait for memory; a
+    /// member that waits for its group counts with about 1 KiB. Not counted are 64 KiB of each connection, in which it reads,
+    /// and two requests that would else wait for each other: one of up to 2 MiB, and one of up to `socket.request.max.bytes`.
+    /// The metrics tell what is held (`riverrun_request_memory_bytes`) and how many wait
+    /// (`riverrun_requests_waiting_for_memory`). Kafka has no such bound unless it is set.
     queued_max_request_bytes: usize = "queued.max.request.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of unsent responses that all connections together may hold before further requests wait.
     queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");

@@ -266,12 +266,24 @@ impl Groups {
         group_id: &str,
         handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
     ) -> Result<GroupResponse, ErrorCode> {
+        self.begin(broker, context, version, group_id, handle).await?.reply().await
+    }
+
+    /// Runs a request on the shard of `group_id`. What waits for the reply holds nothing of the request.
+    pub(crate) async fn begin<'a>(
+        &'a self,
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        version: i16,
+        group_id: &str,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+    ) -> Result<Begun<'a>, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
         let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
         self.parked.lock().insert(token, Waiting { shard, reply: sender });
         // A client that goes away leaves no entry behind.
-        let _forget = Forget { groups: self, token };
+        let forget = Forget { groups: self, token };
         let mut random = [0; 16];
         broker.env.random.fill(&mut random);
         self.step(broker, shard, None, |shard, now| {
@@ -287,7 +299,7 @@ impl Groups {
             };
             handle(shard, &context)
         })?;
-        self.slots()?[shard].released(reply).await
+        Ok(Begun { slot: &self.slots()?[shard], reply, _forget: forget })
     }
 
     /// Changes the shard of `group_id` without a parked reply: what `handle` returns is the answer, once its
@@ -549,6 +561,28 @@ impl Groups {
         });
         addressed.collect()
     }
+}
+
+/// A request that its shard has taken, and whose reply may come with a later step.
+pub(crate) struct Begun<'a> {
+    slot: &'a Slot,
+    reply: oneshot::Receiver<GroupResponse>,
+    _forget: Forget<'a>,
+}
+
+impl Begun<'_> {
+    /// Waits for the reply.
+    pub(crate) async fn reply(self) -> Result<GroupResponse, ErrorCode> {
+        self.slot.released(self.reply).await
+    }
+}
+
+/// What a request takes while it waits for its group: its place among the waiting ones, and what it is worked on with.
+const WAITING_BYTES: usize = 1024;
+
+/// Memory that a request of this client holds while it waits for its group.
+pub(crate) fn waiting_bytes(context: &RequestContext) -> usize {
+    WAITING_BYTES + context.client_id.len()
 }
 
 /// Takes a request out of the waiting ones when its connection gives it up.

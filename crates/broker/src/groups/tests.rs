@@ -89,7 +89,13 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
         protocols: vec![protocol],
         ..Default::default()
     };
-    ErrorCode(handlers::join_group::handle(broker, &context(), request, 3).await.error_code)
+    let context = context();
+    let join = |shard: &mut Shard, context: &GroupContext<'_>| shard.join_group(context, &request);
+    match broker.groups.request(broker, &context, 3, "g", join).await {
+        Ok(GroupResponse::JoinGroup(response)) => ErrorCode(response.error_code),
+        Ok(other) => panic!("{other:?}"),
+        Err(code) => code,
+    }
 }
 
 async fn committed(broker: &Arc<Broker>) -> Vec<i64> {

@@ -5,11 +5,15 @@ use std::time::{Duration, Instant};
 use riverrun_broker::Server;
 use riverrun_protocol::fetch_request::ForgottenTopic;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
-use riverrun_protocol::{ApiVersionsRequest, FetchRequest, JoinGroupRequest};
+use riverrun_protocol::sync_group_request::SyncGroupRequestAssignment;
+use riverrun_protocol::{
+    ApiVersionsRequest, ErrorCode, FetchRequest, JoinGroupRequest, JoinGroupResponse, Request,
+    SyncGroupRequest,
+};
 
 use crate::alone;
 use crate::support::{
-    Client, assert_serves, create_topic, fetch_request, find_coordinator, only, server_with,
+    Client, assert_serves, create_topic, fetch_request, find_coordinator, only, request_bytes, server_with,
 };
 
 /// The least memory for requests that a server may be given.
@@ -56,6 +60,100 @@ fn fetches_that_wait_do_not_keep_the_memory_of_their_requests() {
         rude.is_quiet_for(Duration::from_millis(1_500)),
         "they wait, since nobody else needs their memory"
     );
+}
+
+/// Versions of `JoinGroup` and `SyncGroup` that take fields which nobody knows, as all later ones do.
+const JOIN: i16 = 6;
+const SYNC: i16 = 4;
+/// Bytes of such a field: a request with it is not large yet.
+const UNKNOWN_BYTES: usize = 60_000;
+
+/// A request with a field at its end that nobody knows.
+fn with_unknown_field<'q, R: Request<'q>>(request: &R, version: i16) -> Vec<u8> {
+    let mut frame = request_bytes(request, version);
+    assert_eq!(frame.pop(), Some(0), "no such field yet");
+    // One field, with the number 100.
+    frame.extend([1, 100]);
+    let mut bytes = UNKNOWN_BYTES;
+    while bytes > 0x7f {
+        frame.push(u8::try_from(bytes & 0x7f).expect("seven bits") | 0x80);
+        bytes >>= 7;
+    }
+    frame.push(u8::try_from(bytes).expect("seven bits"));
+    frame.resize(frame.len() + UNKNOWN_BYTES, 0);
+    let length = i32::try_from(frame.len() - 4).expect("short").to_be_bytes();
+    frame[..4].copy_from_slice(&length);
+    frame
+}
+
+/// A join of a member that keeps its group waiting as long as it may.
+fn join(member_id: &str, instance: Option<&str>) -> JoinGroupRequest<'static> {
+    let protocol = JoinGroupRequestProtocol { name: "range".into(), metadata: b"m"[..].into() };
+    JoinGroupRequest {
+        group_id: "g".into(),
+        session_timeout_ms: 600_000,
+        rebalance_timeout_ms: i32::MAX,
+        member_id: member_id.to_owned().into(),
+        group_instance_id: instance.map(|instance| instance.to_owned().into()),
+        protocol_type: "consumer".into(),
+        protocols: vec![protocol],
+        ..Default::default()
+    }
+}
+
+fn joined(client: &mut Client) -> JoinGroupResponse<'static> {
+    let (_, joined) = client.receive::<JoinGroupRequest<'_>>(JOIN);
+    assert_eq!(ErrorCode(joined.error_code), ErrorCode::NONE);
+    joined
+}
+
+fn sync(joined: &JoinGroupResponse<'static>, instance: &str) -> SyncGroupRequest<'static> {
+    SyncGroupRequest {
+        group_id: "g".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        group_instance_id: Some(instance.to_owned().into()),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn members_that_wait_for_their_group_do_not_keep_the_memory_of_their_requests() {
+    let _alone = alone();
+    let server = server_with(&[LITTLE]);
+    let (mut leader, mut rude) = (Client::new(&server), Client::new(&server));
+    find_coordinator(&mut leader, "g");
+    leader.send(&join("", Some("leader")), JOIN);
+    let leading = joined(&mut leader);
+    let instances: Vec<String> = (0..40).map(|index| format!("member-{index}")).collect();
+    for instance in &instances {
+        rude.write(&with_unknown_field(&join("", Some(instance)), JOIN));
+    }
+    assert_answers_at_once(&server);
+    assert!(rude.is_quiet_for(Duration::from_millis(100)), "they wait for the leader");
+
+    leader.send(&join(&leading.member_id, Some("leader")), JOIN);
+    let leading = joined(&mut leader);
+    let members: Vec<_> = instances.iter().map(|_| joined(&mut rude)).collect();
+    for (member, instance) in members.iter().zip(&instances) {
+        rude.write(&with_unknown_field(&sync(member, instance), SYNC));
+    }
+    assert_answers_at_once(&server);
+    assert!(rude.is_quiet_for(Duration::from_millis(100)), "they wait for the leader");
+
+    let assignment = |member: &JoinGroupResponse<'static>| SyncGroupRequestAssignment {
+        member_id: member.member_id.clone(),
+        assignment: b"a"[..].into(),
+    };
+    let assignments = members.iter().map(assignment).collect();
+    leader.send(&SyncGroupRequest { assignments, ..sync(&leading, "leader") }, SYNC);
+    let (_, led) = leader.receive::<SyncGroupRequest<'_>>(SYNC);
+    assert_eq!(ErrorCode(led.error_code), ErrorCode::NONE);
+    for _ in &members {
+        let (_, synced) = rude.receive::<SyncGroupRequest<'_>>(SYNC);
+        assert_eq!((ErrorCode(synced.error_code), &*synced.assignment), (ErrorCode::NONE, &b"a"[..]));
+    }
+    assert_serves(&server);
 }
 
 #[test]
