@@ -515,8 +515,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         self.outbox.push(frame);
     }
 
-    /// Sends all that is to be sent. The large frame of which a part is here is held to what holds for it elsewhere, too:
-    /// who takes no responses does not keep memory that others wait for.
+    /// Sends all that is to be sent. Requests that wait go on meanwhile, and the large frame of which a part is here is held
+    /// to what holds for it elsewhere, too: who takes no responses does not keep memory that others wait for.
     async fn send_all(&mut self) -> Result<(), Closed> {
         let mut sent_at = Instant::now();
         let mut looked_at = sent_at;
@@ -535,6 +535,9 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                     looked_at = sent_at;
                 }
                 () = granted(&mut self.large_frame), if is_in_line => self.note_granted(),
+                Some(outcome) = self.waiting.next(), if self.refused.is_none() && !self.waiting.is_empty() => {
+                    self.settle(outcome);
+                }
                 () = sleep_until(judge_at.map_or(look_at, |at| at.min(look_at))) => {
                     self.judge_large()?;
                     looked_at = self.check_sending(sent_at, looked_at)?;

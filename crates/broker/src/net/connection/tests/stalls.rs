@@ -2,12 +2,16 @@
 
 use super::*;
 
-/// Sizes of the frames below that are answered at once, of those that are answered later, and of those that inflate.
+/// Sizes of the frames below that are answered at once, of those that are answered later, of those that inflate, and of
+/// those that are answered after a while with more than a socket takes.
 const AT_ONCE: usize = 40;
 const LATER: usize = 41;
 const INFLATES: usize = 42;
+const MUCH: usize = 43;
+const MUCH_BYTES: usize = 16 << 20;
+const MUCH_AFTER: Duration = Duration::from_millis(300);
 
-/// Answers each frame with its size, according to that.
+/// Answers each frame with its size, according to that; one of them with much that says nothing.
 struct BySize {
     later: Duration,
 }
@@ -15,16 +19,40 @@ struct BySize {
 impl Dispatch for BySize {
     fn dispatch(&self, _: &Arc<ConnectionInfo>, frame: BytesMut, charge: Charge) -> Dispatched {
         let coding_bytes = if frame.len() == INFLATES { 1 << 20 } else { 0 };
-        let later = if frame.len() == LATER { self.later } else { Duration::ZERO };
+        let later = match frame.len() {
+            LATER => self.later,
+            MUCH => MUCH_AFTER,
+            _ => Duration::ZERO,
+        };
         let response = Box::pin(async move {
             if !later.is_zero() {
                 tokio::time::sleep(later).await;
             }
             drop(charge);
-            size_of_frame(&frame)
+            if frame.len() == MUCH { much() } else { size_of_frame(&frame) }
         });
         Dispatched { response, coding_bytes }
     }
+}
+
+fn much() -> Outcome {
+    let bytes = BytesMut::zeroed(MUCH_BYTES);
+    Outcome::Respond(ResponseFrame::assemble(Frame { bytes, splices: Vec::new() }, Vec::new()))
+}
+
+#[test]
+fn requests_go_on_and_give_their_memory_back_while_their_client_takes_no_answers() {
+    let limits = limits();
+    let budget = Arc::clone(&limits.requests);
+    let dispatch = BySize { later: 2 * MUCH_AFTER };
+    let client = move |client: &mut Client| {
+        client.send_together(&[MUCH, LATER, AT_ONCE]);
+        wait_until("they wait", || budget.used_bytes() > 0);
+        wait_until("they give their memory back", || budget.used_bytes() == 0);
+        client.stream.read_exact(&mut vec![0; MUCH_BYTES]).expect("the server answers in time");
+        assert_eq!([client.receive(), client.receive()], [LATER, AT_ONCE]);
+    };
+    serve_with(limits, &dispatch, |_| {}, client).expect("the client closes");
 }
 
 #[test]
