@@ -183,6 +183,11 @@ impl ProducerStates {
         self.producers.is_empty()
     }
 
+    /// Whether a producer is known.
+    pub fn knows(&self, producer: ProducerId) -> bool {
+        self.producers.contains_key(&producer)
+    }
+
     /// Judges the batches of one append, in their order; batches without a producer id pass.
     ///
     /// Nothing changes: once the batches are in the log, the caller [`record`](Self::record)s them. The append as

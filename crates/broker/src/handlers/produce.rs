@@ -44,6 +44,9 @@ const ZSTD_SINCE: i16 = 7;
 /// First version that says who leads (KIP-951).
 const LEADER_SINCE: i16 = 10;
 
+/// The smallest batch that may keep its frame's memory: a good part of what a connection reads at once.
+const DETACHED_BYTES_MIN: usize = 256 * 1024;
+
 /// What takes a partition's records.
 enum Taker {
     Partition(Arc<Partition>),
@@ -105,14 +108,17 @@ struct TopicTargets {
 struct Deadlines {
     /// For durability.
     durable: Instant,
-    /// For its turn at a queue: as long as that may be held by another, however little the client will wait.
+    /// For its turn at a queue: longer than that may be held by another, however little the client will wait.
+    turn: Instant,
+    /// For what comes of it then, when the queue may be held by another once more.
     queued: Instant,
 }
 
 impl Deadlines {
     fn new(patience: Duration) -> Self {
         let now = Instant::now();
-        Self { durable: now + patience, queued: now + patience.max(2 * mounts::PATIENCE) }
+        let turn = patience.saturating_sub(mounts::PATIENCE).max(2 * mounts::PATIENCE);
+        Self { durable: now + patience, turn: now + turn, queued: now + turn + mounts::PATIENCE }
     }
 }
 
@@ -286,10 +292,12 @@ impl Batches {
         }
     }
 
-    /// A batch that does not keep the whole frame's memory, if it is a small part of that: it may outlive the request.
+    /// A batch that does not keep the whole frame's memory, if it is a small part of that or of what the frame may have been
+    /// read into with others: it may outlive the request.
     fn detached(&self, batch: BytesMut) -> BytesMut {
         let frame_bytes = self.taken + self.rest.len();
-        if batch.len() < frame_bytes / 2 { BytesMut::from(&batch[..]) } else { batch }
+        let is_small = batch.len() < DETACHED_BYTES_MIN || batch.len() < frame_bytes / 2;
+        if is_small { BytesMut::from(&batch[..]) } else { batch }
     }
 }
 
@@ -505,7 +513,7 @@ fn append(broker: &Broker, terms: Terms, topic: &str, target: Target, batches: &
         Taker::Partition(partition) => partition,
         Taker::Queue(queue) => {
             let batch = batches.detached(batch);
-            return queue_up(target.index, queue.produce(batch, options.now, deadlines.queued));
+            return queue_up(target.index, queue.produce(batch, options.now, deadlines.turn));
         }
     };
     match partition.append(batch, options) {

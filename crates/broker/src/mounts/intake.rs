@@ -1,10 +1,13 @@
 //! What clients produce to a mounted queue: a line of batches, and one thread that appends them.
 //!
-//! Owns the queue's appender, and what is remembered of idempotent producers. A produce request checks its batch, puts it
-//! in the line and waits, so that nobody on the network waits for who holds the queue, for a segment that is made, or for
-//! the disk. Guarantees that the batches of one connection are appended in their order; that each is answered when it is
-//! published, or synced where the mount shows only that; and that one which comes again is answered with the offsets of
-//! the first. Refuses what it has no room for, and what cannot be appended in time, in words that let the client try again.
+//! Owns the queue's appender, and what is remembered of [producers](super::producers). A produce request checks its batch,
+//! puts it in the line and waits, so that nobody on the network waits for who holds the queue, for a segment that is made,
+//! or for the disk. Guarantees that the batches of one connection are appended in their order; that each is answered when
+//! it is published, or synced where the mount shows only that; and that one which comes again is answered with the offsets
+//! of the first. Refuses what it has no room for, and what cannot be appended in time, in words that let the client try
+//! again: what keeps one out keeps out all that wait behind it, and of an idempotent producer, what it sent after one that
+//! was refused, until that comes again. Others that send several at once give up their order when they try again, as with
+//! Kafka.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use riverrun_env::Env;
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::{
-    AppendOrigin, BatchPlace, ProducerStates, ProducerView, SequenceVerdict, SequencedBatch,
+    BatchPlace, ProducerStates, ProducerView, SequenceVerdict, SequencedBatch,
 };
 use riverrun_log::{AppendError, Appended, ProducedBatch};
 use riverrun_protocol::ErrorCode;
@@ -24,12 +27,15 @@ use riverrun_records::UnverifiedBatch;
 use riverrun_types::{ErrorKind, Offset, TimestampMs};
 use tokio::sync::oneshot;
 
+use super::MountedQueue;
 use super::claim::Claim;
-use super::{MountedQueue, READ_ONLY};
+use super::producers::Producers;
 use crate::error;
 
-/// Bytes of batches that wait, at most: more is refused until some of them are appended.
+/// Memory of what waits, at most: more is refused until some of it is appended.
 const LINE_BYTES_MAX: usize = 64 << 20;
+/// What a batch takes besides its bytes: its place in the line, who waits for it, and what was found when it was checked.
+const JOB_BYTES: usize = 1024;
 /// How long a batch waits for whoever holds the queue: appenders do well under a microsecond, unless they are stopped.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two searches for producers to forget.
@@ -53,7 +59,7 @@ pub(crate) struct NotAppended {
 }
 
 impl NotAppended {
-    fn new(code: ErrorCode, message: impl fmt::Display) -> Self {
+    pub(super) fn new(code: ErrorCode, message: impl fmt::Display) -> Self {
         Self { code, message: message.to_string() }
     }
 
@@ -70,12 +76,19 @@ pub(crate) type Outcome = Result<Appended, NotAppended>;
 struct Job {
     batch: ProducedBatch,
     now: TimestampMs,
-    /// Nobody waits for it any more after this.
+    /// Its turn comes before this, or not at all.
     until: Instant,
     answer: oneshot::Sender<Outcome>,
 }
 
-/// Invariants: `bytes` are those of `jobs` and of those that are being appended.
+impl Job {
+    /// What it takes of the line.
+    fn line_bytes(&self) -> usize {
+        self.batch.bytes().len().saturating_add(JOB_BYTES)
+    }
+}
+
+/// Invariants: `bytes` is what `jobs` take, and those that are being appended.
 #[derive(Debug, Default)]
 struct Line {
     jobs: VecDeque<Job>,
@@ -85,14 +98,13 @@ struct Line {
 
 /// The way of clients' batches into a queue.
 ///
-/// Invariants: `producers` are those of batches that are in the queue and came by way of this cluster. Only the thread of
-/// the intake appends.
+/// Invariants: `producers` are those of batches that came by way of this cluster. Only the thread of the intake appends.
 #[derive(Debug)]
 pub(super) struct Intake {
     /// What a batch has to keep to.
     pub(super) config: LogConfig,
     appender: Mutex<Appender>,
-    producers: Mutex<ProducerStates>,
+    producers: Mutex<Producers>,
     line: Mutex<Line>,
     came: Condvar,
     env: Env,
@@ -115,7 +127,7 @@ impl Intake {
         Ok(Self {
             config,
             appender: Mutex::new(appender),
-            producers: Mutex::new(producers),
+            producers: Mutex::new(Producers::new(producers)),
             line: Mutex::default(),
             came: Condvar::new(),
             env,
@@ -124,14 +136,15 @@ impl Intake {
     }
 
     fn push(&self, job: Job) -> Result<(), NotAppended> {
-        let bytes = job.batch.bytes().len();
+        let bytes = job.line_bytes();
         let mut line = self.line.lock();
         if line.is_stopping {
             return Err(NotAppended::new(ErrorCode::NOT_LEADER_OR_FOLLOWER, STOPPING));
         }
         // One that is larger than the bound by itself has its turn, too.
         if line.bytes > 0 && line.bytes.saturating_add(bytes) > LINE_BYTES_MAX {
-            return Err(NotAppended::new(ErrorCode::KAFKA_STORAGE_ERROR, FULL));
+            drop(line);
+            return Err(self.refuse(&job, NotAppended::new(ErrorCode::KAFKA_STORAGE_ERROR, FULL)));
         }
         line.bytes += bytes;
         line.jobs.push_back(job);
@@ -147,6 +160,26 @@ impl Intake {
             self.came.wait_for(&mut line, EXPIRY_INTERVAL);
         }
         (!line.jobs.is_empty() || !line.is_stopping).then(|| std::mem::take(&mut line.jobs))
+    }
+
+    /// Refuses a batch for a while: its producer sends it again, and nothing of it goes before.
+    fn refuse(&self, job: &Job, refused: NotAppended) -> NotAppended {
+        self.producers.lock().refuse(job.batch.sequenced(), job.now);
+        refused
+    }
+
+    /// Refuses all that waits.
+    fn refuse_all(&self, trouble: &NotAppended) {
+        let jobs = {
+            let mut line = self.line.lock();
+            let jobs = std::mem::take(&mut line.jobs);
+            line.bytes -= jobs.iter().map(Job::line_bytes).sum::<usize>();
+            jobs
+        };
+        for job in jobs {
+            let refused = self.refuse(&job, trouble.clone());
+            drop(job.answer.send(Err(refused)));
+        }
     }
 
     fn stop(&self) {
@@ -210,7 +243,7 @@ type Published = Vec<(oneshot::Sender<Outcome>, Appended)>;
 impl MountedQueue {
     /// Whether clients may produce to it.
     pub(crate) fn is_writable(&self) -> bool {
-        self.intake.is_some()
+        self.intake.is_ok()
     }
 
     /// The idempotent producers that are remembered.
@@ -226,27 +259,23 @@ impl MountedQueue {
         now: TimestampMs,
         until: Instant,
     ) -> Result<oneshot::Receiver<Outcome>, NotAppended> {
-        let Some(intake) = &self.intake else {
-            return Err(NotAppended::new(ErrorCode::POLICY_VIOLATION, READ_ONLY));
-        };
-        self.check_in_place().map_err(|refused| NotAppended::new(refused.code, GONE))?;
+        let intake = self.intake.as_ref().map_err(NotAppended::clone)?;
         let batch = ProducedBatch::check(batch, &intake.config, now);
         let batch = batch.map_err(|trouble| NotAppended::of(&trouble))?;
         let (answer, answered) = oneshot::channel();
-        intake.push(Job { batch, now, until, answer })?;
+        let job = Job { batch, now, until, answer };
+        if let Err(gone) = self.check_in_place() {
+            return Err(intake.refuse(&job, NotAppended::new(gone.code, GONE)));
+        }
+        intake.push(job)?;
         Ok(answered)
     }
 
     /// What the intake's thread does until it is stopped.
     pub(super) fn take_in(&self) {
-        let Some(intake) = &self.intake else { return };
+        let Ok(intake) = &self.intake else { return };
         let mut expired = Instant::now();
-        while let Some(jobs) = intake.wait() {
-            let bytes: usize = jobs.iter().map(|job| job.batch.bytes().len()).sum();
-            if !jobs.is_empty() {
-                self.append_all(intake, jobs);
-            }
-            intake.line.lock().bytes -= bytes;
+        while self.take_in_waiting(intake) {
             if expired.elapsed() >= EXPIRY_INTERVAL {
                 intake.expire();
                 expired = Instant::now();
@@ -254,9 +283,20 @@ impl MountedQueue {
         }
     }
 
+    /// Appends what waits, once anything does; false once the server stops and everything is answered.
+    pub(super) fn take_in_waiting(&self, intake: &Intake) -> bool {
+        let Some(jobs) = intake.wait() else { return false };
+        let bytes: usize = jobs.iter().map(Job::line_bytes).sum();
+        if !jobs.is_empty() {
+            self.append_all(intake, jobs);
+        }
+        intake.line.lock().bytes -= bytes;
+        true
+    }
+
     /// Has the thread end when all that waits is answered.
     pub(super) fn stop_taking_in(&self) {
-        if let Some(intake) = &self.intake {
+        if let Ok(intake) = &self.intake {
             intake.stop();
         }
     }
@@ -269,9 +309,9 @@ impl MountedQueue {
         let mut published: Published = Vec::new();
         for job in jobs {
             let outcome = match &trouble {
-                Some(trouble) => Err(trouble.clone()),
+                Some(trouble) => Err(intake.refuse(&job, trouble.clone())),
                 None if job.until <= Instant::now() => {
-                    Err(NotAppended::new(ErrorCode::REQUEST_TIMED_OUT, TOO_LATE))
+                    Err(intake.refuse(&job, NotAppended::new(ErrorCode::REQUEST_TIMED_OUT, TOO_LATE)))
                 }
                 None => self.append_one(intake, &mut appender, &job, &mut trouble),
             };
@@ -280,6 +320,10 @@ impl MountedQueue {
                 // Who asked may be gone.
                 answer => drop(job.answer.send(answer)),
             }
+        }
+        if let Some(trouble) = &trouble {
+            // What has come meanwhile came behind what was refused.
+            intake.refuse_all(trouble);
         }
         if !published.is_empty() {
             self.sync_all(&mut appender, published);
@@ -304,14 +348,17 @@ impl MountedQueue {
     ) -> Outcome {
         let sequenced = job.batch.sequenced();
         // Not held while it is appended: who asks for the producers does not wait for the queue.
-        let verdict = intake.producers.lock().check(&[sequenced], AppendOrigin::Client);
+        let verdict = intake.producers.lock().check(sequenced);
         let place = match verdict.map_err(|refused| NotAppended::of(&refused.into()))? {
             SequenceVerdict::Duplicate(place) => place,
             SequenceVerdict::Append => {
                 let place = append(appender, &job.batch).map_err(|error| {
                     let refused = self.refuse_append(&error);
-                    *trouble = (error.kind() != ErrorKind::FixRequest).then(|| refused.clone());
-                    refused
+                    if error.kind() == ErrorKind::FixRequest {
+                        return refused;
+                    }
+                    *trouble = Some(refused.clone());
+                    intake.refuse(job, refused)
                 })?;
                 intake.producers.lock().record(sequenced, place, job.now);
                 return Ok(self.appended(place, job.batch.log_append_time(), job.batch.bytes().len()));

@@ -4,13 +4,15 @@
 //! are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
 //! same after a restart, and another when the queue was made anew. A queue is open for reading only, unless the mount
 //! lets clients produce to it: then it has an [intake](intake), with a thread of its own. Guarantees that a queue that is
-//! removed or damaged is an error of that topic and of nothing else. Refuses whatever else would change the queue.
+//! removed or damaged is an error of that topic and of nothing else; one that was damaged when it was opened takes no
+//! records. Refuses whatever else would change the queue.
 
 mod claim;
 mod cursors;
 mod intake;
 mod lookup;
 mod names;
+mod producers;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,7 +28,7 @@ use riverrun_protocol::ErrorCode;
 use riverrun_queue::{AppendOptions, BatchReader, Queue, QueueError, QueueView, StartAt};
 use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, TopicId};
 
-use self::claim::Claim;
+use self::claim::{Claim, ClaimError};
 use self::cursors::Cursors;
 use self::intake::Intake;
 pub(crate) use self::intake::{NotAppended, Outcome, PATIENCE};
@@ -71,9 +73,21 @@ impl Mounts {
     ) -> Result<Self, StartError> {
         let mounts = &config.server.mounts;
         let cluster = Arc::clone(metadata.image().cluster_id());
-        let mut by_topic = HashMap::new();
+        let mut by_topic: HashMap<TopicId, Arc<MountedQueue>> = HashMap::new();
         for mount in mounts {
             let failed = |reason: String| StartError::Mount { mount: mount.to_string(), reason };
+            let add = |id| {
+                let added = metadata.mount(&mount.topic, id);
+                added.map_err(|refused| {
+                    failed(format!("{refused} Mount the queue under another name, or once only."))
+                })
+            };
+            // Refused before it is opened: of a queue that takes records it would seem that another server has it.
+            if !by_topic.is_empty()
+                && let Some(id) = id_of(&mount.dir).filter(|id| by_topic.contains_key(id))
+            {
+                add(id)?;
+            }
             let opened = if mount.writable {
                 let defaults = config.topic_options(&mount.topic, &TopicOverrides::new());
                 let rules = defaults.log_config(config.server.producer_id_expiration_ms);
@@ -82,9 +96,7 @@ impl Mounts {
                 MountedQueue::open(mount).map_err(|error| error.to_string())
             };
             let queue = opened.map_err(failed)?;
-            metadata.mount(&mount.topic, queue.id).map_err(|refused| {
-                failed(format!("{refused} Mount the queue under another name, or once only."))
-            })?;
+            add(queue.id)?;
             by_topic.insert(queue.id, Arc::new(queue));
         }
         Ok(Self { by_topic, names: names::remember(env, meta_dir, mounts)? })
@@ -152,8 +164,8 @@ pub(crate) struct MountedQueue {
     facts: Mutex<BTreeMap<Offset, SegmentFacts>>,
     waiters: Waiters,
     sleeper: Sleeper,
-    /// The way in for what clients produce, if they may.
-    intake: Option<Intake>,
+    /// The way in for what clients produce, or what they are told if there is none.
+    intake: Result<Intake, NotAppended>,
 }
 
 impl MountedQueue {
@@ -175,21 +187,31 @@ impl MountedQueue {
             facts: Mutex::default(),
             waiters: Waiters::default(),
             sleeper: Sleeper::default(),
-            intake: None,
+            intake: Err(NotAppended::new(ErrorCode::POLICY_VIOLATION, READ_ONLY)),
         })
     }
 
     /// Opens a queue that takes what the clients of this cluster produce, as `rules` allow: as far as these are a queue's,
-    /// which keeps batches as they come and has its own segments.
+    /// which keeps batches as they come and has its own segments. One that is damaged is open for reading only.
     fn open_writable(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Self, String> {
-        let in_queue = |error: QueueError| error.to_string();
+        let intake = match Self::open_intake(env, mount, cluster, rules) {
+            Ok(intake) => Ok(intake),
+            Err(ClaimError::Queue(error @ (QueueError::Damaged { .. } | QueueError::OverBound { .. }))) => {
+                Err(error)
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let mut mounted = Self::open(mount).map_err(|error| error.to_string())?;
+        mounted.intake = intake.map_err(|error| mounted.refuse_append(&error));
+        Ok(mounted)
+    }
+
+    fn open_intake(env: &Env, mount: &Mount, cluster: &str, rules: &LogConfig) -> Result<Intake, ClaimError> {
         // The first to open it decides what a cut of power has left.
-        let queue = Queue::open(&mount.dir).map_err(in_queue)?;
-        let claim = Claim::take(env, &mount.dir, cluster, || queue.end_offset());
-        let claim = claim.map_err(|error| error.to_string())?;
+        let queue = Queue::open(&mount.dir)?;
+        let claim = Claim::take(env, &mount.dir, cluster, || queue.end_offset())?;
         let options = AppendOptions { patience: Some(PATIENCE), ..AppendOptions::default() };
-        let appender = queue.appender(options).map_err(in_queue)?;
-        let mut mounted = Self::open(mount).map_err(in_queue)?;
+        let appender = queue.appender(options)?;
         let bytes_max = u32::try_from(appender.batch_bytes_max()).unwrap_or(u32::MAX);
         let config = LogConfig {
             max_message_bytes: bytes_max,
@@ -198,9 +220,7 @@ impl MountedQueue {
             cleanup: CleanupPolicy { delete: true, compact: false },
             ..rules.clone()
         };
-        let intake = Intake::open(&mounted.view, appender, claim, config, env.clone());
-        mounted.intake = Some(intake.map_err(in_queue)?);
-        Ok(mounted)
+        Ok(Intake::open(&QueueView::open(&mount.dir)?, appender, claim, config, env.clone())?)
     }
 
     /// The topic's name.
@@ -265,7 +285,7 @@ impl MountedQueue {
 
     /// What is true of it, for who asks for the topic's configs.
     pub(crate) fn describe(&self) -> Result<MountedTopic, Refused> {
-        let writes = self.intake.as_ref().map(|intake| MountedWrites {
+        let writes = self.intake.as_ref().ok().map(|intake| MountedWrites {
             level: self.level(),
             batch_bytes_max: u64::from(intake.config.max_message_bytes),
             timestamps: intake.config.timestamp_type,
@@ -285,7 +305,7 @@ impl MountedQueue {
 
     /// How durable it is now what clients produce; none where they do not, as each appender has its own durability.
     pub(crate) fn durability(&self) -> Option<Durability> {
-        self.intake.as_ref()?;
+        self.intake.as_ref().ok()?;
         let end = self.view.end_offset().ok()?;
         let synced = self.view.synced_end_offset().ok()?.max(self.log_start());
         let unsynced_records = (end.0 - synced.0).max(0);
@@ -409,6 +429,11 @@ impl MountedQueue {
         }
         is_gone
     }
+}
+
+/// The topic id of the queue in a directory, if one is there that can be read.
+fn id_of(dir: &Path) -> Option<TopicId> {
+    QueueView::open(dir).ok().map(|view| topic_id(view.id()))
 }
 
 /// The topic id of a queue, in the form of a version 4 UUID whose text does not begin with `-`.

@@ -15,6 +15,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::*;
 
+mod refusals;
+
 fn queue() -> (TempDir, Appender, MountedQueue) {
     let dir = tempfile::tempdir().expect("a directory");
     let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 4096 }).expect("made");

@@ -1,6 +1,8 @@
 //! Queues of this machine to which clients produce while processes append to them.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ use riverrun_types::{ProducerEpoch, ProducerId};
 use crate::admin_port::get;
 use crate::support::{
     Client, PATIENCE, SOME_TIME, batch, batch_with, configured, create_topic, fetch, produce,
-    produce_request, read_all, records, server_with, try_produce,
+    produce_request, read_all, records, server_with, try_produce, values,
 };
 
 const TOPIC: &str = "orders";
@@ -343,6 +345,40 @@ fn a_process_that_died_while_it_appended_leaves_nothing_in_the_way() {
     child.wait().expect("ended");
     assert_eq!(produce(&mut client, TOPIC, 0, &batch(&["theirs"])), 1);
     assert_eq!(read_all(&mut client, TOPIC, 0, 0), ["mine", "theirs"]);
+}
+
+#[test]
+fn a_queue_that_is_damaged_at_the_start_takes_no_records_and_holds_up_nothing_else() {
+    let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    drop(queue(dir.path()));
+    let mount = mount_of(dir.path(), ":rw");
+    let data = data.path().to_str().expect("text");
+    let options = [("mounts", mount.as_str()), ("data.dir", data), ("admin.listen", "127.0.0.1:0")];
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    for (offset, value) in (0..).zip(["one", "two", "three"]) {
+        assert_eq!(produce(&mut client, TOPIC, 0, &batch(&[value])), offset);
+    }
+    server.stop().expect("a clean stop");
+    let segment = dir.path().join(format!("{:020}.log", 0));
+    let file = File::options().read(true).write(true).open(segment).expect("there");
+    let second = batch(&["one"]).len() as u64;
+    // The length of the second batch.
+    file.write_all_at(&i32::MAX.to_be_bytes(), second + 8).expect("written");
+
+    let server = server_with(&options);
+    let mut client = Client::new(&server);
+    for _ in 0..2 {
+        let refused = try_produce(&mut client, TOPIC, 0, &batch(&["x"]));
+        assert_eq!(code(&refused), ErrorCode::KAFKA_STORAGE_ERROR);
+        let reason = refused.error_message.unwrap_or_default();
+        assert!(reason.contains("is damaged at byte"), "{reason}");
+    }
+    assert_eq!(values(records(&fetch(&mut client, TOPIC, 0, 0))), ["one"]);
+    let health = get(server.admin_address().expect("an admin port"), "/health").1;
+    assert!(health.contains(TOPIC) && health.contains("is damaged"), "{health}");
+    create_topic(&mut client, "t", 1, &[]);
+    assert_eq!(produce(&mut client, "t", 0, &batch(&["x"])), 0);
 }
 
 #[test]

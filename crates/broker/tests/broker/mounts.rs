@@ -435,8 +435,10 @@ fn a_mount_that_cannot_be_is_a_start_error_that_says_so() {
     let missing = start(&mount_of(dir.path()));
     assert!(missing.contains("no queue here"), "{missing}");
     drop(queue(dir.path()));
-    let twice = start(&format!("a={0},b={0}", dir.path().display()));
-    assert!(twice.contains("mounted as topic 'a' already"), "{twice}");
+    for flags in ["", ":rw"] {
+        let twice = start(&format!("a={0}{flags},b={0}{flags}", dir.path().display()));
+        assert!(twice.contains("mounted as topic 'a' already"), "{twice}");
+    }
     assert_eq!(start(&mount_of(dir.path())), "");
     let server = server_with(&[("data.dir", data)]);
     create_topic(&mut Client::new(&server), TOPIC, 1, &[]);

@@ -79,3 +79,30 @@ fn what_is_refused_unseen_is_not_counted() {
     let broker = broker("zstd");
     assert_eq!(coding_bytes(&broker, &[("unknown", &gzip), ("t", b"no batch")]), 0);
 }
+
+/// Whether a batch of this size, in a frame that has little else, keeps the memory into which it was read.
+fn keeps_its_memory(batch_bytes: usize) -> bool {
+    let frame = BytesMut::zeroed(100 + batch_bytes);
+    let begin = frame.as_ptr() as usize;
+    let mut batches = Batches { rest: frame, taken: 0 };
+    let batch = batches.take(&(100..100 + batch_bytes));
+    let batch = batches.detached(batch);
+    assert_eq!(batch.len(), batch_bytes);
+    batch.as_ptr() as usize == begin + 100
+}
+
+#[test]
+fn a_small_batch_that_waits_keeps_none_of_what_was_read_with_it() {
+    assert!(!keeps_its_memory(80) && !keeps_its_memory(100_000));
+    assert!(keeps_its_memory(1_000_000));
+}
+
+#[test]
+fn a_batch_that_has_its_turn_at_a_queue_is_waited_for_while_another_holds_it() {
+    for patience in [0, 1_500, 30_000].map(Duration::from_millis) {
+        let now = Instant::now();
+        let deadlines = Deadlines::new(patience);
+        assert!(deadlines.turn + mounts::PATIENCE <= deadlines.queued);
+        assert!(deadlines.turn >= now + 2 * mounts::PATIENCE && deadlines.queued >= deadlines.durable);
+    }
+}
