@@ -105,8 +105,13 @@ fn note_failure(broker: &Broker, topic: &str, id: PartitionId, error: &LogError)
 
 /// Compacts one log, if one is due; whether there may be another one. Blocks for the disk and for the throttle.
 fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
+    let claimed = claim_covered(&control.broker, state);
+    claimed.is_some_and(|(topic, partition)| clean(control, state, &topic, &partition))
+}
+
+/// Compacts a log that was claimed; whether there may be another one.
+fn clean(control: &Control, state: &Mutex<State>, topic: &str, partition: &Partition) -> bool {
     let broker = &control.broker;
-    let Some((topic, partition)) = claim_covered(broker, state) else { return false };
     let upkeep = &broker.config.upkeep;
     let options = CompactOptions {
         now: broker.env.clock.wall(),
@@ -126,9 +131,11 @@ fn clean_filthiest(control: &Control, state: &Mutex<State>) -> bool {
             outcome.is_some_and(|outcome| outcome.first_dirty.is_some())
         }
         Err(error) if is_log_trouble(&error) => {
-            note_failure(broker, &topic, partition.id, &error);
+            note_failure(broker, topic, partition.id, &error);
             true
         }
+        // The others are still there.
+        Err(LogError::Deleted(_)) => true,
         Err(_) => false,
     }
 }
@@ -248,12 +255,32 @@ mod tests {
         (partition.id, partition.log.path())
     }
 
+    fn broker(sim: &SimEnv) -> Arc<Broker> {
+        let config =
+            BrokerConfig::from_pairs([("data.dir", "/data"), ("log.roll.ms", "1000")]).expect("valid");
+        open_broker(sim.env(), config).expect("starts")
+    }
+
+    #[test]
+    fn a_log_that_is_deleted_while_it_is_compacted_holds_up_no_other_one() {
+        let sim = SimEnv::new(1);
+        let broker = broker(&sim);
+        fill(&broker, "t", 10);
+        sim.clock.advance(Duration::from_secs(1_000_000));
+        let state = Mutex::new(State::default());
+        let (_stop, stopping) = watch::channel(false);
+        let pace = Arc::new(Mutex::new(IoPace::new(None)));
+        let control = Control { broker: Arc::clone(&broker), pace, stop: stopping };
+        let (topic, partition) = claim_covered(&broker, &state).expect("due");
+        broker.logs.delete(partition.id, 0).expect("deleted");
+        assert!(clean(&control, &state, &topic, &partition), "the next one has its turn");
+        assert!(state.lock().busy.is_empty());
+    }
+
     #[test]
     fn a_log_that_cannot_be_compacted_holds_up_no_other_one_and_is_told_of_until_it_can() {
         let sim = SimEnv::new(1);
-        let config =
-            BrokerConfig::from_pairs([("data.dir", "/data"), ("log.roll.ms", "1000")]).expect("valid");
-        let broker = open_broker(sim.env(), config).expect("starts");
+        let broker = broker(&sim);
         // The filthiest of all is the one that fails.
         let (bad, path) = fill(&broker, "bad", 20);
         let (good, _) = fill(&broker, "good", 10);
