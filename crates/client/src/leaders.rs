@@ -14,7 +14,7 @@ use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
 
 /// How long what no server knows may still be on its way, and what nobody leads may only have been made.
-pub(crate) const NEW_GRACE: Duration = Duration::from_secs(1);
+const NEW_GRACE: Duration = Duration::from_secs(1);
 
 /// Why a partition's leader was not found, or has not answered.
 #[derive(Clone, Debug)]

@@ -3,8 +3,8 @@
 //! Pure. Each change of a position has its own number, by which late answers are recognised.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, NodeId, Offset};
 use tokio::time::Instant;
 
@@ -12,7 +12,7 @@ use super::options::StartAt;
 use super::trouble::Attempts;
 use crate::coordinator::CommittedOffset;
 use crate::error::ClientError;
-use crate::leaders::NEW_GRACE;
+use crate::leaders::Obstacle;
 use crate::topic_partition::TopicPartition;
 
 /// Positions to commit.
@@ -97,17 +97,15 @@ impl PartitionState {
         self.attempts.get_on();
     }
 
-    /// What an error means that the search for the position has ended with: what no server knows for some time is not on
-    /// its way, but not there.
-    pub(super) fn missing(&mut self, error: ClientError, partition: &TopicPartition) -> ClientError {
-        if error.code() != Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) {
+    /// What it means that the search for the position has ended with this: what no server knows for some time is not on
+    /// its way, but not there. A leader that does not know it is only behind what the others say.
+    pub(super) fn not_started(&mut self, obstacle: Obstacle) -> ClientError {
+        if !matches!(obstacle, Obstacle::Unknown(_)) {
             self.missing_since = None;
-            return error;
+            return obstacle.into_error(Duration::ZERO);
         }
-        if self.missing_since.get_or_insert_with(Instant::now).elapsed() < NEW_GRACE {
-            return error;
-        }
-        ClientError::UnknownPartition(partition.clone())
+        let since = *self.missing_since.get_or_insert_with(Instant::now);
+        obstacle.into_error(since.elapsed())
     }
 
     fn is_due(&self, now: Instant) -> bool {

@@ -11,7 +11,7 @@ use super::options::{ConsumerOptions, OffsetReset, StartAt};
 use crate::cluster::Cluster;
 use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
-use crate::leaders::Patience;
+use crate::leaders::{Obstacle, Patience};
 use crate::list_offsets::{OffsetSpec, list_offsets_within};
 use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
@@ -34,7 +34,7 @@ pub(super) struct Found {
     pub(super) committed: bool,
 }
 
-pub(super) type Started = Vec<(Sought, Result<Found, ClientError>)>;
+pub(super) type Started = Vec<(Sought, Result<Found, Obstacle>)>;
 
 /// A partition whose leader is to be asked for an offset.
 pub(super) type Asked = (Sought, OffsetSpec);
@@ -67,7 +67,7 @@ pub(super) async fn ask_group(
             Ok(committed) => committed.get(&sought.partition).cloned().transpose(),
         };
         match (committed, options.offset_reset.start()) {
-            (Err(error), _) => progress.found.push((sought, Err(error))),
+            (Err(error), _) => progress.found.push((sought, Err(Obstacle::Failed(error)))),
             (Ok(Some(committed)), _) => {
                 let (offset, leader_epoch) = (committed.offset, committed.leader_epoch);
                 progress.found.push((sought, Ok(Found { offset, leader_epoch, committed: true })));
@@ -75,7 +75,7 @@ pub(super) async fn ask_group(
             (Ok(None), Some(reset)) => progress.open.push((sought, reset.spec())),
             (Ok(None), None) => {
                 let error = no_position(&sought.partition, "no offset is committed for the group");
-                progress.found.push((sought, Err(error)));
+                progress.found.push((sought, Err(Obstacle::Failed(error))));
             }
         }
     }
@@ -90,7 +90,7 @@ pub(super) async fn find_leaders(cluster: Arc<Cluster>, open: Vec<Asked>) -> Pro
     for (asked, leader) in open.into_iter().zip(leaders) {
         match leader {
             Ok(leader) => progress.of_leaders.entry(leader).or_default().push(asked),
-            Err(obstacle) => progress.found.push((asked.0, Err(obstacle.into_error(Duration::ZERO)))),
+            Err(obstacle) => progress.found.push((asked.0, Err(obstacle))),
         }
     }
     progress
@@ -132,7 +132,7 @@ pub(super) async fn ask_leaders(
                     let found = Found { offset: found.offset, leader_epoch: None, committed: false };
                     progress.found.push((sought, Ok(found)));
                 }
-                Some(Err(error)) => progress.found.push((sought, Err(error))),
+                Some(Err(error)) => progress.found.push((sought, Err(Obstacle::Failed(error)))),
                 // No record is that late.
                 Some(Ok(None)) if matches!(spec, OffsetSpec::Timestamp(_)) => {
                     at_end.push((sought, OffsetSpec::Latest));
@@ -140,7 +140,7 @@ pub(super) async fn ask_leaders(
                 Some(Ok(None)) | None => {
                     let reason = "the server does not say where it begins or ends";
                     let error = no_position(&sought.partition, reason);
-                    progress.found.push((sought, Err(error)));
+                    progress.found.push((sought, Err(Obstacle::Failed(error))));
                 }
             }
         }

@@ -70,6 +70,16 @@ impl Attempts {
         *self = Self { failures: self.failures.saturating_add(1), ..Self::default() };
     }
 
+    /// Whether only one has failed since it worked.
+    pub(super) fn are_new(&self) -> bool {
+        self.failures == 1
+    }
+
+    /// There is something else to try it for: the next pause is short. What has failed is no less trouble for that.
+    pub(super) fn begin_anew(&mut self) {
+        self.failures = 0;
+    }
+
     /// It works so far. What comes next has to work, too, before a pause is short again.
     pub(super) fn get_on(&mut self) {
         *self = Self { failures: self.failures, ..Self::default() };

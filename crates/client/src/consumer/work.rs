@@ -19,6 +19,7 @@ use super::validation::{self, Validated};
 use super::{Consumer, commits};
 use crate::cluster::{PartitionInfo, TopicInfo};
 use crate::error::ClientError;
+use crate::leaders::Obstacle;
 use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
 
@@ -280,7 +281,7 @@ impl Consumer {
 
     fn handle_started(
         &mut self,
-        (sought, found): (Sought, Result<Found, ClientError>),
+        (sought, found): (Sought, Result<Found, Obstacle>),
         chance: Chance,
     ) -> Result<(), ClientError> {
         let Some(state) = self.assignment.current(sought.incarnation) else { return Ok(()) };
@@ -290,13 +291,14 @@ impl Consumer {
                 state.committed = found.committed.then_some(found.offset);
                 return Ok(());
             }
-            Err(error) => state.missing(error, &sought.partition),
+            Err(obstacle) => state.not_started(obstacle),
         };
         state.starting = false;
         state.attempts.fail(&error);
         state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
+        let is_new = state.attempts.are_new();
         if error.kind() == ErrorKind::Retry {
-            self.stale.insert(Arc::clone(&sought.partition.topic));
+            self.look_again(&sought.partition.topic, is_new, chance);
         }
         // A group finds out by itself that a topic is gone, and takes it away.
         let gone = matches!(error, ClientError::UnknownPartition(_));
@@ -333,6 +335,7 @@ impl Consumer {
         };
         state.attempts.fail(&error);
         state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
+        let is_new = state.attempts.are_new();
         let of_replica = state.replica.take_if(|(replica, _)| *replica == node).is_some();
         if error.code() == Some(ErrorCode::OFFSET_OUT_OF_RANGE) {
             // What is held was read in range, and comes first; a replica may be behind its leader.
@@ -344,9 +347,19 @@ impl Consumer {
             return Ok(());
         }
         if error.kind() == ErrorKind::Retry {
-            self.stale.insert(Arc::clone(&partition.topic));
+            self.look_again(&partition.topic, is_new, chance);
         }
         report(error)
+    }
+
+    /// Has metadata of a topic asked for. What is new does not wait for as long as what has been asked for in vain.
+    fn look_again(&mut self, topic: &Arc<str>, is_new: bool, chance: Chance) {
+        self.stale.insert(Arc::clone(topic));
+        if is_new {
+            self.refreshes.begin_anew();
+            let soon = self.refreshes.next_at(&self.options.cluster, chance);
+            self.refresh_at = self.refresh_at.map(|at| at.min(soon));
+        }
     }
 
     /// Takes in what a new leader says of what was read from the one before.
@@ -380,8 +393,9 @@ impl Consumer {
             Err(error) => {
                 state.attempts.fail(&error);
                 state.retry_at = Some(state.attempts.next_at(&self.options.cluster, chance));
+                let is_new = state.attempts.are_new();
                 if error.kind() == ErrorKind::Retry {
-                    self.stale.insert(Arc::clone(&partition.topic));
+                    self.look_again(&partition.topic, is_new, chance);
                 }
                 report(error)
             }

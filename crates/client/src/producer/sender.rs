@@ -335,9 +335,19 @@ impl Sender {
         let backoff = Backoff::of_retries(&self.options.cluster);
         let pause = backoff.pause(batch.attempts.saturating_sub(1), chance);
         let (topic, retry_at) = (Arc::clone(batch.topic()), Instant::now() + pause);
+        let is_new = batch.attempts <= 1;
         if self.accumulator.settle_error(batch, error, retry_at) {
             self.stale.insert(topic);
+            if is_new {
+                self.hasten_refresh();
+            }
         }
+    }
+
+    /// What is new does not wait for as long as what has been asked for in vain.
+    fn hasten_refresh(&mut self) {
+        let soon = Instant::now() + self.refresh_pauses.succeed();
+        self.refresh_at = self.refresh_at.map(|at| at.min(soon));
     }
 
     fn give_up(&self, mut batch: Batch) {

@@ -388,3 +388,75 @@ async fn a_partition_that_no_server_knows_is_an_error_only_after_a_while() {
     assert!(matches!(error, ClientError::UnknownPartition(_)), "{error}");
     assert!(begun.elapsed() > Duration::from_millis(900), "{:?}", begun.elapsed());
 }
+
+#[tokio::test]
+async fn a_leader_that_does_not_know_a_partition_yet_is_waited_for() {
+    let begun = Instant::now();
+    let server = server(move |call| {
+        let is_behind = call.key == ApiKey::ListOffsets && begun.elapsed() < Duration::from_millis(1500);
+        is_behind.then(|| {
+            let error_code = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0;
+            let partition = ListOffsetsPartitionResponse { error_code, ..Default::default() };
+            let topic = ListOffsetsTopicResponse { name: "t".into(), partitions: vec![partition] };
+            call.answer(&ListOffsetsResponse { topics: vec![topic], ..Default::default() })
+        })
+    })
+    .await;
+    let mut options = options(&server);
+    options.cluster.retry_backoff_max = Duration::from_millis(50);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+    assert!(begun.elapsed() > Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
+/// When metadata was asked for.
+pub(crate) type Looks = Arc<Mutex<Vec<Instant>>>;
+
+/// The usual metadata, in which nobody leads partition 0.
+pub(crate) fn look_without_leader(call: &Call<'_>, looks: &Looks) -> Reply {
+    looks.lock().unwrap().push(Instant::now());
+    let mut metadata = call.metadata_of_epoch(0);
+    metadata.topics[0].partitions[0].leader_id = -1;
+    call.answer(&metadata)
+}
+
+/// Whether the pause between two looks has grown to half a second: the next is longer.
+pub(crate) fn has_slowed_down(looks: &Looks) -> bool {
+    let looks = looks.lock().unwrap();
+    looks.windows(2).next_back().is_some_and(|pair| pair[1] - pair[0] > Duration::from_millis(500))
+}
+
+/// How long it took to the first look after `since`, if there was one.
+pub(crate) fn looked_after(looks: &Looks, since: Instant) -> Option<Duration> {
+    looks.lock().unwrap().iter().find(|at| **at > since).map(|at| *at - since)
+}
+
+#[tokio::test]
+async fn a_partition_that_stays_without_a_leader_does_not_delay_the_look_for_another_s() {
+    let (looks, moved) = (Looks::default(), Arc::new(Mutex::new(None)));
+    let (looked, has_moved) = (Arc::clone(&looks), Arc::clone(&moved));
+    let server = server(move |call| match call.key {
+        ApiKey::Metadata => Some(look_without_leader(call, &looked)),
+        ApiKey::Fetch if has_moved.lock().unwrap().is_none() && has_slowed_down(&looked) => {
+            *has_moved.lock().unwrap() = Some(Instant::now());
+            Some(answer_fetch(call, &[(1, ErrorCode::NOT_LEADER_OR_FOLLOWER.0, Vec::new())]))
+        }
+        _ => None,
+    })
+    .await;
+    let mut options = options(&server);
+    options.cluster.retry_backoff_max = Duration::from_secs(30);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    let both = [0, 1].map(|index| (partition(index), StartAt::Offset(Offset(BEGIN))));
+    consumer.assign(both.into()).await.unwrap();
+    let begun = Instant::now();
+    let pause = loop {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{looks:?}");
+        consumer.poll(POLL).await.unwrap();
+        if let Some(pause) = moved.lock().unwrap().and_then(|since| looked_after(&looks, since)) {
+            break pause;
+        }
+    };
+    assert!(pause < Duration::from_millis(300), "{pause:?}");
+}

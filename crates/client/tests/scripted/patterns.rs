@@ -1,15 +1,17 @@
 //! Subscriptions by pattern: whose work it is to find the topics.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use riverrun_client::{ClientError, Consumer, ConsumerOptions, GroupProtocol};
 use riverrun_protocol::api_versions_response::ApiVersion;
 use riverrun_protocol::consumer_protocol::decode_subscription;
+use riverrun_protocol::metadata_response::MetadataResponseTopic;
 use riverrun_protocol::{
     ApiKey, ApiVersionsResponse, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
-    JoinGroupRequest, JoinGroupResponse,
+    JoinGroupRequest, JoinGroupResponse, MetadataRequest,
 };
+use riverrun_types::TopicId;
 
 use crate::consumer::{options, server};
 use crate::server::{Call, Reply, ScriptedServer};
@@ -31,27 +33,29 @@ pub(crate) fn versions(call: &Call<'_>, heartbeat_max: i16) -> Reply {
     call.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
 }
 
+/// Takes in what a heartbeat says.
+fn said_to_group(call: &Call<'_>, heard: &Said) -> Reply {
+    let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+    if let Some(names) = &request.subscribed_topic_names {
+        let names = names.iter().map(ToString::to_string).collect();
+        let pattern = request.subscribed_topic_regex.as_ref().map(ToString::to_string);
+        heard.lock().unwrap().push((names, pattern));
+    }
+    call.answer(&ConsumerGroupHeartbeatResponse {
+        member_id: Some("me".into()),
+        member_epoch: 1,
+        heartbeat_interval_ms: 10_000,
+        ..ConsumerGroupHeartbeatResponse::default()
+    })
+}
+
 /// A group that takes in what is said and gives nothing.
 async fn group(heartbeat_max: i16) -> (ScriptedServer, Said) {
     let said = Said::default();
     let heard = Arc::clone(&said);
     let server = server(move |call| match call.key {
         ApiKey::ApiVersions => Some(versions(call, heartbeat_max)),
-        ApiKey::ConsumerGroupHeartbeat => {
-            let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
-            if let Some(names) = &request.subscribed_topic_names {
-                let names = names.iter().map(ToString::to_string).collect();
-                let pattern = request.subscribed_topic_regex.as_ref().map(ToString::to_string);
-                heard.lock().unwrap().push((names, pattern));
-            }
-            let answer = ConsumerGroupHeartbeatResponse {
-                member_id: Some("me".into()),
-                member_epoch: 1,
-                heartbeat_interval_ms: 10_000,
-                ..ConsumerGroupHeartbeatResponse::default()
-            };
-            Some(call.answer(&answer))
-        }
+        ApiKey::ConsumerGroupHeartbeat => Some(said_to_group(call, &heard)),
         ApiKey::JoinGroup => {
             let request = call.decode::<JoinGroupRequest<'_>>();
             let subscription = decode_subscription(&request.protocols[0].metadata).unwrap();
@@ -88,6 +92,45 @@ async fn one_that_does_not_is_given_the_topics_that_match() {
     for protocol in [GroupProtocol::Consumer, GroupProtocol::Classic] {
         assert_eq!(subscribed(protocol, 0).await, [(vec!["t".to_owned()], None)], "{protocol:?}");
     }
+}
+
+#[tokio::test]
+async fn topics_that_came_later_are_said_without_another_look() {
+    let said = Said::default();
+    let heard = Arc::clone(&said);
+    let mut looks = 0;
+    let server = server(move |call| match call.key {
+        ApiKey::ApiVersions => Some(versions(call, 0)),
+        ApiKey::Metadata if call.decode::<MetadataRequest<'_>>().topics.is_none() => {
+            looks += 1;
+            let mut metadata = call.metadata_of_epoch(0);
+            let later = MetadataResponseTopic {
+                name: Some("u".into()),
+                topic_id: TopicId([8; 16]),
+                ..metadata.topics[0].clone()
+            };
+            metadata.topics.push(later);
+            metadata.topics.truncate(looks);
+            // Nobody needs a third one before the group is told.
+            Some(if looks < 3 { call.answer(&metadata) } else { Reply::Silence })
+        }
+        ApiKey::ConsumerGroupHeartbeat => Some(said_to_group(call, &heard)),
+        _ => None,
+    })
+    .await;
+    let group_protocol = GroupProtocol::Consumer;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+    options.cluster.metadata_max_age = Duration::from_millis(100);
+    options.cluster.request_timeout = Duration::from_mins(1);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe_pattern("[a-z]+").await.unwrap();
+    let begun = Instant::now();
+    while said.lock().unwrap().len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "{said:?}");
+        consumer.poll(Duration::from_millis(20)).await.unwrap();
+    }
+    let named = |names: &[&str]| (names.iter().map(ToString::to_string).collect::<Vec<_>>(), None);
+    assert_eq!(*said.lock().unwrap(), [named(&["t"]), named(&["t", "u"])]);
 }
 
 #[tokio::test]

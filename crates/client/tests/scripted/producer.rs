@@ -14,6 +14,7 @@ use riverrun_protocol::{ApiKey, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::UnverifiedBatch;
 use riverrun_types::Offset;
 
+use crate::leaders::{Looks, has_slowed_down, look_without_leader, looked_after};
 use crate::server::{Call, PARTITIONS, Reply, ScriptedServer, TOPIC_ID};
 
 /// A batch as the server has seen it.
@@ -438,6 +439,44 @@ async fn metadata_of_a_partition_that_stays_without_a_leader_is_asked_for_ever_l
         assert!((4..20).contains(&looks), "{leader_id}: {looks}");
         drop(delivery);
     }
+}
+
+#[tokio::test]
+async fn a_partition_that_stays_without_a_leader_does_not_delay_the_look_for_another_s() {
+    let (looks, moved) = (Looks::default(), Arc::new(Mutex::new(None)));
+    let (looked, has_moved) = (Arc::clone(&looks), Arc::clone(&moved));
+    let server = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Metadata => look_without_leader(call, &looked),
+        ApiKey::Produce if call.nth == 0 => {
+            *has_moved.lock().unwrap() = Some(Instant::now());
+            answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1)
+        }
+        ApiKey::Produce => answer(call, ErrorCode::NONE, 40),
+        _ => Reply::Usual,
+    })
+    .await;
+    let producer = producer(&server, |options| {
+        options.cluster.retry_backoff_max = Duration::from_secs(30);
+    })
+    .await;
+    let waiting = send(&producer).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !has_slowed_down(&looks) {
+        assert!(Instant::now() < deadline, "{looks:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let record = ProducerRecord { partition: Some(1), ..ProducerRecord::new("t", "value") };
+    assert_eq!(offset(producer.send(record).await.unwrap()).await, 40);
+    let since = moved.lock().unwrap().expect("the first answer");
+    let pause = loop {
+        assert!(Instant::now() < deadline, "{looks:?}");
+        if let Some(pause) = looked_after(&looks, since) {
+            break pause;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert!(pause < Duration::from_millis(300), "{pause:?}");
+    drop(waiting);
 }
 
 #[tokio::test]

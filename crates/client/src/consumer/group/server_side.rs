@@ -61,6 +61,8 @@ pub(super) struct ServerSideMember {
     look_at: Option<Instant>,
     /// Is looking. However long that takes, heartbeats go on.
     look: Option<BoxFuture<'static, Result<Vec<String>, ClientError>>>,
+    /// What it has found: others than the server was told of, if the subscription is the same still.
+    found: Option<Vec<String>>,
 }
 
 /// What a heartbeat says of the subscription.
@@ -86,6 +88,7 @@ impl ServerSideMember {
             told_pattern: false,
             look_at: None,
             look: None,
+            found: None,
         }
     }
 
@@ -181,6 +184,8 @@ impl ServerSideMember {
 
     /// The subscription as this server takes it: a pattern as it is, or the topics that match it.
     async fn subscribed(&mut self) -> Result<Said, ClientError> {
+        let is_same = self.context.subscription.has_changed().is_ok_and(|changed| !changed);
+        let found = self.found.take().filter(|_| is_same);
         let subscription = self.context.subscribed();
         let cluster = self.context.coordinator.cluster();
         let takes_patterns = match subscription.pattern() {
@@ -192,7 +197,10 @@ impl ServerSideMember {
             self.topics.clear();
             return Ok(Said { topics: Vec::new(), pattern: Some(pattern.text.clone()) });
         }
-        self.topics = subscription.topics(cluster).await?;
+        self.topics = match found {
+            Some(found) => found,
+            None => subscription.topics(cluster).await?,
+        };
         if subscription.pattern().is_some() {
             self.look_later();
         }
@@ -214,7 +222,11 @@ impl ServerSideMember {
 
     fn looked(&mut self, found: Result<Vec<String>, ClientError>) {
         match found {
-            Ok(topics) => self.full |= topics != self.topics,
+            Ok(topics) if topics == self.topics => {}
+            Ok(topics) => {
+                self.found = Some(topics);
+                self.full = true;
+            }
             Err(error) => tracing::debug!(%error, "the topics could not be listed"),
         }
     }
