@@ -24,9 +24,6 @@ const MADV_POPULATE_WRITE: libc::c_int = 23;
 /// Made present at once: a thread that maps or unmaps a file meanwhile, or an append, waits no longer than for that.
 pub(crate) const POPULATE_BYTES: usize = 256 << 10;
 
-/// Read ahead at once without harm: in a fraction of a millisecond.
-const READ_AHEAD_BYTES_MAX: u64 = 1 << 20;
-
 /// What a file is opened and mapped for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -52,9 +49,6 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     watched: Watched,
-    /// Whether the kernel reads so far ahead at a page that is not in memory, and makes zeros of it here, that others
-    /// wait for it: then each page is made present by itself, which takes longer altogether.
-    is_read_far_ahead: bool,
 }
 
 // SAFETY: the mapping is plain memory that belongs to no thread; access rules are those of its methods.
@@ -79,11 +73,7 @@ impl Mapping {
         }
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
         match Watched::over(base.as_ptr() as usize, len) {
-            Ok(watched) => {
-                let writes = access == Access::Write;
-                let is_read_far_ahead = writes && sys::read_ahead_bytes(file) > READ_AHEAD_BYTES_MAX;
-                Ok(Self { base, len, watched, is_read_far_ahead })
-            }
+            Ok(watched) => Ok(Self { base, len, watched }),
             Err(error) => {
                 // SAFETY: the mapping that was just made, and that nobody has seen.
                 unsafe { libc::munmap(base.as_ptr().cast(), len) };
@@ -199,14 +189,8 @@ impl Mapping {
         self.check(at, len);
         // The kernel refuses what does not begin with a page.
         let (first, end) = (at / PAGE_BYTES * PAGE_BYTES, at + len);
-        if self.is_read_far_ahead {
-            self.advise(first, end - first, libc::MADV_RANDOM);
-        }
         for begin in (first..end).step_by(POPULATE_BYTES) {
             self.advise(begin, POPULATE_BYTES.min(end - begin), MADV_POPULATE_WRITE);
-        }
-        if self.is_read_far_ahead {
-            self.advise(first, end - first, libc::MADV_NORMAL);
         }
     }
 

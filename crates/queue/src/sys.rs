@@ -73,19 +73,6 @@ pub(crate) fn is_in_memory(file: &File) -> bool {
     known && found.f_type == libc::TMPFS_MAGIC
 }
 
-/// How much the kernel reads ahead at a page of `file` that is not in memory; 0 where it does not say.
-pub(crate) fn read_ahead_bytes(file: &File) -> u64 {
-    use std::os::unix::fs::MetadataExt as _;
-    let Ok(metadata) = file.metadata() else { return 0 };
-    let device = format!("/sys/dev/block/{}:{}", libc::major(metadata.dev()), libc::minor(metadata.dev()));
-    // Of a partition the disk says so.
-    let found = ["bdi", "../bdi"].into_iter().find_map(|bdi| {
-        let text = std::fs::read_to_string(format!("{device}/{bdi}/read_ahead_kb")).ok()?;
-        text.trim().parse::<u64>().ok()
-    });
-    found.unwrap_or(0).saturating_mul(1024)
-}
-
 /// Waits until `word` is woken, unless it does not hold `expected`. May return early, and does after
 /// `timeout`.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
