@@ -562,7 +562,8 @@ impl LogDir {
     pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
         // A dir that was let go of may be another server's by now.
         self.check_open()?;
-        if let Some(log) = self.partitions.lock().remove(&id) {
+        let log = self.partitions.lock().remove(&id);
+        if let Some(log) = log {
             log.mark_deleted();
         }
         {
@@ -747,3 +748,6 @@ fn read_checkpoint(env: &Env, dir: &Path) -> Result<DirCheckpoint, LogError> {
     let partitions = found.into_iter().map(|id| (id, PartitionCheckpoint::lost())).collect();
     Ok(DirCheckpoint { partitions, ..DirCheckpoint::default() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,11 @@
 //! nobody is using it at that moment and a checkpoint covers it; where there is none such a checkpoint is made. This
 //! happens on the thread that wants to open one more, before it has taken any lock of a log, so that appends to
 //! others go on meanwhile. The bound is exceeded where nothing can be closed, which is by as many logs as there are
-//! threads using one, or while a log dir has failed.
+//! threads using one, or while a log dir has failed or is full. Where none could be closed, this is tried again when one
+//! has gone or a sixteenth more are open.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -31,6 +32,8 @@ pub(crate) struct OpenLogs {
     openings: AtomicU64,
     logs: Mutex<HashMap<usize, Weak<PartitionLog>>>,
     making_room: Mutex<()>,
+    /// With fewer open logs than this nothing is tried: with hardly fewer none could be closed, and none has gone since.
+    stuck_below: AtomicUsize,
 }
 
 impl OpenLogs {
@@ -42,6 +45,7 @@ impl OpenLogs {
             openings: AtomicU64::new(0),
             logs: Mutex::default(),
             making_room: Mutex::default(),
+            stuck_below: AtomicUsize::new(0),
         }
     }
 
@@ -69,30 +73,34 @@ impl OpenLogs {
     /// Notes that a log is closed.
     pub(crate) fn remove(&self, log: &Weak<PartitionLog>) {
         self.logs.lock().remove(&log.as_ptr().addr());
+        self.stuck_below.store(0, Ordering::Relaxed);
     }
 
     /// Closes logs if one more would be too many. The caller holds no lock of the store. May make a checkpoint.
     pub(crate) fn make_room(&self) {
-        if !self.is_full() {
+        if !self.is_to_try() {
             return;
         }
         let _making_room = self.making_room.lock();
         // Another thread may have done it while this one waited.
-        if !self.is_full() {
+        if !self.is_to_try() {
             return;
         }
         let logs = self.by_last_use();
         let excess = logs.len().saturating_sub(self.logs_max);
-        let wanted = excess + (self.logs_max / CLOSED_AT_ONCE_DIVISOR).max(1);
+        let wanted = excess + self.step();
         // Rather a checkpoint than closing what is used all the time because it happens to be covered by one.
-        close(&logs[..logs.len().div_ceil(2)], wanted);
+        let mut closed = close(&logs[..logs.len().div_ceil(2)], wanted);
         if !self.is_full() {
             return;
         }
         checkpoint(&logs);
-        close(&logs, wanted);
+        closed += close(&logs, wanted);
+        let open = self.count();
+        if closed == 0 {
+            self.stuck_below.store(open + self.step(), Ordering::Relaxed);
+        }
         if self.is_full() {
-            let open = self.count();
             tracing::warn!(
                 open,
                 max = self.logs_max,
@@ -103,6 +111,17 @@ impl OpenLogs {
 
     fn is_full(&self) -> bool {
         self.count() >= self.logs_max
+    }
+
+    /// Whether there are too many, and other ones than when none could be closed: each try looks at all, and may fail to
+    /// make a checkpoint.
+    fn is_to_try(&self) -> bool {
+        self.count() >= self.logs_max.max(self.stuck_below.load(Ordering::Relaxed))
+    }
+
+    /// So many are closed at once.
+    fn step(&self) -> usize {
+        (self.logs_max / CLOSED_AT_ONCE_DIVISOR).max(1)
     }
 
     /// All open logs, the one first that went longest without use.
@@ -117,10 +136,11 @@ impl OpenLogs {
     }
 }
 
-/// Closes up to `wanted` of the logs.
-fn close(logs: &[Arc<PartitionLog>], wanted: usize) {
+/// Closes up to `wanted` of the logs; returns how many.
+fn close(logs: &[Arc<PartitionLog>], wanted: usize) -> usize {
     let closed = logs.iter().filter(|log| log.close_if_unused()).take(wanted).count();
     tracing::debug!(closed, "closed logs to make room for others");
+    closed
 }
 
 /// Makes a checkpoint of each dir that holds one of the logs.

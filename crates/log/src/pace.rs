@@ -45,7 +45,8 @@ impl Hurry {
         })
     }
 
-    fn is_any(&self) -> bool {
+    /// Whether somebody is in haste now.
+    pub(crate) fn is_any(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }

@@ -117,7 +117,7 @@ pub struct KnownPartition {
 /// What recovery has brought from the journals into the logs.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// Entries that the logs lacked.
+    /// Entries that no checkpoint had covered, and that the logs have now.
     pub entries: u64,
     /// Bytes of them.
     pub bytes: u64,

@@ -1,7 +1,8 @@
 //! Memory of what was appended and is in no segment yet, and when somebody should do something about it.
 //!
-//! Counts bytes from their submission to the journal until they are settled. Half full of what can be settled, it wakes
-//! who settles; full, it says so, and whoever lets producers in waits for room.
+//! Counts bytes from their submission to the journal, or from the start that has found them there, until they are
+//! settled. Half full of what can be settled, it wakes who settles; full, it says so, and whoever lets producers in waits
+//! for room.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

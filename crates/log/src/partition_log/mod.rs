@@ -456,13 +456,26 @@ impl PartitionLog {
         }
     }
 
-    /// The log goes away for good: later calls answer [`LogError::Deleted`].
+    /// The log goes away for good: later calls answer [`LogError::Deleted`]. Nobody writes to its segments, or begins one,
+    /// when this returns.
     pub(crate) fn mark_deleted(&self) {
-        let mut state = self.state.write();
-        if let State::Open(log) = &*state {
-            log.abandon();
+        let log = {
+            let mut state = self.state.write();
+            let log = match &*state {
+                State::Open(log) => Some(log.clone()),
+                _ => None,
+            };
+            if let Some(log) = &log {
+                log.abandon();
+            }
+            self.leave(&mut state, State::Deleted);
+            log
+        };
+        // Who had its pieces in hand by then may be making its directory. The state is not locked meanwhile: who writes
+        // may look at it.
+        if let Some(log) = log {
+            drop(log.writer.lock());
         }
-        self.leave(&mut state, State::Deleted);
     }
 
     fn home(&self) -> Arc<Home> {

@@ -115,7 +115,7 @@ struct Opening<'a> {
     snapshot: Option<Offset>,
     segments: Vec<Found>,
     is_dirty: bool,
-    /// The journal has something of it, which is written next.
+    /// The journal has something of it, which comes next: into memory, or into the segments.
     is_replay: bool,
     /// Everything from here on comes from the journal.
     replay_from: Option<Offset>,
@@ -471,7 +471,7 @@ impl Opening<'_> {
             let log_start = self.checkpoint.log_start;
             return Ok(self.replay_from.map_or(log_start, |from| from.min(log_start)));
         };
-        // What the journal has is about to be written behind it.
+        // What the journal has comes behind it, now or later. Where it begins another segment, this one is sealed first.
         if self.replay_from.is_none() {
             if let Some(entry) = tail.cursor.end_entry(tail.end) {
                 segment.push_entry(entry);

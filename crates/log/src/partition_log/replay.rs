@@ -22,6 +22,10 @@ use super::{PartitionLog, State};
 use crate::error::LogError;
 use crate::partition_files;
 
+/// So many bytes of a partition's entries share their memory, or one entry if that is larger: about as much as one of the
+/// journal's groups. A slow reader of one of them keeps the memory of all.
+const SHARED_BYTES: usize = 512 * 1024;
+
 /// What became of an entry of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replayed {
@@ -183,18 +187,12 @@ impl PartitionLog {
         log.log_start() <= writer.end && self.dir.shared().cache.has_room_at_start(bytes)
     }
 
-    /// Shows entries in the tail. Their memory is made their own: they share it with whatever else is in the journal's
-    /// file.
-    fn take_into_tail(&self, log: &OpenLog, entries: Vec<TailEntry>) {
-        let mut bytes = BytesMut::with_capacity(entries.iter().map(|entry| entry.piece.bytes.len()).sum());
-        for entry in &entries {
-            bytes.extend_from_slice(&entry.piece.bytes);
-        }
-        self.dir.add_unsettled(bytes.len() as u64);
-        let mut bytes = bytes.freeze();
+    /// Shows entries in the tail.
+    fn take_into_tail(&self, log: &OpenLog, mut entries: Vec<TailEntry>) {
+        own_memory(&mut entries);
+        self.dir.add_unsettled(entries.iter().map(|entry| entry.piece.bytes.len() as u64).sum());
         let mut is_first = false;
-        for mut entry in entries {
-            entry.piece.bytes = bytes.split_to(entry.piece.bytes.len());
+        for entry in entries {
             // Nobody abandons it meanwhile: the handle's state is locked.
             is_first |= log.show_stored(entry) == Some(true);
         }
@@ -278,6 +276,29 @@ impl PartitionLog {
     }
 }
 
+/// Copies the bytes of entries, which share their memory with whatever else is in the journal's file.
+fn own_memory(entries: &mut [TailEntry]) {
+    let mut left = entries;
+    while !left.is_empty() {
+        let mut size = 0;
+        let fits = |entry: &&TailEntry| {
+            size += entry.piece.bytes.len();
+            size <= SHARED_BYTES
+        };
+        let count = left.iter().take_while(fits).count().max(1);
+        let (together, rest) = left.split_at_mut(count);
+        let mut bytes = BytesMut::with_capacity(together.iter().map(|entry| entry.piece.bytes.len()).sum());
+        for entry in &*together {
+            bytes.extend_from_slice(&entry.piece.bytes);
+        }
+        let mut bytes = bytes.freeze();
+        for entry in together {
+            entry.piece.bytes = bytes.split_to(entry.piece.bytes.len());
+        }
+        left = rest;
+    }
+}
+
 impl OpenLog {
     /// Goes on at `offset`: what is missing before lies below the log start. The log had lost its end once, after
     /// records up to beyond it had been deleted on request, and has gone on at its start.
@@ -310,5 +331,40 @@ impl OpenLog {
             synced.map_err(|error| LogError::sync(dir, error))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use riverrun_types::{LeaderEpoch, Position, TimestampMs};
+
+    use super::*;
+
+    fn entry(bytes: Bytes) -> TailEntry {
+        let piece = Piece {
+            bytes,
+            base_offset: Offset(0),
+            next_offset: Offset(1),
+            epoch: LeaderEpoch(1),
+            max_timestamp: TimestampMs(0),
+            now: TimestampMs(0),
+        };
+        TailEntry { piece, position: Position(0) }
+    }
+
+    #[test]
+    fn entries_of_the_journal_share_memory_with_few_others_of_their_partition() {
+        let sizes = [SHARED_BYTES - 10, 10, 1, SHARED_BYTES, SHARED_BYTES + 1, 5];
+        let mut file = Bytes::from((0..=u8::MAX).cycle().take(3 * SHARED_BYTES + 7).collect::<Vec<_>>());
+        let before: Vec<TailEntry> = sizes.map(|size| entry(file.split_to(size))).into();
+        let mut after = before.clone();
+        own_memory(&mut after);
+        let bytes = |entries: &[TailEntry]| -> Vec<Bytes> {
+            entries.iter().map(|entry| entry.piece.bytes.clone()).collect()
+        };
+        assert_eq!(bytes(&after), bytes(&before));
+        let is_alone: Vec<bool> = after.iter().map(|entry| entry.piece.bytes.is_unique()).collect();
+        assert_eq!(is_alone, [false, false, true, true, true, true]);
     }
 }

@@ -1,7 +1,8 @@
 //! The end of a log that lies in memory: what the journal has stored and no segment holds yet.
 //!
 //! Pure: entries in, entries out. The tail goes on where the segments end, and what is settled leaves it at its
-//! front. Its bytes are slices of the journal's groups: there is one copy of them in the server.
+//! front. Its bytes are slices of the journal's groups, of which there is one copy in the server, or of the memory that a
+//! start has put them into.
 
 use std::collections::VecDeque;
 
@@ -12,8 +13,8 @@ use riverrun_types::{LeaderEpoch, Offset, Position, TimestampMs};
 /// How many groups of entries that have left are remembered at most.
 const LEFT_MAX: usize = 64;
 /// For so many entries memory is kept while there are none: with ten thousand partitions hardly more come to one of them
-/// between two settlings.
-const ENTRIES_KEPT: usize = 16;
+/// between two settlings, and to keep it for many more would cost tens of megabytes.
+const ENTRIES_KEPT: usize = 4;
 
 /// What one append has added to the log.
 #[derive(Clone, Debug)]

@@ -41,9 +41,9 @@ pub(crate) struct ActiveSegment {
     pub(crate) jitter_ms: u64,
     /// Space is set aside up to here; none where the file system refused to.
     pub(crate) allocated: Option<u64>,
-    /// While the journal's part is written anew, the file may reach up to here with what it held before. It is written
+    /// Until the journal's part is written anew, the file may reach up to here with what it held before. It is written
     /// over, not cut first: cutting gives its space back, only to take as much again, and where the file system tells
-    /// the device of what it gives back, that was over a third of a start's time.
+    /// the device of what it gives back, that takes long.
     pub(crate) stale_to: u64,
 }
 
@@ -393,4 +393,41 @@ pub(crate) fn record_producer(producers: &mut ProducerStates, header: &BatchHead
         timestamp: header.max_timestamp(),
     };
     producers.record(batch, place, now);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::thread;
+    use std::time::Duration;
+
+    use riverrun_env::FileSystem;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_types::{LeaderEpoch, PartitionId, TopicId};
+
+    use super::*;
+    use crate::store::{LogStore, StoreOptions};
+
+    #[test]
+    fn a_deletion_waits_for_who_is_making_the_partition_s_first_segment() {
+        let sim = SimEnv::new(1);
+        let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], StoreOptions::default()).unwrap();
+        let id = PartitionId { topic: TopicId([1; 16]), index: 0 };
+        let log = store.partition(id, 0, Arc::new(LogConfig::default()), LeaderEpoch(1)).unwrap();
+        let open = log.open().unwrap();
+        let mut writer = open.writer.lock();
+        thread::scope(|scope| {
+            let deletion = scope.spawn(|| store.delete(id, 0));
+            while !open.appender.lock().is_retired {
+                thread::yield_now();
+            }
+            // Time for it to go on, which it must not.
+            thread::sleep(Duration::from_millis(50));
+            log.start_segment(&open, &mut writer, &log.config(), TimestampMs(0)).unwrap();
+            assert!(sim.fs.exists(&log.path()).unwrap());
+            drop(writer);
+            deletion.join().unwrap().unwrap();
+        });
+        assert!(!sim.fs.exists(&log.path()).unwrap());
+    }
 }

@@ -16,6 +16,7 @@ use super::aside::{UNKNOWN_NAME, held_name_of, is_of_dir, is_of_partition};
 use super::{LogStore, RecoveryReport};
 use crate::config::LogConfig;
 use crate::error::LogError;
+use crate::pace::Haste;
 use crate::partition_log::{PartitionLog, Piece, Replayed, TailEntry, Target};
 use crate::shared::partition_of;
 
@@ -57,7 +58,7 @@ impl LogStore {
         self.shared.set_recovered();
         // Where the journal goes on is known now, and the next start must not have to find it out from it again.
         if self.dirs.iter().any(|dir| dir.has_lost_partitions())
-            && let Err(error) = self.checkpoint()
+            && let Err(error) = self.checkpoint_with(Haste::AtOnce)
         {
             tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
         }

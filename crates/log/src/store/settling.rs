@@ -105,7 +105,7 @@ impl LogStore {
             dir.put_aside_if_stuck(&delivered);
         }
         if self.shared.is_journal_half_full() {
-            result = result.and(self.recycle(&delivered, |dir| dir.check_usable().is_ok()));
+            result = result.and(self.recycle(&delivered, Haste::Spread, |dir| dir.check_usable().is_ok()));
         }
         let result = result.and(self.change_levels(&delivered));
         self.end_cycle(result)
@@ -119,9 +119,13 @@ impl LogStore {
     /// Settles everything, syncs each log dir in which something has changed, and remembers how far its partitions are
     /// synced: that much needs no recovery. Every dir is tried; the first error is returned.
     pub fn checkpoint(&self) -> Result<(), LogError> {
+        self.checkpoint_with(Haste::Spread)
+    }
+
+    pub(super) fn checkpoint_with(&self, haste: Haste) -> Result<(), LogError> {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
-        let result = self.recycle(&delivered, |_| true);
+        let result = self.recycle(&delivered, haste, |_| true);
         self.end_cycle(result)
     }
 
@@ -144,8 +148,13 @@ impl LogStore {
 
     /// Makes a checkpoint of each dir that `is_wanted`. The journals need nothing below `delivered` any more, as far as
     /// all dirs say so.
-    fn recycle(&self, delivered: &[Position], is_wanted: impl Fn(&LogDir) -> bool) -> Result<(), LogError> {
-        let result = self.for_each(|dir| if is_wanted(dir) { dir.cover(delivered) } else { Ok(()) });
+    fn recycle(
+        &self,
+        delivered: &[Position],
+        haste: Haste,
+        is_wanted: impl Fn(&LogDir) -> bool,
+    ) -> Result<(), LogError> {
+        let result = self.for_each(|dir| if is_wanted(dir) { dir.cover(delivered, haste) } else { Ok(()) });
         if self.shared.check_recovered().is_err() {
             return result;
         }
@@ -171,7 +180,7 @@ impl LogStore {
         if wanted.is_empty() {
             return Ok(());
         }
-        let mut result = self.recycle(delivered, |dir| dir.check_usable().is_ok());
+        let mut result = self.recycle(delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
         let mut switches = Vec::new();
         for partition in &wanted {
             match partition.begin_switch() {
@@ -197,7 +206,7 @@ impl LogStore {
     /// Empties the journals and closes them. Nothing is left in them if this succeeds.
     pub(super) fn close_journals(&self) -> Result<(), LogError> {
         let drained = self.shared.journals.iter().try_for_each(|journal| self.drain(journal));
-        let mut result = drained.and(self.checkpoint());
+        let mut result = drained.and(self.checkpoint_with(Haste::AtOnce));
         for journal in &self.shared.journals {
             result = result.and(journal.close().map_err(LogError::Journal));
             // Also what was stored only now.
@@ -225,12 +234,10 @@ impl LogStore {
 
 impl LogDir {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
-    fn cover(&self, delivered: &[Position]) -> Result<(), LogError> {
-        self.settle(Haste::Spread)?;
+    fn cover(&self, delivered: &[Position], haste: Haste) -> Result<(), LogError> {
+        self.settle(haste)?;
         // Before the recovery the journals have what no checkpoint can cover yet.
-        if self.checkpoint(false, Haste::Spread)? == Coverage::Complete
-            && self.shared().check_recovered().is_ok()
-        {
+        if self.checkpoint(false, haste)? == Coverage::Complete && self.shared().check_recovered().is_ok() {
             self.covered.lock().copy_from_slice(delivered);
             self.note_recovery_covered();
             self.release_held()?;

@@ -14,6 +14,9 @@ fn partition(index: i32) -> PartitionId {
     PartitionId { index, ..ID }
 }
 
+/// More partitions than logs may be open in some tests.
+const MANY: i32 = 200;
+
 /// Directories of topics.
 fn topic_dirs(sim: &SimEnv) -> usize {
     sim.fs.read_dir(DIR.as_ref()).unwrap().iter().filter(|entry| entry.is_dir).count()
@@ -104,6 +107,39 @@ fn a_start_in_a_full_dir_serves_what_the_journal_has_and_settles_it_when_there_i
     machine.append_numbers(30, 33);
     machine.crash();
     assert_eq!(machine.records().unwrap(), numbers(0, 33));
+}
+
+#[test]
+fn a_start_in_a_full_dir_tries_seldom_to_close_logs() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    for index in 0..MANY {
+        machine.try_append_to(partition(index), "record 0", ProducerStamp::NONE).unwrap();
+    }
+    machine.sim.fs.crash();
+    machine.store = None;
+    machine.options.open_logs_max = 64;
+    let store = LogStore::open(&machine.sim.env(), &[DIR.into()], machine.options.clone()).unwrap();
+    let before = machine.sim.fs.operations();
+    let place = |_| {
+        machine.sim.fs.set_space(Some(0));
+        Place::In(0, machine.config.clone())
+    };
+    let report = store.recover(LeaderEpoch(2), place).unwrap();
+    assert!(report.offline.is_empty(), "{report:?}");
+    let operations = machine.sim.fs.operations() - before;
+    // With a try for each that is one too many it would be over a hundred.
+    assert!(operations < 60, "{operations} operations");
+    machine.store = Some(store);
+    for index in 0..MANY {
+        assert_eq!(machine.records_of(partition(index)).unwrap(), numbers(0, 1));
+    }
+    machine.sim.fs.set_space(None);
+    machine.store().settle().unwrap();
+    // Now they can be closed, and are when a sixteenth more are wanted.
+    for index in MANY..=MANY + 4 {
+        machine.try_append_to(partition(index), "record 0", ProducerStamp::NONE).unwrap();
+    }
+    assert!(machine.store().open_log_count() <= 64);
 }
 
 /// Partitions of a life, and what was acked in each.

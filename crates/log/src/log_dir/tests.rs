@@ -1,0 +1,86 @@
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use bytes::BytesMut;
+use riverrun_env::sim::SimEnv;
+use riverrun_journal::JournalOptions;
+use riverrun_records::{BatchBuilder, BatchOptions};
+use riverrun_types::{DurabilityLevel, TimestampMs};
+
+use super::*;
+use crate::partition_log::AppendOptions;
+use crate::store::{LogStore, Place, StoreOptions};
+
+const KNOWN: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
+const NEW: PartitionId = PartitionId { index: 1, ..KNOWN };
+
+fn config() -> Arc<LogConfig> {
+    Arc::new(LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() })
+}
+
+fn open(sim: &SimEnv) -> LogStore {
+    let options = StoreOptions {
+        journal_dirs: vec![PathBuf::from("/journal")],
+        journal: JournalOptions::with_bytes(4 << 20),
+        ..StoreOptions::default()
+    };
+    LogStore::open(&sim.env(), &[PathBuf::from("/logs")], options).unwrap()
+}
+
+fn recover(store: &LogStore) {
+    store.recover(LeaderEpoch(1), |_| Place::In(0, config())).unwrap();
+}
+
+fn partition(store: &LogStore, id: PartitionId) -> Arc<PartitionLog> {
+    store.partition(id, 0, config(), LeaderEpoch(1)).unwrap()
+}
+
+/// Appends a record and waits until it is synced.
+fn append(store: &LogStore, id: PartitionId) {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
+    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+    let log = partition(store, id);
+    let appended = log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+    while log.watermarks().synced <= appended.last_offset {
+        thread::yield_now();
+    }
+}
+
+/// Whether somebody is in haste during the next sync.
+fn haste_of_next_sync(sim: &SimEnv, store: &LogStore) -> Receiver<bool> {
+    let dir = partition(store, NEW).dir().clone();
+    let (tell, told) = sync_channel(1);
+    sim.fs.during_next_sync(move || tell.send(dir.hurry.is_any()).unwrap());
+    told
+}
+
+#[test]
+fn the_checkpoints_of_a_start_and_of_a_stop_do_not_rest_between_partitions() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append(&store, KNOWN);
+    store.close().unwrap();
+    drop(store);
+    let checkpoint = Path::new("/logs").join(CHECKPOINT_FILE);
+    atomic_replace(&*sim.env().fs, &checkpoint, b"damaged").unwrap();
+    let store = open(&sim);
+    recover(&store);
+    append(&store, NEW);
+    sim.fs.kill();
+    drop(store);
+
+    let store = open(&sim);
+    let told = haste_of_next_sync(&sim, &store);
+    recover(&store);
+    assert_eq!(told.try_recv(), Ok(true), "as it starts");
+    append(&store, NEW);
+    let told = haste_of_next_sync(&sim, &store);
+    store.checkpoint().unwrap();
+    assert_eq!(told.try_recv(), Ok(false), "while it runs");
+    append(&store, NEW);
+    let told = haste_of_next_sync(&sim, &store);
+    store.close().unwrap();
+    assert_eq!(told.try_recv(), Ok(true), "as it stops");
+}
