@@ -5,8 +5,8 @@
 //! sync waits for the disk. Everything they do an append can do without: if a thread is late, the append makes
 //! its own room. Where there are no more cores than threads that spin, they run in the place of one of these: so
 //! what lies ahead of the append is made ready in portions, as the append gets on; and on two cores the append makes
-//! its memory present itself, where files lie in memory. Their errors are those that the appends meet themselves; what a sync loses poisons the
-//! queue, which every append reports.
+//! its memory present itself, where files lie in memory and it is not as fast as it can be. Their errors are those that
+//! the appends meet themselves; what a sync loses poisons the queue, which every append reports.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -47,18 +47,50 @@ const LONG_STEP_BYTES: u64 = 4 << 20;
 
 /// Whether the background is to leave memory to the appends, and to have few turns: where files lie in memory, and
 /// there is no core for it while one thread appends and another one waits for it, both spinning.
-pub(crate) fn has_few_turns(core: &Core) -> bool {
-    let lacks_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
-    lacks_cores && sys::is_in_memory(core.control.file())
+pub(crate) fn lacks_cores(core: &Core) -> bool {
+    let are_few = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
+    are_few && sys::is_in_memory(core.control.file())
+}
+
+/// Whether the queue is appended to as fast as it goes: then its readers are behind anyway, and a turn of the background
+/// instead of theirs costs nothing, while it saves the appends their time.
+#[derive(Clone, Copy, Debug)]
+struct Speed {
+    /// Since when, and from which position on, it is looked how much is appended.
+    since: Instant,
+    from: u64,
+    is_fast: bool,
+}
+
+impl Speed {
+    /// Looked at over so many bytes: who catches up after a pause is not taken for fast.
+    const WINDOW_BYTES: u64 = 32 << 20;
+    /// Fast is more than this, several times what an application appends that does something else besides.
+    const FAST_BYTES_PER_S: f64 = 1e9;
+
+    fn new(now: Instant, position: u64) -> Self {
+        Self { since: now, from: position, is_fast: false }
+    }
+
+    /// Takes in where the queue is by now; whether it is appended to fast.
+    fn look(&mut self, now: Instant, position: u64) -> bool {
+        let bytes = position.saturating_sub(self.from);
+        if bytes >= Self::WINDOW_BYTES {
+            let passed = now.saturating_duration_since(self.since);
+            let is_fast = bytes as f64 > passed.as_secs_f64() * Self::FAST_BYTES_PER_S;
+            *self = Self { is_fast, ..Self::new(now, position) };
+        }
+        self.is_fast
+    }
 }
 
 impl Duties {
     /// Bytes from one call to the next, where the keeper makes `ahead_bytes` present.
-    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, has_few_turns: bool) -> u64 {
+    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, lacks_cores: bool) -> u64 {
         // Each segment has to be prepared, and synced when it is full, so one call at least for each.
         let ahead = match ahead_bytes {
             0 => segment_bytes,
-            _ if has_few_turns => LONG_STEP_BYTES,
+            _ if lacks_cores => LONG_STEP_BYTES,
             ahead_bytes => (ahead_bytes / 2).min(STEP_BYTES_MAX),
         };
         ahead.min(segment_bytes / 2).min(self.sync_step_bytes()).max(1)
@@ -113,8 +145,9 @@ pub(crate) struct Orders {
     duties: Mutex<Duties>,
     /// How far ahead the keeper is at the moment.
     ahead_bytes: AtomicU64,
-    /// Whether it leaves memory to the appends, and has few turns.
-    has_few_turns: bool,
+    /// Whether it leaves memory to the appends, and has few turns, unless appends are fast.
+    lacks_cores: bool,
+    is_fast: AtomicBool,
     /// Position up to which it has nothing to do then.
     ready_until: AtomicU64,
     stop: AtomicBool,
@@ -128,6 +161,10 @@ impl Orders {
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Acquire)
     }
+
+    fn has_few_turns(&self) -> bool {
+        self.lacks_cores && !self.is_fast.load(Relaxed)
+    }
 }
 
 /// The threads' handle. Dropping it, with the last appender, ends them after a last sync of everything.
@@ -139,12 +176,13 @@ pub(crate) struct Keeper {
     threads: Vec<JoinHandle<()>>,
     /// Position from which on the syncer is called. Stored while the duties are held, on which it depends.
     call_syncer_at: AtomicU64,
+    speed: Mutex<Speed>,
 }
 
 impl Keeper {
-    /// Starts the threads, which have few turns or as many as they want ([`has_few_turns`]).
-    pub(crate) fn start(core: &Arc<Core>, has_few_turns: bool) -> Result<Self, QueueError> {
-        let orders = Arc::new(Orders { has_few_turns, ..Orders::default() });
+    /// Starts the threads, which have few turns if they lack cores ([`lacks_cores`]), and else as many as they want.
+    pub(crate) fn start(core: &Arc<Core>, lacks_cores: bool) -> Result<Self, QueueError> {
+        let orders = Arc::new(Orders { lacks_cores, ..Orders::default() });
         // Made before the threads, so that a failure to start one ends the other.
         let segment_bytes = core.segments.segment_bytes();
         let mut keeper = Self {
@@ -152,6 +190,7 @@ impl Keeper {
             segment_bytes,
             threads: Vec::new(),
             call_syncer_at: AtomicU64::new(0),
+            speed: Mutex::new(Speed::new(Instant::now(), core.published())),
         };
         let mut syncer = Syncer::new(core, &orders)?;
         keeper.spawn(core, "queue-syncer", move || syncer.run())?;
@@ -200,7 +239,7 @@ impl Keeper {
     /// milliseconds, or has it put on the core of the other. To make memory present costs less than that, but on a disk:
     /// there it may take longer than from one append to the next, and who appends does not keep up.
     pub(crate) fn leaves_memory_to_appends(&self) -> bool {
-        self.orders.has_few_turns
+        self.orders.lacks_cores
     }
 
     fn wake(&self) {
@@ -229,8 +268,14 @@ impl Keeper {
         let next = position.saturating_add(duties.step_bytes(
             self.segment_bytes,
             ahead_bytes,
-            self.orders.has_few_turns,
+            self.orders.lacks_cores,
         ));
+        let is_fast =
+            self.speed.lock().unwrap_or_else(PoisonError::into_inner).look(Instant::now(), position);
+        self.orders.is_fast.store(is_fast, Relaxed);
+        if !self.orders.has_few_turns() {
+            return next;
+        }
         let sync_next = position.saturating_add(duties.sync_step_bytes());
         next.max(self.orders.ready_until.load(Relaxed).min(sync_next))
     }
@@ -371,7 +416,7 @@ impl Rounds {
             if self.is_ready {
                 let end = (self.number() + 1).saturating_mul(core.segments.segment_bytes());
                 self.prepare_at = self.prepare_at.max(end.saturating_sub(ahead_bytes));
-                if self.orders.has_few_turns {
+                if self.orders.has_few_turns() {
                     self.prepare_at = end;
                     self.orders.ready_until.store(end, Relaxed);
                 }
@@ -421,7 +466,7 @@ impl Rounds {
                 self.passed.push(passed);
             }
         }
-        let Some(segment) = self.segment.as_ref().filter(|_| !self.orders.has_few_turns) else {
+        let Some(segment) = self.segment.as_ref().filter(|_| !self.orders.has_few_turns()) else {
             return Ok(());
         };
         let begin = self.present.max(head.position);
@@ -442,7 +487,7 @@ impl Rounds {
         let segment_bytes = core.segments.segment_bytes();
         let within = core.published() % segment_bytes;
         let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
-        let beyond = if self.orders.has_few_turns { 0 } else { beyond };
+        let beyond = if self.orders.has_few_turns() { 0 } else { beyond };
         // What fails there fails in the next round, too.
         core.segments.prepare(portion, beyond, || drop(self.make_present(ahead_bytes, portion)))
     }
@@ -505,6 +550,18 @@ mod tests {
     }
 
     #[test]
+    fn appends_are_fast_that_are_so_for_many_megabytes() {
+        let begun = Instant::now();
+        let after = |ms| begun + Duration::from_millis(ms);
+        let mut speed = Speed::new(begun, 0);
+        assert!(!speed.look(after(1), 8 << 20), "that may be who catches up");
+        assert!(!speed.look(after(50), 32 << 20));
+        assert!(speed.look(after(60), 64 << 20));
+        assert!(speed.look(after(500), 65 << 20), "nobody knows yet");
+        assert!(!speed.look(after(600), 96 << 20));
+    }
+
+    #[test]
     fn an_appender_that_wants_syncs_has_them_from_its_first_call_on() {
         const SEGMENT: u64 = 1 << 20;
         let dir = tempfile::tempdir().expect("a directory");
@@ -524,10 +581,10 @@ mod tests {
     fn a_roll_finds_the_next_segment_ready_whoever_makes_memory_present() {
         use std::os::unix::fs::MetadataExt as _;
         const SEGMENT: u64 = 8 << 20;
-        for has_few_turns in [false, true] {
+        for lacks_cores in [false, true] {
             let dir = tempfile::tempdir().expect("a directory");
             let (queue, core) = core(&dir, SEGMENT);
-            let keeper = Arc::new(Keeper::start(&core, has_few_turns).expect("threads"));
+            let keeper = Arc::new(Keeper::start(&core, lacks_cores).expect("threads"));
             let mut appender =
                 Appender::attach(Arc::clone(&core), Arc::clone(&keeper), AppendOptions::default())
                     .expect("there");
@@ -535,17 +592,17 @@ mod tests {
             let mut records = 0;
             for end in (1..=3).map(|number| number * SEGMENT) {
                 let deadline = Instant::now() + Duration::from_secs(20);
-                let lacks = || has_few_turns && keeper.orders.ready_until.load(Relaxed) != end;
+                let lacks = || lacks_cores && keeper.orders.ready_until.load(Relaxed) != end;
                 let prepared = loop {
                     if let Ok(inode) = inode(dir.path().join(PREPARED_NAMES[0]))
                         && !lacks()
                     {
                         break inode;
                     }
-                    assert!(Instant::now() < deadline, "{has_few_turns}: nothing is ready before {end}");
+                    assert!(Instant::now() < deadline, "{lacks_cores}: nothing is ready before {end}");
                     std::thread::sleep(Duration::from_millis(1));
                 };
-                assert_eq!(keeper.call(core.published()) == end, has_few_turns, "called at the end only");
+                assert_eq!(keeper.call(core.published()) == end, lacks_cores, "called at the end only");
                 while core.published() < end {
                     appender.append(&[7; 1000]).expect("room");
                     records += 1;

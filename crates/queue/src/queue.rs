@@ -20,7 +20,7 @@ use crate::batches::BatchReader;
 use crate::bell::Bell;
 use crate::control::{Control, Head};
 use crate::error::{At as _, QueueError};
-use crate::keeper::{Keeper, has_few_turns};
+use crate::keeper::{Keeper, lacks_cores};
 use crate::layout::LIVE_BYTE;
 use crate::lock::Owner;
 use crate::mapping::Access;
@@ -151,7 +151,7 @@ impl Queue {
         if let Some(keeper) = keeper.upgrade() {
             return Ok(keeper);
         }
-        let started = Arc::new(Keeper::start(&self.core, has_few_turns(&self.core))?);
+        let started = Arc::new(Keeper::start(&self.core, lacks_cores(&self.core))?);
         *keeper = Arc::downgrade(&started);
         Ok(started)
     }
