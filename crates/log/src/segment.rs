@@ -254,10 +254,12 @@ impl Segment {
         let _is_missing = self.index_file().is_err();
     }
 
-    /// The index for what is done once in a while: it is closed after that.
+    /// The index for what is done once in a while, to write it mostly: it is closed after that. As for the `.log` file, a
+    /// disk that refuses to open it would refuse the write as well.
     fn index_file_once(&self, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         let path = self.index_path();
-        self.index_slot.get_or_open_once(|| self.open_file(&path, mode))
+        let file = self.index_slot.get_or_open_once(|| self.home.fs.open(&path, mode));
+        file.map_err(|error| LogError::write(&path, error))
     }
 
     /// Number of entries, in the file and in memory.

@@ -784,3 +784,26 @@ fn a_batch_that_is_deleted_in_part_is_put_aside_whole_when_its_dir_fails_after_a
     assert_eq!(pair.log(0).log_start_offset().unwrap(), Offset(3));
     assert_eq!(pair.append(0, "after").unwrap(), Offset(10));
 }
+
+/// After a start the index is opened first, to be added to: without this nothing would ever be written, and the dir would
+/// take what it cannot keep.
+#[test]
+fn a_dir_whose_index_cannot_be_opened_when_something_is_settled_has_failed() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let Pair { sim, options, epoch, store, .. } = pair;
+    store.close().unwrap();
+    drop(store);
+    let pair = Pair::start(sim, options, epoch + 1).unwrap();
+    pair.append(0, &"x".repeat(10_000)).unwrap();
+    pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+    let settled = pair.store.settle().and_then(|()| pair.store.checkpoint());
+    assert!(settled.is_err() && pair.store.dir_failure(0).is_some(), "{settled:?}");
+    assert!(pair.append(0, "no more").is_err());
+    pair.append(1, "other").unwrap();
+    pair.sim.fs.make_unreadable(None).unwrap();
+    let pair = pair.kill();
+    assert_eq!(pair.values(0).len(), 7);
+}
