@@ -175,7 +175,7 @@ fn put_times(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Resul
 
 /// Upper bounds in seconds with what was counted below each and not below the one before.
 fn buckets(histogram: &TimeHistogram) -> Vec<(f64, u64)> {
-    let bound = |bucket| TimeHistogram::bound_us(bucket).map_or(f64::MAX, seconds);
+    let bound = |bucket| TimeHistogram::bound_us(bucket).map_or(f64::INFINITY, seconds);
     histogram.buckets.iter().enumerate().map(|(bucket, count)| (bound(bucket), *count)).collect()
 }
 

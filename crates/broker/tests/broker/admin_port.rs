@@ -170,6 +170,11 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
     let distinct: BTreeSet<&str> = series.iter().copied().collect();
     assert_eq!(series.len(), distinct.len());
     assert!(text.ends_with("# EOF\n"));
+    // Without that bucket nobody can tell a quantile.
+    let in_all = text.matches("le=\"+Inf\"").count();
+    let histograms =
+        series.iter().filter(|series| series.split('{').next().unwrap_or("").ends_with("_count"));
+    assert_eq!(in_all, histograms.count());
 }
 
 #[test]
