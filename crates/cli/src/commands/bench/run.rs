@@ -1,5 +1,6 @@
 //! `bench run`: jobs on servers, interleaved, a result file for each.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -275,9 +276,8 @@ impl Session<'_> {
     }
 
     fn write(&self, document: &Value, plan: &str, server: &str, started: &str) -> Result<(), Failure> {
-        let path = self.args.output.join(file_name(plan, server, started));
         let text = serde_json::to_string_pretty(document).expect("a document of text keys");
-        std::fs::write(&path, text).map_err(|error| Failure::io(path.display(), &error))?;
+        let path = write_new(&self.args.output, &file_name(plan, server, started), &text)?;
         if !self.args.form.json {
             let notes = document[OURS]["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let mut lines = vec![line_of(document)];
@@ -294,6 +294,22 @@ async fn interrupted() {
     match StopSignals::new() {
         Ok(mut stop) => stop.next().await,
         Err(_) => std::future::pending().await,
+    }
+}
+
+/// Writes a file that is not there yet: a name that is taken, as by another run of the same second, gets a number.
+fn write_new(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Failure> {
+    let stem = name.strip_suffix(".json").unwrap_or(name);
+    let mut path = dir.join(name);
+    let mut number = 1;
+    loop {
+        let made = std::fs::File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+        match made {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(Failure::io(path.display(), &error)),
+        }
+        path = dir.join(format!("{stem}-{number}.json"));
     }
 }
 
@@ -380,6 +396,18 @@ producerRate: 7\ntestDurationMinutes: 1\n";
     fn a_file_s_name_says_what_was_run_where_and_when() {
         let name = file_name("A/max throughput partitions=1", "h:1", "2026-11-22T05:06:07.123Z");
         assert_eq!(name, "A-max-throughput-partitions=1-h-1-2026-11-22-05-06-07.json");
+    }
+
+    #[test]
+    fn runs_of_the_same_second_have_files_of_their_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |text| {
+            let path = write_new(dir.path(), "r.json", text).expect("written");
+            (path.file_name().expect("named").to_owned(), std::fs::read_to_string(path).expect("there"))
+        };
+        let written = ["one", "two", "three"].map(write);
+        let expected = [("r.json", "one"), ("r-2.json", "two"), ("r-3.json", "three")];
+        assert_eq!(written, expected.map(|(name, text)| (name.into(), text.to_owned())));
     }
 
     #[test]
