@@ -15,6 +15,7 @@ mod front;
 mod journal;
 mod level_crashes;
 mod machine;
+mod pair;
 mod planted;
 mod producers;
 mod reads;

@@ -1,109 +1,18 @@
 //! Log dirs that fail, are full, or keep a reserve, beside a journal that others need.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{FileSystem, OpenMode};
-use riverrun_journal::{Journal, JournalOptions, RecoveredEntry};
+use riverrun_journal::{JournalOptions, RecoveredEntry};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{
-    AppendError, AppendOptions, LogError, LogStore, PartitionLog, Place, RecoveryReport, StoreOptions,
-};
+use riverrun_log::{AppendError, AppendOptions, LogError, LogStore, Place, StoreOptions};
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
 use crate::machine::{Machine, batch_at, numbers, put};
-
-const DIRS: [&str; 2] = ["/one", "/two"];
-
-fn synced() -> Arc<LogConfig> {
-    Arc::new(LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() })
-}
-
-/// A partition of each dir.
-fn partition(dir: usize) -> PartitionId {
-    PartitionId { topic: TopicId([7; 16]), index: i32::try_from(dir).unwrap() }
-}
-
-/// A server with two log dirs and one journal.
-struct Pair {
-    sim: SimEnv,
-    options: StoreOptions,
-    epoch: i32,
-    store: LogStore,
-    report: RecoveryReport,
-}
-
-impl Pair {
-    fn new(options: StoreOptions) -> Self {
-        Self::start(SimEnv::new(1), options, 1).unwrap()
-    }
-
-    fn start(sim: SimEnv, options: StoreOptions, epoch: i32) -> Result<Self, LogError> {
-        let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone())?;
-        let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap(), synced());
-        let report = store.recover(LeaderEpoch(epoch), place)?;
-        Ok(Self { sim, options, epoch, store, report })
-    }
-
-    fn kill(self) -> Self {
-        self.sim.fs.kill();
-        let Self { sim, options, epoch, store, .. } = self;
-        drop(store);
-        Self::start(sim, options, epoch + 1).unwrap()
-    }
-
-    fn log(&self, dir: usize) -> Arc<PartitionLog> {
-        let config = synced();
-        self.store.partition(partition(dir), dir, config, LeaderEpoch(self.epoch)).unwrap()
-    }
-
-    fn append(&self, dir: usize, value: &str) -> Result<Offset, AppendError> {
-        let now = self.sim.env().clock.wall();
-        let batch = batch_at(&[(now.0, value)], BatchOptions::default());
-        let options = AppendOptions { origin: AppendOrigin::Client, now };
-        put(&self.log(dir), &batch, options).map(|appended| appended.base_offset)
-    }
-
-    fn values(&self, dir: usize) -> Vec<String> {
-        let log = self.log(dir);
-        let end = log.log_end_offset().unwrap();
-        let mut values = vec![];
-        let mut from = Offset(0);
-        while from < end {
-            let slice = log.read(from, 1 << 20, end, true).unwrap();
-            for chunk in &slice.chunks {
-                for batch in riverrun_records::Batches::new(&chunk.to_bytes().unwrap()) {
-                    let batch = batch.unwrap().verify().unwrap();
-                    let records = batch.records().unwrap();
-                    values.extend(
-                        (&records).into_iter().map(|record| {
-                            String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap()
-                        }),
-                    );
-                }
-            }
-            from = slice.next_offset;
-        }
-        values
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.store.journals().map(Journal::used_bytes).sum()
-    }
-
-    /// Appends to a dir until the journal has gone round more than once.
-    fn go_round(&self, dir: usize) {
-        let value = "x".repeat(200_000);
-        for _ in 0..40 {
-            self.append(dir, &value).unwrap();
-            let _one_dir_has_failed = self.store.settle();
-            assert!(self.used_bytes() < 3 << 20, "the journal is pinned");
-        }
-    }
-}
+use crate::pair::{DIRS, Pair, synced};
 
 #[test]
 fn a_dir_that_cannot_be_opened_does_not_keep_the_others_from_being_used() {
