@@ -4,6 +4,7 @@
 
 mod cluster;
 mod consumer;
+mod groups;
 mod hostile;
 mod leaders;
 mod patterns;

@@ -1,0 +1,376 @@
+//! Members of groups, classic and newer: what they commit, give up and report, and when.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use riverrun_client::{Assignor, ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, Trouble};
+use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
+use riverrun_protocol::consumer_protocol::{decode_subscription, encode_assignment};
+use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
+use riverrun_protocol::{
+    ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
+    HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse,
+};
+use riverrun_types::Offset;
+
+use crate::consumer::{
+    END, POLL, Told, committed, nothing_committed, options, partition, records, server, tell, wait_for,
+};
+use crate::patterns::versions;
+use crate::server::{Call, Reply, TOPIC_ID};
+
+/// A classic group that gives its member both partitions, then rebalances once and gives it the first only.
+fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
+    let reply = match call.key {
+        ApiKey::JoinGroup => {
+            let request = call.decode::<JoinGroupRequest<'_>>();
+            let subscription = decode_subscription(&request.protocols[0].metadata).unwrap();
+            tell(told, format!("join owning {}", subscription.owned_partitions.len()));
+            call.answer(&JoinGroupResponse {
+                generation_id: i32::try_from(call.nth).unwrap(),
+                protocol_name: Some(request.protocols[0].name.clone()),
+                leader: "another".into(),
+                member_id: "me".into(),
+                ..JoinGroupResponse::default()
+            })
+        }
+        ApiKey::SyncGroup => {
+            let partitions = if call.nth == 0 { vec![0, 1] } else { vec![0] };
+            let assigned = AssignedTopic { topic: "t".into(), partitions };
+            let assignment =
+                ConsumerProtocolAssignment { assigned_partitions: vec![assigned], user_data: None };
+            let assignment = encode_assignment(&assignment, 0).unwrap();
+            call.answer(&SyncGroupResponse { assignment: assignment.into(), ..SyncGroupResponse::default() })
+        }
+        ApiKey::Heartbeat => {
+            let rebalance = std::mem::take(&mut *ready.lock().unwrap());
+            let code = if rebalance { ErrorCode::REBALANCE_IN_PROGRESS } else { ErrorCode::NONE };
+            call.answer(&HeartbeatResponse { error_code: code.0, ..HeartbeatResponse::default() })
+        }
+        ApiKey::LeaveGroup => {
+            tell(told, "leave");
+            call.answer(&LeaveGroupResponse::default())
+        }
+        ApiKey::OffsetCommit => committed(call, told),
+        ApiKey::OffsetFetch => nothing_committed(call),
+        _ => return None,
+    };
+    Some(reply)
+}
+
+async fn classic_member(assignor: Assignor) -> Vec<String> {
+    let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
+    let server = server(move |call| classic_group(call, &heard, &rebalance)).await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        assignors: vec![assignor],
+        heartbeat_interval: Duration::from_millis(10),
+        auto_commit_interval: Some(Duration::from_hours(1)),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    *ready.lock().unwrap() = true;
+    wait_for(&mut consumer, "the second is gone", |consumer| {
+        consumer.assignment() == [partition(0)] && at_end(consumer, 0)
+    })
+    .await;
+    let joins = if assignor == Assignor::CooperativeSticky { 3 } else { 2 };
+    wait_for(&mut consumer, "it joins again", |_| {
+        told.lock().unwrap().iter().filter(|what| what.starts_with("join")).count() >= joins
+    })
+    .await;
+    consumer.close().await.unwrap();
+    std::mem::take(&mut *told.lock().unwrap())
+}
+
+#[tokio::test]
+async fn an_eager_member_commits_and_gives_everything_up_before_it_joins_again() {
+    let told = classic_member(Assignor::Range).await;
+    let expected = ["join owning 0", "commit 0 14", "commit 1 14", "join owning 0", "commit 0 14", "leave"];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
+    let told = classic_member(Assignor::CooperativeSticky).await;
+    let expected = ["join owning 0", "join owning 1", "commit 1 14", "join owning 1", "commit 0 14", "leave"];
+    assert_eq!(told, expected);
+}
+
+/// What the group hears of a consumer that is polled, then not, then again.
+async fn silent_member(group_protocol: GroupProtocol) -> Vec<String> {
+    let (told, ready) = (Told::default(), Arc::default());
+    let heard = Arc::clone(&told);
+    let server = server(move |call| match group_protocol {
+        GroupProtocol::Classic => classic_group(call, &heard, &ready),
+        GroupProtocol::Consumer => server_side_group(call, &heard, &ready),
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol,
+        heartbeat_interval: Duration::from_millis(10),
+        rebalance_timeout: Duration::from_millis(300),
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer| consumer.position(&partition(1)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", at_end).await;
+    let has_left = || told.lock().unwrap().iter().any(|what| what == "leave");
+    // A poll that finds nothing is one all the same.
+    consumer.poll(Duration::from_millis(600)).await.unwrap();
+    assert!(!has_left());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !has_left() {
+        assert!(Instant::now() < deadline, "it leaves");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    wait_for(&mut consumer, "it is a member again", |consumer| !consumer.assignment().is_empty()).await;
+    wait_for(&mut consumer, "the group knows", |_| told.lock().unwrap().last().unwrap() != "leave").await;
+    std::mem::take(&mut *told.lock().unwrap())
+}
+
+/// Its task alone would keep it a member for ever, with partitions that nobody reads.
+#[tokio::test]
+async fn a_member_that_is_not_polled_leaves_and_joins_again_with_the_next_poll() {
+    let classic = ["join owning 0", "leave", "join owning 0"];
+    assert_eq!(silent_member(GroupProtocol::Classic).await, classic);
+    let told = silent_member(GroupProtocol::Consumer).await;
+    let expected = ["epoch 0 owns []", "epoch 1 owns [0, 1]", "leave", "epoch 0 owns []"];
+    assert_eq!(told[..4], expected);
+}
+
+/// The group's own time for signs of life is shorter than a request may take.
+#[tokio::test]
+async fn a_member_gives_signs_of_life_while_its_look_for_topics_is_not_answered() {
+    for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let (told, beats, silent) = (Told::default(), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
+        let (ready, counted, is_silent) = (Arc::default(), Arc::clone(&beats), Arc::clone(&silent));
+        let server = server(move |call| match call.key {
+            // One that leaves patterns to its members.
+            ApiKey::ApiVersions => Some(versions(call, 0)),
+            ApiKey::Metadata if *is_silent.lock().unwrap() => Some(Reply::Silence),
+            ApiKey::Heartbeat | ApiKey::ConsumerGroupHeartbeat => {
+                *counted.lock().unwrap() += 1;
+                classic_group(call, &told, &ready).or_else(|| server_side_group(call, &told, &ready))
+            }
+            _ => classic_group(call, &told, &ready),
+        })
+        .await;
+        let mut options = ConsumerOptions {
+            group: Some("g".to_owned()),
+            group_protocol,
+            heartbeat_interval: Duration::from_millis(10),
+            ..options(&server)
+        };
+        options.cluster.metadata_max_age = Duration::from_millis(100);
+        options.cluster.request_timeout = Duration::from_mins(1);
+        let mut consumer = Consumer::new(options).await.unwrap();
+        consumer.subscribe_pattern("t").await.unwrap();
+        wait_for(&mut consumer, "it is a member", |consumer| !consumer.assignment().is_empty()).await;
+        *silent.lock().unwrap() = true;
+        // By then it looks.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let before = *beats.lock().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while *beats.lock().unwrap() < before + 10 {
+            assert!(Instant::now() < deadline, "{group_protocol:?}: it is silent");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_time_in_which_nobody_polled_is_no_trouble() {
+    let told = Told::default();
+    let (heard, ready) = (Arc::clone(&told), Arc::default());
+    let server = server(move |call| match call.key {
+        ApiKey::Heartbeat => Some(Reply::Silence),
+        ApiKey::JoinGroup if call.nth > 0 => Some(call.answer(&JoinGroupResponse {
+            error_code: ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0,
+            protocol_name: Some("".into()),
+            ..JoinGroupResponse::default()
+        })),
+        _ => classic_group(call, &heard, &ready),
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        heartbeat_interval: Duration::from_millis(10),
+        rebalance_timeout: Duration::from_millis(300),
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    wait_for(&mut consumer, "it is a member", |consumer| !consumer.assignment().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(told.lock().unwrap().iter().any(|what| what == "leave"), "{told:?}");
+    wait_for(&mut consumer, "it cannot join", |consumer| consumer.trouble().is_some()).await;
+    let trouble = consumer.trouble().unwrap();
+    assert!(trouble.lasts() < Duration::from_secs(2), "{trouble:?}");
+}
+
+#[tokio::test]
+async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_name() {
+    let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, gives_up) = (Arc::clone(&told), Arc::clone(&lost));
+    let server = server(move |call| {
+        if call.key == ApiKey::Heartbeat && std::mem::take(&mut *gives_up.lock().unwrap()) {
+            let error_code = ErrorCode::UNKNOWN_MEMBER_ID.0;
+            return Some(call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }));
+        }
+        classic_group(call, &heard, &gives_up)
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        heartbeat_interval: Duration::from_millis(10),
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    *lost.lock().unwrap() = true;
+    // The application is busy meanwhile, and does not poll.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while told.lock().unwrap().len() < 2 {
+        assert!(Instant::now() < deadline, "it joins again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    consumer.commit().await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
+}
+
+/// A KIP-848 group that assigns both partitions, and takes the second away when it is ready.
+fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
+    let reply = match call.key {
+        ApiKey::ConsumerGroupHeartbeat => {
+            let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+            if let Some(owned) = &request.topic_partitions {
+                let owned: Vec<i32> = owned.iter().flat_map(|topic| topic.partitions.clone()).collect();
+                tell(told, format!("epoch {} owns {owned:?}", request.member_epoch));
+            } else if request.member_epoch < 0 {
+                tell(told, "leave");
+            }
+            let fewer = std::mem::take(&mut *ready.lock().unwrap());
+            let partitions = if fewer { vec![0] } else { vec![0, 1] };
+            let assignment =
+                Assignment { topic_partitions: vec![TopicPartitions { topic_id: TOPIC_ID, partitions }] };
+            call.answer(&ConsumerGroupHeartbeatResponse {
+                member_id: Some(request.member_id.clone()),
+                member_epoch: if request.member_epoch < 0 { -1 } else { 1 },
+                heartbeat_interval_ms: 10,
+                assignment: (fewer || request.member_epoch == 0).then_some(assignment),
+                ..ConsumerGroupHeartbeatResponse::default()
+            })
+        }
+        ApiKey::OffsetCommit => committed(call, told),
+        ApiKey::OffsetFetch => nothing_committed(call),
+        _ => return None,
+    };
+    Some(reply)
+}
+
+#[tokio::test]
+async fn a_member_of_the_newer_protocol_commits_before_it_reports_what_it_gave_up() {
+    let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, fewer) = (Arc::clone(&told), Arc::clone(&ready));
+    let server = server(move |call| server_side_group(call, &heard, &fewer)).await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol: GroupProtocol::Consumer,
+        auto_commit_interval: Some(Duration::from_hours(1)),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    *ready.lock().unwrap() = true;
+    wait_for(&mut consumer, "the second is reported", |_| {
+        told.lock().unwrap().iter().any(|what| what == "epoch 1 owns [0]")
+    })
+    .await;
+    assert_eq!(consumer.assignment(), [partition(0)]);
+    consumer.close().await.unwrap();
+    let expected =
+        ["epoch 0 owns []", "epoch 1 owns [0, 1]", "commit 1 14", "epoch 1 owns [0]", "commit 0 14", "leave"];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
+
+/// What keeps a member of a group away, each time it tries: a code, or silence.
+async fn trouble_of(group_protocol: GroupProtocol, code: Option<ErrorCode>) -> Trouble {
+    let server = server(move |call| {
+        let code = match (call.key, code) {
+            (ApiKey::JoinGroup | ApiKey::ConsumerGroupHeartbeat, Some(code)) => code.0,
+            (ApiKey::JoinGroup | ApiKey::ConsumerGroupHeartbeat, None) => return Some(Reply::Silence),
+            _ => return None,
+        };
+        Some(match call.key {
+            ApiKey::JoinGroup => call.answer(&JoinGroupResponse {
+                error_code: code,
+                protocol_name: Some("".into()),
+                ..JoinGroupResponse::default()
+            }),
+            _ => call.answer(&ConsumerGroupHeartbeatResponse { error_code: code, ..Default::default() }),
+        })
+    })
+    .await;
+    let mut options = options(&server);
+    options.cluster.request_timeout = Duration::from_millis(200);
+    let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    assert!(consumer.trouble().is_none());
+    let begun = Instant::now();
+    loop {
+        assert!(consumer.poll(POLL).await.unwrap().is_empty());
+        match consumer.trouble() {
+            Some(trouble) if trouble.lasts() >= Duration::from_millis(150) => return trouble,
+            _ => assert!(begun.elapsed() < Duration::from_secs(5), "nobody knows"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_a_member_away_can_be_asked_for_though_it_may_pass() {
+    for protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let trouble = trouble_of(protocol, Some(ErrorCode::COORDINATOR_NOT_AVAILABLE)).await;
+        assert_eq!(trouble.error.code(), Some(ErrorCode::COORDINATOR_NOT_AVAILABLE), "{protocol:?}");
+    }
+    let trouble = trouble_of(GroupProtocol::Consumer, None).await;
+    assert!(matches!(trouble.error, ClientError::Timeout { .. }), "{}", trouble.error);
+}
+
+#[tokio::test]
+async fn membership_that_cannot_be_had_is_reported() {
+    let server = server(|call| {
+        (call.key == ApiKey::JoinGroup).then(|| {
+            call.answer(&JoinGroupResponse {
+                error_code: ErrorCode::GROUP_AUTHORIZATION_FAILED.0,
+                protocol_name: Some("".into()),
+                ..JoinGroupResponse::default()
+            })
+        })
+    })
+    .await;
+    let mut consumer =
+        Consumer::new(ConsumerOptions { group: Some("g".to_owned()), ..options(&server) }).await.unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let error = records(&mut consumer).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::GROUP_AUTHORIZATION_FAILED));
+}
