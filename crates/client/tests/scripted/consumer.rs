@@ -1,4 +1,4 @@
-//! The consumer against a server that moves partitions, loses positions and rebalances groups.
+//! The consumer against a server that moves partitions, loses positions and answers late.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
