@@ -178,9 +178,9 @@ pub use error::ClientError;
 pub use list_offsets::{FoundOffset, Isolation, OffsetSpec};
 pub use options::{Kind, OptionDef, markdown as options_markdown};
 pub use producer::{
-    Choice, Delivery, DeliveryListener, Partitioner, PartitionerChoice, Producer, ProducerMetrics,
-    ProducerOptions, ProducerRecord, RecordMetadata, RecordRef, RoundRobin, SettledRecords, Sticky,
-    TopicPartitioner, TopicView, UniformSticky, partition_of_key,
+    Choice, Delivery, DeliveryListener, KeyedRoundRobin, Partitioner, PartitionerChoice, Producer,
+    ProducerMetrics, ProducerOptions, ProducerRecord, RecordMetadata, RecordRef, RoundRobin, SettledRecords,
+    Sticky, TopicPartitioner, TopicView, UniformSticky, partition_of_key,
 };
 pub use topic_partition::TopicPartition;
 // What the options and errors above are made of.

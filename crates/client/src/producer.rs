@@ -34,8 +34,8 @@ pub use self::listener::{DeliveryListener, SettledRecords};
 pub use self::metrics::ProducerMetrics;
 pub use self::options::ProducerOptions;
 pub use self::partitioner::{
-    Choice, Partitioner, PartitionerChoice, RoundRobin, Sticky, TopicPartitioner, TopicView, UniformSticky,
-    partition_of_key,
+    Choice, KeyedRoundRobin, Partitioner, PartitionerChoice, RoundRobin, Sticky, TopicPartitioner, TopicView,
+    UniformSticky, partition_of_key,
 };
 pub use self::record::{ProducerRecord, RecordMetadata, RecordRef};
 use self::sender::Sender;

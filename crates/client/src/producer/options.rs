@@ -50,10 +50,11 @@ options! {
     delivery_timeout: Duration = "delivery.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("120000");
     /// How often a batch is sent again after an error that may pass, within the delivery timeout.
     retries: u32 = "retries", Kind::Int(0, i32::MAX as i64), Some("2147483647");
-    /// Who chooses the partition of a record that names none: uniform-sticky (KIP-794), sticky (KIP-480), round-robin,
-    /// or one of Kafka's class names for these.
+    /// Who chooses the partition of a record that names none: uniform-sticky (KIP-794); sticky (KIP-480); round-robin,
+    /// which gives every record to the next partition whatever its key; keyed-round-robin, which does so with records
+    /// without a key only, as Kafka's default did before KIP-480; or one of Kafka's class names for the first three.
     partitioner: PartitionerChoice = "partitioner.class",
-        Kind::Text("uniform-sticky, sticky or round-robin"), Some("uniform-sticky");
+        Kind::Text("uniform-sticky, sticky, round-robin or keyed-round-robin"), Some("uniform-sticky");
     /// Whether records with a key are spread as if they had none.
     partitioner_ignore_keys: bool = "partitioner.ignore.keys", Kind::Bool, Some("false");
     /// Whether the uniform sticky partitioner gives less to partitions whose leader takes batches more slowly.

@@ -1,6 +1,6 @@
 //! Which partition a record goes to.
 //!
-//! Records with a key go where Kafka's own clients send that key. Records without one go by a [`Partitioner`]: the
+//! Records with a key go where Kafka's own clients send that key, unless plain round robin is asked for. Records without one go by a [`Partitioner`]: the
 //! uniform sticky one (KIP-794), the older sticky one (KIP-480), round robin, or one of the application's. The first
 //! two stay with a partition until its batch is done, so that batches fill.
 
@@ -15,7 +15,7 @@ use std::fmt::Debug;
 
 pub use self::choice::PartitionerChoice;
 pub use self::murmur2::partition_of_key;
-pub use self::round_robin::RoundRobin;
+pub use self::round_robin::{KeyedRoundRobin, RoundRobin};
 pub use self::sticky::Sticky;
 pub use self::uniform::UniformSticky;
 use super::record::RecordRef;

@@ -135,7 +135,7 @@ async fn spread(bench: &Bench<'_>, topic: &str, producer: &Producer) -> anyhow::
 }
 
 pub(super) async fn partitioners(bench: &Bench<'_>) -> anyhow::Result<()> {
-    for name in ["uniform-sticky", "sticky", "round-robin"] {
+    for name in ["uniform-sticky", "sticky", "round-robin", "keyed-round-robin"] {
         let topic = topic_of(bench, name, 3).await?;
         let small = [("partitioner.class", name), ("batch.size", "1000"), ("linger.ms", "20")];
         let counts = spread(bench, &topic, &producer_of(bench, &small).await?).await?;
@@ -145,7 +145,7 @@ pub(super) async fn partitioners(bench: &Bench<'_>) -> anyhow::Result<()> {
             &counts.iter().all(|n| *n > 300),
             &true,
         )?;
-        if name == "round-robin" {
+        if name.ends_with("round-robin") {
             same("in turn", &counts, &vec![1000; 3])?;
         }
     }

@@ -96,8 +96,9 @@ pub(crate) struct ProduceArgs {
     /// Producers, each with a buffer and connections of its own; threads share them, or send over several in turn
     #[arg(long, value_name = "COUNT", default_value = "1")]
     producers: NonZeroUsize,
-    /// Who chooses the partition of a record without a key: uniform-sticky or kip794, sticky or kip480, round-robin, or
-    /// the name of a class of Kafka's for these
+    /// Who chooses the partition of a record: uniform-sticky or kip794, sticky or kip480, round-robin,
+    /// keyed-round-robin (Kafka's default before KIP-480: turns without a key, and the key's partition with one), or the
+    /// name of a class of Kafka's for the first three
     #[arg(long, value_name = "NAME")]
     partitioner: Option<String>,
     /// Write every latency to this file, second by second, as a log for the histogram tools (.hlog), in microseconds; after
@@ -498,7 +499,13 @@ mod tests {
 
     #[test]
     fn partitioners_have_names_and_others_are_refused() {
-        for (name, known) in [("kip480", true), ("kip794", true), ("round-robin", true), ("kip1", false)] {
+        for (name, known) in [
+            ("kip480", true),
+            ("kip794", true),
+            ("round-robin", true),
+            ("keyed-round-robin", true),
+            ("kip1", false),
+        ] {
             let all = [("partitioner.class".to_owned(), by_proposal(name).to_owned())].into_iter().collect();
             assert_eq!(properties::producer(&all).is_ok(), known, "{name}");
         }

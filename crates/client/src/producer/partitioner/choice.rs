@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Partitioner, RoundRobin, Sticky, TopicPartitioner, UniformSticky};
+use super::{KeyedRoundRobin, Partitioner, RoundRobin, Sticky, TopicPartitioner, UniformSticky};
 use crate::options::OptionValue;
 use crate::producer::options::ProducerOptions;
 
@@ -15,12 +15,14 @@ pub enum PartitionerChoice {
     Sticky,
     /// [`RoundRobin`].
     RoundRobin,
+    /// [`KeyedRoundRobin`].
+    KeyedRoundRobin,
     /// The application's own.
     Custom(Arc<dyn Partitioner>),
 }
 
 /// The names, the first of each its own, the others those of Kafka's classes.
-const NAMES: [(&str, PartitionerChoice); 8] = [
+const NAMES: [(&str, PartitionerChoice); 9] = [
     ("uniform-sticky", PartitionerChoice::UniformSticky),
     ("", PartitionerChoice::UniformSticky),
     ("sticky", PartitionerChoice::Sticky),
@@ -29,6 +31,7 @@ const NAMES: [(&str, PartitionerChoice); 8] = [
     ("round-robin", PartitionerChoice::RoundRobin),
     ("roundrobin", PartitionerChoice::RoundRobin),
     ("org.apache.kafka.clients.producer.RoundRobinPartitioner", PartitionerChoice::RoundRobin),
+    ("keyed-round-robin", PartitionerChoice::KeyedRoundRobin),
 ];
 
 impl PartitionerChoice {
@@ -44,6 +47,7 @@ impl PartitionerChoice {
             }
             Self::Sticky => Box::new(Sticky::new(seed).ignore_keys(ignore_keys)),
             Self::RoundRobin => Box::new(RoundRobin::default()),
+            Self::KeyedRoundRobin => Box::new(KeyedRoundRobin::new(seed).ignore_keys(ignore_keys)),
             Self::Custom(partitioner) => partitioner.for_topic(seed),
         }
     }
@@ -59,6 +63,7 @@ impl OptionValue for PartitionerChoice {
             Self::UniformSticky => "uniform-sticky",
             Self::Sticky => "sticky",
             Self::RoundRobin => "round-robin",
+            Self::KeyedRoundRobin => "keyed-round-robin",
             Self::Custom(_) => "custom",
         }
         .to_owned()

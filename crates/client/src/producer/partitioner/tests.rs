@@ -196,6 +196,31 @@ fn round_robin_takes_turns() {
 }
 
 #[test]
+fn keyed_round_robin_takes_turns_with_records_without_a_key_only() {
+    let topic = Topic { available: vec![0, 2, 3], ..Topic::of(4) };
+    let (plain, keyed) = (RecordRef::new("t", b""), RecordRef::new("t", b"").with_key(b"21"));
+    let of_key = Choice::Fixed(partition_of_key(b"21", 4));
+    let mut turns = KeyedRoundRobin::new(5);
+    let mut chosen = Vec::new();
+    for _ in 0..6 {
+        assert_eq!(turns.choose(&keyed, &topic), of_key);
+        chosen.push(turns.choose(&plain, &topic));
+    }
+    let begin = [0, 2, 3].iter().position(|one| chosen[0] == Choice::Fixed(*one)).unwrap();
+    let expected: Vec<_> = [0, 2, 3].into_iter().cycle().skip(begin).take(6).map(Choice::Fixed).collect();
+    assert_eq!(chosen, expected);
+    let begins: BTreeSet<i32> = (0..50)
+        .filter_map(|seed| match KeyedRoundRobin::new(seed).choose(&plain, &topic) {
+            Choice::Fixed(partition) => Some(partition),
+            Choice::Sticky(_) => None,
+        })
+        .collect();
+    assert_eq!(begins, [0, 2, 3].into(), "producers begin in different places");
+    let mut all = KeyedRoundRobin::new(5).ignore_keys(true);
+    assert_eq!((0..6).map(|_| all.choose(&keyed, &topic)).collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn a_key_decides_unless_keys_are_ignored() {
     let (topic, record) = (Topic::of(7), RecordRef::new("t", b"").with_key(b"21"));
     let keyed = Choice::Fixed(partition_of_key(b"21", 7));
