@@ -216,12 +216,16 @@ fn a_syncer_that_does_not_move_keeps_nobody_from_syncing() {
     // The lock names an owner that lives, as that of a stopped process does: the keeper of this queue.
     let control = std::fs::File::options().write(true).open(dir.path().join("queue.control")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&control, &2_u32.to_le_bytes(), 8200).unwrap();
-    let begin = Instant::now();
+    let mut took = Vec::new();
     for index in 0..30 {
+        let begin = Instant::now();
         assert_eq!(appender.append(&[1; 1000]).unwrap(), Offset(index + 1));
+        took.push(begin.elapsed());
         assert_eq!(count(&queue, true), index + 2);
     }
-    assert!(begin.elapsed() < Duration::from_secs(2), "only the first waits: {:?}", begin.elapsed());
+    // A wait takes 100 ms. So may a sync on a busy machine, but not each time.
+    let waits = took.iter().filter(|took| **took >= Duration::from_millis(100)).count();
+    assert!(waits < took.len() / 2, "only the first waits: {took:?}");
 }
 
 #[test]
