@@ -3,7 +3,9 @@
 //! Pure: the configuration and a topic's own configs in, entries out. The handlers turn them into responses.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
+use riverrun_queue::Retention;
 use riverrun_records::TimestampType;
 use riverrun_types::DurabilityLevel;
 
@@ -98,6 +100,8 @@ pub struct MountedWrites {
     pub batch_bytes_max: u64,
     /// What the timestamps of their records are.
     pub timestamps: TimestampType,
+    /// What this server removes.
+    pub retention: Retention,
 }
 
 /// What is to be told of a queue of this machine that is a topic. Nothing of it can be changed by a client. The entries
@@ -138,6 +142,10 @@ pub fn describe_mounted(mounted: &MountedTopic) -> Vec<ConfigEntry> {
     if let Some(writes) = mounted.writes {
         entries.push(of_queue(topic::DURABILITY, writes.level.to_string()));
         entries.push(of_queue("max.message.bytes", writes.batch_bytes_max.to_string()));
+        let limit = |limit: Option<u128>| limit.map_or_else(|| "-1".to_owned(), |limit| limit.to_string());
+        let Retention { age, bytes, .. } = writes.retention;
+        entries.push(of_queue("retention.bytes", limit(bytes.map(u128::from))));
+        entries.push(of_queue("retention.ms", limit(age.map(|age| age.as_millis()))));
         entries.sort_by_key(|entry| entry.name);
     }
     entries

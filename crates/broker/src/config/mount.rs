@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use riverrun_queue::Retention;
 
 use super::definition::FromOption;
 use crate::metadata::{check_name, is_internal};
 
-/// A queue's directory, and the name of the topic that it is offered as: `name=directory`, with `:rw` and `:synced` behind
-/// it, in whatever order, where they are wanted.
+/// A queue's directory, and the name of the topic that it is offered as: `name=directory`, with `:rw`, `:synced`,
+/// `:retention.ms=N` and `:retention.bytes=N` behind it, in whatever order, where they are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// The topic's name.
@@ -19,44 +22,68 @@ pub struct Mount {
     /// Clients see only what a sync has covered, and not what a cut of power may take back; and what they produce is
     /// acked then.
     pub synced_only: bool,
+    /// What this server removes of it, if clients may produce to it; nothing if nothing is named.
+    pub retention: Retention,
 }
 
 /// What follows the directory of a mount that takes records from clients.
 const WRITABLE: &str = ":rw";
 /// What follows the directory of a mount of which only the synced is shown.
 const SYNCED: &str = ":synced";
+/// What follows the directory of one of which old records are removed, before the milliseconds or the bytes.
+const RETENTION_MS: &str = ":retention.ms=";
+const RETENTION_BYTES: &str = ":retention.bytes=";
 
 impl fmt::Display for Mount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let writable = if self.writable { WRITABLE } else { "" };
         let synced = if self.synced_only { SYNCED } else { "" };
-        write!(f, "{}={}{writable}{synced}", self.topic, self.dir.display())
+        write!(f, "{}={}{writable}{synced}", self.topic, self.dir.display())?;
+        if let Some(age) = self.retention.age {
+            write!(f, "{RETENTION_MS}{}", age.as_millis())?;
+        }
+        if let Some(bytes) = self.retention.bytes {
+            write!(f, "{RETENTION_BYTES}{bytes}")?;
+        }
+        Ok(())
     }
 }
 
 /// What is allowed, for an error message.
 const FORM: &str = "it must be pairs of a topic's name and a queue's directory, such as quotes=/var/lib/quotes, each \
-                    with :rw behind it if clients may produce to it, and with :synced if they are to see only what a \
-                    sync has covered";
+                    with :rw behind it if clients may produce to it, with :synced if they are to see only what a sync \
+                    has covered, and with :retention.ms=N or :retention.bytes=N if the server is to remove what is \
+                    older or more than that";
+/// What is said of a mount from which nothing is removed because nothing is added.
+const KEEPS: &str = "retention.ms and retention.bytes are for a mount with :rw: of any other, the processes that append \
+                     remove what is old";
 
 impl FromOption for Mount {
     fn from_option(text: Option<&str>) -> Result<Self, String> {
         let (topic, dir) = text.and_then(|text| text.split_once('=')).ok_or(FORM)?;
         let (topic, mut dir) = (topic.trim(), dir.trim());
         let (mut writable, mut synced_only) = (false, false);
+        let (mut age_ms, mut bytes) = (None, None);
         // Each once: what is left may be a directory of such a name.
-        for _ in 0..2 {
+        for _ in 0..4 {
             dir = strip_flag(dir, WRITABLE, &mut writable);
             dir = strip_flag(dir, SYNCED, &mut synced_only);
+            dir = strip_limit(dir, RETENTION_MS, &mut age_ms)?;
+            dir = strip_limit(dir, RETENTION_BYTES, &mut bytes)?;
         }
         if dir.is_empty() {
             return Err(FORM.to_owned());
+        }
+        if !writable && (age_ms.is_some() || bytes.is_some()) {
+            return Err(KEEPS.to_owned());
         }
         check_name(topic)?;
         if is_internal(topic) {
             return Err(format!("{topic} is the server's own topic"));
         }
-        Ok(Self { topic: topic.to_owned(), dir: PathBuf::from(dir), writable, synced_only })
+        let age = age_ms.flatten().map(Duration::from_millis);
+        let retention = Retention { age, bytes: bytes.flatten(), ..Retention::default() };
+        Ok(Self { topic: topic.to_owned(), dir: PathBuf::from(dir), writable, synced_only, retention })
     }
 }
 
@@ -71,6 +98,23 @@ fn strip_flag<'t>(text: &'t str, word: &str, is_set: &mut bool) -> &'t str {
     }
 }
 
+/// Takes a limit from the end of `text`, unless it was taken before: `word` and a number, of which -1 is no limit.
+fn strip_limit<'t>(text: &'t str, word: &str, limit: &mut Option<Option<u64>>) -> Result<&'t str, String> {
+    let Some((rest, number)) = text.rsplit_once(word).filter(|(_, number)| !number.contains(':')) else {
+        return Ok(text);
+    };
+    if limit.is_some() {
+        return Ok(text);
+    }
+    let wrong = || format!("{}{number}: it must be a whole number from -1 (no limit) on", &word[1..]);
+    let number: i64 = number.parse().map_err(|_| wrong())?;
+    if number < -1 {
+        return Err(wrong());
+    }
+    *limit = Some(u64::try_from(number).ok());
+    Ok(rest.trim_end())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -81,7 +125,13 @@ mod tests {
     fn a_mount_is_a_topic_name_and_a_directory() {
         let mount = Mount::from_option(Some("quotes = /var/lib/a=b")).expect("valid");
         let dir = "/var/lib/a=b".into();
-        let expected = Mount { topic: "quotes".to_owned(), dir, writable: false, synced_only: false };
+        let expected = Mount {
+            topic: "quotes".to_owned(),
+            dir,
+            writable: false,
+            synced_only: false,
+            retention: Retention::default(),
+        };
         assert_eq!(mount, expected);
         for wrong in [
             "",
@@ -115,5 +165,44 @@ mod tests {
         }
         let turned = Mount::from_option(Some("q=/a:synced :rw")).expect("valid");
         assert_eq!(turned.to_string(), "q=/a:rw:synced");
+    }
+
+    #[test]
+    fn what_the_server_removes_stands_behind_the_directory_of_a_mount_that_takes_records() {
+        for (text, age_ms, bytes) in [
+            ("q=/a:rw:retention.ms=1000", Some(1000), None),
+            ("q=/a:rw:retention.bytes=1", None, Some(1)),
+            (
+                "q=/a:rw:synced:retention.ms=0:retention.bytes=9223372036854775807",
+                Some(0),
+                Some(u64::MAX / 2),
+            ),
+        ] {
+            let mount = Mount::from_option(Some(text)).expect("valid");
+            let retention =
+                Retention { age: age_ms.map(Duration::from_millis), bytes, ignore_readers: false };
+            assert_eq!((mount.dir.as_path(), mount.retention), (Path::new("/a"), retention), "{text}");
+            assert_eq!(mount.to_string(), text);
+        }
+        for (text, same) in [
+            (
+                "q=/a:retention.bytes=5:retention.ms=7:synced:rw",
+                "q=/a:rw:synced:retention.ms=7:retention.bytes=5",
+            ),
+            ("q=/a:rw:retention.ms=-1:retention.bytes=-1", "q=/a:rw"),
+        ] {
+            assert_eq!(Mount::from_option(Some(text)).expect("valid").to_string(), same);
+        }
+        for wrong in [
+            "q=/a:rw:retention.ms=-2",
+            "q=/a:rw:retention.bytes=",
+            "q=/a:rw:retention.ms=1d",
+            "q=/a:rw:retention.ms=5/b",
+            "q=/a:retention.ms=5",
+            "q=/a:synced:retention.bytes=-1",
+        ] {
+            let told = Mount::from_option(Some(wrong)).expect_err(wrong);
+            assert!(told.contains("retention."), "{told}");
+        }
     }
 }

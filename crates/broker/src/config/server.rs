@@ -35,8 +35,11 @@ options! {
     /// no cut of power takes back. Clients produce to it only with `:rw` (`quotes=/var/lib/quotes:rw`, or `:rw:synced`):
     /// their batches are stored as they were sent, up to the size of a segment, among what processes append, and acked when
     /// they are published, or synced with `:synced`. Idempotent producers are remembered, transactions are refused. One
-    /// server at a time takes records for a queue. It removes none of them: retention is that of the processes that append.
-    mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with :rw or :synced behind it, both or none"), Some("");
+    /// server at a time takes records for a queue. It removes none of them, whatever `log.retention.*` says, unless the mount
+    /// does: with `:retention.ms=N` or `:retention.bytes=N` behind `:rw` (`orders=/var/lib/orders:rw:retention.bytes=10737418240`)
+    /// the oldest segments go, as with a topic's options of these names; never the one that is appended to, nor one that a
+    /// process of this machine is reading with a tailer. Processes that append remove what their own retention says.
+    mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with any of :rw, :synced, :retention.ms=N and :retention.bytes=N behind it"), Some("");
     /// Threads that serve connections and requests. Not set: one for each processor core. Compressed records that are
     /// many (above 16 KiB in a request), or of a connection whose last ones took long, are inflated and compressed again
     /// by other threads, as many at once as there are cores; what waits for one is `riverrun_requests_waiting_to_inflate`

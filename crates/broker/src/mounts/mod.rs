@@ -3,9 +3,9 @@
 //! Owns the queues that the configuration names, and one thread for each. A mounted topic has one partition, whose records
 //! are what is published in the queue, or synced if the mount says so; its id comes from the queue's own, so it is the
 //! same after a restart, and another when the queue was made anew. A queue is open for reading only, unless the mount
-//! lets clients produce to it: then it has an [intake](intake), with a thread of its own. Guarantees that a queue that is
-//! removed or damaged is an error of that topic and of nothing else; one that was damaged when it was opened takes no
-//! records. Refuses whatever else would change the queue.
+//! lets clients produce to it: then it has an [intake](intake), with a thread of its own, and the mount's retention, which
+//! the queue's own background applies. Guarantees that a queue that is removed or damaged is an error of that topic and of
+//! nothing else; one that was damaged when it was opened takes no records. Refuses whatever else would change the queue.
 
 mod claim;
 mod cursors;
@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_protocol::ErrorCode;
-use riverrun_queue::{AppendOptions, BatchReader, Queue, QueueError, QueueView, StartAt};
+use riverrun_queue::{AppendOptions, BatchReader, Queue, QueueError, QueueView, Retention, StartAt};
 use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, TopicId};
 
 use self::claim::{Claim, ClaimError};
@@ -164,6 +164,7 @@ pub(crate) struct MountedQueue {
     facts: Mutex<BTreeMap<Offset, SegmentFacts>>,
     waiters: Waiters,
     sleeper: Sleeper,
+    retention: Retention,
     /// The way in for what clients produce, or what they are told if there is none.
     intake: Result<Intake, NotAppended>,
 }
@@ -187,6 +188,7 @@ impl MountedQueue {
             facts: Mutex::default(),
             waiters: Waiters::default(),
             sleeper: Sleeper::default(),
+            retention: mount.retention,
             intake: Err(NotAppended::new(ErrorCode::POLICY_VIOLATION, READ_ONLY)),
         })
     }
@@ -210,7 +212,8 @@ impl MountedQueue {
         // The first to open it decides what a cut of power has left.
         let queue = Queue::open(&mount.dir)?;
         let claim = Claim::take(env, &mount.dir, cluster, || queue.end_offset())?;
-        let options = AppendOptions { patience: Some(PATIENCE), ..AppendOptions::default() };
+        let (patience, retention) = (Some(PATIENCE), mount.retention);
+        let options = AppendOptions { patience, retention, ..AppendOptions::default() };
         let appender = queue.appender(options)?;
         let bytes_max = u32::try_from(appender.batch_bytes_max()).unwrap_or(u32::MAX);
         let config = LogConfig {
@@ -289,6 +292,7 @@ impl MountedQueue {
             level: self.level(),
             batch_bytes_max: u64::from(intake.config.max_message_bytes),
             timestamps: intake.config.timestamp_type,
+            retention: self.retention,
         });
         Ok(MountedTopic {
             dir: self.dir.display().to_string(),

@@ -62,6 +62,7 @@ mod tests {
             dir: "/queue".into(),
             writable: false,
             synced_only: false,
+            retention: riverrun_queue::Retention::default(),
         };
         let names = |mounts: &[Mount]| -> Vec<String> {
             remember(&sim.env(), dir, mounts).expect("remembered").into_iter().collect()

@@ -30,7 +30,9 @@ fn mount(dir: &Path) -> MountedQueue {
 }
 
 fn mount_as(dir: &Path, synced_only: bool) -> MountedQueue {
-    let mount = Mount { topic: "quotes".to_owned(), dir: dir.to_owned(), writable: false, synced_only };
+    let retention = Retention::default();
+    let mount =
+        Mount { topic: "quotes".to_owned(), dir: dir.to_owned(), writable: false, synced_only, retention };
     MountedQueue::open(&mount).expect("whole")
 }
 
@@ -228,8 +230,13 @@ fn a_topic_id_is_a_uuid_that_does_not_look_like_an_option() {
 fn writable(segment_bytes: u64) -> (TempDir, MountedQueue) {
     let dir = tempfile::tempdir().expect("a directory");
     drop(Queue::create(dir.path(), CreateOptions { segment_bytes }).expect("made"));
-    let mount =
-        Mount { topic: "orders".to_owned(), dir: dir.path().to_owned(), writable: true, synced_only: false };
+    let mount = Mount {
+        topic: "orders".to_owned(),
+        dir: dir.path().to_owned(),
+        writable: true,
+        synced_only: false,
+        retention: Retention::default(),
+    };
     let mounted = MountedQueue::open_writable(&Env::real(), &mount, "cluster", &LogConfig::default());
     (dir, mounted.expect("whole"))
 }

