@@ -111,9 +111,10 @@ impl Broker {
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
         troubles.extend(self.mounts.troubles());
         let image = self.metadata.image();
-        let cordoned = image.log_dirs().iter().filter(|dir| self.config.is_cordoned(&dir.path));
+        let dirs = image.log_dirs().iter().enumerate();
+        let cordoned = dirs.filter(|(index, _)| image.is_cordoned(*index));
         let note = |path: &Path| format!("log dir {} is cordoned: it gets no new partitions", path.display());
-        let mut notes: Vec<String> = cordoned.map(|dir| note(&dir.path)).collect();
+        let mut notes: Vec<String> = cordoned.map(|(_, dir)| note(&dir.path)).collect();
         notes.extend(topics_set_aside(self.metadata.set_aside()));
         Health { troubles, notes }
     }

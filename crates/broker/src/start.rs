@@ -23,7 +23,7 @@ use crate::fetch::catch_up::CatchUp;
 use crate::fetch::session::SessionCache;
 use crate::groups::Groups;
 use crate::health::OpenFailures;
-use crate::metadata::{JournalRegistry, MetadataError, Store, StoreOptions};
+use crate::metadata::{Cordon, JournalRegistry, MetadataError, Store, StoreOptions};
 use crate::metrics::Metrics;
 use crate::mounts::Mounts;
 use crate::net::budget::MemoryBudget;
@@ -158,13 +158,10 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
             log_dirs: config.log_dirs(),
         },
     )?;
+    let cordon = Cordon::parse(&config.server.cordoned_log_dirs, &metadata.image().log_dir_paths());
+    metadata.cordon_by_default(cordon.map_err(ConfigError::Conflict)?);
     let mounts = Mounts::open(&env, &meta_dir, &config, &metadata)?;
     let image = metadata.image();
-    for (index, dir) in image.log_dirs().iter().enumerate() {
-        if config.is_cordoned(&dir.path) {
-            metadata.close_dir(index);
-        }
-    }
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);

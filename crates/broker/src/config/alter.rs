@@ -1,13 +1,25 @@
-//! Changes to a topic's own configs, as `IncrementalAlterConfigs` asks for them (KIP-339).
+//! Changes to a topic's own configs, as `IncrementalAlterConfigs` asks for them (KIP-339), and which of the server's
+//! options can be changed while it runs.
 //!
 //! Pure: configs and changes in, checked configs out, or a sentence for the client that says why not.
 
 use super::broker::{BrokerConfig, check_topic_configs};
 use super::definition::{Kind, shown, split_list};
+use super::server::CORDONED_LOG_DIRS;
 use super::topic::{self, TopicOverrides};
 
 /// Items of a list at most.
 const ITEMS_MAX: usize = 1000;
+
+/// Whether clients can change an option of the server while it runs.
+pub(crate) fn is_dynamic(name: &str) -> bool {
+    name == CORDONED_LOG_DIRS
+}
+
+/// The items of a list that a client gives: lists are short, and a long one is looked at no further.
+pub(crate) fn list_items(list: &str) -> Result<Vec<&str>, String> {
+    checked_items(list).map(split_list)
+}
 
 /// What happens to one config.
 #[derive(Clone, Debug, PartialEq, Eq)]

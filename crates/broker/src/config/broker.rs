@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use super::definition::{BadField, OptionDef, shown};
@@ -18,7 +18,7 @@ use super::refused;
 use super::server::ServerOptions;
 use super::topic::{self, TopicOptions, TopicOverrides};
 use super::upkeep::UpkeepOptions;
-use crate::metadata::OFFSETS_TOPIC;
+use crate::metadata::{Cordon, OFFSETS_TOPIC};
 
 /// A part of the documentation: a heading and its options.
 pub(crate) struct Section {
@@ -207,12 +207,6 @@ impl BrokerConfig {
         }
     }
 
-    /// Whether a log dir takes no new partitions.
-    pub fn is_cordoned(&self, log_dir: &Path) -> bool {
-        let mut cordoned = self.server.cordoned_log_dirs.iter();
-        cordoned.any(|name| name == ALL_DIRS || Path::new(name) == log_dir)
-    }
-
     /// The address that clients of a listener are told.
     pub fn advertised(&self, listener: &str) -> Option<&Listener> {
         let named = |list: &'_ &Listener| list.name == listener;
@@ -295,22 +289,13 @@ impl BrokerConfig {
             let message = format!("log.dirs and journal.dirs both name {}", both.display());
             return Err(ConfigError::Conflict(message));
         }
-        let unknown = |name: &&String| *name != ALL_DIRS && !logs.contains(&PathBuf::from(name.as_str()));
-        match self.server.cordoned_log_dirs.iter().find(unknown) {
-            Some(name) => Err(ConfigError::Conflict(format!(
-                "cordoned.log.dirs names {name}, which is not in log.dirs ({})",
-                logs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(",")
-            ))),
-            None => Ok(()),
-        }
+        let logs: Vec<_> = logs.iter().map(PathBuf::as_path).collect();
+        Cordon::parse(&self.server.cordoned_log_dirs, &logs).map(drop).map_err(ConfigError::Conflict)
     }
 }
 
 /// Queues that are mounted at most: a process maps a bounded number of files.
 const MOUNTS_MAX: usize = 64;
-
-/// In `cordoned.log.dirs`: all log dirs.
-const ALL_DIRS: &str = "*";
 
 /// A record may not have to be compacted before it may be.
 pub(crate) fn check_lags(min_ms: u64, max_ms: u64) -> Result<(), String> {

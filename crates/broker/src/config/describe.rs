@@ -9,6 +9,7 @@ use riverrun_queue::Retention;
 use riverrun_records::TimestampType;
 use riverrun_types::DurabilityLevel;
 
+use super::alter::is_dynamic;
 use super::broker::{BrokerConfig, definition, definitions};
 use super::definition::{Kind, OptionDef};
 use super::topic::{self, TopicOptions, TopicOverrides};
@@ -19,6 +20,8 @@ use crate::metadata::OFFSETS_TOPIC;
 pub enum ConfigSource {
     /// The topic's own.
     Topic = 1,
+    /// Set for this server by a client.
+    DynamicServer = 2,
     /// Set for this server in its file, environment or flags.
     Server = 4,
     /// Nobody set it.
@@ -220,9 +223,22 @@ fn topic_entry(config: &BrokerConfig, overrides: &TopicOverrides, def: &'static 
     entry(def, value, synonyms, false)
 }
 
-/// The options of the server, in the order of the documentation. None can be changed by a client.
-pub fn describe_broker(config: &BrokerConfig) -> Vec<ConfigEntry> {
-    definitions().map(|def| broker_entry(config, def)).collect()
+/// Options of the server that clients have set while it runs, by name.
+pub type ServerOverrides = BTreeMap<&'static str, String>;
+
+/// The options of the server, in the order of the documentation.
+pub fn describe_broker(config: &BrokerConfig, overrides: &ServerOverrides) -> Vec<ConfigEntry> {
+    definitions().map(|def| altered(broker_entry(config, def), overrides.get(def.name))).collect()
+}
+
+/// What a client has set, before everything else.
+fn altered(entry: ConfigEntry, own: Option<&String>) -> ConfigEntry {
+    let is_read_only = !is_dynamic(entry.name);
+    let Some(value) = own else { return ConfigEntry { is_read_only, ..entry } };
+    let source = ConfigSource::DynamicServer;
+    let own = ConfigSynonym { name: entry.name, value: value.clone(), source };
+    let synonyms = std::iter::once(own).chain(entry.synonyms).collect();
+    ConfigEntry { value: Some(value.clone()), is_read_only, source, synonyms, ..entry }
 }
 
 fn broker_entry(config: &BrokerConfig, def: &'static OptionDef) -> ConfigEntry {
@@ -326,7 +342,7 @@ mod tests {
     #[test]
     fn an_option_of_the_server_is_read_only_and_typed() {
         let config = BrokerConfig::from_pairs([("num.partitions", "3")]).expect("valid");
-        let entries = describe_broker(&config);
+        let entries = describe_broker(&config, &ServerOverrides::new());
         let find = |name: &str| entries.iter().find(|entry| entry.name == name).expect("an option");
         let partitions = find("num.partitions");
         assert_eq!(
@@ -336,5 +352,27 @@ mod tests {
         assert!(partitions.is_read_only && !partitions.documentation.is_empty());
         assert_eq!(find("broker.rack").value, None);
         assert_eq!(find("log.cleanup.policy").type_code, 7);
+    }
+
+    #[test]
+    fn what_a_client_has_set_for_the_server_comes_before_what_it_falls_back_to() {
+        let pairs = [("log.dirs", "/a,/b"), ("cordoned.log.dirs", "/a")];
+        let config = BrokerConfig::from_pairs(pairs).expect("valid");
+        let cordoned = |overrides: &ServerOverrides| {
+            let entries = describe_broker(&config, overrides).into_iter();
+            let entry = entries.into_iter().find(|entry| entry.name == "cordoned.log.dirs").expect("there");
+            assert!(!entry.is_read_only);
+            (entry.value.clone(), entry.source, shown(&entry))
+        };
+        let below = ["cordoned.log.dirs=/a Server", "cordoned.log.dirs= Default"].map(str::to_owned);
+        assert_eq!(
+            cordoned(&ServerOverrides::new()),
+            (Some("/a".into()), ConfigSource::Server, below.to_vec())
+        );
+        let own = [vec!["cordoned.log.dirs=/b DynamicServer".to_owned()], below.to_vec()].concat();
+        assert_eq!(
+            cordoned(&[("cordoned.log.dirs", "/b".to_owned())].into()),
+            (Some("/b".into()), ConfigSource::DynamicServer, own)
+        );
     }
 }

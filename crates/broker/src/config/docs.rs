@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::alter::is_dynamic;
 use super::broker::SECTIONS;
 use super::definition::{Accept, OptionDef};
 use super::load::environment_name;
@@ -17,7 +18,7 @@ environment variable is `RIVERRUN_` and the name in capitals with `_` for `.`
 (`RIVERRUN_LOG_RETENTION_MS`). The flag is `--set log.retention.ms=1`. An unknown name or a value outside its range
 stops the start with an error that says so.
 
-The server's options cannot be changed while it runs. Topic configs can.
+The server's options cannot be changed while it runs, besides those that say so. Topic configs can.
 
 `riverrun serve` raises the limit of open descriptors to the hard limit that the system sets for the process (`ulimit
 -Hn`, systemd's `LimitNOFILE`), and warns at the start if that is below 65536. Half of
@@ -31,7 +32,8 @@ pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     for section in SECTIONS.iter() {
         write_section(&mut page, section.heading, &section.options, &|def| {
-            format!("Environment: `{}`.", environment_name(def.name))
+            let dynamic = if is_dynamic(def.name) { " Can be changed while the server runs." } else { "" };
+            format!("Environment: `{}`.{dynamic}", environment_name(def.name))
         });
     }
     write_section(&mut page, "Topic configs", TopicOptions::DEFINITIONS, &|def| {

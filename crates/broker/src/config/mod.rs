@@ -25,6 +25,7 @@ mod topic;
 mod upkeep;
 
 pub use alter::{ConfigChange, alter_topic_configs};
+pub(crate) use alter::{is_dynamic, list_items};
 pub use broker::{BrokerConfig, Settings, check_topic_configs, definition as broker_definition};
 pub(crate) use definition::shown;
 pub use definition::{Accept, Kind, OptionDef};
@@ -35,6 +36,7 @@ pub use listener::Listener;
 pub use mount::Mount;
 pub use network::NetworkOptions;
 pub use per_ip::ConnectionsOfIp;
+pub(crate) use server::CORDONED_LOG_DIRS;
 pub use server::ServerOptions;
 pub use topic::{TopicOptions, TopicOverrides, definition as topic_definition};
 pub use upkeep::UpkeepOptions;

@@ -8,6 +8,9 @@ use super::definition::Kind::{Bool, Int, List, Long, Text};
 use super::definition::{Accept, options};
 use super::mount::Mount;
 
+/// Log dirs that take no new partitions.
+pub(crate) const CORDONED_LOG_DIRS: &str = "cordoned.log.dirs";
+
 options! {
     /// The server as a whole.
     struct ServerOptions;
@@ -22,8 +25,10 @@ options! {
     /// Directories of the partitions' records, separated by commas. A new partition goes to the one that holds the
     /// fewest. Not set: `logs` in `data.dir`.
     log_dirs: Vec<PathBuf> = "log.dirs", List("paths separated by commas"), None;
-    /// Log dirs that take no new partitions (KIP-1066), as `log.dirs` names them, separated by commas; `*` is all of them.
-    /// Partitions that are there go on.
+    /// Log dirs that take no new partitions (KIP-1066), as `log.dirs` names them or by their absolute paths, separated by
+    /// commas; `*`, which stands alone, is all of them. Partitions that are there go on. What a client sets for the server
+    /// holds at once and is remembered over restarts, also where the directory is then found under another path; when it is
+    /// deleted, what is set here holds again.
     cordoned_log_dirs: Vec<String> = "cordoned.log.dirs", List("paths of log.dirs separated by commas, or *"), Some("");
     /// Bytes of each log dir's volume that producers leave free, so that when it fills up, readers, group offsets and
     /// deletions go on. It is never more than a twentieth of the volume.

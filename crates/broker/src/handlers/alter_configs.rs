@@ -1,18 +1,20 @@
 //! `AlterConfigs` (key 33), versions 0 to 2.
 //!
 //! Replaces all configs that a topic sets for itself by those of the request: what it leaves out goes back to the
-//! default. `IncrementalAlterConfigs` changes single ones and is what newer clients send. Options of the server cannot
-//! be changed while it runs.
+//! default. `IncrementalAlterConfigs` changes single ones and is what newer clients send. Of the server's options
+//! `cordoned.log.dirs` can be changed while it runs (KIP-1066).
 
 use std::sync::Arc;
 
 use riverrun_protocol::alter_configs_request::AlterConfigsResource;
 use riverrun_protocol::{AlterConfigsRequest, AlterConfigsResponse, ErrorCode};
 
-use super::config_change::{Ask, Subject, Wish, change_all, nothing_changes_here, subject};
+use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
-use crate::config::{BrokerConfig, TopicOverrides, check_topic_configs, shown};
+use crate::config::{
+    BrokerConfig, CORDONED_LOG_DIRS, ConfigChange, TopicOverrides, check_topic_configs, shown,
+};
 use crate::context::RequestContext;
 use crate::metadata::Image;
 
@@ -37,23 +39,33 @@ fn wish(
     context: &RequestContext,
     resource: &AlterConfigsResource<'_>,
 ) -> Result<Wish, Refusal> {
-    let id = match subject(image, context, resource.resource_type, &resource.resource_name)? {
-        Subject::Topic(id) => id,
-        Subject::Server => return nothing_changes_here(resource.configs.iter().map(|entry| &*entry.name)),
+    let subject = subject(image, context, resource.resource_type, &resource.resource_name)?;
+    let names = resource.configs.iter().map(|entry| &*entry.name);
+    match subject {
+        Subject::AllServers => return nothing_for_all(names),
+        Subject::Server => check_dynamic(names)?,
+        Subject::Topic(_) => {}
+    }
+    let mut configs = values(resource)?;
+    let Subject::Topic(id) = subject else {
+        let cordoned = configs.remove(CORDONED_LOG_DIRS);
+        return Ok(Wish::Cordon(cordoned.map_or(ConfigChange::Delete, ConfigChange::Set)));
     };
+    check_topic_configs(config, &configs).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
+    Ok(Wish::Topic { id, alter: Box::new(move |_| Ok(configs)) })
+}
+
+/// The values of a request, each name once.
+fn values(resource: &AlterConfigsResource<'_>) -> Result<TopicOverrides, Refusal> {
     let mut configs = TopicOverrides::new();
     for entry in &resource.configs {
         let name = shown(&entry.name);
         let Some(value) = &entry.value else {
-            return Err((
-                ErrorCode::INVALID_CONFIG,
-                format!("Null value not supported for topic configs: {name}"),
-            ));
+            return Err((ErrorCode::INVALID_CONFIG, format!("Null value not supported for configs: {name}")));
         };
         if configs.insert(entry.name.to_string(), value.trim().to_owned()).is_some() {
             return Err((ErrorCode::INVALID_REQUEST, format!("Error due to duplicate config keys: {name}")));
         }
     }
-    check_topic_configs(config, &configs).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
-    Ok(Wish::Topic { id, alter: Box::new(move |_| Ok(configs)) })
+    Ok(configs)
 }

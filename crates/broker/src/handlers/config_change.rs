@@ -1,5 +1,5 @@
 //! Changing configuration, shared by the two requests that do: whose configs, whether they can change, carrying the
-//! changes of all topics of a request out together, and what the response says of each.
+//! changes of all resources of a request out together, and what the response says of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,17 +9,19 @@ use riverrun_types::TopicId;
 
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
-use crate::config::{TopicOverrides, shown};
+use crate::config::{ConfigChange, TopicOverrides, is_dynamic, list_items, shown};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
-use crate::metadata::{Draft, Image};
+use crate::metadata::{Cordon, Draft, Image};
 use crate::mounts::NOT_CHANGED;
 
 /// Whose configuration a client may change.
 pub(crate) enum Subject {
     Topic(TopicId),
-    /// The server, or all of them.
+    /// This server.
     Server,
+    /// All servers of the cluster.
+    AllServers,
 }
 
 /// From the configs that a topic sets now to those that it shall set, or why not.
@@ -27,7 +29,12 @@ pub(crate) type Alter = Box<dyn FnOnce(&TopicOverrides) -> Result<TopicOverrides
 
 /// A checked wish of a client.
 pub(crate) enum Wish {
-    Topic { id: TopicId, alter: Alter },
+    Topic {
+        id: TopicId,
+        alter: Alter,
+    },
+    /// To change `cordoned.log.dirs`.
+    Cordon(ConfigChange),
     Nothing,
 }
 
@@ -87,8 +94,11 @@ pub(crate) fn subject(
         ConfigResource::Topic(topic) => {
             (Subject::Topic(topic.id), Resource::Topic(&topic.name), ErrorCode::TOPIC_AUTHORIZATION_FAILED)
         }
-        ConfigResource::Broker | ConfigResource::AllBrokers => {
+        ConfigResource::Broker => {
             (Subject::Server, Resource::Cluster, ErrorCode::CLUSTER_AUTHORIZATION_FAILED)
+        }
+        ConfigResource::AllBrokers => {
+            (Subject::AllServers, Resource::Cluster, ErrorCode::CLUSTER_AUTHORIZATION_FAILED)
         }
     };
     if !context.authorize(Operation::AlterConfigs, resource) {
@@ -102,15 +112,29 @@ pub(crate) fn subject(
     }
 }
 
-/// No option of the server changes while it runs; a request that names none is fine.
-pub(crate) fn nothing_changes_here<'n>(names: impl Iterator<Item = &'n str>) -> Result<Wish, Refusal> {
+/// Refuses options of the server that do not change while it runs.
+pub(crate) fn check_dynamic<'n>(names: impl Iterator<Item = &'n str>) -> Result<(), Refusal> {
+    let fixed: Vec<String> = names.filter(|name| !is_dynamic(name)).map(shown).collect();
+    if fixed.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "Cannot update these configs dynamically: {}. Options of this server are set in its configuration file, its \
+         environment or by flags, and take effect when it starts.",
+        fixed.join(", ")
+    );
+    Err((ErrorCode::INVALID_REQUEST, message))
+}
+
+/// No option is that of all servers; a request that names none is fine.
+pub(crate) fn nothing_for_all<'n>(names: impl Iterator<Item = &'n str> + Clone) -> Result<Wish, Refusal> {
+    check_dynamic(names.clone())?;
     let names: Vec<String> = names.map(shown).collect();
     if names.is_empty() {
         return Ok(Wish::Nothing);
     }
     let message = format!(
-        "Cannot update these configs dynamically: {}. Options of this server are set in its configuration file, its \
-         environment or by flags, and take effect when it starts.",
+        "Cannot update these configs at default cluster level, broker id must be specified: {}",
         names.join(", ")
     );
     Err((ErrorCode::INVALID_REQUEST, message))
@@ -143,7 +167,7 @@ fn named_twice<'n>(resources: impl Iterator<Item = (i8, &'n str)>) -> BTreeSet<(
     resources.filter(|resource| !seen.insert(*resource)).collect()
 }
 
-/// The changes of all topics become durable together.
+/// The changes of all resources become durable together.
 async fn carry_out(
     broker: &Arc<Broker>,
     wishes: Vec<Result<Wish, Refusal>>,
@@ -173,11 +197,37 @@ fn touched(wish: &Result<Wish, Refusal>) -> Option<TopicId> {
 }
 
 fn alter_all(draft: &mut Draft<'_>, wishes: Vec<Result<Wish, Refusal>>) -> Vec<Result<(), Refusal>> {
-    wishes.into_iter().map(|wish| wish.and_then(|wish| alter(draft, wish))).collect()
+    wishes.into_iter().map(|wish| wish.and_then(|wish| carry_out_one(draft, wish))).collect()
 }
 
-fn alter(draft: &mut Draft<'_>, wish: Wish) -> Result<(), Refusal> {
-    let Wish::Topic { id, alter } = wish else { return Ok(()) };
+fn carry_out_one(draft: &mut Draft<'_>, wish: Wish) -> Result<(), Refusal> {
+    match wish {
+        Wish::Topic { id, alter } => alter_topic(draft, id, alter),
+        Wish::Cordon(change) => {
+            let cordon = cordon_after(draft.image(), &change);
+            draft.set_cordon(cordon.map_err(|message| (ErrorCode::INVALID_REQUEST, message))?);
+            Ok(())
+        }
+        Wish::Nothing => Ok(()),
+    }
+}
+
+/// What clients will have said of cordoned log dirs; none: the configuration holds again.
+fn cordon_after(image: &Image, change: &ConfigChange) -> Result<Option<Cordon>, String> {
+    let (dirs, now) = (image.log_dir_paths(), image.holding_cordon());
+    let cordon = match change {
+        ConfigChange::Delete => return Ok(None),
+        ConfigChange::Set(names) => Cordon::parse(&list_items(names)?, &dirs)?,
+        ConfigChange::Append(names) => {
+            let more = list_items(names)?.into_iter().map(str::to_owned);
+            Cordon::parse(&now.names(&dirs).into_iter().chain(more).collect::<Vec<_>>(), &dirs)?
+        }
+        ConfigChange::Subtract(names) => now.without(&Cordon::parse(&list_items(names)?, &dirs)?),
+    };
+    Ok(Some(cordon))
+}
+
+fn alter_topic(draft: &mut Draft<'_>, id: TopicId, alter: Alter) -> Result<(), Refusal> {
     let unknown =
         || (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.".to_owned());
     let current = Arc::clone(&draft.image().topic_by_id(id).ok_or_else(unknown)?.configs);
@@ -190,13 +240,46 @@ fn alter(draft: &mut Draft<'_>, wish: Wish) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::testing::image;
 
     #[test]
     fn options_of_the_server_are_named_when_they_cannot_change() {
-        assert!(matches!(nothing_changes_here([].into_iter()), Ok(Wish::Nothing)));
-        let refused = nothing_changes_here(["log.cleaner.threads"].into_iter()).err();
-        let (code, message) = refused.expect("refused");
-        assert_eq!(code, ErrorCode::INVALID_REQUEST);
-        assert!(message.contains("log.cleaner.threads"), "{message}");
+        assert!(matches!(nothing_for_all([].into_iter()), Ok(Wish::Nothing)));
+        assert!(check_dynamic(["cordoned.log.dirs"].into_iter()).is_ok());
+        for refused in [
+            check_dynamic(["cordoned.log.dirs", "log.cleaner.threads"].into_iter()).err(),
+            nothing_for_all(["cordoned.log.dirs", "log.cleaner.threads"].into_iter()).err(),
+        ] {
+            let (code, message) = refused.expect("refused");
+            assert_eq!(code, ErrorCode::INVALID_REQUEST);
+            assert!(message.contains("dynamically: log.cleaner.threads."), "{message}");
+        }
+        let (code, message) = nothing_for_all(["cordoned.log.dirs"].into_iter()).err().expect("refused");
+        assert!(code == ErrorCode::INVALID_REQUEST && message.contains("broker id"), "{message}");
+    }
+
+    #[test]
+    fn a_change_of_cordoned_log_dirs_begins_at_what_holds() {
+        let after = |default: Cordon, change| {
+            let mut image = image(3);
+            image.cordon_by_default(default);
+            cordon_after(&image, &change)
+        };
+        let (first, text) = (|| Cordon::Dirs(vec![0]), |text: &str| text.to_owned());
+        for (change, expected) in [
+            (ConfigChange::Set(text("/2,/1")), Some(Cordon::Dirs(vec![2, 1]))),
+            (ConfigChange::Set(text("*")), Some(Cordon::All)),
+            (ConfigChange::Set(text("")), Some(Cordon::none())),
+            (ConfigChange::Append(text("/1,/0")), Some(Cordon::Dirs(vec![0, 1]))),
+            (ConfigChange::Subtract(text("/0")), Some(Cordon::none())),
+            (ConfigChange::Delete, None),
+        ] {
+            assert_eq!(after(first(), change.clone()), Ok(expected), "{change:?}");
+        }
+        for change in [ConfigChange::Set(text("/3")), ConfigChange::Append(text("*"))] {
+            assert!(after(first(), change.clone()).is_err(), "{change:?}");
+        }
+        assert!(after(Cordon::All, ConfigChange::Append(text("/1"))).is_err());
+        assert!(after(first(), ConfigChange::Set("/1,".repeat(2000))).is_err(), "too many to look at");
     }
 }

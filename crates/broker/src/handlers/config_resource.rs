@@ -22,7 +22,7 @@ pub(crate) enum ConfigResource<'i> {
     Topic(&'i Arc<Topic>),
     /// This server.
     Broker,
-    /// The options that all servers of a cluster share and that can be changed while they run: there are none.
+    /// The options that all servers of a cluster share: there are none.
     AllBrokers,
 }
 

@@ -1,7 +1,8 @@
 //! `DescribeConfigs` (key 32), versions 1 to 4.
 //!
 //! Tells the configuration of topics and of this server: values, where each comes from, and if asked what it would
-//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only. Asked by name, it tells how
+//! fall back to (KIP-226) and what it means (KIP-569). Options of the server are read-only, but for those that take
+//! effect at once. Asked by name, it tells how
 //! durable a topic is now, too. A resource that is named more than once is described once. Leaves out: broker loggers,
 //! client metrics and groups.
 
@@ -16,7 +17,10 @@ use riverrun_protocol::{DescribeConfigsRequest, DescribeConfigsResponse, ErrorCo
 use super::bounds::{DESCRIBED_RESOURCES_MAX, once};
 use super::config_resource::{ConfigResource, Refusal, find};
 use crate::broker::Broker;
-use crate::config::describe::{ConfigEntry, describe_broker, describe_mounted, describe_topic, topic_state};
+use crate::config::CORDONED_LOG_DIRS;
+use crate::config::describe::{
+    ConfigEntry, ServerOverrides, describe_broker, describe_mounted, describe_topic, topic_state,
+};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::durability::Durability;
 use crate::metadata::{Image, Topic};
@@ -71,7 +75,7 @@ fn entries(
             Some(queue) => mounted(queue)?,
             None => describe_topic(&broker.config, &topic.name, &topic.configs),
         },
-        ConfigResource::Broker => describe_broker(&broker.config),
+        ConfigResource::Broker => describe_broker(&broker.config, &server_overrides(image)),
         ConfigResource::AllBrokers => Vec::new(),
     };
     if let Some(keys) = resource.configuration_keys.as_ref().filter(|keys| !keys.is_empty()) {
@@ -83,6 +87,12 @@ fn entries(
         entries.retain(|entry| keys.iter().any(|key| key == entry.name));
     }
     Ok(entries)
+}
+
+/// What clients have set for this server.
+fn server_overrides(image: &Image) -> ServerOverrides {
+    let names = image.cordon().map(|cordon| cordon.names(&image.log_dir_paths()).join(","));
+    names.map(|names| (CORDONED_LOG_DIRS, names)).into_iter().collect()
 }
 
 /// How durable a topic is; none of a mounted one that takes no records.

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_protocol::describe_log_dirs_response::{
@@ -18,7 +17,7 @@ use riverrun_types::PartitionId;
 
 use crate::broker::Broker;
 use crate::context::{Operation, RequestContext, Resource};
-use crate::metadata::{Image, Topic};
+use crate::metadata::{Image, Topic, absolute};
 
 /// Partitions of topics that the client asks for; no entry: not at all.
 type Wanted = BTreeMap<String, BTreeSet<i32>>;
@@ -69,15 +68,10 @@ fn describe(broker: &Broker, wanted: Option<&Wanted>) -> Vec<DescribeLogDirsResu
             topics,
             total_bytes: or_unknown(broker.env.fs.total_bytes(&dir.path)),
             usable_bytes: or_unknown(broker.env.fs.available_bytes(&dir.path)),
-            is_cordoned: broker.config.is_cordoned(&dir.path),
+            is_cordoned: image.is_cordoned(index),
         }
     })
     .collect()
-}
-
-/// What a path means also to who is elsewhere; it was given relative to where the server was started.
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The wire's mark for a size that is not known is -1.

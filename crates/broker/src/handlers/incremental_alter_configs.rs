@@ -1,8 +1,8 @@
 //! `IncrementalAlterConfigs` (key 44), versions 0 to 1 (KIP-339).
 //!
 //! Sets, deletes, appends to or subtracts from single configs of a topic, or says whether that could be done
-//! (`validateOnly`). Changes of one topic happen together or not at all. Options of the server cannot be changed while
-//! it runs.
+//! (`validateOnly`). Changes of one topic happen together or not at all. Of the server's options `cordoned.log.dirs` can
+//! be changed while it runs (KIP-1066).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use riverrun_protocol::{ErrorCode, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse};
 
-use super::config_change::{Ask, Subject, Wish, change_all, nothing_changes_here, subject};
+use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothing_for_all, subject};
 use super::config_resource::Refusal;
 use crate::broker::Broker;
 use crate::config::{BrokerConfig, ConfigChange, alter_topic_configs, shown};
@@ -38,12 +38,19 @@ fn wish(
     context: &RequestContext,
     resource: &AlterConfigsResource<'_>,
 ) -> Result<Wish, Refusal> {
-    let id = match subject(image, context, resource.resource_type, &resource.resource_name)? {
-        Subject::Topic(id) => id,
-        Subject::Server => return nothing_changes_here(resource.configs.iter().map(|entry| &*entry.name)),
-    };
+    let subject = subject(image, context, resource.resource_type, &resource.resource_name)?;
+    let names = resource.configs.iter().map(|entry| &*entry.name);
+    match subject {
+        Subject::AllServers => return nothing_for_all(names),
+        Subject::Server => check_dynamic(names)?,
+        Subject::Topic(_) => {}
+    }
     let changes: Vec<_> = resource.configs.iter().map(change).collect::<Result<_, _>>()?;
     check_named_once(&changes)?;
+    let Subject::Topic(id) = subject else {
+        // There is one name to give.
+        return Ok(changes.into_iter().next().map_or(Wish::Nothing, |(_, change)| Wish::Cordon(change)));
+    };
     let config = Arc::clone(config);
     Ok(Wish::Topic { id, alter: Box::new(move |current| alter_topic_configs(&config, current, &changes)) })
 }

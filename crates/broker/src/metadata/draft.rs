@@ -11,6 +11,7 @@ use riverrun_env::Random;
 use riverrun_types::limits::TOPIC_PARTITIONS_MAX;
 use riverrun_types::{LeaderEpoch, TopicId};
 
+use super::cordon::Cordon;
 use super::error::TopicError;
 use super::image::{Image, Topic};
 use super::names::check_name;
@@ -45,7 +46,7 @@ pub(crate) struct Draft<'a> {
     image: Image,
     records: Vec<Record>,
     random: RandomSource<'a>,
-    /// Log dirs that take no new partitions.
+    /// Log dirs that take no new partitions, besides those that are cordoned.
     closed_dirs: BTreeSet<usize>,
 }
 
@@ -143,6 +144,13 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    /// Notes what a client says of log dirs that take no new partitions; none: the configuration holds. Its dirs exist.
+    pub(crate) fn set_cordon(&mut self, cordon: Option<Cordon>) {
+        if self.image.cordon() != cordon.as_ref() {
+            self.record(Record::LogDirsCordoned { cordon });
+        }
+    }
+
     /// Sets `count` producer ids aside and answers the first.
     pub(crate) fn reserve_producer_ids(&mut self, count: i64) -> i64 {
         let first = self.image.producer_ids_end();
@@ -183,9 +191,9 @@ impl<'a> Draft<'a> {
             let message = format!("The server takes at most {PARTITIONS_MAX} partitions over all topics.");
             return Err(TopicError::TooManyPartitions(message));
         }
+        let is_open = |index| !self.closed_dirs.contains(&index) && !self.image.is_cordoned(index);
         let dirs = self.image.log_dirs().iter().enumerate();
-        let held =
-            dirs.map(|(index, dir)| (!self.closed_dirs.contains(&index)).then_some(dir.partition_count));
+        let held = dirs.map(|(index, dir)| is_open(index).then_some(dir.partition_count));
         let count = usize::try_from(count).expect("checked to be positive");
         place(&held.collect::<Vec<_>>(), count).ok_or(TopicError::NoLogDir)
     }

@@ -1,11 +1,12 @@
 //! The image: everything the metadata says at one moment, immutable and cheap to copy for the next moment.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_types::{LeaderEpoch, NodeId, TopicId};
 
+use super::cordon::Cordon;
 use super::names::collision_key;
 use super::records::{Head, Record};
 use super::shards::ShardedMap;
@@ -65,7 +66,7 @@ pub(crate) struct LogDir {
 /// Everything that the metadata says.
 ///
 /// Invariants: the three topic maps hold the same topics (the third only those whose name has `.` or `_`); each
-/// partition's log dir exists; `partition_count` is the sum over the log dirs.
+/// partition's log dir exists, and so does each that is cordoned; `partition_count` is the sum over the log dirs.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     cluster_id: Arc<str>,
@@ -74,6 +75,9 @@ pub(crate) struct Image {
     producer_ids_end: i64,
     topics_generation: u64,
     log_dirs: Vec<LogDir>,
+    /// What clients have said, and what holds where they have said nothing, which is not in the metadata log.
+    cordon: Option<Cordon>,
+    default_cordon: Cordon,
     by_name: ShardedMap<Arc<str>, Arc<Topic>>,
     by_id: ShardedMap<TopicId, Arc<Topic>>,
     by_collision_key: ShardedMap<Arc<str>, Arc<str>>,
@@ -90,6 +94,8 @@ impl Image {
             producer_ids_end: 0,
             topics_generation: 0,
             log_dirs: Vec::new(),
+            cordon: None,
+            default_cordon: Cordon::none(),
             by_name: ShardedMap::new(),
             by_id: ShardedMap::new(),
             by_collision_key: ShardedMap::new(),
@@ -149,6 +155,31 @@ impl Image {
         &self.log_dirs
     }
 
+    /// Paths of the log dirs, in the order of their indexes.
+    pub(crate) fn log_dir_paths(&self) -> Vec<&Path> {
+        self.log_dirs.iter().map(|dir| dir.path.as_path()).collect()
+    }
+
+    /// Whether the log dir of this index takes no new partitions by its owner's wish.
+    pub(crate) fn is_cordoned(&self, log_dir: usize) -> bool {
+        self.holding_cordon().covers(log_dir)
+    }
+
+    /// What clients have said of cordoned log dirs, if they have.
+    pub(crate) fn cordon(&self) -> Option<&Cordon> {
+        self.cordon.as_ref()
+    }
+
+    /// What holds: the clients' word, else the configuration's.
+    pub(crate) fn holding_cordon(&self) -> &Cordon {
+        self.cordon.as_ref().unwrap_or(&self.default_cordon)
+    }
+
+    /// What holds where clients have said nothing. Nothing of it goes into the log.
+    pub(crate) fn cordon_by_default(&mut self, cordon: Cordon) {
+        self.default_cordon = cordon;
+    }
+
     /// Topics that were deleted and whose files may still be there, with the log dir of each partition.
     pub(crate) fn doomed(&self) -> &BTreeMap<TopicId, Arc<[u16]>> {
         &self.doomed
@@ -184,6 +215,7 @@ impl Image {
                 let dir = self.log_dirs.get_mut(usize::from(index)).ok_or("an unknown log dir moved")?;
                 dir.path = path.into();
             }
+            Record::LogDirsCordoned { cordon } => self.set_cordon(cordon)?,
             Record::TopicCreated { id, name, dirs, configs } => self.add_topic(id, &name, &dirs, configs)?,
             Record::TopicDeleted { id } => self.remove_topic(id)?,
             Record::TopicDoomed { id, dirs } => self.doom(id, Arc::from(dirs))?,
@@ -268,9 +300,17 @@ impl Image {
         Ok(())
     }
 
+    fn set_cordon(&mut self, cordon: Option<Cordon>) -> Result<(), String> {
+        if let Some(Cordon::Dirs(dirs)) = &cordon {
+            self.check_dirs(dirs)?;
+        }
+        self.cordon = cordon;
+        Ok(())
+    }
+
     fn check_dirs(&self, dirs: &[u16]) -> Result<(), String> {
         if dirs.iter().any(|dir| usize::from(*dir) >= self.log_dirs.len()) {
-            return Err("a partition lies in an unknown log dir".to_owned());
+            return Err("an unknown log dir is named".to_owned());
         }
         Ok(())
     }
@@ -289,6 +329,7 @@ impl Image {
             id: dir.id.clone(),
             path: dir.path.to_string_lossy().into_owned(),
         });
+        let cordon = self.cordon.clone().map(|cordon| Record::LogDirsCordoned { cordon: Some(cordon) });
         let topics = self.topics().filter(|topic| !topic.is_mounted).map(|topic| Record::TopicCreated {
             id: topic.id,
             name: topic.name.to_string(),
@@ -299,6 +340,6 @@ impl Image {
         let producers = Record::ProducerIdsReserved { end: self.producer_ids_end };
         let doomed =
             self.doomed.iter().map(|(id, dirs)| Record::TopicDoomed { id: *id, dirs: dirs.to_vec() });
-        started.into_iter().chain([producers]).chain(dirs).chain(topics).chain(doomed)
+        started.into_iter().chain([producers]).chain(dirs).chain(cordon).chain(topics).chain(doomed)
     }
 }

@@ -5,6 +5,7 @@
 //! and a new image out.
 
 mod copies;
+mod cordon;
 mod directory;
 mod draft;
 mod error;
@@ -21,6 +22,7 @@ mod store;
 pub(crate) mod testing;
 mod verify;
 
+pub(crate) use cordon::{Cordon, absolute};
 pub(crate) use draft::random_id;
 pub(crate) use draft::{Draft, NewTopic};
 pub use error::MetadataError;

@@ -6,6 +6,7 @@
 use riverrun_types::TopicId;
 use serde::{Deserialize, Serialize};
 
+use super::cordon::Cordon;
 use crate::config::TopicOverrides;
 
 /// One step of the metadata's history. The records of one frame hold together: all of them happened, or none.
@@ -18,6 +19,8 @@ pub(crate) enum Record {
     LogDirAdded { id: String, path: String },
     /// A log dir was found under another path.
     LogDirMoved { index: u16, path: String },
+    /// A client has said which log dirs take no new partitions; none: the server's configuration says it again.
+    LogDirsCordoned { cordon: Option<Cordon> },
     /// A topic was made; `dirs` has the log dir's index of each partition.
     TopicCreated {
         #[serde(with = "topic_id_text")]
@@ -115,6 +118,7 @@ mod tests {
             r#"[{"tenant_created":{"name":"x"}}]"#,
             r#"[{"node_started":{"epoch":1,"rack":"a"}}]"#,
             r#"[{"node_started":{}}]"#,
+            r#"[{"log_dirs_cordoned":{"cordon":"some"}}]"#,
         ] {
             assert!(serde_json::from_str::<Vec<Record>>(newer).is_err(), "{newer}");
         }
@@ -131,6 +135,9 @@ mod tests {
                 configs: [("retention.ms".to_owned(), "a\0b".to_owned())].into(),
             },
             Record::TopicDeleted { id: TopicId([255; 16]) },
+            Record::LogDirsCordoned { cordon: Some(Cordon::All) },
+            Record::LogDirsCordoned { cordon: Some(Cordon::Dirs(vec![1, 0])) },
+            Record::LogDirsCordoned { cordon: None },
         ];
         let json = to_json(&records);
         assert!(!json.contains(&0));

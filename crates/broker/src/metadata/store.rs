@@ -28,6 +28,7 @@ use self::files::{
     Loaded, LogFile, WriteFailure, load, remove_other_generations, start_generation, write_snapshot,
 };
 pub(super) use self::files::{Verified, verify};
+use super::cordon::Cordon;
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
@@ -205,6 +206,15 @@ impl Store {
         Ok(())
     }
 
+    /// What holds for log dirs while no client has said which of them take no new partitions. Nothing of it is kept.
+    pub(crate) fn cordon_by_default(&self, cordon: Cordon) {
+        // Changes are made one after the other.
+        let _writer = self.writer.lock();
+        let mut image = Image::clone(&self.image());
+        image.cordon_by_default(cordon);
+        self.image.store(Arc::new(image));
+    }
+
     /// Why nothing changes any more, if that is so. Waits for a change that is under way.
     pub(crate) fn failure(&self) -> Option<String> {
         self.writer.lock().poison.clone()
@@ -224,7 +234,7 @@ impl Store {
         Draft::new(&self.image.load(), &*self.env.random).avoiding(self.closed_dirs.lock().clone())
     }
 
-    /// Puts no new partition into this log dir while the server runs.
+    /// Puts no new partition into this log dir while the server runs: it has failed.
     pub(crate) fn close_dir(&self, index: usize) {
         self.closed_dirs.lock().insert(index);
     }

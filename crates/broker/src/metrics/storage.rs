@@ -67,7 +67,7 @@ fn put_dirs(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Result
         None,
         &full,
     )?;
-    let cordoned = series(&|index| broker.config.is_cordoned(&image.log_dirs()[index].path));
+    let cordoned = series(&|index| image.is_cordoned(index));
     put(
         encoder,
         "log_dir_cordoned",

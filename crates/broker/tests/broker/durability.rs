@@ -479,52 +479,6 @@ fn log_dirs_are_told_by_paths_that_mean_the_same_everywhere() {
 }
 
 #[test]
-fn a_cordoned_log_dir_gets_no_new_partitions_and_keeps_those_it_has() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
-    let (one, two) = (path("one"), path("two"));
-    let both = format!("{one},{two}");
-    let start = |cordoned: &str| {
-        let admin = ("admin.listen", "127.0.0.1:0");
-        server_with(&[
-            admin,
-            ("data.dir", &path("data")),
-            ("log.dirs", &both),
-            ("cordoned.log.dirs", cordoned),
-        ])
-    };
-    let partitions = |client: &mut Client| -> Vec<(String, usize, bool)> {
-        let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 5).results;
-        let count = |dir: &riverrun_protocol::describe_log_dirs_response::DescribeLogDirsResult<'_>| {
-            dir.topics.iter().map(|topic| topic.partitions.len()).sum()
-        };
-        dirs.iter().map(|dir| (dir.log_dir.to_string(), count(dir), dir.is_cordoned)).collect()
-    };
-    let server = start("");
-    let mut client = Client::new(&server);
-    create_topic(&mut client, "t", 2, &[]);
-    produce(&mut client, "t", 0, &batch(&["a"]));
-    produce(&mut client, "t", 1, &batch(&["b"]));
-    assert_eq!(partitions(&mut client), [(one.clone(), 1, false), (two.clone(), 1, false)]);
-    server.stop().expect("a clean stop");
-    let server = start(&one);
-    let mut client = Client::new(&server);
-    create_topic(&mut client, "u", 4, &[]);
-    assert_eq!(partitions(&mut client), [(one.clone(), 1, true), (two, 5, false)]);
-    let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
-    let note = format!("ok\nlog dir {one} is cordoned: it gets no new partitions\n");
-    assert!(status.contains("200") && body == note, "{status} {body}");
-    produce(&mut client, "t", 0, &batch(&["c"]));
-    assert_eq!(read_all(&mut client, "t", 0, 0), ["a", "c"]);
-    assert_eq!(read_all(&mut client, "t", 1, 0), ["b"]);
-    server.stop().expect("a clean stop");
-    let server = start("*");
-    let mut client = Client::new(&server);
-    assert_eq!(try_create_topic(&mut client, "v", 1, 1, &[]), ErrorCode::INVALID_REPLICATION_FACTOR);
-    assert_eq!(read_all(&mut client, "t", 0, 0), ["a", "c"]);
-}
-
-#[test]
 fn journals_may_change_after_a_clean_stop_and_not_while_they_hold_records() {
     let (first, killed) =
         (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));

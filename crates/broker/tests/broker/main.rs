@@ -8,6 +8,7 @@ mod support;
 mod admin_port;
 mod batches;
 mod catch_up;
+mod cordon;
 mod damage;
 mod disk;
 mod durability;

@@ -136,6 +136,7 @@ fn contradictions_are_refused() {
         &[("journal.dirs", "/a,/a")],
         &[("log.dirs", "/a,/b"), ("journal.dirs", "/b")],
         &[("log.dirs", "/a,/b"), ("cordoned.log.dirs", "/c")],
+        &[("log.dirs", "/a,/b"), ("cordoned.log.dirs", "*,/b")],
         &[("group.min.session.timeout.ms", "9000"), ("group.max.session.timeout.ms", "8000")],
         &[("group.consumer.session.timeout.ms", "5000")],
         &[("group.consumer.assignors", "")],
@@ -181,18 +182,6 @@ fn a_stored_topic_config_that_is_no_longer_known_does_not_hide_the_others() {
     let overrides = stored.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let options = config.topic_options("t", &overrides);
     assert_eq!((options.retention_ms, options.segment_ms), (5, 604_800_000));
-}
-
-#[test]
-fn log_dirs_are_cordoned_by_name_or_all_at_once() {
-    let cordoned = |names: &str| {
-        let pairs = [("log.dirs", "/a,/b"), ("cordoned.log.dirs", names)];
-        let config = BrokerConfig::from_pairs(pairs).expect("valid");
-        ["/a", "/b"].map(|dir| config.is_cordoned(dir.as_ref()))
-    };
-    assert_eq!(cordoned(""), [false, false]);
-    assert_eq!(cordoned("/b"), [false, true]);
-    assert_eq!(cordoned("*"), [true, true]);
 }
 
 #[test]

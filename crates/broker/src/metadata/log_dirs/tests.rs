@@ -5,7 +5,7 @@ use riverrun_env::sim::SimEnv;
 
 use super::*;
 use crate::config::TopicOverrides;
-use crate::metadata::{NewTopic, Store, StoreOptions, verify_identity};
+use crate::metadata::{Cordon, NewTopic, Store, StoreOptions, TopicError, verify_identity};
 
 fn options(dirs: &[&str]) -> StoreOptions {
     StoreOptions {
@@ -46,6 +46,39 @@ fn a_log_dir_is_recognised_wherever_it_is_and_in_any_order() {
         open(&env, &["/a", "/elsewhere", "/c"]),
         Ok(vec!["/a".into(), "/elsewhere".into(), "/c".into()])
     );
+}
+
+#[test]
+fn a_cordon_is_there_after_a_restart_and_stays_with_its_directory() {
+    let env = used();
+    let open = |dirs: &[&str]| {
+        let store = Store::open(&env, &options(dirs)).expect("opens");
+        store.cordon_by_default(Cordon::All);
+        store
+    };
+    let cordoned = |store: &Store| [0, 1].map(|dir| store.image().is_cordoned(dir));
+    let grow = |store: &Store, total| {
+        let grown = store.change(|draft| draft.grow_topic("t", total)).expect("changed");
+        grown.map(|topic| topic.log_dirs().last())
+    };
+    let store = open(&["/a", "/b"]);
+    assert_eq!(cordoned(&store), [true, true], "as the configuration says");
+    assert_eq!(grow(&store, 3), Err(TopicError::NoLogDir));
+    store.change(|draft| draft.set_cordon(Some(Cordon::Dirs(vec![0])))).expect("changed");
+    assert_eq!(grow(&store, 3), Ok(Some(1)));
+    drop(store);
+    env.fs.rename("/a".as_ref(), "/c".as_ref()).expect("moved");
+    let store = open(&["/b", "/c"]);
+    assert_eq!(cordoned(&store), [true, false]);
+    assert_eq!(store.image().holding_cordon().names(&store.image().log_dir_paths()), ["/c"]);
+    assert_eq!(grow(&store, 4), Ok(Some(1)));
+    store.close().expect("closed");
+    drop(store);
+    let store = open(&["/b", "/c"]);
+    assert_eq!(cordoned(&store), [true, false], "a snapshot has it");
+    store.change(|draft| draft.set_cordon(None)).expect("changed");
+    drop(store);
+    assert_eq!(cordoned(&open(&["/b", "/c"])), [true, true], "the configuration's word again");
 }
 
 #[test]

@@ -26,7 +26,8 @@ Examples:
 const SET_EXAMPLES: &str = "\
 Examples:
   riverrun config set --topic clicks retention.ms=86400000 cleanup.policy=compact
-  riverrun config set --topic clicks --unset retention.ms";
+  riverrun config set --topic clicks --unset retention.ms
+  riverrun config set --broker 1 cordoned.log.dirs=/disk/2";
 
 /// Flags of `config get` and `config describe`.
 #[derive(Args, Debug)]

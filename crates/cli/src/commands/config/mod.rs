@@ -17,7 +17,7 @@ pub(crate) enum ConfigCommand {
     Get(admin::GetArgs),
     /// Print values with where each comes from and what it does
     Describe(admin::GetArgs),
-    /// Change a topic's configuration
+    /// Change the configuration of a topic or a server
     Set(admin::SetArgs),
     /// Print every option that a server and a topic know, with type, range, default and text
     Docs,
