@@ -224,6 +224,9 @@ fn advice(error: &ClientError) -> Option<&'static str> {
             "riverrun serve   (starts a server here), or --bootstrap HOST:PORT for another one"
         }
         ClientError::Timeout { .. } => "--timeout with more seconds, or look at the server's log",
+        ClientError::RecordTooLarge { option: "buffer.memory", .. } => {
+            "buffer.memory with more bytes, or smaller records"
+        }
         ClientError::RecordTooLarge { .. } => "max.request.size with more bytes, or smaller records",
         ClientError::Server { code, .. } => match *code {
             ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => "riverrun topic list   (the topics that there are)",

@@ -11,6 +11,7 @@ mod producers;
 mod topics;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use riverrun_protocol::Request;
@@ -27,6 +28,9 @@ use crate::cluster::{Cluster, ClusterOptions, Lane};
 use crate::connection::{ResponseFrame, wire_ms};
 use crate::error::ClientError;
 use crate::retry::Retry;
+
+/// Number of the next admin client that names itself.
+static ADMINS: AtomicU64 = AtomicU64::new(1);
 
 /// Asks and changes a cluster. Shared by reference or `Arc`: all of its methods take `&self`.
 ///
@@ -57,10 +61,9 @@ fn all_failed<K, T>(items: impl IntoIterator<Item = K>, error: &ClientError) -> 
 
 impl Admin {
     /// Connects to the cluster. Fails if no server can be reached.
-    pub async fn new(options: ClusterOptions) -> Result<Self, ClientError> {
-        if options.in_flight_max == 0 {
-            return Err(ClientError::Invalid("in_flight_max is at least 1".to_owned()));
-        }
+    pub async fn new(mut options: ClusterOptions) -> Result<Self, ClientError> {
+        options.check_own()?;
+        options.name_client(|| format!("adminclient-{}", ADMINS.fetch_add(1, Ordering::Relaxed)));
         Ok(Self { cluster: Cluster::connect(options).await? })
     }
 

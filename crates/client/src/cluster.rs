@@ -36,31 +36,35 @@ options! {
 
     /// `host:port` of one or more servers; the others are learnt from these.
     bootstrap: Vec<String> = "bootstrap.servers", Kind::List("a list of host:port"), Some("");
-    /// The client's name for itself, shown by the server's tools.
-    client_id: String = "client.id", Kind::Text("a name"), Some("riverrun");
+    /// The client's name for itself, shown by the server's tools. Where it is empty, the client names itself, with a number
+    /// that counts the clients of its kind in this process: `producer-1`, `adminclient-1`, `consumer-GROUP-1`, or
+    /// `consumer-1` without a group; a static member is `consumer-GROUP-INSTANCE`.
+    client_id: String = "client.id", Kind::Text("a name, or empty"), Some("");
     /// Time for a connection to come up.
-    connect_timeout: Duration = "socket.connection.setup.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("10000");
+    connect_timeout: Duration = "socket.connection.setup.timeout.ms", Kind::Millis(1, i64::MAX), Some("10000");
     /// Time for an answer, beyond what a fetch or a join itself asks the server to wait. Of a produce request the server is
-    /// given nine tenths of it, so that it can say in time that it was too slow.
+    /// given nine tenths of it, so that it can say in time that it was too slow. Kafka's clients take 0 as well, and then have no
+    /// answer to anything.
     request_timeout: Duration = "request.timeout.ms", Kind::Millis(1, i32::MAX as i64), Some("30000");
     /// Time in which retriable errors are retried before they are reported.
     retry_timeout: Duration = "default.api.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("60000");
     /// Pause between the first attempt and the second. Each later one is twice as long, up to `retry.backoff.max.ms`, and
     /// up to a fifth longer or shorter by chance.
-    retry_backoff: Duration = "retry.backoff.ms", Kind::Millis(0, i32::MAX as i64), Some("100");
+    retry_backoff: Duration = "retry.backoff.ms", Kind::Millis(0, i64::MAX), Some("100");
     /// Pause between two attempts at most. Where it is no more than `retry.backoff.ms`, it is every pause.
-    retry_backoff_max: Duration = "retry.backoff.max.ms", Kind::Millis(0, i32::MAX as i64), Some("1000");
+    retry_backoff_max: Duration = "retry.backoff.max.ms", Kind::Millis(0, i64::MAX), Some("1000");
     /// Pause before a server is connected to again. It grows with each attempt that fails, as that of `retry.backoff.ms`
     /// does, up to `reconnect.backoff.max.ms`.
-    reconnect_backoff: Duration = "reconnect.backoff.ms", Kind::Millis(0, i32::MAX as i64), Some("50");
+    reconnect_backoff: Duration = "reconnect.backoff.ms", Kind::Millis(0, i64::MAX), Some("50");
     /// Pause before a server is connected to again at most. Where it is no more than `reconnect.backoff.ms`, it is every
     /// pause.
-    reconnect_backoff_max: Duration = "reconnect.backoff.max.ms", Kind::Millis(0, i32::MAX as i64), Some("1000");
+    reconnect_backoff_max: Duration = "reconnect.backoff.max.ms", Kind::Millis(0, i64::MAX), Some("1000");
     /// Age at which metadata is asked for again.
     metadata_max_age: Duration = "metadata.max.age.ms", Kind::Millis(0, i64::MAX), Some("300000");
     /// Unanswered requests on one connection at most. Of one partition at most 5 batches are under way, as many as
-    /// a server remembers of an idempotent producer.
-    in_flight_max: usize = "max.in.flight.requests.per.connection", Kind::Int(1, 1000), Some("5");
+    /// a server remembers of an idempotent producer, so that more than 5 is taken with idempotence, too, which Kafka's producer
+    /// refuses.
+    in_flight_max: usize = "max.in.flight.requests.per.connection", Kind::Int(1, i32::MAX as i64), Some("5");
 }
 
 impl ClusterOptions {
@@ -70,12 +74,11 @@ impl ClusterOptions {
         Self { bootstrap: bootstrap.map(str::to_owned).collect(), ..Self::defaults() }
     }
 
-    pub(crate) fn check(&self) -> Result<(), ClientError> {
-        if self.in_flight_max == 0 {
-            let text = "max.in.flight.requests.per.connection is at least 1";
-            return Err(ClientError::Invalid(text.to_owned()));
+    /// Names the client where nobody did.
+    pub(crate) fn name_client(&mut self, name: impl FnOnce() -> String) {
+        if self.client_id.is_empty() {
+            self.client_id = name();
         }
-        Ok(())
     }
 }
 

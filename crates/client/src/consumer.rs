@@ -21,6 +21,7 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -50,6 +51,9 @@ use crate::error::ClientError;
 use crate::leaders::Patience;
 use crate::list_offsets::{Findings, FoundOffset, OffsetSpec, list_offsets, list_offsets_within, offsets_of};
 use crate::topic_partition::TopicPartition;
+
+/// Number of the next consumer that names itself.
+static CONSUMERS: AtomicU64 = AtomicU64::new(1);
 
 /// An answer that is waited for without the consumer, in any task.
 pub type Answer<T> = BoxFuture<'static, Result<T, ClientError>>;
@@ -114,8 +118,9 @@ pub struct Consumer {
 
 impl Consumer {
     /// Connects to the cluster. Fails if the options contradict each other or no server can be reached.
-    pub async fn new(options: ConsumerOptions) -> Result<Self, ClientError> {
+    pub async fn new(mut options: ConsumerOptions) -> Result<Self, ClientError> {
         options.check()?;
+        options.name_client(|| CONSUMERS.fetch_add(1, Ordering::Relaxed));
         let options = Arc::new(options);
         let cluster = Cluster::connect(options.cluster.clone()).await?;
         let coordinator =

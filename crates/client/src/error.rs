@@ -122,12 +122,14 @@ pub enum ClientError {
         /// What was waited for.
         what: String,
     },
-    /// A record that no request may hold.
-    #[error("a record of up to {bytes} bytes is longer than max.request.size, {limit}")]
+    /// A record that no request, or no buffer, may hold.
+    #[error("a record of up to {bytes} bytes is longer than {option}, {limit}")]
     RecordTooLarge {
         /// What the record takes at most.
         bytes: usize,
-        /// What a request may have.
+        /// The option that it is too long for: `max.request.size` or `buffer.memory`.
+        option: &'static str,
+        /// What that allows.
         limit: usize,
     },
     /// There is no such topic, or it has fewer partitions.

@@ -19,6 +19,8 @@ pub enum Kind {
     Bool,
     /// A whole number between two bounds, both included.
     Int(i64, i64),
+    /// The first number, or a whole number between the two others, both included.
+    OneOrInt(i64, i64, i64),
     /// A time in milliseconds between two bounds, both included.
     Millis(i64, i64),
     /// One of these words.
@@ -32,9 +34,13 @@ pub enum Kind {
 impl Kind {
     /// Whether a number is in range; other kinds are checked where the text is read.
     fn check(&self, value: &str) -> Result<(), String> {
+        let number = value.parse::<i64>();
         let right = match *self {
             Self::Int(min, max) | Self::Millis(min, max) => {
-                value.parse().is_ok_and(|number: i64| (min..=max).contains(&number))
+                number.is_ok_and(|number| (min..=max).contains(&number))
+            }
+            Self::OneOrInt(one, min, max) => {
+                number.is_ok_and(|number| number == one || (min..=max).contains(&number))
             }
             Self::Bool | Self::Choice(_) | Self::Text(_) | Self::List(_) => true,
         };
@@ -45,7 +51,7 @@ impl Kind {
     fn type_name(&self) -> &'static str {
         match self {
             Self::Bool => "boolean",
-            Self::Int(..) => "integer",
+            Self::Int(..) | Self::OneOrInt(..) => "integer",
             Self::Millis(..) => "milliseconds",
             Self::Choice(_) | Self::Text(_) => "string",
             Self::List(_) => "list",
@@ -58,9 +64,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bool => f.write_str("true or false"),
-            Self::Int(min, i64::MAX) => write!(f, "a whole number from {min} up"),
             Self::Int(min, max) => write!(f, "a whole number from {min} to {max}"),
-            Self::Millis(min, i64::MAX) => write!(f, "milliseconds from {min} up"),
+            Self::OneOrInt(one, min, max) => write!(f, "{one}, or a whole number from {min} to {max}"),
             Self::Millis(min, max) => write!(f, "milliseconds from {min} to {max}"),
             Self::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Self::Text(form) | Self::List(form) => f.write_str(form),
@@ -88,7 +93,20 @@ impl OptionDef {
         self.kind
             .check(value)
             .and_then(|()| T::from_text(value).ok_or_else(|| self.kind.to_string()))
-            .map_err(|allowed| format!("{} is {value:?}; it must be {allowed}", self.name))
+            .map_err(|allowed| self.refuse(value, &allowed))
+    }
+
+    /// Checks a value that was set without a text. None is a value where the option need not be set.
+    pub(crate) fn check_set<T: OptionValue>(&self, value: &T) -> Result<(), String> {
+        let text = value.to_text();
+        if text.is_empty() && T::not_set().is_some() {
+            return Ok(());
+        }
+        self.kind.check(&text).map_err(|allowed| self.refuse(&text, &allowed))
+    }
+
+    fn refuse(&self, value: &str, allowed: &str) -> String {
+        format!("{} is {value:?}; it must be {allowed}", self.name)
     }
 
     /// The value where nothing is set. The tables' own texts are right: a test reads them all.
@@ -145,6 +163,14 @@ macro_rules! options {
                 Ok(true)
             }
 
+            /// Whether every number of this table is in its range, however it was set.
+            pub(crate) fn check_own(&self) -> Result<(), $crate::error::ClientError> {
+                let mut definitions = Self::DEFINITIONS.iter();
+                let mut next = || definitions.next().expect("one definition for each field");
+                $( next().check_set(&self.$field).map_err($crate::error::ClientError::Invalid)?; )*
+                Ok(())
+            }
+
             /// The text of an option of this table.
             pub(crate) fn get_own(&self, name: &str) -> Option<String> {
                 match name {
@@ -160,6 +186,7 @@ pub(crate) use options;
 #[cfg(test)]
 mod tests {
 
+    use super::{Kind, OptionDef};
     use crate::{ClientError, ClusterOptions, ConsumerOptions, ProducerOptions};
 
     fn producer() -> ProducerOptions {
@@ -208,6 +235,110 @@ mod tests {
         }
         let Err(ClientError::Invalid(text)) = options.set("batch.sise", "1") else { panic!("taken") };
         assert!(text.contains("batch.sise"), "{text}");
+    }
+
+    /// Option, least and most, as Kafka 4.3.1 takes them.
+    const BOUNDS_OF_KAFKA: [(&str, i64, i64); 30] = [
+        ("request.timeout.ms", 0, INT_MAX),
+        ("default.api.timeout.ms", 0, INT_MAX),
+        ("retry.backoff.ms", 0, i64::MAX),
+        ("retry.backoff.max.ms", 0, i64::MAX),
+        ("reconnect.backoff.ms", 0, i64::MAX),
+        ("reconnect.backoff.max.ms", 0, i64::MAX),
+        ("metadata.max.age.ms", 0, i64::MAX),
+        ("max.in.flight.requests.per.connection", 1, INT_MAX),
+        ("compression.gzip.level", 1, 9),
+        ("compression.lz4.level", 1, 17),
+        ("compression.zstd.level", -131_072, 22),
+        ("linger.ms", 0, i64::MAX),
+        ("batch.size", 0, INT_MAX),
+        ("buffer.memory", 0, i64::MAX),
+        ("max.request.size", 0, INT_MAX),
+        ("max.block.ms", 0, i64::MAX),
+        ("delivery.timeout.ms", 0, INT_MAX),
+        ("retries", 0, INT_MAX),
+        ("partitioner.availability.timeout.ms", 0, i64::MAX),
+        ("session.timeout.ms", 1, INT_MAX),
+        ("heartbeat.interval.ms", 1, INT_MAX),
+        ("max.poll.interval.ms", 1, INT_MAX),
+        ("auto.commit.interval.ms", 0, INT_MAX),
+        ("fetch.min.bytes", 0, INT_MAX),
+        ("fetch.max.bytes", 0, INT_MAX),
+        ("max.partition.fetch.bytes", 0, INT_MAX),
+        ("fetch.max.wait.ms", 0, INT_MAX),
+        ("max.poll.records", 1, INT_MAX),
+        ("socket.connection.setup.timeout.ms", 1, i64::MAX),
+        ("read.ahead.bytes", 0, i64::MAX),
+    ];
+    const INT_MAX: i64 = i32::MAX as i64;
+
+    /// Sets it for whoever knows it; what those say who refuse it.
+    fn set_of_any(name: &str, value: i64) -> Result<(), String> {
+        let (mut producer, mut consumer) = (producer(), consumer());
+        let knows = |tables: &[&[OptionDef]]| tables.iter().any(|one| one.iter().any(|one| one.name == name));
+        let mut taken = Ok(());
+        if knows(&[ClusterOptions::DEFINITIONS, ProducerOptions::DEFINITIONS]) {
+            taken = producer.set(name, &value.to_string()).map_err(|error| error.to_string());
+        }
+        if knows(&[ClusterOptions::DEFINITIONS, ConsumerOptions::DEFINITIONS]) {
+            taken = taken.and(consumer.set(name, &value.to_string()).map_err(|error| error.to_string()));
+        }
+        taken
+    }
+
+    /// But for a time of none for an answer, with which there would be no answers.
+    #[test]
+    fn numbers_have_the_bounds_that_kafka_has() {
+        for (name, least, most) in BOUNDS_OF_KAFKA {
+            for value in [least, most] {
+                let taken = set_of_any(name, value);
+                assert_eq!(
+                    taken.is_ok(),
+                    (name, value) != ("request.timeout.ms", 0),
+                    "{name}={value}: {taken:?}"
+                );
+            }
+        }
+        let tables =
+            [ClusterOptions::DEFINITIONS, ProducerOptions::DEFINITIONS, ConsumerOptions::DEFINITIONS];
+        for definition in tables.into_iter().flatten() {
+            let known = BOUNDS_OF_KAFKA.iter().any(|(name, ..)| *name == definition.name);
+            let numeric = matches!(definition.kind, Kind::Int(..) | Kind::OneOrInt(..) | Kind::Millis(..));
+            assert_eq!(known, numeric, "{}", definition.name);
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_a_bound_is_refused_by_its_name_and_its_bounds() {
+        let tables =
+            [ClusterOptions::DEFINITIONS, ProducerOptions::DEFINITIONS, ConsumerOptions::DEFINITIONS];
+        for definition in tables.into_iter().flatten() {
+            let (Kind::Int(least, most) | Kind::OneOrInt(_, least, most) | Kind::Millis(least, most)) =
+                definition.kind
+            else {
+                continue;
+            };
+            for value in [least.checked_sub(1), most.checked_add(1)].into_iter().flatten() {
+                let refused = set_of_any(definition.name, value).expect_err(definition.name);
+                for part in [definition.name, &least.to_string(), &most.to_string(), &value.to_string()] {
+                    assert!(refused.contains(part), "{part} in {refused}");
+                }
+            }
+        }
+        assert!(set_of_any("compression.gzip.level", -1).is_ok());
+    }
+
+    #[test]
+    fn a_number_that_was_set_without_a_text_has_the_same_bounds() {
+        let mut options = producer();
+        options.request_bytes_max = usize::MAX;
+        let refused = options.check_own().unwrap_err().to_string();
+        assert!(refused.contains("max.request.size") && refused.contains("2147483647"), "{refused}");
+        let mut options = consumer();
+        options.auto_commit_interval = None;
+        assert!(options.check_own().is_ok());
+        options.poll_records = 0;
+        assert!(options.check_own().is_err());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod topics;
 mod verdict;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use riverrun_types::TimestampMs;
@@ -41,6 +42,9 @@ pub use self::record::{ProducerRecord, RecordMetadata, RecordRef};
 use self::sender::Sender;
 use crate::cluster::Cluster;
 use crate::error::ClientError;
+
+/// Number of the next producer that names itself.
+static PRODUCERS: AtomicU64 = AtomicU64::new(1);
 
 /// Sends records to topics. Shared by reference or `Arc`: all of its methods take `&self`.
 ///
@@ -84,8 +88,9 @@ impl Drop for Producer {
 
 impl Producer {
     /// Connects to the cluster. Fails if the options contradict each other or no server can be reached.
-    pub async fn new(options: ProducerOptions) -> Result<Self, ClientError> {
+    pub async fn new(mut options: ProducerOptions) -> Result<Self, ClientError> {
         options.check()?;
+        options.cluster.name_client(|| format!("producer-{}", PRODUCERS.fetch_add(1, Ordering::Relaxed)));
         let options = Arc::new(options);
         let cluster = Cluster::connect(options.cluster.clone()).await?;
         let accumulator = Arc::new(Accumulator::new(Arc::clone(&options)));

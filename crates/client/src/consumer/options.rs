@@ -91,10 +91,13 @@ options! {
     /// How the group agrees on who reads what: classic, where one member computes it and everybody joins again when it
     /// changes, or consumer, where the server does and moves partitions one by one (KIP-848).
     group_protocol: GroupProtocol = "group.protocol", Kind::Choice(&["classic", "consumer"]), Some("classic");
-    /// Classic protocol: ways to assign that this member offers, the best first. The group rebalances cooperatively if
-    /// all of them can. Kafka's class names are taken, too.
+    /// Classic protocol: ways to assign that this member offers, the best first; the group takes one that all its members
+    /// offer. This member gives up nothing while it joins again if cooperative-sticky is all that it offers, and everything
+    /// if it offers another one, too, whichever the group takes: as with Kafka's consumers, a group moves to
+    /// cooperative-sticky when its members, which offer it by default, are restarted one by one without range. Kafka's class
+    /// names are taken, too.
     assignors: Vec<Assignor> = "partition.assignment.strategy",
-        Kind::List("a list of range, roundrobin and cooperative-sticky"), Some("range");
+        Kind::List("a list of range, roundrobin and cooperative-sticky"), Some("range,cooperative-sticky");
     /// KIP-848: the server's assignor; not set for its default.
     server_assignor: Option<String> = "group.remote.assignor", Kind::Text("a name, or empty"), None;
     /// Name of this member that outlives it (static membership): it does not leave the group when it ends.
@@ -109,9 +112,9 @@ options! {
     /// Whether what poll has returned is committed by itself: from time to time, before partitions are given up, and at
     /// the end.
     auto_commit: bool = "enable.auto.commit", Kind::Bool, Some("true");
-    /// Time between commits that the consumer makes by itself; not set or -1 for none.
+    /// Time between commits that the consumer makes by itself; not set or -1 for none, and 0 for one with every poll.
     auto_commit_interval: Option<Duration> = "auto.commit.interval.ms",
-        Kind::Millis(-1, i64::MAX), Some("5000");
+        Kind::Millis(-1, WIRE_MAX), Some("5000");
     /// Where to begin where no offset is committed, or where the position is no longer there: with the first record
     /// (earliest), with the next (latest), so long ago (`by_duration:` and an ISO 8601 time such as PT1H), or nowhere
     /// (none), which makes poll fail.
@@ -119,10 +122,10 @@ options! {
         Kind::Text("earliest, latest, none or by_duration:PnDTnHnMnS"), Some("latest");
     /// Bytes that the server waits for before it answers a fetch.
     fetch_min_bytes: i32 = "fetch.min.bytes", Kind::Int(0, WIRE_MAX), Some("1");
-    /// Bytes of one answer at most, apart from a first batch that is larger.
-    fetch_max_bytes: i32 = "fetch.max.bytes", Kind::Int(1, WIRE_MAX), Some("52428800");
+    /// Bytes of one answer at most, apart from a first batch that is larger: with 0 one batch at a time.
+    fetch_max_bytes: i32 = "fetch.max.bytes", Kind::Int(0, WIRE_MAX), Some("52428800");
     /// Bytes of one partition in one answer at most, apart from a first batch that is larger.
-    partition_max_bytes: i32 = "max.partition.fetch.bytes", Kind::Int(1, WIRE_MAX), Some("1048576");
+    partition_max_bytes: i32 = "max.partition.fetch.bytes", Kind::Int(0, WIRE_MAX), Some("1048576");
     /// How long the server waits for fetch.min.bytes.
     fetch_wait_max: Duration = "fetch.max.wait.ms", Kind::Millis(0, WIRE_MAX), Some("500");
     /// Bytes that may be held for polls to come, fetches that are under way counted as full. Kafka's consumer has no
@@ -187,26 +190,31 @@ impl ConsumerOptions {
         if self.assignors.is_empty() && self.group_protocol == GroupProtocol::Classic {
             return invalid("the classic protocol needs an assignor");
         }
-        if self.fetch_max_bytes < 1 || self.partition_max_bytes < 1 || self.fetch_min_bytes < 0 {
-            return invalid(
-                "fetch.max.bytes and max.partition.fetch.bytes are at least 1, fetch.min.bytes at least 0",
-            );
+        let classic = self.group.is_some() && self.group_protocol == GroupProtocol::Classic;
+        if classic && self.heartbeat_interval >= self.session_timeout {
+            return invalid("heartbeat.interval.ms must be below session.timeout.ms");
         }
-        if self.poll_records == 0 {
-            return invalid("max.poll.records is at least 1");
-        }
-        if self.heartbeat_interval.is_zero() || self.heartbeat_interval >= self.session_timeout {
-            return invalid("heartbeat.interval.ms lies between 0 and session.timeout.ms");
-        }
-        self.cluster.check()
+        self.check_own()?;
+        self.cluster.check_own()
+    }
+
+    /// Names the client where nobody did.
+    pub(super) fn name_client(&mut self, number: impl FnOnce() -> u64) {
+        let Self { cluster, group, instance_id, .. } = self;
+        cluster.name_client(|| match (group, instance_id) {
+            (Some(group), Some(instance)) => format!("consumer-{group}-{instance}"),
+            (Some(group), None) => format!("consumer-{group}-{}", number()),
+            (None, _) => format!("consumer-{}", number()),
+        });
     }
 }
 
 macro_rules! by_words {
     ($type:ty: $($value:path = $word:literal),+) => {
         impl OptionValue for $type {
+            /// In letters of any case.
             fn from_text(text: &str) -> Option<Self> {
-                match text {
+                match text.to_ascii_lowercase().as_str() {
                     $($word => Some($value),)+
                     _ => None,
                 }
@@ -313,6 +321,39 @@ mod tests {
         let names = "org.apache.kafka.clients.consumer.RoundRobinAssignor, cooperative-sticky";
         options.set("partition.assignment.strategy", names).unwrap();
         assert_eq!(options.assignors, [Assignor::RoundRobin, Assignor::CooperativeSticky]);
+    }
+
+    #[test]
+    fn range_comes_first_and_cooperative_sticky_is_offered() {
+        let options = ConsumerOptions::new(ClusterOptions::new("a:1"));
+        assert_eq!(options.assignors, [Assignor::Range, Assignor::CooperativeSticky]);
+    }
+
+    #[test]
+    fn a_consumer_that_nobody_named_is_named_after_its_group() {
+        let name = |pairs: &[(&'static str, &'static str)]| {
+            let mut options = ConsumerOptions::from_properties(pairs.iter().copied()).unwrap();
+            options.name_client(|| 7);
+            options.cluster.client_id
+        };
+        assert_eq!(name(&[]), "consumer-7");
+        assert_eq!(name(&[("group.id", "g")]), "consumer-g-7");
+        assert_eq!(name(&[("group.id", "g"), ("group.instance.id", "i")]), "consumer-g-i");
+        assert_eq!(name(&[("group.id", "g"), ("client.id", "me")]), "me");
+    }
+
+    #[test]
+    fn signs_of_life_come_before_a_classic_group_misses_them() {
+        let check = |pairs: &[(&'static str, &'static str)]| {
+            let slow = [("heartbeat.interval.ms", "45000")];
+            ConsumerOptions::from_properties(slow.into_iter().chain(pairs.iter().copied())).unwrap().check()
+        };
+        let refused = check(&[("group.id", "g")]).unwrap_err().to_string();
+        assert!(
+            refused.contains("heartbeat.interval.ms") && refused.contains("session.timeout.ms"),
+            "{refused}"
+        );
+        assert!(check(&[]).is_ok() && check(&[("group.id", "g"), ("group.protocol", "CONSUMER")]).is_ok());
     }
 
     #[test]

@@ -11,7 +11,9 @@ This page is made from the option tables of `crates/client/`; a test keeps it cu
 
 Each option is a field of `ClusterOptions`, `ProducerOptions` or `ConsumerOptions`, and has a name for texts:
 `ProducerOptions::from_properties([(\"linger.ms\", \"20\")])`. Names and defaults are those of Kafka 4 where Kafka has the
-option; what is different is said.
+option; what is different is said. A value that is not allowed is refused with the option's name and what is allowed, and
+so is a name that is not on this page. Between the options there are these bounds: `enable.idempotence` needs `acks=all`
+and `retries` of at least 1, and in a classic group `heartbeat.interval.ms` is below `session.timeout.ms`.
 ";
 
 /// The whole page.
@@ -34,6 +36,7 @@ fn write_option(page: &mut String, definition: &OptionDef) {
     let OptionDef { name, kind, default, doc } = definition;
     let default = match default {
         None => "not set".to_owned(),
+        Some("") => "empty".to_owned(),
         Some(text) => format!("`{text}`"),
     };
     let type_name = kind.type_name();

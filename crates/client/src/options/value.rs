@@ -32,7 +32,18 @@ macro_rules! by_parse {
         }
     )*};
 }
-by_parse!(bool, i32, u32, usize, String);
+by_parse!(i32, u32, usize, String);
+
+/// In letters of any case.
+impl OptionValue for bool {
+    fn from_text(text: &str) -> Option<Self> {
+        text.to_ascii_lowercase().parse().ok()
+    }
+
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+}
 
 /// In milliseconds.
 impl OptionValue for Duration {
@@ -110,6 +121,14 @@ impl OptionValue for Compression {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn yes_and_no_are_said_in_letters_of_any_case() {
+        assert_eq!(
+            ["true", "True", "FALSE", "yes"].map(bool::from_text),
+            [Some(true), Some(true), Some(false), None]
+        );
+    }
 
     #[test]
     fn what_may_be_left_out_is_left_out_by_an_empty_text_and_by_minus_one() {

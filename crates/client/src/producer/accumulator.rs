@@ -141,7 +141,8 @@ impl Accumulator {
                 full_bytes: options.batch_bytes,
             },
             state: Mutex::default(),
-            space: Semaphore::new(options.buffer_bytes),
+            // No machine has more memory than that.
+            space: Semaphore::new(options.buffer_bytes.min(Semaphore::MAX_PERMITS)),
             short_of_space: AtomicUsize::new(0),
             freed: AtomicUsize::new(0),
             lump_bytes: options.buffer_bytes / BUFFER_LUMPS,
@@ -184,9 +185,14 @@ impl Accumulator {
     /// Takes room for a record of so many bytes, and says whether there was. The caller gives it back with
     /// [`release`](Self::release), or leaves it to the batch that takes the record.
     pub(super) fn try_reserve(&self, bytes: usize) -> Result<bool, ClientError> {
-        let limit = self.options.request_bytes_max;
-        if bytes > limit {
-            return Err(ClientError::RecordTooLarge { bytes, limit });
+        // What is longer than the whole buffer would wait for ever.
+        for (option, limit) in [
+            ("max.request.size", self.options.request_bytes_max),
+            ("buffer.memory", self.options.buffer_bytes),
+        ] {
+            if bytes > limit {
+                return Err(ClientError::RecordTooLarge { bytes, option, limit });
+            }
         }
         let permit = self.space.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX));
         Ok(permit.map(tokio::sync::SemaphorePermit::forget).is_ok())

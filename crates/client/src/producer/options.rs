@@ -13,6 +13,9 @@ use crate::options::{Kind, options};
 /// Bytes above which a batch's size means nothing: the format counts them in 31 bits.
 const BATCH_BYTES_MAX: i64 = i32::MAX as i64;
 
+/// Longest time that records may be tried for.
+const DELIVERY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
 options! {
     /// How a producer sends.
     pub struct ProducerOptions {
@@ -30,23 +33,26 @@ options! {
     compression: Compression = "compression.type",
         Kind::Choice(&["none", "gzip", "snappy", "lz4", "zstd"]), Some("none");
     /// How hard gzip tries: from 1, the fastest, to 9, the smallest; -1 for its own default.
-    gzip_level: i32 = "compression.gzip.level", Kind::Int(-1, 9), Some("-1");
+    gzip_level: i32 = "compression.gzip.level", Kind::OneOrInt(-1, 1, 9), Some("-1");
     /// Taken for the sake of settings that have it: the LZ4 encoder here has one level.
     lz4_level: i32 = "compression.lz4.level", Kind::Int(1, 17), Some("9");
     /// How hard Zstandard tries: the higher, the slower and the smaller.
     zstd_level: i32 = "compression.zstd.level", Kind::Int(-131_072, 22), Some("3");
     /// How long a batch waits for more records.
-    linger: Duration = "linger.ms", Kind::Millis(0, i32::MAX as i64), Some("5");
+    linger: Duration = "linger.ms", Kind::Millis(0, i64::MAX), Some("5");
     /// Bytes of a batch, before compression, at which it is sent without waiting. A longer record goes alone. With 0
     /// every record is a batch.
     batch_bytes: usize = "batch.size", Kind::Int(0, BATCH_BYTES_MAX), Some("16384");
-    /// Bytes of records that are not delivered yet at most; sending waits above that.
-    buffer_bytes: usize = "buffer.memory", Kind::Int(0, u32::MAX as i64), Some("33554432");
-    /// Bytes of one request's records, and so of one record, at most.
+    /// Bytes of records that are not delivered yet at most; sending waits above that. A record that is longer than all of it
+    /// is refused.
+    buffer_bytes: usize = "buffer.memory", Kind::Int(0, i64::MAX), Some("33554432");
+    /// Bytes of one request's records, and so of one record, at most: a longer one is refused, and with 0 each.
     request_bytes_max: usize = "max.request.size", Kind::Int(0, BATCH_BYTES_MAX), Some("1048576");
     /// How long sending a record may wait for room in the buffer and for the topic's metadata.
     block_max: Duration = "max.block.ms", Kind::Millis(0, i64::MAX), Some("60000");
-    /// How long a record is tried for. A request that is under way at that time is still waited for.
+    /// How long a record is tried for. A request that is under way at that time is still waited for. Where this is not set
+    /// and `linger.ms` and `request.timeout.ms` take longer together, it is as long as they; Kafka's producer refuses to be
+    /// set to less than that.
     delivery_timeout: Duration = "delivery.timeout.ms", Kind::Millis(0, i32::MAX as i64), Some("120000");
     /// How often a batch is sent again after an error that may pass, within the delivery timeout.
     retries: u32 = "retries", Kind::Int(0, i32::MAX as i64), Some("2147483647");
@@ -72,17 +78,23 @@ impl ProducerOptions {
     }
 
     /// Options from their names and texts, `bootstrap.servers` among them. As with Kafka's own client, `acks` other
-    /// than `all` and no retries turn idempotence off unless that is asked for.
+    /// than `all` and no retries turn idempotence off unless that is asked for, and records are tried for as long as one
+    /// attempt takes at least, unless a time is given.
     pub fn from_properties<'a>(
         properties: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ClientError> {
         let mut options = Self::new(ClusterOptions::new(""));
-        let mut asked = false;
+        let (mut asked, mut timed) = (false, false);
         for (name, value) in properties {
             asked |= name == "enable.idempotence";
+            timed |= name == "delivery.timeout.ms";
             options.set(name, value)?;
         }
         options.idempotent &= asked || (options.acks == Acks::All && options.retries > 0);
+        if !timed {
+            let least = options.linger.saturating_add(options.cluster.request_timeout);
+            options.delivery_timeout = options.delivery_timeout.max(least.min(DELIVERY_TIMEOUT_MAX));
+        }
         Ok(options)
     }
 
@@ -111,16 +123,8 @@ impl ProducerOptions {
         if self.idempotent && self.retries == 0 {
             return invalid("an idempotent producer needs retries of at least 1");
         }
-        if let Some(level) = self.compression_level() {
-            self.compression.check_level(level)?;
-        }
-        if self.request_bytes_max == 0 {
-            return invalid("max.request.size is at least 1");
-        }
-        if self.buffer_bytes < self.request_bytes_max || u32::try_from(self.buffer_bytes).is_err() {
-            return invalid("buffer.memory lies between max.request.size and 4 GiB");
-        }
-        self.cluster.check()
+        self.check_own()?;
+        self.cluster.check_own()
     }
 
     /// The level of the codec in use, if it has levels.
@@ -148,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_codec_has_its_level_and_only_that_of_the_codec_in_use_counts() {
+    fn each_codec_has_its_level_and_that_of_the_codec_in_use_counts() {
         let given = |codec| {
             let levels = [
                 ("compression.gzip.level", "7"),
@@ -165,7 +169,26 @@ mod tests {
             assert!(given(codec).check().is_ok(), "{codec}");
         }
         let zero = |codec| ProducerOptions { gzip_level: 0, ..given(codec) };
-        assert!(zero("gzip").check().is_err() && zero("zstd").check().is_ok());
+        assert!(zero("gzip").check().is_err() && zero("zstd").check().is_err());
+    }
+
+    #[test]
+    fn records_are_tried_for_as_long_as_one_attempt_takes_unless_a_time_is_given() {
+        let given = |pairs: &[(&'static str, &'static str)]| {
+            ProducerOptions::from_properties(pairs.iter().copied()).unwrap().delivery_timeout.as_millis()
+        };
+        assert_eq!(given(&[]), 120_000);
+        assert_eq!(given(&[("linger.ms", "150000")]), 180_000);
+        assert_eq!(given(&[("linger.ms", "9223372036854775807")]), 2_147_483_647);
+        assert_eq!(given(&[("delivery.timeout.ms", "500"), ("linger.ms", "150000")]), 500);
+    }
+
+    #[test]
+    fn a_buffer_may_be_smaller_than_a_request_or_a_batch() {
+        for (name, value) in [("buffer.memory", "1000"), ("buffer.memory", "0"), ("max.request.size", "0")] {
+            let options = ProducerOptions::from_properties([(name, value)]).unwrap();
+            assert!(options.check().is_ok(), "{name}={value}");
+        }
     }
 
     #[test]

@@ -3,13 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Assignor, ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, Trouble};
+use riverrun_client::{
+    Assignor, ClientError, ClusterOptions, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, Trouble,
+};
 use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
-use riverrun_protocol::consumer_protocol::{decode_subscription, encode_assignment};
+use riverrun_protocol::consumer_protocol::{decode_assignment, decode_subscription, encode_assignment};
 use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
+use riverrun_protocol::join_group_response::JoinGroupResponseMember;
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
-    HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse, SyncGroupResponse,
+    HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse, SyncGroupRequest,
+    SyncGroupResponse,
 };
 use riverrun_types::Offset;
 
@@ -19,21 +23,24 @@ use crate::consumer::{
 use crate::patterns::versions;
 use crate::server::{Call, Reply, TOPIC_ID};
 
+/// What a group says to a member that joins and is not to lead. It takes the assignor of this place in what it offers.
+fn joined(call: &Call<'_>, told: &Told, taken: usize) -> Reply {
+    let request = call.decode::<JoinGroupRequest<'_>>();
+    let subscription = decode_subscription(&request.protocols[taken].metadata).unwrap();
+    tell(told, format!("join owning {}", subscription.owned_partitions.len()));
+    call.answer(&JoinGroupResponse {
+        generation_id: i32::try_from(call.nth).unwrap(),
+        protocol_name: Some(request.protocols[taken].name.clone()),
+        leader: "another".into(),
+        member_id: "me".into(),
+        ..JoinGroupResponse::default()
+    })
+}
+
 /// A classic group that gives its member both partitions, then rebalances once and gives it the first only.
 fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
     let reply = match call.key {
-        ApiKey::JoinGroup => {
-            let request = call.decode::<JoinGroupRequest<'_>>();
-            let subscription = decode_subscription(&request.protocols[0].metadata).unwrap();
-            tell(told, format!("join owning {}", subscription.owned_partitions.len()));
-            call.answer(&JoinGroupResponse {
-                generation_id: i32::try_from(call.nth).unwrap(),
-                protocol_name: Some(request.protocols[0].name.clone()),
-                leader: "another".into(),
-                member_id: "me".into(),
-                ..JoinGroupResponse::default()
-            })
-        }
+        ApiKey::JoinGroup => joined(call, told, 0),
         ApiKey::SyncGroup => {
             let partitions = if call.nth == 0 { vec![0, 1] } else { vec![0] };
             let assigned = AssignedTopic { topic: "t".into(), partitions };
@@ -58,13 +65,19 @@ fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Opti
     Some(reply)
 }
 
-async fn classic_member(assignor: Assignor) -> Vec<String> {
+/// What the group hears of a member that offers these assignors, of which it takes the one of this place.
+async fn classic_member(assignors: Vec<Assignor>, taken: usize) -> Vec<String> {
     let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
     let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
-    let server = server(move |call| classic_group(call, &heard, &rebalance)).await;
+    let joins = if assignors == [Assignor::CooperativeSticky] { 3 } else { 2 };
+    let server = server(move |call| match call.key {
+        ApiKey::JoinGroup => Some(joined(call, &heard, taken)),
+        _ => classic_group(call, &heard, &rebalance),
+    })
+    .await;
     let mut consumer = Consumer::new(ConsumerOptions {
         group: Some("g".to_owned()),
-        assignors: vec![assignor],
+        assignors,
         heartbeat_interval: Duration::from_millis(10),
         auto_commit_interval: Some(Duration::from_hours(1)),
         ..options(&server)
@@ -79,7 +92,6 @@ async fn classic_member(assignor: Assignor) -> Vec<String> {
         consumer.assignment() == [partition(0)] && at_end(consumer, 0)
     })
     .await;
-    let joins = if assignor == Assignor::CooperativeSticky { 3 } else { 2 };
     wait_for(&mut consumer, "it joins again", |_| {
         told.lock().unwrap().iter().filter(|what| what.starts_with("join")).count() >= joins
     })
@@ -90,14 +102,98 @@ async fn classic_member(assignor: Assignor) -> Vec<String> {
 
 #[tokio::test]
 async fn an_eager_member_commits_and_gives_everything_up_before_it_joins_again() {
-    let told = classic_member(Assignor::Range).await;
+    let told = classic_member(vec![Assignor::Range], 0).await;
     let expected = ["join owning 0", "commit 0 14", "commit 1 14", "join owning 0", "commit 0 14", "leave"];
     assert_eq!(told, expected);
 }
 
+/// As with Kafka's consumers: what all that it offers can do is what it does.
+#[tokio::test]
+async fn a_member_that_offers_an_eager_assignor_is_eager_whichever_the_group_takes() {
+    let expected = ["join owning 0", "commit 0 14", "commit 1 14", "join owning 0", "commit 0 14", "leave"];
+    let default = ConsumerOptions::new(ClusterOptions::new("a:1")).assignors;
+    for taken in [0, 1] {
+        assert_eq!(classic_member(default.clone(), taken).await, expected, "{taken}");
+    }
+}
+
+/// What a member that sets this offers, and whom it gives both partitions to if it is to lead with the one of this place.
+async fn offered(strategy: Option<&str>, taken: usize) -> (Vec<String>, Vec<String>) {
+    let (offers, led) = (Told::default(), Told::default());
+    let (heard, assigned) = (Arc::clone(&offers), Arc::clone(&led));
+    let server = server(move |call| match call.key {
+        ApiKey::JoinGroup => {
+            let request = call.decode::<JoinGroupRequest<'_>>();
+            request.protocols.iter().for_each(|protocol| tell(&heard, protocol.name.to_string()));
+            let protocol = &request.protocols[taken];
+            let metadata = protocol.metadata.clone();
+            let member = JoinGroupResponseMember {
+                member_id: "me".into(),
+                metadata,
+                ..JoinGroupResponseMember::default()
+            };
+            Some(call.answer(&JoinGroupResponse {
+                protocol_name: Some(protocol.name.clone()),
+                leader: "me".into(),
+                member_id: "me".into(),
+                members: vec![member],
+                ..JoinGroupResponse::default()
+            }))
+        }
+        ApiKey::SyncGroup => {
+            let request = call.decode::<SyncGroupRequest<'_>>();
+            let one = &request.assignments[0];
+            let assignment = decode_assignment(&one.assignment).unwrap();
+            tell(&assigned, format!("{} {:?}", one.member_id, assignment.assigned_partitions[0].partitions));
+            let assignment = one.assignment.clone();
+            Some(call.answer(&SyncGroupResponse { assignment, ..SyncGroupResponse::default() }))
+        }
+        _ => classic_group(call, &Told::default(), &Arc::default()),
+    })
+    .await;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    if let Some(strategy) = strategy {
+        options.set("partition.assignment.strategy", strategy).unwrap();
+    }
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    wait_for(&mut consumer, "it is a member", |consumer| consumer.assignment().len() == 2).await;
+    let (offers, led) = (offers.lock().unwrap().clone(), led.lock().unwrap().clone());
+    (offers, led)
+}
+
+#[tokio::test]
+async fn a_member_offers_what_it_is_set_to_and_leads_with_what_the_group_takes() {
+    let all = vec!["me [0, 1]".to_owned()];
+    for taken in [0, 1] {
+        let (offers, led) = offered(None, taken).await;
+        assert_eq!(offers, ["range", "cooperative-sticky"]);
+        assert_eq!(led, all, "{taken}");
+    }
+    let (offers, led) = offered(Some("cooperative-sticky, roundrobin,range"), 1).await;
+    assert_eq!(offers, ["cooperative-sticky", "roundrobin", "range"]);
+    assert_eq!(led, all);
+}
+
+#[tokio::test]
+async fn with_no_time_between_them_every_poll_commits_what_the_one_before_returned() {
+    let told = Told::default();
+    let (heard, ready) = (Arc::clone(&told), Arc::default());
+    let server = server(move |call| classic_group(call, &heard, &ready)).await;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    options.set("auto.commit.interval.ms", "0").unwrap();
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    wait_for(&mut consumer, "both are committed", |_| {
+        let told = told.lock().unwrap();
+        ["commit 0 14", "commit 1 14"].iter().all(|what| told.iter().any(|one| one == what))
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
-    let told = classic_member(Assignor::CooperativeSticky).await;
+    let told = classic_member(vec![Assignor::CooperativeSticky], 0).await;
     let expected = ["join owning 0", "join owning 1", "commit 1 14", "join owning 1", "commit 0 14", "leave"];
     assert_eq!(told, expected);
 }

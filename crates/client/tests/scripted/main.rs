@@ -7,6 +7,7 @@ mod consumer;
 mod groups;
 mod hostile;
 mod leaders;
+mod options;
 mod patterns;
 mod producer;
 mod server;

@@ -68,6 +68,11 @@ fn answer(call: &Call<'_>, code: ErrorCode, base_offset: i64) -> Reply {
     call.answer(&ProduceResponse { responses: vec![topic], ..ProduceResponse::default() })
 }
 
+/// A server that takes what comes.
+pub(crate) async fn log_server() -> ScriptedServer {
+    server(|_, _, _| None).await.0
+}
+
 /// A server that keeps a log. `meddle` may answer in its place, by the number of the produce request.
 async fn server(
     mut meddle: impl FnMut(&Call<'_>, Seen, &mut Log) -> Option<Reply> + Send + 'static,

@@ -28,6 +28,8 @@ pub(crate) const PARTITIONS: i32 = 2;
 /// A request that has come.
 pub(crate) struct Call<'a> {
     pub(crate) key: ApiKey,
+    /// Who asks, by its own name.
+    pub(crate) client_id: &'a str,
     version: i16,
     correlation_id: i32,
     body: &'a [u8],
@@ -214,6 +216,7 @@ fn next_reply(frame: &[u8], address: SocketAddr, play: &mut Play) -> Reply {
     let count = play.counts.entry(header.api_key).or_default();
     let call = Call {
         key: ApiKey::from_i16(header.api_key).expect("a known key"),
+        client_id: header.client_id.unwrap_or_default(),
         version: header.api_version,
         correlation_id: header.correlation_id,
         body,

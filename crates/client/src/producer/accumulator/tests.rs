@@ -303,7 +303,7 @@ fn no_more_than_so_many_buffers_are_kept_however_small_they_are() {
 fn what_cannot_be_sent_is_refused() {
     let accumulator = accumulator(|_| {});
     let too_long = accumulator.reserve(2 * 1024 * 1024).now_or_never();
-    assert!(matches!(too_long, Some(Err(ClientError::RecordTooLarge { .. }))));
+    assert!(matches!(too_long, Some(Err(ClientError::RecordTooLarge { option: "max.request.size", .. }))));
     let other = RecordRef::new("other", b"v");
     assert!(matches!(accumulator.append(&other, TimestampMs(1), 1, &mut None), Ok(Appended::UnknownTopic)));
     assert!(matches!(
