@@ -1,9 +1,11 @@
 //! `perf end-to-end`: one record at a time, from its send to its return from a poll.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use riverrun_bench::histogram::Latencies;
 use riverrun_bench::random::SeededRandom;
 use riverrun_client::{
@@ -17,6 +19,7 @@ use super::lines;
 use super::properties::{self, PropertyArgs};
 use crate::exit::{Exit, Failure};
 use crate::signals::StopSignals;
+use crate::text::number;
 use crate::text::output::{print_json, print_text};
 use crate::text::time::now;
 
@@ -172,6 +175,7 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
     let mut stop = StopSignals::new()?;
     let mut latencies = Latencies::new();
     let mut outcome = Ok(());
+    let mut progress = Progress::new(what.num_records, std::io::stderr().is_terminal());
     let (wall, begun) = (now(), Instant::now());
     for round in 0..what.num_records {
         match one_round(&producer, &mut consumer, &what.topic, &mut sample, &mut stop).await {
@@ -179,8 +183,10 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
                 latencies.record(elapsed);
                 hdr.as_mut().map_or(Ok(()), |hdr| hdr.record(elapsed))?;
                 if round.is_multiple_of(LINE_RECORDS) && !args.json {
-                    print_text(&format!("{round}\t{}\n", elapsed.as_secs_f64() * 1e3))?;
+                    let line = format!("{round}\t{}\n", elapsed.as_secs_f64() * 1e3);
+                    progress.bar.suspend(|| print_text(&line))?;
                 }
+                progress.look(&latencies);
             }
             Err(failure) => {
                 outcome = Err(failure);
@@ -189,6 +195,7 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
         }
     }
     let time = begun.elapsed();
+    progress.bar.finish_and_clear();
     producer.close().await;
     if let Some(hdr) = hdr {
         hdr.finish()?;
@@ -204,6 +211,42 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
         print_text(&summary(&latencies))?;
     }
     outcome.and(consumer.close().await.map_err(Failure::from))
+}
+
+/// Time between two looks at the percentiles, each of which takes some microseconds.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A bar on a terminal; elsewhere nothing.
+struct Progress {
+    bar: ProgressBar,
+    looked: Instant,
+}
+
+impl Progress {
+    fn new(records: u64, is_terminal: bool) -> Self {
+        let bar = if is_terminal {
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left");
+            ProgressBar::with_draw_target(Some(records), ProgressDrawTarget::stderr_with_hz(10))
+                .with_style(style.expect("the template is a constant of this file"))
+        } else {
+            ProgressBar::hidden()
+        };
+        Self { bar, looked: Instant::now() }
+    }
+
+    fn look(&mut self, latencies: &Latencies) {
+        if self.bar.is_hidden() || self.looked.elapsed() < LOOK_INTERVAL {
+            return;
+        }
+        self.looked = Instant::now();
+        self.bar.set_position(latencies.count());
+        self.bar.set_message(message(latencies));
+    }
+}
+
+fn message(latencies: &Latencies) -> String {
+    let at = |percentile| number::duration(Duration::from_micros(latencies.percentile_us(percentile)));
+    format!("{} records  p50 {}  p99 {}", number::count(latencies.count()), at(50.0), at(99.0))
 }
 
 /// Sends the record, waits for its ack, and polls for it.
@@ -357,6 +400,15 @@ mod tests {
         let (producing, reading) = args.options(&what).expect("options");
         assert_eq!((producing.batch_bytes, reading.fetch_min_bytes), (7, 3));
         assert!(producing.linger.is_zero() && !reading.auto_commit, "nothing waits but for the server");
+    }
+
+    #[test]
+    fn progress_says_how_long_rounds_took_so_far() {
+        let mut latencies = Latencies::new();
+        (1..=100).for_each(|ms| latencies.record_us(ms * 1000));
+        let text = message(&latencies);
+        assert!(text.starts_with("100 records  p50 ") && text.contains("  p99 "), "{text}");
+        assert!(Progress::new(5, false).bar.is_hidden(), "a program that reads gets none");
     }
 
     #[test]
