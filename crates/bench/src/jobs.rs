@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::input::{InputError, read_text};
 use crate::omb::{Driver, PlanOptions, Workload, to_plan};
-use crate::plan::Plan;
+use crate::plan::{Plan, Replicas};
 use crate::scale::shrink;
 use crate::suite::{Scenario, find};
 use crate::trogdor::Spec;
@@ -130,9 +130,7 @@ impl Job {
             Source::Spec(spec) => {
                 let mut plan = spec.to_plan(&self.suite, &options.run)?;
                 plan.load.seed = options.seed;
-                if let Some(replication) = options.replication {
-                    plan.topics.iter_mut().for_each(|topic| topic.replication = replication);
-                }
+                options.replication.into_iter().for_each(|replication| plan.replicate(replication));
                 plan
             }
         };
@@ -141,8 +139,8 @@ impl Job {
     }
 
     /// Replicas that its files want.
-    pub fn replication(&self) -> Result<i16, InputError> {
-        self.plan(&PlanOptions::default(), 1.0).map(|plan| plan.replication())
+    pub fn replicas(&self) -> Result<Replicas, InputError> {
+        self.plan(&PlanOptions::default(), 1.0).map(|plan| plan.replicas())
     }
 
     /// Where its files say that the servers are.
@@ -170,10 +168,10 @@ mod tests {
     const WORKLOAD: &str = "name: n\ntopics: 1\npartitionsPerTopic: 5\nmessageSize: 4\nproducersPerTopic: 2
 producerRate: 7\ntestDurationMinutes: 1\n";
     const DRIVER: &str = "name: d\ndriverClass: x.KafkaBenchmarkDriver\nreplicationFactor: 3
-commonConfig: bootstrap.servers=h:1\n";
+topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
     const SPEC: &str = r#"// A comment.
 {"class": "x.ProduceBenchSpec", "durationMs": 10000, "bootstrapServers": "b:2", "maxMessages": 100,
- "activeTopics": {"foo": {"numPartitions": 1, "replicationFactor": 2}}}"#;
+ "activeTopics": {"foo": {"numPartitions": 1, "replicationFactor": 2, "configs": {"min.insync.replicas": 2}}}}"#;
 
     #[test]
     fn files_are_told_apart_and_a_workload_is_run_with_each_driver() {
@@ -187,14 +185,23 @@ commonConfig: bootstrap.servers=h:1\n";
         let drivers = [DriverFile::default_driver(), driver];
         let of_workload = jobs(&write("w.yaml", WORKLOAD), &drivers).expect("a workload");
         assert_eq!(of_workload.len(), 2);
-        assert_eq!((of_workload[0].bootstrap(), of_workload[0].replication().ok()), (None, Some(1)));
+        let replicas = |job: &Job| job.replicas().map(|replicas| (replicas.count, replicas.min_in_sync)).ok();
+        assert_eq!((of_workload[0].bootstrap(), replicas(&of_workload[0])), (None, Some((1, None))));
+        assert_eq!(replicas(&of_workload[1]), Some((3, Some(2))));
+        let fewer = |count| PlanOptions { replication: Some(count), seed: 9, ..PlanOptions::default() };
+        let lowered = |count| of_workload[1].plan(&fewer(count), 1.0).expect("a plan").replicas().min_in_sync;
+        assert_eq!(
+            (lowered(1), lowered(2), lowered(3)),
+            (Some(1), Some(2), Some(2)),
+            "never more than there are"
+        );
         assert_eq!((of_workload[1].bootstrap().as_deref(), of_workload[1].driver_name()), (Some("h:1"), "d"));
         assert_eq!(of_workload[1].files.len(), 2);
         let spec = jobs(&write("s.json", SPEC), &drivers).expect("a spec").remove(0);
-        assert_eq!((spec.bootstrap().as_deref(), spec.replication().ok()), (Some("b:2"), Some(2)));
-        let fewer = PlanOptions { replication: Some(1), seed: 9, ..PlanOptions::default() };
-        let plan = spec.plan(&fewer, 0.5).expect("a plan");
+        assert_eq!((spec.bootstrap().as_deref(), replicas(&spec)), (Some("b:2"), Some((2, Some(2)))));
+        let plan = spec.plan(&fewer(1), 0.5).expect("a plan");
         assert_eq!((plan.replication(), plan.messages, plan.load.seed), (1, Some(50), 9));
+        assert_eq!(plan.replicas().min_in_sync, Some(1));
         let scenario =
             "suite: X\nscenario: y\nabout: z\nworkload: {topics: 1, partitionsPerTopic: 1, messageSize: 9,
   producersPerTopic: 1, producerRate: 5, testDurationMinutes: 2}\n";

@@ -44,14 +44,63 @@ pub struct Plan {
     pub durability: Option<Durability>,
     /// For how long the server's disk is to be full within the measurement.
     pub disk_full: Option<Duration>,
+    /// How it was shrunk; none where it was not.
+    pub shrunk: Option<Shrunk>,
     /// What of the files has no effect, for people.
     pub notes: Vec<String>,
 }
+
+/// What became of a plan's times when it was shrunk.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shrunk {
+    /// How long is measured now.
+    pub test_s: f64,
+    /// How long the load runs before that now.
+    pub warmup_s: f64,
+    /// Whether one of the times would have been too short, and is longer than the scale says.
+    pub floor_applied: bool,
+}
+
+/// Replicas of the topic that wants most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// How many of each partition.
+    pub count: i16,
+    /// How many must have a record before it is acked to who asks for all; none where the topics do not say.
+    pub min_in_sync: Option<i16>,
+}
+
+/// One replica, of which nobody says more.
+impl Default for Replicas {
+    fn default() -> Self {
+        Self { count: 1, min_in_sync: None }
+    }
+}
+
+/// How many replicas must have a record before it is acked to who asks for all.
+const MIN_IN_SYNC: &str = "min.insync.replicas";
 
 impl Plan {
     /// Replicas of the topic that wants most.
     pub fn replication(&self) -> i16 {
         self.topics.iter().map(|topic| topic.replication).max().unwrap_or(1)
+    }
+
+    /// The same, and how many of them must have a record before it is acked.
+    pub fn replicas(&self) -> Replicas {
+        let min_in_sync = self.topics.iter().filter_map(TopicPlan::min_in_sync).max();
+        Replicas { count: self.replication(), min_in_sync }
+    }
+
+    /// Gives every topic so many replicas, and lets no more be asked for before a record is acked.
+    pub(crate) fn replicate(&mut self, replication: i16) {
+        for topic in &mut self.topics {
+            topic.replication = replication;
+            if topic.min_in_sync().is_some_and(|least| least > replication) {
+                topic.configs.set(MIN_IN_SYNC, replication.to_string());
+            }
+        }
     }
 
     /// How often each record that is sent is read, where every topic has the same readers.
@@ -77,6 +126,12 @@ pub struct TopicPlan {
     pub replication: i16,
     /// Its configs, without those that durability adds.
     pub configs: Properties,
+}
+
+impl TopicPlan {
+    fn min_in_sync(&self) -> Option<i16> {
+        self.configs.get(MIN_IN_SYNC)?.trim().parse().ok()
+    }
 }
 
 /// A producer.
@@ -115,8 +170,8 @@ impl ConsumerPlan {
 pub enum Source {
     /// Its share of these topics, as a member of its group.
     Group(Vec<String>),
-    /// These partitions, from their beginning.
-    Partitions(Vec<(String, i32)>),
+    /// These partitions, from their beginning; all of a topic's where none is named.
+    Partitions(Vec<(String, Option<i32>)>),
 }
 
 /// What is sent and how, the same for all producers; what consumers need to know of it.
@@ -462,6 +517,7 @@ mod tests {
             backlog: None,
             disk_full: None,
             durability: None,
+            shrunk: None,
             notes: Vec::new(),
         };
         assert_eq!((plan.readers(false), plan.readers(true), plan.replication()), (2, 1, 2));

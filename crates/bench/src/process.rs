@@ -6,9 +6,10 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Fields of `/proc/<pid>/stat` after the name, from 0: user time, system time, start.
 const USER_TIME_FIELD: usize = 11;
@@ -25,7 +26,7 @@ pub struct ProcessWatch {
 }
 
 /// What a process has used so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessUsage {
     /// Processor time since it began, all threads, user and system.
     pub cpu_s: f64,
@@ -46,6 +47,15 @@ pub struct ProcessRun {
     pub resident_bytes_max: u64,
     /// The most memory since the process began, which may have been before the run.
     pub peak_bytes: u64,
+}
+
+impl ProcessRun {
+    /// Takes what was used since `before`.
+    pub(crate) fn look(&mut self, before: &ProcessUsage, now: &ProcessUsage) {
+        self.cpu_s = now.cpu_s - before.cpu_s;
+        self.resident_bytes_max = self.resident_bytes_max.max(now.resident_bytes);
+        self.peak_bytes = now.peak_bytes;
+    }
 }
 
 impl ProcessWatch {
@@ -108,9 +118,7 @@ impl RunUsage {
     pub fn sample(&mut self) {
         for ((watch, before), run) in self.watches.iter().zip(&self.before).zip(&mut self.runs) {
             if let Ok(usage) = watch.usage() {
-                run.cpu_s = usage.cpu_s - before.cpu_s;
-                run.resident_bytes_max = run.resident_bytes_max.max(usage.resident_bytes);
-                run.peak_bytes = usage.peak_bytes;
+                run.look(before, &usage);
             }
         }
     }
@@ -150,9 +158,14 @@ fn bytes_of(status: &str, name: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
+/// A program that says its version says it within this time.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time between two looks at whether it has.
+const VERSION_LOOK_EVERY: Duration = Duration::from_millis(5);
+
 /// Which server a process is, with its version; none if that cannot be found out.
 ///
-/// Kafka has its libraries open, and their names carry the version. Our own says it itself.
+/// Kafka has its libraries open, and their names carry the version. Our own says it itself, whatever its file is called.
 pub fn software_of(pid: u32) -> Option<String> {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let names = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -160,13 +173,34 @@ pub fn software_of(pid: u32) -> Option<String> {
         return Some(format!("Apache Kafka {version}"));
     }
     let program = format!("/proc/{pid}/exe");
-    let name = fs::read_link(&program).ok()?;
-    if !name.file_name()?.to_str()?.starts_with("riverrun") {
-        return None;
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let may_be_ours = may_be_ours(&fs::read_link(&program).ok()?, &arguments);
+    may_be_ours.then(|| version_of(Path::new(&program), VERSION_TIMEOUT))?
+}
+
+/// Whether a program is asked for its version: what it would do with that flag is not known of any.
+fn may_be_ours(program: &Path, arguments: &[u8]) -> bool {
+    let is_named = program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("riverrun"));
+    is_named || arguments.split(|byte| *byte == 0).skip(1).any(|argument| argument == b"serve")
+}
+
+/// What our server says of itself; none if the program says nothing, or something else.
+fn version_of(program: &Path, allowed: Duration) -> Option<String> {
+    let mut asked = Command::new(program);
+    asked.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut asked = asked.spawn().ok()?;
+    let deadline = Instant::now() + allowed;
+    while asked.try_wait().ok()?.is_none() {
+        if Instant::now() >= deadline {
+            // It is no server of ours, and what it began ends here.
+            let _ = asked.kill().and_then(|()| asked.wait());
+            return None;
+        }
+        std::thread::sleep(VERSION_LOOK_EVERY);
     }
-    let output = Command::new(&program).arg("--version").output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.lines().next()?.trim().to_owned())
+    let text = String::from_utf8(asked.wait_with_output().ok()?.stdout).ok()?;
+    let line = text.lines().next()?.trim();
+    line.starts_with("riverrun ").then(|| line.to_owned())
 }
 
 fn kafka_version(path: &Path) -> Option<String> {
@@ -225,5 +259,32 @@ mod tests {
         assert_eq!(version("/opt/kafka/lib/kafka-server-common-4.3.1.jar"), None);
         assert_eq!(version("/dev/null"), None);
         assert_eq!(software_of(std::process::id()), None);
+    }
+
+    #[test]
+    fn our_server_is_known_by_what_it_says_and_not_by_the_name_of_its_file() {
+        let ours = |program: &str, arguments: &str| may_be_ours(Path::new(program), arguments.as_bytes());
+        assert!(ours("/opt/riverrun-1.2", "x") && ours("/opt/riverrun (deleted)", "x"));
+        assert!(
+            ours("/opt/kept-build", "./kept-build\0serve\0--config\0a") && !ours("/bin/serve", "serve\0-x")
+        );
+        let dir = tempfile::tempdir().expect("a directory");
+        let says = |script: &str, allowed| {
+            let path = dir.path().join("program");
+            // As another process would write it: what this one has open for writing nobody may run.
+            let made = Command::new("sh")
+                .args(["-c", "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 700 \"$0\""])
+                .args([path.as_os_str(), script.as_ref()])
+                .status();
+            assert!(made.expect("a shell").success());
+            version_of(&path, allowed)
+        };
+        assert_eq!(says("echo riverrun 9.8.7", VERSION_TIMEOUT).as_deref(), Some("riverrun 9.8.7"));
+        assert_eq!(says("echo other 1.0", VERSION_TIMEOUT), None);
+        assert_eq!(
+            says("exec sleep 600", Duration::from_millis(1)),
+            None,
+            "who only goes on is no server of ours"
+        );
     }
 }

@@ -10,9 +10,11 @@ use serde_json::{Map, Value};
 use crate::environment::{Environment, TopicDurability};
 use crate::histogram::{Latencies, LatencySummary};
 use crate::omb::omb_result;
-use crate::plan::{Durability, Plan, TargetRate};
+use crate::plan::{Durability, Plan, Replicas, Shrunk, TargetRate};
 use crate::process::ProcessRun;
-use crate::runner::{BacklogFigures, DiskFullFigures, LogDirFigures, PageCache, RunOutcome, Second};
+use crate::runner::{
+    BacklogFigures, DiskFullFigures, LogDirFigures, PageCache, RunOutcome, Second, WorkerRun,
+};
 
 /// The key under which everything of ours stands.
 pub const OURS: &str = "riverrun";
@@ -45,7 +47,7 @@ pub struct RunLabel {
     /// What `--replication-factor` said.
     pub replication_override: Option<i16>,
     /// What the file says about replicas.
-    pub replication_wanted: i16,
+    pub replicas_wanted: Replicas,
     /// How many processes the load came from.
     pub workers: usize,
 }
@@ -79,6 +81,9 @@ struct Ours<'a> {
     server: &'a str,
     software: Option<&'a str>,
     scale: f64,
+    /// What became of the times where they were shrunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shrunk: Option<Shrunk>,
     workers: usize,
     latency_from: &'static str,
     setup: Setup<'a>,
@@ -95,6 +100,9 @@ struct Ours<'a> {
     seconds: &'a [Second],
     server_usage: Option<ProcessRun>,
     client_usage: Option<ProcessRun>,
+    /// Of workers; then the client is only who tells them what to do.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    worker_usage: &'a [WorkerRun],
     environment: &'a Environment,
     files: Map<String, Value>,
     notes: Vec<&'a str>,
@@ -133,6 +141,15 @@ struct Replication {
     wanted: i16,
     used: i16,
     overridden: bool,
+    /// `min.insync.replicas` of the topics, where the file sets it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_in_sync: Option<MinInSync>,
+}
+
+#[derive(Debug, Serialize)]
+struct MinInSync {
+    wanted: i16,
+    used: i16,
 }
 
 #[derive(Debug, Serialize)]
@@ -199,15 +216,12 @@ fn ours<'a>(
         server: &label.server,
         software: label.software.as_deref(),
         scale: label.scale,
+        shrunk: plan.shrunk,
         workers: label.workers,
         latency_from: "the time at which a record was to be sent; without pacing, its send",
         setup: setup(plan),
         durability: DurabilityFigures { asked: plan.durability, reached: outcome.durability.as_ref() },
-        replication: Replication {
-            wanted: label.replication_wanted,
-            used: plan.replication(),
-            overridden: label.replication_override.is_some(),
-        },
+        replication: replication(plan, label),
         page_cache,
         totals: totals(outcome, environment),
         publish: LatencyFigures::of(&figures.publish),
@@ -219,6 +233,7 @@ fn ours<'a>(
         seconds: &figures.seconds,
         server_usage: figures.server,
         client_usage: figures.client,
+        worker_usage: &figures.workers,
         environment,
         files: texts(&label.files),
         notes: plan
@@ -228,6 +243,19 @@ fn ours<'a>(
             .map(String::as_str)
             .chain(environment.notes())
             .collect(),
+    }
+}
+
+fn replication(plan: &Plan, label: &RunLabel) -> Replication {
+    let (wanted, used) = (label.replicas_wanted, plan.replicas());
+    Replication {
+        wanted: wanted.count,
+        used: used.count,
+        overridden: label.replication_override.is_some(),
+        min_in_sync: wanted
+            .min_in_sync
+            .zip(used.min_in_sync)
+            .map(|(wanted, used)| MinInSync { wanted, used }),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Shrunk};
 
 /// A measurement that is shrunk is not shorter than this.
 const TEST_MIN: Duration = Duration::from_secs(5);
@@ -14,11 +14,31 @@ const WARMUP_MIN: Duration = Duration::from_secs(2);
 
 /// Shrinks a plan by a factor between 0 and 1; 1 leaves it as it is.
 pub fn shrink(plan: &mut Plan, scale: f64) {
-    let scale = scale.clamp(0.0, 1.0);
-    let shorter = |time: Duration, least: Duration| time.mul_f64(scale).max(time.min(least));
-    plan.test = shorter(plan.test, TEST_MIN);
-    plan.disk_full = plan.disk_full.map(|time| shorter(time, TEST_MIN / 3));
-    plan.warmup = shorter(plan.warmup, WARMUP_MIN);
+    if scale >= 1.0 {
+        return;
+    }
+    let scale = scale.max(0.0);
+    let mut floors = Vec::new();
+    let mut shorter = |what: &str, time: Duration, least: Duration| {
+        let (scaled, least) = (time.mul_f64(scale), time.min(least));
+        if scaled < least {
+            let (least, scaled) = (least.as_secs_f64(), scaled.as_secs_f64());
+            floors.push(format!("{what} {least:.1} s, and not {scaled:.1} s"));
+        }
+        scaled.max(least)
+    };
+    plan.test = shorter("measurement", plan.test, TEST_MIN);
+    plan.disk_full = plan.disk_full.map(|time| shorter("full disk", time, TEST_MIN / 3));
+    plan.warmup = shorter("warm-up", plan.warmup, WARMUP_MIN);
+    plan.shrunk = Some(Shrunk {
+        test_s: plan.test.as_secs_f64(),
+        warmup_s: plan.warmup.as_secs_f64(),
+        floor_applied: !floors.is_empty(),
+    });
+    if !floors.is_empty() {
+        plan.notes
+            .push(format!("--scale {scale}: no time gets shorter than it must be: {}", floors.join("; ")));
+    }
     plan.messages = plan.messages.map(|messages| fewer(messages, scale));
     if let Some(backlog) = &mut plan.backlog {
         backlog.bytes = fewer(backlog.bytes, scale);
@@ -56,6 +76,18 @@ warmupDurationMinutes: 1\nmessages: 5000\nconsumerBacklogSizeGB: 1\n";
         assert_eq!(figures(0.125), (75, 7, Some(625), Some(1 << 27)));
         assert_eq!(figures(0.0001), (5, 2, Some(1), Some(107_374)));
         assert_eq!(figures(1.0), (600, 60, Some(5000), Some(1 << 30)));
+        let told = |scale| {
+            let mut plan = plan();
+            shrink(&mut plan, scale);
+            (plan.shrunk, plan.notes)
+        };
+        let shrunk = |test_s, warmup_s, floor_applied| Some(Shrunk { test_s, warmup_s, floor_applied });
+        assert_eq!(told(1.0), (None, Vec::new()));
+        assert_eq!(told(0.5), (shrunk(300.0, 30.0, false), Vec::new()));
+        let (found, notes) = told(0.001);
+        assert_eq!(found, shrunk(5.0, 2.0, true));
+        let expected = "--scale 0.001: no time gets shorter than it must be: measurement 5.0 s, and not 0.6 s; warm-up 2.0 s, and not 0.1 s";
+        assert_eq!(notes, [expected]);
     }
 
     fn topics(workload: &Workload) -> Vec<TopicPlan> {

@@ -85,6 +85,9 @@ pub struct ServerRecord {
     /// Program and version; none if nobody said and it could not be found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software: Option<String>,
+    /// Whether somebody said which process it is.
+    #[serde(skip)]
+    pub is_watched: bool,
     /// How durable the records were meant to be, and were, by topic.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub durability: BTreeMap<String, TopicDurability>,
@@ -109,12 +112,16 @@ impl Environment {
     /// What a reader of the figures should know of the machine, for people: what this record does not say, and that
     /// the machine was busy.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
-        let version = self.servers.iter().any(|server| server.software.is_none());
+        let unknown =
+            |watched| move |server: &ServerRecord| server.software.is_none() && server.is_watched == watched;
+        let (unnamed, strange) =
+            (self.servers.iter().any(unknown(false)), self.servers.iter().any(unknown(true)));
         let disk = "the servers' disk was not measured: --data-dir says where their data is";
         let software = "the server's version is not known: its process would tell, as NAME=HOST:PORT@PID";
+        let program = "the server's version is not known: its process has no library of Apache Kafka open, and does not answer --version as riverrun does";
         let is_busy = self.load_average.is_some_and(|load| load > IDLE_LOAD);
         let busy = "the machine was busy in the minute before: its load average says how much";
-        let notes = [(self.disk.is_none(), disk), (version, software), (is_busy, busy)];
+        let notes = [(self.disk.is_none(), disk), (unnamed, software), (strange, program), (is_busy, busy)];
         notes.into_iter().filter_map(|(applies, note)| applies.then_some(note))
     }
 
@@ -309,6 +316,20 @@ mod tests {
             environment.notes().any(|note| note.contains("busy"))
         };
         assert_eq!([None, Some(0.3), Some(2.5)].map(busy), [false, false, true]);
+    }
+
+    #[test]
+    fn a_note_says_why_a_server_s_version_is_not_known() {
+        let told = |software: Option<&str>, is_watched| {
+            let server =
+                ServerRecord { software: software.map(str::to_owned), is_watched, ..ServerRecord::default() };
+            let environment = Environment { servers: vec![server], ..Environment::default() };
+            environment.notes().filter(|note| note.contains("version")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(told(None, false)[0].contains("NAME=HOST:PORT@PID"));
+        let watched = told(None, true);
+        assert!(watched.len() == 1 && watched[0].contains("does not answer --version"), "{watched:?}");
+        assert!(told(Some("x"), true).is_empty());
     }
 
     #[test]

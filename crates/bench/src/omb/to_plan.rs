@@ -30,7 +30,7 @@ pub struct PlanOptions {
     pub zone: String,
     /// Directory of the workload file: payload files are looked for from here upwards.
     pub directory: Option<PathBuf>,
-    /// Replicas of each partition, in place of the driver's.
+    /// Replicas of each partition, in place of the file's; no more may be asked for before an ack.
     pub replication: Option<i16>,
     /// Seed of everything that is random.
     pub seed: u64,
@@ -59,9 +59,9 @@ pub fn to_plan(
         stamp: if consumers.is_empty() { Stamp::None } else { Stamp::Value },
         seed: options.seed,
     };
-    Ok(Plan {
+    let mut plan = Plan {
         name: workload.name.clone(),
-        topics: topics(workload, driver, options),
+        topics: topics(workload, driver, &options.run),
         producers: producers(workload, &options.run),
         consumers,
         load,
@@ -73,8 +73,11 @@ pub fn to_plan(
         // Checked when it was read.
         durability: workload.durability.as_deref().and_then(|text| text.parse().ok()),
         disk_full: workload.disk_full(),
+        shrunk: None,
         notes,
-    })
+    };
+    options.replication.into_iter().for_each(|replication| plan.replicate(replication));
+    Ok(plan)
 }
 
 fn rate(rate: f64) -> TargetRate {
@@ -91,11 +94,11 @@ fn topic_name(run: &str, index: u32) -> String {
     format!("{TOPIC_PREFIX}-{run}-{index:07}")
 }
 
-fn topics(workload: &Workload, driver: &Driver, options: &PlanOptions) -> Vec<TopicPlan> {
+fn topics(workload: &Workload, driver: &Driver, run: &str) -> Vec<TopicPlan> {
     let topic = |index| TopicPlan {
-        name: topic_name(&options.run, index),
+        name: topic_name(run, index),
         partitions: workload.partitions_per_topic,
-        replication: options.replication.unwrap_or(driver.replication_factor),
+        replication: driver.replication_factor,
         configs: driver.topic_configs(),
     };
     (0..workload.topics).map(topic).collect()
@@ -136,7 +139,7 @@ fn source(workload: &Workload, run: &str, topic: u32, member: u32, members: u32)
         return Source::Group(vec![name]);
     }
     let own = (member..workload.partitions_per_topic).step_by(members as usize);
-    Source::Partitions(own.map(|partition| (name.clone(), partition.cast_signed())).collect())
+    Source::Partitions(own.map(|partition| (name.clone(), Some(partition.cast_signed()))).collect())
 }
 
 fn keys(file: &str, workload: &Workload) -> Result<KeyPlan, InputError> {
@@ -241,7 +244,7 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
             .map(|(_, partition)| partition)
             .collect();
         partitions.sort_unstable();
-        assert_eq!(partitions, [0, 1, 2, 3, 4]);
+        assert_eq!(partitions, [0, 1, 2, 3, 4].map(Some));
     }
 
     #[test]

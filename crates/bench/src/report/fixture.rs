@@ -13,10 +13,13 @@ use crate::environment::{
 };
 use crate::histogram::Latencies;
 use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+use crate::plan::{Replicas, Shrunk};
 use crate::process::ProcessRun;
 use crate::random::SeededRandom;
 use crate::result::{RunLabel, document};
-use crate::runner::{BacklogFigures, DiskFullFigures, Figures, LogDirFigures, PageCache, RunOutcome, Second};
+use crate::runner::{
+    BacklogFigures, DiskFullFigures, Figures, LogDirFigures, PageCache, RunOutcome, Second, WorkerRun,
+};
 use crate::worker::Counts;
 
 /// Set to write the file anew instead of comparing it.
@@ -55,7 +58,11 @@ subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestD
             u32::from(self.reads)
         );
         let workload = Workload::parse("fixture", &text).expect("a workload");
-        let plan = to_plan("fixture", &workload, &Driver::default(), &PlanOptions::default());
+        let driver = "name: fixture\ndriverClass: KafkaBenchmarkDriver\nreplicationFactor: 1
+topicConfig: min.insync.replicas=1\n";
+        let driver = Driver::parse("fixture", driver).expect("a driver");
+        let mut plan = to_plan("fixture", &workload, &driver, &PlanOptions::default()).expect("a plan");
+        plan.shrunk = Some(Shrunk { test_s: 12.0, warmup_s: 3.0, floor_applied: true });
         let label = RunLabel {
             suite: "fixture".to_owned(),
             scenario: "page".to_owned(),
@@ -65,12 +72,12 @@ subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestD
             driver: "fixture".to_owned(),
             files: vec![("workload.yaml".to_owned(), text)],
             scale: 0.25,
-            replication_wanted: 3,
-            workers: 1,
+            replicas_wanted: Replicas { count: 3, min_in_sync: Some(2) },
+            workers: 2,
             ..RunLabel::default()
         };
         document(
-            &plan.expect("a plan"),
+            &plan,
             &RunOutcome {
                 figures: self.figures(number),
                 durability: Some(durability(self.slowness())),
@@ -133,6 +140,8 @@ subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestD
         let used = |pid, cpu_s| ProcessRun { pid, cpu_s, resident_bytes_max: 1 << 27, peak_bytes: 1 << 28 };
         figures.server = Some(used(4711, self.slowness() as f64));
         figures.client = Some(used(4712, 2.0));
+        let worker = |pid| WorkerRun { address: format!("127.0.0.1:{pid}"), used: used(pid, 1.5) };
+        figures.workers = [4713, 4714].map(worker).into();
         figures.notes.extend(self.note.map(str::to_owned));
         figures
     }

@@ -69,6 +69,7 @@ const ROWS = [
   ["Server CPU by record, µs", (run) => run.totals.serverCpuUsPerRecord, number, false],
   ["Server memory, MB", (run) => run.serverUsage && run.serverUsage.resident_bytes_max / 1e6, number, false],
   ["Client CPU, s", (run) => run.clientUsage && run.clientUsage.cpu_s, number],
+  ["Workers' CPU, s", (run) => run.workerUsage && run.workerUsage.reduce((sum, worker) => sum + worker.cpu_s, 0), number],
 ];
 
 function known(value) {
@@ -210,6 +211,11 @@ function facts(pairs) {
   return framed("Facts", element("tbody", {}, ...rows));
 }
 
+// What was used, and what the file says where that is something else.
+function asked(figures) {
+  return figures.used === figures.wanted ? figures.used : `${figures.used}, where the file says ${figures.wanted}`;
+}
+
 function setup(run) {
   const { setup, replication } = run;
   const settings = (all) => Object.entries(all).map(([key, value]) => `${key}=${value}`).join(" ");
@@ -222,8 +228,9 @@ function setup(run) {
     ["Warm-up and measurement, s", `${number(setup.warmupS, 0)}, ${number(run.totals.testS, 1)}`],
     ["Durability wanted", run.durability.asked],
     ["Log directories: partitions in each", run.logDirs.map((dir) => dir.partitions).join(", ")],
-    ["Replicas", replication.used === replication.wanted ? replication.used : `${replication.used}, where the file says ${replication.wanted}`],
-    ["Shrunk to", run.scale === 1 ? "" : `${run.scale} of its sizes`],
+    ["Replicas", asked(replication)],
+    ["In sync before an ack, at least", replication.minInSync && asked(replication.minInSync)],
+    ["Shrunk to", run.scale === 1 ? "" : `${run.scale} of its sizes${run.shrunk && run.shrunk.floorApplied ? ", and no time below its least" : ""}`],
     ["Load from", run.workers > 1 ? `${run.workers} workers` : "one process"],
     ["Page cache before the run", run.pageCache.dropped ? "dropped" : `not dropped: ${run.pageCache.reason}`],
     ["Latency from", run.latencyFrom],

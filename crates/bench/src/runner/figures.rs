@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::disk_full::DiskFullFigures;
+use super::fleet::WorkerRun;
 use crate::histogram::{Latencies, LatencySummary};
 use crate::process::ProcessRun;
 use crate::worker::{Counts, Taken};
@@ -108,8 +109,10 @@ pub struct Figures {
     pub disk_full: Option<DiskFullFigures>,
     /// What the server's process used.
     pub server: Option<ProcessRun>,
-    /// What this process used.
+    /// What this process used: all of the load, where there are no workers.
     pub client: Option<ProcessRun>,
+    /// What the processes of workers used.
+    pub workers: Vec<WorkerRun>,
     /// What is to be known of these figures.
     pub notes: Vec<String>,
 }

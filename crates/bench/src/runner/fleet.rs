@@ -1,10 +1,12 @@
 //! All workers of a run, as if they were one.
 
 use futures_util::future::try_join_all;
+use serde::Serialize;
 
 use super::error::RunError;
 use crate::plan::{ConsumerPlan, Plan};
-use crate::worker::{Load, LoadShare, Order, RemoteWorker, Taken};
+use crate::process::{ProcessRun, ProcessUsage};
+use crate::worker::{Load, LoadShare, Order, RemoteWorker, Taken, WorkerUsage};
 
 #[derive(Debug)]
 enum Member {
@@ -81,8 +83,65 @@ impl Fleet {
         Ok(all)
     }
 
+    /// What the processes of workers elsewhere have used so far.
+    pub(super) async fn usage(&mut self) -> Result<Vec<(String, WorkerUsage)>, RunError> {
+        let elsewhere = self.members.iter_mut().filter_map(|member| match member {
+            Member::Here(_) => None,
+            Member::Elsewhere(worker) => Some(worker),
+        });
+        let ask = elsewhere.map(async |worker| {
+            let usage = worker.usage().await?;
+            Ok::<_, RunError>((worker.address().to_owned(), usage))
+        });
+        try_join_all(ask).await
+    }
+
     pub(super) async fn finish(self) -> Result<(), RunError> {
         try_join_all(self.members.into_iter().map(Member::finish)).await.map(drop)
+    }
+}
+
+/// What a worker's process used in a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WorkerRun {
+    /// Where it is.
+    pub address: String,
+    /// What it used.
+    #[serde(flatten)]
+    pub used: ProcessRun,
+}
+
+/// Adds up what the processes of workers use in a run.
+///
+/// Invariants: one `before` for each run, in the same order.
+#[derive(Debug)]
+pub(super) struct FleetUsage {
+    before: Vec<ProcessUsage>,
+    runs: Vec<WorkerRun>,
+}
+
+impl FleetUsage {
+    /// Begins with what they have used so far.
+    pub(super) fn begin(now: Vec<(String, WorkerUsage)>) -> Self {
+        let before = now.iter().map(|(_, usage)| usage.used).collect();
+        let begin = |(address, usage): (String, WorkerUsage)| {
+            let mut used = ProcessRun { pid: usage.pid, ..ProcessRun::default() };
+            used.look(&usage.used, &usage.used);
+            WorkerRun { address, used }
+        };
+        Self { before, runs: now.into_iter().map(begin).collect() }
+    }
+
+    /// Takes what they have used so far: the same workers in the same order.
+    pub(super) fn sample(&mut self, now: &[(String, WorkerUsage)]) {
+        for ((run, before), (_, now)) in self.runs.iter_mut().zip(&self.before).zip(now) {
+            run.used.look(before, &now.used);
+        }
+    }
+
+    /// What they used.
+    pub(super) fn finish(self) -> Vec<WorkerRun> {
+        self.runs
     }
 }
 
@@ -113,6 +172,19 @@ fn split(plan: &Plan, bootstrap: &str, count: usize) -> Vec<LoadShare> {
 mod tests {
     use super::*;
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+
+    #[test]
+    fn of_a_worker_what_it_used_before_the_run_does_not_count() {
+        let used = |cpu_s, resident_bytes| {
+            let used = ProcessUsage { cpu_s, resident_bytes, peak_bytes: 9 };
+            vec![("h:1".to_owned(), WorkerUsage { pid: 7, used })]
+        };
+        let mut usage = FleetUsage::begin(used(5.0, 3));
+        usage.sample(&used(6.0, 8));
+        usage.sample(&used(7.5, 4));
+        let expected = ProcessRun { pid: 7, cpu_s: 2.5, resident_bytes_max: 8, peak_bytes: 9 };
+        assert_eq!(usage.finish(), [WorkerRun { address: "h:1".to_owned(), used: expected }]);
+    }
 
     #[test]
     fn workers_share_all_producers_and_consumers_and_no_one_has_two() {

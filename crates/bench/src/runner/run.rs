@@ -14,14 +14,14 @@ use super::backlog::BacklogWatch;
 use super::disk_full::DiskFull;
 use super::error::RunError;
 use super::figures::{Figures, Recorder, Second};
-use super::fleet::Fleet;
+use super::fleet::{Fleet, FleetUsage};
 use super::search::{RateSearch, SearchOptions};
 use super::target::ServerTarget;
 use super::topics::{LogDirFigures, Topics};
 use crate::environment::TopicDurability;
 use crate::plan::{Plan, TargetRate};
 use crate::process::{ProcessWatch, RunUsage};
-use crate::worker::{Counts, Order, Taken, check_settings};
+use crate::worker::{Counts, Order, RemoteWorker, Taken, check_settings};
 
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -69,6 +69,23 @@ pub struct RunOutcome {
     pub durability: Option<TopicDurability>,
     /// Where its partitions lay.
     pub log_dirs: Vec<LogDirFigures>,
+}
+
+/// Finds out what a run would fail with before it sends anything: a setting that the client does not take, a server or a
+/// process that is not there, topics that the server refuses. Leaves nothing behind.
+pub async fn check(plan: &Plan, server: &ServerTarget, options: &RunOptions) -> Result<(), RunError> {
+    server.pid.map(ProcessWatch::new).transpose()?;
+    DiskFull::new(plan, options.fill_disk.as_deref())?;
+    check_settings(&plan.load)?;
+    Topics::check(&server.bootstrap, plan).await
+}
+
+/// The same of the workers, which all runs have in common.
+pub async fn check_workers(options: &RunOptions) -> Result<(), RunError> {
+    for address in &options.workers {
+        RemoteWorker::connect(address).await?;
+    }
+    Ok(())
 }
 
 /// Runs a plan on a server, unless `stop` comes first: then clients end and topics go, and it fails.
@@ -175,11 +192,12 @@ impl<'a> Run<'a> {
             self.warm_up(tell).await?;
         }
         tell(Event::Phase("measurement"));
-        let mut usage = usage(watch.as_ref())?;
+        let mut usage = (usage(watch.as_ref())?, FleetUsage::begin(self.fleet.usage().await?));
         let recorder = self.measure(&mut usage, tell).await?;
         // As the rates: processor time that goes into what comes late is not of the measurement.
-        let mut runs = usage.finish().into_iter();
+        let mut runs = usage.0.finish().into_iter();
         let mut figures = self.wait_for_late(recorder).await?;
+        figures.workers = usage.1.finish();
         figures.client = runs.next();
         figures.server = runs.next();
         self.note(&mut figures);
@@ -279,7 +297,7 @@ impl<'a> Run<'a> {
 
     async fn measure(
         &mut self,
-        usage: &mut RunUsage,
+        usage: &mut (RunUsage, FleetUsage),
         tell: &mut dyn FnMut(Event<'_>),
     ) -> Result<Recorder, RunError> {
         let mut backlog = BacklogWatch::new(self.plan);
@@ -295,7 +313,8 @@ impl<'a> Run<'a> {
         self.disk.iter_mut().for_each(DiskFull::begin);
         loop {
             let (taken, done) = self.second(&recorder, backlog.as_mut()).await?;
-            usage.sample();
+            usage.0.sample();
+            usage.1.sample(&self.fleet.usage().await?);
             tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate())));
             if done || self.is_over(&recorder, backlog.as_ref()) {
                 break;

@@ -17,6 +17,8 @@ const TOPICS_PER_REQUEST: usize = 500;
 const PARTITIONS_PER_REQUEST: u32 = 5000;
 /// Making and deleting many partitions takes its time.
 const CHANGE_TIMEOUT: Duration = Duration::from_mins(2);
+/// A server that is there answers sooner.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 /// Our own server's config for what acked records survive.
 const DURABILITY: &str = "durability";
 
@@ -45,35 +47,25 @@ impl Topics {
     /// Makes the topics of a plan. Those that are there already are taken as they are, and stay. Refuses more replicas
     /// than there are servers.
     pub(super) async fn create(bootstrap: &str, plan: &Plan) -> Result<Self, RunError> {
-        let options = ClusterOptions { request_timeout: CHANGE_TIMEOUT, ..ClusterOptions::new(bootstrap) };
-        let admin = Admin::new(options).await?;
-        let (wanted, servers) = (plan.replication(), admin.cluster().nodes().len());
-        if !plan.topics.is_empty() && usize::try_from(wanted).is_ok_and(|wanted| wanted > servers) {
-            return Err(RunError::Replication { wanted, servers });
-        }
-        let durability = match plan.durability {
-            Some(durability) => configs(durability, knows_durability(&admin).await?),
-            None => Vec::new(),
-        };
-        let new_topic = |topic: &TopicPlan| {
-            let mut new = NewTopic {
-                // The others come after it: see `grow`.
-                partitions: Some(topic.partitions.min(PARTITIONS_PER_REQUEST).cast_signed()),
-                replication: Some(topic.replication),
-                ..NewTopic::named(&topic.name)
-            };
-            let durability = durability.iter().map(|(key, value)| (*key, value.as_str()));
-            let own = topic.configs.iter().chain(durability);
-            new.configs.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
-            new
-        };
+        let (admin, durability) = connect(bootstrap, plan, CHANGE_TIMEOUT).await?;
         let mut topics = Self { admin, names: Vec::new() };
-        match topics.create_all(plan, new_topic).await {
+        match topics.create_all(plan, |topic| new_topic(topic, &durability)).await {
             Ok(()) => Ok(topics),
             Err(error) => {
                 topics.delete().await;
                 Err(error)
             }
+        }
+    }
+
+    /// Finds out whether the server is there and would make the topics of a plan, and makes none. One is asked for: its
+    /// configs are those of the others but in specs, and there each says its own when it is made.
+    pub(super) async fn check(bootstrap: &str, plan: &Plan) -> Result<(), RunError> {
+        let (admin, durability) = connect(bootstrap, plan, CHECK_TIMEOUT).await?;
+        let Some(first) = plan.topics.first() else { return Ok(()) };
+        match admin.create_topics(vec![new_topic(first, &durability)], true).await.pop() {
+            Some((topic, Err(error))) if !is_already_there(&error) => Err(RunError::Topic { topic, error }),
+            _ => Ok(()),
         }
     }
 
@@ -152,7 +144,7 @@ impl Topics {
         for (name, result) in self.admin.create_topics(topics, false).await {
             match result {
                 Ok(_) => self.names.push(name),
-                Err(ClientError::Server { code: ErrorCode::TOPIC_ALREADY_EXISTS, .. }) => {}
+                Err(error) if is_already_there(&error) => {}
                 Err(error) => drop(first.get_or_insert((name, error))),
             }
         }
@@ -180,6 +172,42 @@ impl Topics {
             }
         }
     }
+}
+
+fn is_already_there(error: &ClientError) -> bool {
+    matches!(error, ClientError::Server { code: ErrorCode::TOPIC_ALREADY_EXISTS, .. })
+}
+
+/// Connects to a server that has enough of itself for a plan, and learns how it is asked for durability.
+async fn connect(
+    bootstrap: &str,
+    plan: &Plan,
+    request_timeout: Duration,
+) -> Result<(Admin, Vec<(&'static str, String)>), RunError> {
+    let options = ClusterOptions { request_timeout, ..ClusterOptions::new(bootstrap) };
+    let admin = Admin::new(options).await?;
+    let (wanted, servers) = (plan.replication(), admin.cluster().nodes().len());
+    if !plan.topics.is_empty() && usize::try_from(wanted).is_ok_and(|wanted| wanted > servers) {
+        return Err(RunError::Replication { wanted, servers });
+    }
+    let durability = match plan.durability {
+        Some(durability) => configs(durability, knows_durability(&admin).await?),
+        None => Vec::new(),
+    };
+    Ok((admin, durability))
+}
+
+fn new_topic(topic: &TopicPlan, durability: &[(&'static str, String)]) -> NewTopic {
+    let mut new = NewTopic {
+        // The others come after it: see `grow`.
+        partitions: Some(topic.partitions.min(PARTITIONS_PER_REQUEST).cast_signed()),
+        replication: Some(topic.replication),
+        ..NewTopic::named(&topic.name)
+    };
+    let durability = durability.iter().map(|(key, value)| (*key, value.as_str()));
+    let own = topic.configs.iter().chain(durability);
+    new.configs.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    new
 }
 
 /// Topics in as few requests as may be.

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::lenient;
 use crate::random::SeededRandom;
 
 /// Bytes of one value at most.
@@ -23,7 +24,7 @@ pub enum GeneratorSpec {
     /// The same bytes each time: `value`, or `size` zeros.
     Constant {
         /// Bytes of each.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient::whole")]
         size: usize,
         /// The bytes, as base64.
         #[serde(default)]
@@ -32,20 +33,22 @@ pub enum GeneratorSpec {
     /// A number that grows by one, lowest byte first.
     Sequential {
         /// Bytes of each.
+        #[serde(default, deserialize_with = "lenient::whole")]
         size: usize,
         /// The first number.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient::bits")]
         offset: u64,
     },
     /// Random bytes, and after them some that stay.
     UniformRandom {
         /// Bytes of each.
+        #[serde(default, deserialize_with = "lenient::whole")]
         size: usize,
         /// Where the random numbers begin.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient::bits")]
         seed: u64,
         /// Bytes at the end that stay.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient::whole")]
         padding: usize,
     },
     /// Nothing at all.
@@ -53,7 +56,7 @@ pub enum GeneratorSpec {
     /// One of several generators, by chance.
     RandomComponent {
         /// Where the random numbers begin.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient::bits")]
         seed: u64,
         /// The generators, with their chances.
         components: Vec<ComponentSpec>,
@@ -61,14 +64,16 @@ pub enum GeneratorSpec {
     /// The time, then random bytes.
     TimestampRandom {
         /// Bytes of each.
+        #[serde(default, deserialize_with = "lenient::whole")]
         size: usize,
         /// Where the random numbers begin.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient::bits")]
         seed: u64,
     },
     /// The time, then zeros.
     TimestampConstant {
         /// Bytes of each.
+        #[serde(default, deserialize_with = "lenient::whole")]
         size: usize,
     },
     /// The time, then random bytes, of sizes around an average.
@@ -81,6 +86,7 @@ pub enum GeneratorSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComponentSpec {
     /// How often it is taken.
+    #[serde(deserialize_with = "lenient::whole")]
     pub percent: u8,
     /// The generator.
     pub component: GeneratorSpec,
@@ -91,13 +97,16 @@ pub struct ComponentSpec {
 #[serde(rename_all = "camelCase")]
 pub struct GaussianSpec {
     /// Bytes, on average.
+    #[serde(default, deserialize_with = "lenient::whole")]
     pub message_size_average: usize,
     /// Their standard deviation.
+    #[serde(default, deserialize_with = "lenient::real")]
     pub message_size_deviation: f64,
     /// Values of one size before there is another.
+    #[serde(default, deserialize_with = "lenient::count")]
     pub messages_until_size_change: u64,
     /// Where the random numbers begin.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::bits")]
     pub seed: u64,
 }
 
@@ -216,7 +225,9 @@ impl Generator {
         match &self.spec {
             GeneratorSpec::Null => None,
             GeneratorSpec::Constant { .. } => Some(self.fixed.clone()),
-            GeneratorSpec::Sequential { size, offset } => Some(sequential(*size, offset + number)),
+            GeneratorSpec::Sequential { size, offset } => {
+                Some(sequential(*size, offset.wrapping_add(number)))
+            }
             GeneratorSpec::UniformRandom { size, padding, .. } => {
                 let mut value = random_bytes(&mut self.random, size - padding);
                 value.extend_from_slice(&self.fixed);

@@ -6,6 +6,7 @@
 
 mod comments;
 mod generator;
+mod lenient;
 mod spec;
 mod to_plan;
 mod topics;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::comments::blank_comments;
 use super::generator::GeneratorSpec;
+use super::lenient;
 use crate::input::{InputError, from_json};
 
 /// A task of one of the kinds that are run here.
@@ -25,16 +26,23 @@ pub enum Spec {
 #[serde(rename_all = "camelCase", default)]
 pub struct Common {
     /// How long the task runs at most.
+    #[serde(deserialize_with = "lenient::count")]
     pub duration_ms: u64,
     /// Where the servers are.
+    #[serde(deserialize_with = "lenient::or_default")]
     pub bootstrap_servers: String,
-    /// Records a second; none where it is 0.
+    /// Records a second; as many as go where it is not above 0.
+    #[serde(deserialize_with = "lenient::real")]
     pub target_messages_per_sec: f64,
     /// Records in all.
+    #[serde(deserialize_with = "lenient::count")]
     pub max_messages: u64,
     /// Settings of all clients.
-    #[serde(rename = "commonClientConf")]
-    pub client_conf: BTreeMap<String, Value>,
+    #[serde(rename = "commonClientConf", deserialize_with = "lenient::settings")]
+    pub client_conf: BTreeMap<String, String>,
+    /// Settings of the client that makes the topics; they have no effect here, and some are refused.
+    #[serde(rename = "adminClientConf", deserialize_with = "lenient::settings")]
+    pub admin_conf: BTreeMap<String, String>,
     /// What else the file holds.
     #[serde(flatten)]
     unknown: BTreeMap<String, Value>,
@@ -45,24 +53,25 @@ pub struct Common {
 #[serde(rename_all = "camelCase")]
 pub struct ProduceBench {
     /// Keys; numbers of four bytes where the file does not say.
-    #[serde(default = "default_keys")]
-    pub key_generator: GeneratorSpec,
+    #[serde(default)]
+    pub key_generator: Option<GeneratorSpec>,
     /// Values; 512 zeros where the file does not say.
-    #[serde(default = "default_values")]
-    pub value_generator: GeneratorSpec,
+    #[serde(default)]
+    pub value_generator: Option<GeneratorSpec>,
     /// A transactional task; refused.
     #[serde(default)]
     pub transaction_generator: Option<Value>,
     /// Settings of the producer.
-    #[serde(default)]
-    pub producer_conf: BTreeMap<String, Value>,
+    #[serde(default, deserialize_with = "lenient::settings")]
+    pub producer_conf: BTreeMap<String, String>,
     /// Topics that are made and sent to.
+    #[serde(default, deserialize_with = "lenient::or_default")]
     pub active_topics: BTreeMap<String, TopicSpec>,
     /// Topics that are made.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::or_default")]
     pub inactive_topics: BTreeMap<String, TopicSpec>,
     /// Whether the partitioner chooses, instead of one partition after the other.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::or_default")]
     pub use_configured_partitioner: bool,
     /// What every task has, and what else the file holds.
     #[serde(flatten)]
@@ -74,18 +83,19 @@ pub struct ProduceBench {
 #[serde(rename_all = "camelCase")]
 pub struct ConsumeBench {
     /// The group; for each consumer one that nobody else has where the file does not say.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient::or_default")]
     pub consumer_group: String,
     /// Settings of the consumers.
-    #[serde(default)]
-    pub consumer_conf: BTreeMap<String, Value>,
-    /// How many consumers, each with the rate and the number of records that the file says.
-    #[serde(default = "one")]
+    #[serde(default, deserialize_with = "lenient::settings")]
+    pub consumer_conf: BTreeMap<String, String>,
+    /// How many consumers, each with the rate and the number of records that the file says; one where it says 0.
+    #[serde(default, deserialize_with = "lenient::count")]
     pub threads_per_worker: u32,
     /// What is done with the records.
     #[serde(default)]
     pub record_processor: Option<RecordProcessor>,
-    /// Topics, or partitions as `topic:partition`.
+    /// Topics, and partitions as `topic:partition`.
+    #[serde(default, deserialize_with = "lenient::texts")]
     pub active_topics: Vec<String>,
     /// What every task has, and what else the file holds.
     #[serde(flatten)]
@@ -106,15 +116,16 @@ pub enum RecordProcessor {
 #[serde(rename_all = "camelCase")]
 pub struct RoundTrip {
     /// Values; 32 random bytes where the file does not say.
-    #[serde(default = "default_round_trip_values")]
-    pub value_generator: GeneratorSpec,
+    #[serde(default)]
+    pub value_generator: Option<GeneratorSpec>,
     /// Settings of the producer.
-    #[serde(default)]
-    pub producer_conf: BTreeMap<String, Value>,
+    #[serde(default, deserialize_with = "lenient::settings")]
+    pub producer_conf: BTreeMap<String, String>,
     /// Settings of the consumer.
-    #[serde(default)]
-    pub consumer_conf: BTreeMap<String, Value>,
+    #[serde(default, deserialize_with = "lenient::settings")]
+    pub consumer_conf: BTreeMap<String, String>,
     /// Topics that are made, sent to and read.
+    #[serde(default, deserialize_with = "lenient::or_default")]
     pub active_topics: BTreeMap<String, TopicSpec>,
     /// What every task has, and what else the file holds.
     #[serde(flatten)]
@@ -125,35 +136,43 @@ pub struct RoundTrip {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TopicSpec {
-    /// Partitions.
+    /// Partitions; 1 where it is not above 0.
+    #[serde(deserialize_with = "lenient::count")]
     pub num_partitions: u32,
-    /// Replicas of each.
+    /// Replicas of each; 3 where it is not above 0.
+    #[serde(deserialize_with = "lenient::count")]
     pub replication_factor: i16,
-    /// The replicas of each partition, by its index.
-    pub partition_assignments: BTreeMap<String, Vec<i32>>,
+    /// The replicas of each partition, by its index, in place of both.
+    #[serde(deserialize_with = "lenient::assignments")]
+    pub partition_assignments: BTreeMap<u32, Vec<i32>>,
     /// Configs.
+    #[serde(deserialize_with = "lenient::settings")]
     pub configs: BTreeMap<String, String>,
 }
 
-fn default_keys() -> GeneratorSpec {
-    GeneratorSpec::Sequential { size: 4, offset: 0 }
+impl ProduceBench {
+    /// How keys are made.
+    pub(super) fn keys(&self) -> GeneratorSpec {
+        self.key_generator.clone().unwrap_or(GeneratorSpec::Sequential { size: 4, offset: 0 })
+    }
+
+    /// How values are made.
+    pub(super) fn values(&self) -> GeneratorSpec {
+        self.value_generator.clone().unwrap_or(GeneratorSpec::Constant { size: 512, value: None })
+    }
 }
 
-fn default_values() -> GeneratorSpec {
-    GeneratorSpec::Constant { size: 512, value: None }
-}
-
-fn default_round_trip_values() -> GeneratorSpec {
-    GeneratorSpec::UniformRandom { size: 32, seed: 123, padding: 10 }
-}
-
-fn one() -> u32 {
-    1
+impl RoundTrip {
+    /// How values are made.
+    pub(super) fn values(&self) -> GeneratorSpec {
+        let default = GeneratorSpec::UniformRandom { size: 32, seed: 123, padding: 10 };
+        self.value_generator.clone().unwrap_or(default)
+    }
 }
 
 /// Keys that name agents, or say what a task's place in a schedule is: there are none here.
-const WITHOUT_EFFECT: [&str; 7] =
-    ["class", "startMs", "producerNode", "consumerNode", "clientNode", "adminClientConf", "skipFlush"];
+const WITHOUT_EFFECT: [&str; 6] =
+    ["class", "startMs", "producerNode", "consumerNode", "clientNode", "skipFlush"];
 
 impl Common {
     /// What was read and has no effect, for people.
@@ -166,7 +185,9 @@ impl Common {
                 format!("spec: unknown key {key} is ignored")
             }
         };
-        self.unknown.keys().filter(told).map(note).collect()
+        let admin =
+            (!self.admin_conf.is_empty()).then(|| "spec: adminClientConf has no effect here".to_owned());
+        self.unknown.keys().filter(told).map(note).chain(admin).collect()
     }
 }
 

@@ -1,9 +1,7 @@
 //! From a spec to a plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-
-use serde_json::Value;
 
 use super::generator::GeneratorSpec;
 use super::spec::{Common, ConsumeBench, ProduceBench, RecordProcessor, RoundTrip, Spec, TopicSpec};
@@ -19,6 +17,8 @@ use crate::unsupported::{NO_TRANSACTIONS, refusal};
 const PARTITIONS_MAX: u64 = 1_000_000;
 /// Consumers of one spec at most.
 const CONSUMERS_MAX: u32 = 10_000;
+/// Replicas where a spec does not say how many: as many as the original makes.
+const REPLICATION: i16 = 3;
 
 impl Spec {
     /// What the spec does. `file` is for errors; `run` tells this run's names apart from those of others.
@@ -31,8 +31,14 @@ impl Spec {
         }
         .map_err(refused)?;
         let common = self.common();
-        if !(common.target_messages_per_sec.is_finite() && common.target_messages_per_sec >= 0.0) {
-            return Err(refused(format!("targetMessagesPerSec is {}", common.target_messages_per_sec)));
+        let rate = common.target_messages_per_sec;
+        if !rate.is_finite() {
+            return Err(refused(format!("targetMessagesPerSec is {rate}")));
+        }
+        if let (Some(of_original), true) = (self.without_a_rate(), rate <= 0.0) {
+            plan.notes.push(format!(
+                "spec: targetMessagesPerSec {rate} means as fast as it goes here, where the original {of_original}"
+            ));
         }
         if common.duration_ms == 0 && common.max_messages == 0 {
             return Err(refused("neither durationMs nor maxMessages: it would have no end".to_owned()));
@@ -43,35 +49,52 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// What the original does without a rate, where that is something else.
+    fn without_a_rate(&self) -> Option<&'static str> {
+        match self {
+            Self::Produce(_) => Some("sends 10 records a second"),
+            Self::RoundTrip(_) => Some("refuses it"),
+            Self::Consume(_) => None,
+        }
+    }
+}
+
 fn produce(spec: &ProduceBench) -> Result<Plan, String> {
     if spec.transaction_generator.as_ref().is_some_and(|generator| !generator.is_null()) {
         return Err(format!("transactionGenerator: {NO_TRANSACTIONS}"));
     }
-    check_generators(&[&spec.key_generator, &spec.value_generator])?;
+    let (keys, values) = (spec.keys(), spec.values());
+    check_generators(&[&keys, &values])?;
     let mut plan = empty(&spec.common);
     let active = make_topics(&spec.active_topics, &mut plan)?;
+    if active.is_empty() {
+        return Err(NO_TOPICS.to_owned());
+    }
     make_topics(&spec.inactive_topics, &mut plan)?;
     plan.producers = vec![producer(&active, &plan.topics, !spec.use_configured_partitioner)];
     plan.load.producer_settings = settings(&spec.common, &spec.producer_conf)?;
-    plan.load.keys = KeyPlan::Generator(spec.key_generator.clone());
-    plan.load.value_bytes = spec.value_generator.bytes();
-    plan.load.values = ValuePlan::Generator(spec.value_generator.clone());
+    plan.load.keys = KeyPlan::Generator(keys);
+    plan.load.value_bytes = values.bytes();
+    plan.load.values = ValuePlan::Generator(values);
     Ok(plan)
 }
 
+/// Why a spec is refused that names no topics.
+const NO_TOPICS: &str = "activeTopics is missing, or empty";
+
 /// Rate and number of records are those of each consumer, as in the original; so is the group where none is named.
 fn consume(spec: &ConsumeBench, run: &str) -> Result<Plan, String> {
-    let count = spec.threads_per_worker;
-    if count == 0 || count > CONSUMERS_MAX {
-        return Err(format!("threadsPerWorker is {count}"));
+    let count = spec.threads_per_worker.max(1);
+    if count > CONSUMERS_MAX {
+        return Err(format!("threadsPerWorker {count} is more than {CONSUMERS_MAX}"));
     }
     let mut plan = empty(&spec.common);
-    let (topics, partitions) = sources(&spec.active_topics)?;
+    let source = source(&spec.active_topics)?;
     let named = !spec.consumer_group.is_empty();
-    if !partitions.is_empty() && named && count > 1 {
+    if matches!(source, Source::Partitions(_)) && named && count > 1 {
         return Err("threadsPerWorker with partitions in activeTopics: a group cannot share them".to_owned());
     }
-    let source = if partitions.is_empty() { Source::Group(topics) } else { Source::Partitions(partitions) };
     let rate = Some(spec.common.target_messages_per_sec).filter(|rate| *rate > 0.0);
     let consumer = |index: u32| ConsumerPlan {
         subscription: if named {
@@ -94,12 +117,16 @@ fn consume(spec: &ConsumeBench, run: &str) -> Result<Plan, String> {
 }
 
 fn round_trip(spec: &RoundTrip, run: &str) -> Result<Plan, String> {
-    check_generators(&[&spec.value_generator])?;
+    let values = spec.values();
+    check_generators(&[&values])?;
     if spec.common.max_messages == 0 {
         return Err("maxMessages is missing, or 0".to_owned());
     }
     let mut plan = empty(&spec.common);
     let active = make_topics(&spec.active_topics, &mut plan)?;
+    if active.is_empty() {
+        return Err(NO_TOPICS.to_owned());
+    }
     plan.producers = vec![producer(&active, &plan.topics, true)];
     plan.consumers = vec![ConsumerPlan {
         subscription: format!("round-trip-{run}"),
@@ -110,8 +137,8 @@ fn round_trip(spec: &RoundTrip, run: &str) -> Result<Plan, String> {
     plan.load.producer_settings = settings(&spec.common, &spec.producer_conf)?;
     plan.load.consumer_settings = from_the_beginning(&settings(&spec.common, &spec.consumer_conf)?);
     plan.load.keys = KeyPlan::Generator(GeneratorSpec::Sequential { size: 4, offset: 0 });
-    plan.load.value_bytes = spec.value_generator.bytes();
-    plan.load.values = ValuePlan::Generator(spec.value_generator.clone());
+    plan.load.value_bytes = values.bytes();
+    plan.load.values = ValuePlan::Generator(values);
     plan.load.stamp = Stamp::Value;
     Ok(plan)
 }
@@ -141,6 +168,7 @@ fn empty(common: &Common) -> Plan {
         backlog: None,
         disk_full: None,
         durability: None,
+        shrunk: None,
         notes: Vec::new(),
     }
 }
@@ -156,9 +184,12 @@ fn names(pattern: &str) -> Result<Vec<String>, String> {
     expand(pattern).ok_or_else(|| format!("{pattern}: the range stands for no names, or for too many"))
 }
 
-/// Adds topics to the plan, and answers their names.
+/// Adds topics to the plan, and answers their names. Of two specs for one name the later holds, as in the original.
 fn make_topics(specs: &BTreeMap<String, TopicSpec>, plan: &mut Plan) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
+    let mut known: HashMap<_, _> =
+        plan.topics.iter().enumerate().map(|(at, topic)| (topic.name.clone(), at)).collect();
+    let mut active = HashSet::new();
     for (pattern, spec) in specs {
         let (partitions, replication) = shape(pattern, spec)?;
         if !spec.partition_assignments.is_empty() {
@@ -167,9 +198,16 @@ fn make_topics(specs: &BTreeMap<String, TopicSpec>, plan: &mut Plan) -> Result<V
         }
         let configs: Properties = spec.configs.clone().into_iter().collect();
         for name in names(pattern)? {
-            let configs = configs.clone();
-            plan.topics.push(TopicPlan { name: name.clone(), partitions, replication, configs });
-            all.push(name);
+            let topic = TopicPlan { name: name.clone(), partitions, replication, configs: configs.clone() };
+            if let Some(at) = known.get(&name) {
+                plan.topics[*at] = topic;
+            } else {
+                known.insert(name.clone(), plan.topics.len());
+                plan.topics.push(topic);
+            }
+            if active.insert(name.clone()) {
+                all.push(name);
+            }
         }
         let total: u64 = plan.topics.iter().map(|topic| u64::from(topic.partitions)).sum();
         if total > PARTITIONS_MAX {
@@ -179,54 +217,81 @@ fn make_topics(specs: &BTreeMap<String, TopicSpec>, plan: &mut Plan) -> Result<V
     Ok(all)
 }
 
+/// Partitions and replicas of each.
 fn shape(pattern: &str, spec: &TopicSpec) -> Result<(u32, i16), String> {
-    let (partitions, replication) = match spec.partition_assignments.values().next() {
-        Some(replicas) => (spec.partition_assignments.len(), replicas.len()),
-        None => (spec.num_partitions as usize, spec.replication_factor.max(0).cast_unsigned().into()),
+    let assignments = &spec.partition_assignments;
+    let Some(first) = assignments.values().next() else {
+        let replication = if spec.replication_factor > 0 { spec.replication_factor } else { REPLICATION };
+        return Ok((spec.num_partitions.max(1), replication));
     };
-    match (u32::try_from(partitions), i16::try_from(replication)) {
-        (Ok(partitions @ 1..), Ok(replication @ 1..)) => Ok((partitions, replication)),
-        _ => Err(format!("{pattern}: numPartitions and replicationFactor are at least 1")),
+    if !(0..).zip(assignments.keys()).all(|(expected, partition)| expected == *partition) {
+        return Err(format!("{pattern}: partitionAssignments: partitions are 0, 1, 2 and so on"));
     }
+    let replication = first.len();
+    if replication == 0 || assignments.values().any(|replicas| replicas.len() != replication) {
+        let reason = "every partition has as many replicas as the others, and at least one";
+        return Err(format!("{pattern}: partitionAssignments: {reason}"));
+    }
+    let partitions = u32::try_from(assignments.len()).unwrap_or(u32::MAX);
+    i16::try_from(replication)
+        .map(|replication| (partitions, replication))
+        .map_err(|_| format!("{pattern}: {replication} replicas"))
 }
 
 fn producer(active: &[String], topics: &[TopicPlan], in_turn: bool) -> ProducerPlan {
-    let partitions =
-        |name: &String| topics.iter().find(|topic| topic.name == *name).map(|topic| topic.partitions);
-    ProducerPlan {
-        topics: active.to_vec(),
-        partitions_in_turn: in_turn.then(|| active.iter().filter_map(partitions).collect()),
-    }
+    let partitions: HashMap<_, _> =
+        topics.iter().map(|topic| (topic.name.as_str(), topic.partitions)).collect();
+    let of_active = || active.iter().filter_map(|name| partitions.get(name.as_str()).copied());
+    ProducerPlan { topics: active.to_vec(), partitions_in_turn: in_turn.then(|| of_active().collect()) }
 }
 
-/// Topics without partitions, and partitions, of a list in which both may stand.
-type Sources = (Vec<String>, Vec<(String, i32)>);
-
-fn sources(patterns: &[String]) -> Result<Sources, String> {
-    let (mut topics, mut partitions) = (Vec::new(), Vec::new());
+/// What consumers read. Where some of the list are partitions, members of no group read all of those that are named, and
+/// of topics of which none is named every one.
+fn source(patterns: &[String]) -> Result<Source, String> {
+    let (mut found, mut count) = (BTreeMap::<String, Vec<i32>>::new(), 0);
     for pattern in patterns {
         for name in names(pattern)? {
-            match name.split_once(':') {
-                None => topics.push(name),
+            let (topic, partition) = match name.split_once(':') {
+                None => (name.as_str(), None),
                 Some((topic, index)) => {
-                    let index = index.parse().map_err(|_| format!("{name}: the partition is no number"))?;
-                    partitions.push((topic.to_owned(), index));
+                    let index = index.parse::<i32>().ok().filter(|index| *index >= 0);
+                    let wrong = || format!("activeTopics: {name}: the partition is no number of one");
+                    (topic, Some(index.ok_or_else(wrong)?))
                 }
+            };
+            if topic.is_empty() {
+                return Err(format!("activeTopics: {name:?} names no topic"));
             }
+            found.entry(topic.to_owned()).or_default().extend(partition);
+            count += 1;
+        }
+        if count > PARTITIONS_MAX {
+            return Err(format!("activeTopics: {count} names are more than {PARTITIONS_MAX}"));
         }
     }
-    match (topics.is_empty(), partitions.is_empty()) {
-        (true, true) => Err("activeTopics is empty".to_owned()),
-        (false, false) => Err("activeTopics holds both topics and partitions".to_owned()),
-        _ => Ok((topics, partitions)),
+    if found.is_empty() {
+        return Err(NO_TOPICS.to_owned());
     }
+    if found.values().all(Vec::is_empty) {
+        return Ok(Source::Group(found.into_keys().collect()));
+    }
+    let of_topic = |(topic, mut partitions): (String, Vec<i32>)| {
+        partitions.sort_unstable();
+        partitions.dedup();
+        let all = partitions.is_empty().then_some(None);
+        let places: Vec<_> = partitions.into_iter().map(Some).chain(all).collect();
+        places.into_iter().map(move |partition| (topic.clone(), partition))
+    };
+    Ok(Source::Partitions(found.into_iter().flat_map(of_topic).collect()))
 }
 
-fn settings(common: &Common, own: &BTreeMap<String, Value>) -> Result<Properties, String> {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let all = common.client_conf.iter().chain(own);
-    let settings: Properties = all.map(|(key, value)| (key.clone(), text(value))).collect();
-    refusal(&settings).map_or(Ok(settings), Err)
+fn settings(common: &Common, own: &BTreeMap<String, String>) -> Result<Properties, String> {
+    let properties = |own: &BTreeMap<String, String>| {
+        let all = common.client_conf.iter().chain(own);
+        all.map(|(key, value)| (key.clone(), value.clone())).collect::<Properties>()
+    };
+    let settings = properties(own);
+    refusal(&settings).or_else(|| refusal(&properties(&common.admin_conf))).map_or(Ok(settings), Err)
 }
 
 /// Trogdor's consumers begin at the beginning unless they are told otherwise.
@@ -301,9 +366,115 @@ mod tests {
         );
         let apart = plan(&spec(r#""foo:[0-1]""#, 2, "")).expect("partitions");
         assert_eq!(groups(&apart), ["consume-bench-r1-0", "consume-bench-r1-1"]);
-        assert_eq!(apart.consumers[1].source, Source::Partitions(vec![("foo".into(), 0), ("foo".into(), 1)]));
+        let partitions = |all: &[(&str, Option<i32>)]| {
+            Source::Partitions(all.iter().map(|(topic, index)| ((*topic).to_owned(), *index)).collect())
+        };
+        assert_eq!(apart.consumers[1].source, partitions(&[("foo", Some(0)), ("foo", Some(1))]));
         assert!(refusal(&spec(r#""foo:[0-1]""#, 2, "g")).contains("cannot share"));
-        assert!(refusal(&spec(r#""foo:0", "bar""#, 1, "")).contains("both topics and partitions"));
+        let mixed = plan(&spec(r#""foo[1-2]:[3-4]", "bar", "foo1:0", "foo2:4", "baz", "baz:1""#, 0, ""));
+        let (mixed, expected) = (mixed.expect("both"), [3, 4].map(|index| ("foo2", Some(index))));
+        let expected = [
+            &[("bar", None), ("baz", Some(1)), ("foo1", Some(0)), ("foo1", Some(3)), ("foo1", Some(4))],
+            expected.as_slice(),
+        ];
+        assert_eq!(mixed.consumers.len(), 1, "0 threads are one");
+        assert_eq!(
+            mixed.consumers[0].source,
+            partitions(&expected.concat()),
+            "all of a topic where none is named"
+        );
+        assert!(refusal(&spec(r#""foo:x""#, 1, "")).contains("foo:x: the partition is no number"));
+        assert!(refusal(&spec(r#"":1""#, 1, "")).contains("names no topic"));
+        assert!(refusal(&spec("", 1, "")).contains("activeTopics is missing, or empty"));
+    }
+
+    #[test]
+    fn what_is_null_is_as_if_it_were_not_there() {
+        let common = r#""startMs": null, "adminClientConf": null, "commonClientConf": null, "targetMessagesPerSec": 5"#;
+        let of_topic = r#"{"numPartitions": null, "replicationFactor": null, "partitionAssignments": null, "configs": null}"#;
+        let produce = format!(
+            r#"{{"class": "x.ProduceBenchSpec", {common}, "durationMs": null, "maxMessages": "7", "producerNode": null,
+            "bootstrapServers": null, "keyGenerator": null, "valueGenerator": null, "transactionGenerator": null,
+            "producerConf": null, "inactiveTopics": null, "useConfiguredPartitioner": null, "skipFlush": null,
+            "activeTopics": {{"foo": {of_topic}}}}}"#
+        );
+        let produced = plan(&produce).expect("a spec");
+        let sequence = GeneratorSpec::Sequential { size: 4, offset: 0 };
+        assert_eq!((produced.messages, produced.load.value_bytes), (Some(7), 512));
+        assert_eq!(produced.load.keys, KeyPlan::Generator(sequence));
+        let topic = &produced.topics[0];
+        assert_eq!((topic.partitions, topic.replication), (1, REPLICATION), "as the original makes them");
+        assert_eq!(produced.producers[0].partitions_in_turn.as_deref(), Some([1].as_slice()));
+        let consume = format!(
+            r#"{{"class": "x.ConsumeBenchSpec", {common}, "durationMs": 9, "maxMessages": null, "consumerNode": null,
+            "consumerGroup": null, "consumerConf": null, "threadsPerWorker": null, "recordProcessor": null,
+            "activeTopics": "foo"}}"#
+        );
+        let consumed = plan(&consume).expect("a spec");
+        assert_eq!((consumed.messages, consumed.consumers.len()), (None, 1));
+        assert_eq!(consumed.consumers[0].source, Source::Group(vec!["foo".into()]));
+        let round_trip = produce.replace("ProduceBench", "RoundTripWorkload");
+        assert_eq!(plan(&round_trip).expect("a spec").load.value_bytes, 32);
+    }
+
+    #[test]
+    fn configs_and_assignments_are_as_the_original_takes_them() {
+        let topics = r#"{"foo[1-2]": {"partitionAssignments": {"0": [1, 2], "1": [2, 1]}},
+            "bar": {"numPartitions": 4, "replicationFactor": 1, "configs": {"retention.ms": 5000, "preallocate": true, "x": null}}}"#;
+        let spec = |topics: &str| {
+            PRODUCE.replace(r#"{ "foo[1-3]": { "numPartitions": 10, "replicationFactor": 1 } }"#, topics)
+        };
+        let made = plan(&spec(topics)).expect("a spec");
+        let shapes: Vec<_> = made.topics[..3]
+            .iter()
+            .map(|topic| (topic.name.as_str(), topic.partitions, topic.replication))
+            .collect();
+        assert_eq!(shapes, [("bar", 4, 1), ("foo1", 2, 2), ("foo2", 2, 2)]);
+        let configs: Vec<_> = made.topics[0].configs.iter().collect();
+        assert_eq!(configs, [("preallocate", "true"), ("retention.ms", "5000")]);
+        let both =
+            r#"{"foo4": {"numPartitions": 3, "replicationFactor": 1}, "foo[4-5]": {"numPartitions": 2}}"#;
+        let made = plan(&spec(both)).expect("a spec");
+        let names: Vec<_> = made.topics.iter().map(|topic| topic.name.as_str()).collect();
+        assert_eq!((names, made.producers[0].topics.len()), (vec!["foo4", "foo5"], 2), "each is made once");
+        for (wrong, reason) in [
+            (r#"{"a": {"partitionAssignments": {"1": [1]}}}"#, "partitions are 0, 1, 2"),
+            (r#"{"a": {"partitionAssignments": {"0": [1], "1": [1, 2]}}}"#, "as many replicas"),
+            (r#"{"a": {"partitionAssignments": {"0": null}}}"#, "at least one"),
+            (r#"{"a": {"configs": {"retention.ms": [1]}}}"#, "retention.ms: its value is a text"),
+            ("{}", "activeTopics is missing, or empty"),
+        ] {
+            assert!(refusal(&spec(wrong)).contains(reason), "{wrong}: {}", refusal(&spec(wrong)));
+        }
+    }
+
+    #[test]
+    fn without_a_rate_it_goes_as_fast_as_it_can_and_says_what_the_original_does() {
+        let without = plan(&PRODUCE.replace(": 10000,", ": -1,")).expect("a spec");
+        assert_eq!(without.rate, TargetRate::Unpaced);
+        assert!(
+            without.notes.iter().any(|note| note.contains("sends 10 records a second")),
+            "{:?}",
+            without.notes
+        );
+    }
+
+    #[test]
+    fn the_settings_of_whoever_makes_the_topics_are_no_way_around_a_refusal() {
+        let text = PRODUCE.replacen(
+            "\"maxMessages\"",
+            r#""adminClientConf": {"security.protocol": "SSL"}, "maxMessages""#,
+            1,
+        );
+        assert!(refusal(&text).contains("security.protocol"));
+        let text =
+            PRODUCE.replacen("\"maxMessages\"", r#""adminClientConf": {"retries": 3}, "maxMessages""#, 1);
+        assert!(
+            plan(&text)
+                .expect("a spec")
+                .notes
+                .contains(&"spec: adminClientConf has no effect here".to_owned())
+        );
     }
 
     #[test]
@@ -321,9 +492,9 @@ mod tests {
             ("ProduceBenchSpec", "ProcessStopFaultSpec", "is none of"),
             ("\"maxMessages\": 50000", "\"maxMessages\": 0, \"durationMs\": 0", "duplicate"),
             ("foo[1-3]", "foo[3-1]", "no names"),
-            ("\"numPartitions\": 10", "\"numPartitions\": 0", "at least 1"),
+            ("\"numPartitions\": 10", "\"numPartitions\": []", "[] is no whole number"),
             ("\"numPartitions\": 10", "\"numPartitions\": 4000000", "partitions are more than"),
-            ("\"targetMessagesPerSec\": 10000", "\"targetMessagesPerSec\": -1", "targetMessagesPerSec is -1"),
+            ("\"targetMessagesPerSec\": 10000", "\"targetMessagesPerSec\": true", "true is no number"),
         ] {
             let error = refusal(&PRODUCE.replacen(old, new, 1));
             assert!(error.contains(reason), "{new}: {error}");

@@ -26,8 +26,8 @@ use tokio::time::timeout_at;
 use self::consuming::{Consuming, Gate};
 pub use self::meter::{Counts, Taken};
 use self::meter::{Meters, SenderMeter};
-pub(crate) use self::remote::RemoteWorker;
 pub use self::remote::serve;
+pub(crate) use self::remote::{RemoteWorker, WorkerUsage};
 pub(crate) use self::settings::check as check_settings;
 use crate::load::clock::StampClock;
 use crate::load::orders::{Orders, Produce};
@@ -276,13 +276,24 @@ async fn connect(mut options: ConsumerOptions, plan: &ConsumerPlan) -> Result<Co
         Source::Partitions(partitions) => {
             options.group = None;
             let mut consumer = Consumer::new(options).await?;
-            let place = |(topic, partition): &(String, i32)| {
-                (TopicPartition::new(topic.as_str(), *partition), StartAt::Earliest)
-            };
-            consumer.assign(partitions.iter().map(place).collect()).await?;
+            let mut places = Vec::new();
+            for (topic, partition) in partitions {
+                let indexes = match partition {
+                    Some(index) => vec![*index],
+                    None => partitions_of(&consumer, topic).await?,
+                };
+                let place = |index| (TopicPartition::new(topic.as_str(), index), StartAt::Earliest);
+                places.extend(indexes.into_iter().map(place));
+            }
+            consumer.assign(places).await?;
             Ok(consumer)
         }
     }
+}
+
+async fn partitions_of(consumer: &Consumer, topic: &str) -> Result<Vec<i32>, ClientError> {
+    let found = consumer.cluster().topic(topic, false).await?;
+    Ok(found.partitions.iter().map(|partition| partition.index).collect())
 }
 
 #[cfg(test)]

@@ -15,18 +15,22 @@ use tokio::time::timeout;
 use super::meter::{Counts, Taken};
 use super::{Load, LoadShare, Order};
 use crate::histogram::Latencies;
+use crate::process::{ProcessUsage, ProcessWatch};
 use crate::runner::RunError;
 
 /// Bytes of one line at most.
 const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Setting up thousands of clients takes its time; beyond this a worker is taken for lost.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
+/// A worker that is there takes a connection at once.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     Prepare(Box<LoadShare>),
     Order(Order),
     Take,
+    Usage,
     Finish,
 }
 
@@ -34,7 +38,24 @@ enum Request {
 enum Answer {
     Done,
     Taken(Box<WireTaken>),
+    Usage(WorkerUsage),
     Failed(String),
+}
+
+/// What a worker's process has used so far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WorkerUsage {
+    /// Its id there.
+    pub(crate) pid: u32,
+    /// What it has used.
+    pub(crate) used: ProcessUsage,
+}
+
+impl WorkerUsage {
+    fn own() -> std::io::Result<Self> {
+        let own = ProcessWatch::own()?;
+        Ok(Self { pid: own.pid(), used: own.usage()? })
+    }
 }
 
 /// What was taken, as it goes over a connection.
@@ -161,6 +182,10 @@ async fn work(lines: &mut Lines, load: &mut Option<Load>) -> Result<(), String> 
                 Err(error) => Answer::Failed(error.to_string()),
             },
             (Request::Take, Some(load)) => Answer::Taken(Box::new((&load.take()).into())),
+            (Request::Usage, Some(_)) => match WorkerUsage::own() {
+                Ok(usage) => Answer::Usage(usage),
+                Err(error) => Answer::Failed(error.to_string()),
+            },
             (Request::Finish, Some(_)) => {
                 if let Some(load) = load.take() {
                     load.finish().await;
@@ -183,13 +208,18 @@ pub(crate) struct RemoteWorker {
 }
 
 impl RemoteWorker {
+    /// Connects.
+    pub(crate) async fn connect(address: &str) -> Result<TcpStream, RunError> {
+        let lost = |message: String| RunError::Worker { address: address.to_owned(), message };
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+        connected
+            .map_err(|_| lost("it cannot be reached".to_owned()))?
+            .map_err(|error| lost(format!("it cannot be reached: {error}")))
+    }
+
     /// Connects, and has the worker set up its part.
     pub(crate) async fn prepare(address: &str, share: LoadShare) -> Result<Self, RunError> {
-        let lost = |message: String| RunError::Worker { address: address.to_owned(), message };
-        let connected = timeout(Duration::from_secs(10), TcpStream::connect(address)).await;
-        let stream = connected
-            .map_err(|_| lost("it cannot be reached".to_owned()))?
-            .map_err(|error| lost(error.to_string()))?;
+        let stream = Self::connect(address).await?;
         let mut worker = Self { address: address.to_owned(), lines: Lines::new(stream) };
         match worker.ask(&Request::Prepare(Box::new(share))).await? {
             Answer::Done => Ok(worker),
@@ -226,6 +256,19 @@ impl RemoteWorker {
     pub(crate) async fn take(&mut self) -> Result<Taken, RunError> {
         match self.ask(&Request::Take).await? {
             Answer::Taken(taken) => Ok((*taken).into()),
+            answer => Err(self.strange(&answer)),
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What its process has used so far.
+    pub(crate) async fn usage(&mut self) -> Result<WorkerUsage, RunError> {
+        match self.ask(&Request::Usage).await? {
+            Answer::Usage(usage) => Ok(usage),
             answer => Err(self.strange(&answer)),
         }
     }
@@ -275,6 +318,8 @@ mod tests {
                 let mut worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it works");
                 worker.order(Order::PauseConsumers).await.expect("it does");
                 assert_eq!(worker.take().await.expect("it answers").counts, Counts::default());
+                let usage = worker.usage().await.expect("it answers");
+                assert!(usage.pid == std::process::id() && usage.used.resident_bytes > 0, "{usage:?}");
                 worker.finish().await.expect("it ends");
             }
         })

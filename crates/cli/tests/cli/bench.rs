@@ -162,6 +162,7 @@ fn a_load_is_spread_over_workers() {
     let addresses: Vec<_> = workers.iter_mut().map(listening_on).collect();
     let workload = files.write("w.yaml", WORKLOAD);
     let results = files.bench(&server, &[&workload, "--workers", &addresses.join(",")]);
+    let pids: Vec<_> = workers.iter().map(Child::id).collect();
     for mut worker in workers {
         worker.kill().expect("it runs");
         worker.wait().expect("a child of ours");
@@ -170,6 +171,13 @@ fn a_load_is_spread_over_workers() {
     assert_eq!(ours["workers"], 2);
     assert!((400.0..600.0).contains(&number(&ours["totals"]["publishRate"])), "{}", ours["totals"]);
     assert!(number(&ours["endToEnd"]["count"]) > 1000.0, "{}", ours["endToEnd"]);
+    let used = ours["workerUsage"].as_array().expect("of each worker");
+    let told: Vec<_> = used.iter().map(|one| one["address"].as_str().unwrap()).collect();
+    assert_eq!(told, addresses);
+    for (worker, pid) in used.iter().zip(pids) {
+        assert_eq!(worker["pid"], pid);
+        assert!(number(&worker["cpu_s"]) > 0.0 && number(&worker["resident_bytes_max"]) > 1e6, "{worker}");
+    }
 }
 
 fn listening_on(worker: &mut Child) -> String {
@@ -206,7 +214,7 @@ fn more_replicas_than_servers_need_a_word_and_the_result_keeps_it() {
     let driver = files.write(
         "d.yaml",
         "name: three\ndriverClass: io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver
-replicationFactor: 3\nproducerConfig: acks=1\n",
+replicationFactor: 3\ntopicConfig: min.insync.replicas=2\nproducerConfig: acks=all\n",
     );
     let target = format!("s={}", server.bootstrap());
     let output = files.output();
@@ -215,11 +223,64 @@ replicationFactor: 3\nproducerConfig: acks=1\n",
     assert!(refused.stderr.contains("--replication-factor"), "{}", refused.stderr);
     let results = files.bench(&server, &[&workload, "-d", &driver, "--replication-factor", "1"]);
     let ours = &results[0]["riverrun"];
-    assert_eq!(ours["replication"], serde_json::json!({"wanted": 3, "used": 1, "overridden": true}));
+    let in_sync = serde_json::json!({"wanted": 2, "used": 1});
+    assert_eq!(
+        ours["replication"],
+        serde_json::json!({"wanted": 3, "used": 1, "overridden": true, "minInSync": in_sync})
+    );
     assert_eq!(
         (&results[0]["driver"], &ours["setup"]["producerSettings"]["acks"]),
-        (&"three".into(), &"1".into())
+        (&"three".into(), &"all".into())
     );
+    assert_eq!(ours["totals"]["failed"], 0, "every record was acked by the one that there is");
+}
+
+#[test]
+fn whatever_one_of_several_runs_would_fail_with_shows_before_any_of_them() {
+    let server = Server::start();
+    let files = Files::new();
+    let workload = files.write("w.yaml", WORKLOAD);
+    let driver = |name: &str, rest: &str| {
+        let class = "driverClass: x.KafkaBenchmarkDriver\nreplicationFactor: 1";
+        files.write(name, &format!("name: {name}\n{class}\n{rest}\n"))
+    };
+    let good = driver("good", "");
+    let soon = driver("soon", "producerConfig: linger.ms=soon");
+    let never = driver("never", "topicConfig: retention.ms=never");
+    let (target, output) = (format!("s={}", server.bootstrap()), files.output());
+    let gone = format!("t={}@{}", server.bootstrap(), u32::MAX >> 2);
+    let other = files.write("other.yaml", &WORKLOAD.replace("topics: 1", "topics: 0"));
+    let refused = |args: &[&str], exit: i32, reason: &str| {
+        let first = ["bench", "run", &workload, "-o", &output, "--server", &target];
+        let told = run(&[&first, args].concat()).ended(exit).stderr;
+        assert!(told.contains(reason), "{told}");
+        assert!(!Path::new(&output).exists() && !told.contains("measurement"), "nothing was run: {told}");
+    };
+    refused(&["-d", &format!("{good},{soon}")], 2, "linger.ms");
+    refused(&["-d", &format!("{good},{never}")], 2, "retention.ms");
+    refused(&[&other], 2, "topics is missing");
+    refused(&["--server", &gone], 1, "process");
+    refused(&["--workers", "127.0.0.1:1"], 4, "127.0.0.1:1: it cannot be reached");
+    refused(&["--server", "u=127.0.0.1:1"], 4, "127.0.0.1:1");
+    assert!(server.run(&["topic", "list"]).ended(0).text().lines().all(|line| !line.contains("test-topic")));
+}
+
+#[test]
+fn a_spec_may_name_partitions_of_one_topic_and_the_whole_of_another() {
+    let server = Server::start();
+    let files = Files::new();
+    for topic in ["part", "whole"] {
+        server.run(&["topic", "create", topic, "--partitions", "2"]).ended(0);
+        let flags = ["--num-records", "100", "--record-size", "10", "--partitioner", "round-robin"];
+        server.run(&[&["perf", "produce", "--topic", topic], &flags[..]].concat()).ended(0);
+    }
+    let spec = r#"{ "class": "org.apache.kafka.trogdor.workload.ConsumeBenchSpec", "durationMs": 60000,
+  "consumerNode": null, "bootstrapServers": "nowhere:1", "targetMessagesPerSec": null, "maxMessages": 150,
+  "consumerGroup": null, "consumerConf": {"fetch.min.bytes": 1}, "adminClientConf": null, "activeTopics": ["part:0", "whole"] }"#;
+    let result = files.bench(&server, &[&files.write("s.json", spec)]).remove(0);
+    let totals = &result["riverrun"]["totals"];
+    assert_eq!(totals["received"], 150, "half of one, all of the other: {totals}");
+    assert!(number(&totals["testS"]) < 50.0, "it is over with its last record: {totals}");
 }
 
 #[test]
@@ -235,6 +296,9 @@ fn suites_are_listed_and_a_scenario_runs_at_a_scale() {
     let results = files.bench(&server, &[&files.write("d.yaml", &smaller), "--scale", "0.05"]);
     let ours = &results[0]["riverrun"];
     assert_eq!((&ours["scale"], &ours["setup"]["inFlight"]), (&0.05.into(), &1.into()));
+    assert_eq!(ours["shrunk"]["floorApplied"], true, "{}", ours["shrunk"]);
+    let told = format!("measurement {:.1} s, and not", number(&ours["shrunk"]["testS"]));
+    assert!(ours["notes"].to_string().contains(&told), "{}", ours["notes"]);
     assert_eq!(ours["case"], serde_json::json!({"messageSize": "1024", "durability": "async"}));
     assert_eq!(ours["durability"]["reached"], "4");
     // One at a time: the latencies together are no longer than the run.

@@ -9,11 +9,12 @@ use riverrun_bench::environment::disk::DiskMeasurement;
 use riverrun_bench::environment::{Environment, ServerRecord, loopback};
 use riverrun_bench::jobs::{DriverFile, Job, jobs};
 use riverrun_bench::omb::PlanOptions;
-use riverrun_bench::plan::Plan;
+use riverrun_bench::plan::{Durability, Plan};
 use riverrun_bench::process::software_of;
 use riverrun_bench::result::{OURS, RunLabel, document};
 use riverrun_bench::runner::{
-    Event, PageCache, RunError, RunOptions, RunOutcome, SearchOptions, ServerTarget, run as run_plan,
+    Event, PageCache, RunError, RunOptions, RunOutcome, SearchOptions, ServerTarget, check, check_workers,
+    run as run_plan,
 };
 use serde_json::Value;
 
@@ -53,6 +54,9 @@ pub(crate) struct RunArgs {
     /// Shrink times, backlogs and numbers of records to this share; the result says so
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_scale)]
     scale: f64,
+    /// Of runs that ask for a durability, make only those that ask for one of these: sync, async, or a level from 1 to 4
+    #[arg(long, value_name = "LEVEL", value_delimiter = ',')]
+    durability: Vec<Durability>,
     /// Times that each run is made
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -87,9 +91,12 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 
 pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     let mut work = Vec::new();
-    // Everything that a file could be refused for is found before the first run.
+    // Everything that a file could be refused for is found before the first server is asked.
     for job in args.jobs()? {
         let plan = job.plan(&args.plan_options("check"), args.scale)?;
+        if !args.is_wanted(&plan) {
+            continue;
+        }
         let servers = args.servers(&job)?;
         match args.left_out(&plan, servers.len()) {
             Some(reason) => eprintln!("{} is left out: {reason}", plan.name),
@@ -99,6 +106,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     if work.is_empty() {
         return Err(Failure::usage("there is nothing to run"));
     }
+    args.check(&work).await?;
     let output = &args.output;
     std::fs::create_dir_all(output).map_err(|error| Failure::io(output.display(), &error))?;
     let session = Session { environment: environment(args.data_dir.as_deref())?, args: &args };
@@ -148,6 +156,12 @@ impl RunArgs {
         Ok(all)
     }
 
+    /// Whether a run has one of the durabilities that were named, if any were.
+    fn is_wanted(&self, plan: &Plan) -> bool {
+        let is_meant = |asked: Durability| self.durability.iter().any(|one| one.level() == asked.level());
+        self.durability.is_empty() || plan.durability.is_none_or(is_meant)
+    }
+
     /// Why a run is not made.
     fn left_out(&self, plan: &Plan, servers: usize) -> Option<&'static str> {
         plan.disk_full?;
@@ -156,6 +170,32 @@ impl RunArgs {
         }
         (servers > 1)
             .then_some("it fills the disk, which the other servers may share: run it on one at a time")
+    }
+
+    /// Fails with what any of the runs would fail with before it sends anything.
+    async fn check(&self, work: &[(Job, Vec<ServerTarget>)]) -> Result<(), Failure> {
+        let options = self.run_options();
+        check_workers(&options).await.map_err(|error| failure(&error))?;
+        for (job, servers) in work {
+            let plan = job.plan(&self.plan_options(&run_name()), self.scale)?;
+            for server in servers {
+                let checked = tokio::select! {
+                    checked = check(&plan, server, &options) => checked,
+                    () = interrupted() => Err(RunError::Stopped),
+                };
+                let about = || format!("{} on {}", plan.name, server.name);
+                checked.map_err(|error| failure(&error).about(about()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_options(&self) -> RunOptions {
+        RunOptions {
+            workers: self.workers.clone(),
+            search: SearchOptions::from_variables(|name| std::env::var(name).ok()),
+            fill_disk: self.data_dir.clone().filter(|_| self.fill_disk),
+        }
     }
 
     /// Those of the command line; else the one that the job's own file names: drivers may each name another.
@@ -185,6 +225,11 @@ impl RunArgs {
     }
 }
 
+/// Names of topics and groups differ from those of every other run.
+fn run_name() -> String {
+    format!("{}-{}", std::process::id(), now().0)
+}
+
 /// What the machine does, measured once for all runs.
 fn environment(data_dir: Option<&Path>) -> Result<Environment, Failure> {
     let mut environment = Environment::look(data_dir);
@@ -208,20 +253,13 @@ struct Session<'a> {
 impl Session<'_> {
     async fn run(&self, job: &Job, server: &ServerTarget, round: u32) -> Result<Value, Failure> {
         let started = format_time(now());
-        // Names of topics and groups differ from those of every other run.
-        let run = format!("{}-{}", std::process::id(), now().0);
-        let plan = job.plan(&self.args.plan_options(&run), self.args.scale)?;
+        let plan = job.plan(&self.args.plan_options(&run_name()), self.args.scale)?;
         eprintln!("\n{} on {}", plan.name, server.name);
+        let software = server.pid.and_then(software_of);
         let page_cache = self.drop_page_cache();
-        let options = RunOptions {
-            workers: self.args.workers.clone(),
-            search: SearchOptions::from_variables(|name| std::env::var(name).ok()),
-            fill_disk: self.args.data_dir.clone().filter(|_| self.args.fill_disk),
-        };
-        let outcome = run_plan(&plan, server, &options, &mut tell, interrupted())
+        let outcome = run_plan(&plan, server, &self.args.run_options(), &mut tell, interrupted())
             .await
             .map_err(|error| failure(&error).about(format!("{} on {}", plan.name, server.name)))?;
-        let software = server.pid.and_then(software_of);
         let environment = self.environment_of(server, software.as_ref(), &plan, &outcome);
         let label = RunLabel {
             suite: job.suite.clone(),
@@ -235,7 +273,7 @@ impl Session<'_> {
             files: job.files.clone(),
             scale: self.args.scale,
             replication_override: self.args.replication_factor,
-            replication_wanted: job.replication()?,
+            replicas_wanted: job.replicas()?,
             workers: self.args.workers.len().max(1),
         };
         let document = document(&plan, &outcome, &label, &environment, &page_cache);
@@ -267,6 +305,7 @@ impl Session<'_> {
             name: server.name.clone(),
             bootstrap: server.bootstrap.clone(),
             software: software.cloned(),
+            is_watched: server.pid.is_some(),
             durability: durability
                 .map(|(topic, level)| (topic.name.clone(), level.clone()))
                 .into_iter()
@@ -420,6 +459,25 @@ producerRate: 7\ntestDurationMinutes: 1\n";
         let allowed = ["--fill-disk", "--data-dir", "/somewhere"];
         assert!(left_out(&[], 1) && left_out(&allowed, 2) && !left_out(&allowed, 1));
         assert!(Line::try_parse_from(["run", "C/disk-full", "--fill-disk"]).is_err(), "which disk?");
+    }
+
+    #[test]
+    fn of_a_suite_only_the_runs_of_a_durability_are_made() {
+        let levels = |flags: &[&str]| {
+            let args = Line::parse_from([&["run", "B/small-batches"], flags].concat()).run;
+            let plans = args
+                .jobs()
+                .expect("a suite")
+                .into_iter()
+                .map(|job| job.plan(&args.plan_options("x"), 1.0).expect("a plan"));
+            let wanted: Vec<_> = plans.filter(|plan| args.is_wanted(plan)).collect();
+            let of = |level| wanted.iter().filter(|plan| plan.durability == Some(level)).count();
+            (of(Durability::Sync), of(Durability::Async))
+        };
+        assert_eq!(levels(&[]), (6, 6));
+        assert_eq!((levels(&["--durability", "sync"]), levels(&["--durability", "4"])), ((6, 0), (0, 6)));
+        assert_eq!(levels(&["--durability", "sync,async"]), (6, 6));
+        assert!(Line::try_parse_from(["run", "B", "--durability", "maybe"]).is_err());
     }
 
     #[test]
