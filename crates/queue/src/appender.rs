@@ -88,8 +88,6 @@ impl Appender {
         let (head, segment) = core.at_head(Segments::get)?;
         let epoch = core.control.epoch();
         let template = Template::new(epoch);
-        let near = options.ahead_bytes > 0 && keeper.leaves_memory_to_appends();
-        let near_at = if near { 0 } else { u64::MAX };
         let appender = Self {
             core,
             owner,
@@ -101,7 +99,7 @@ impl Appender {
             template,
             keeper,
             call_at: 0,
-            near_at,
+            near_at: u64::MAX,
             near_end: 0,
         };
         appender.keeper.serve(&options);
@@ -317,7 +315,7 @@ impl Appender {
         self.core.control.wake_tailers(false, owed);
         self.fetch_ahead(room);
         if self.head.position >= self.call_at {
-            self.call_at = self.keeper.call(self.head.position);
+            self.call_keeper();
         }
         if self.head.position >= self.near_at {
             self.make_near_present();
@@ -332,6 +330,15 @@ impl Appender {
     #[inline]
     fn fetch_ahead(&self, room: Room) {
         self.segment.map.fetch_for_write(room.within + room.size_bytes + FETCH_AHEAD_BYTES, room.size_bytes);
+    }
+
+    #[cold]
+    fn call_keeper(&mut self) {
+        self.call_at = self.keeper.call(self.head.position);
+        let makes_near = self.options.ahead_bytes > 0 && self.keeper.leaves_memory_to_appends();
+        if makes_near != (self.near_at < u64::MAX) {
+            self.near_at = if makes_near { 0 } else { u64::MAX };
+        }
     }
 
     /// Makes the memory present that the next appends store into.

@@ -4,8 +4,8 @@
 //! Two threads for each open queue that has appenders in this process, so that memory is made ready while a
 //! sync waits for the disk. Everything they do an append can do without: if a thread is late, the append makes
 //! its own room. Where there are no more cores than threads that spin, they run in the place of one of these: so
-//! what lies ahead of the append is made ready in portions, as the append gets on; and on two cores the append makes
-//! its memory present itself, where files lie in memory and it is not as fast as it can be. Their errors are those that
+//! what lies ahead of the append is made ready in portions, as the append gets on; and on two cores, where files lie in
+//! memory, the append makes it ready itself, a little at a time ([`Manner`]). Their errors are those that
 //! the appends meet themselves; what a sync loses poisons the queue, which every append reports.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -39,13 +39,39 @@ pub(crate) struct Duties {
     retention: Retention,
 }
 
-/// Appended from one call of the keeper to the next at most: it does little at a time, and often.
-const STEP_BYTES_MAX: u64 = 512 << 10;
+/// How much is made ready at a time, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Much, by the background: the queue is appended to as fast as it goes, and a turn of the background costs nothing.
+    Large,
+    /// In portions, by the background.
+    Portions,
+    /// Little, by who appends: a turn of the background would cost one of two threads that spin a slice of the
+    /// scheduler's, some milliseconds, where this takes some microseconds.
+    Little,
+}
 
-/// The same where [appends make memory present](Keeper::leaves_memory_to_appends).
-const LONG_STEP_BYTES: u64 = 4 << 20;
+impl Manner {
+    /// Appended from one call of the keeper to the next at most.
+    fn step_bytes(self) -> u64 {
+        match self {
+            Self::Large => 16 << 20,
+            Self::Portions => 512 << 10,
+            Self::Little => 128 << 10,
+        }
+    }
 
-/// Whether the background is to leave memory to the appends, and to have few turns: where files lie in memory, and
+    /// Made ready in one step, twice of what was `appended` since the last.
+    fn portion(self, appended: u64) -> u64 {
+        match self {
+            Self::Large => u64::MAX,
+            Self::Portions => appended.saturating_mul(2).max(2 * self.step_bytes()),
+            Self::Little => 2 * self.step_bytes(),
+        }
+    }
+}
+
+/// Whether the background is to leave its work to the appends unless they are fast: where files lie in memory, and
 /// there is no core for it while one thread appends and another one waits for it, both spinning.
 pub(crate) fn lacks_cores(core: &Core) -> bool {
     let are_few = std::thread::available_parallelism().is_ok_and(|cores| cores.get() <= 2);
@@ -86,12 +112,12 @@ impl Speed {
 
 impl Duties {
     /// Bytes from one call to the next, where the keeper makes `ahead_bytes` present.
-    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, lacks_cores: bool) -> u64 {
+    fn step_bytes(&self, segment_bytes: u64, ahead_bytes: u64, manner: Manner) -> u64 {
         // Each segment has to be prepared, and synced when it is full, so one call at least for each.
         let ahead = match ahead_bytes {
             0 => segment_bytes,
-            _ if lacks_cores => LONG_STEP_BYTES,
-            ahead_bytes => (ahead_bytes / 2).min(STEP_BYTES_MAX),
+            _ if manner == Manner::Little => manner.step_bytes(),
+            ahead_bytes => (ahead_bytes / 2).min(manner.step_bytes()),
         };
         ahead.min(segment_bytes / 2).min(self.sync_step_bytes()).max(1)
     }
@@ -145,7 +171,7 @@ pub(crate) struct Orders {
     duties: Mutex<Duties>,
     /// How far ahead the keeper is at the moment.
     ahead_bytes: AtomicU64,
-    /// Whether it leaves memory to the appends, and has few turns, unless appends are fast.
+    /// Whether it leaves its work to the appends, unless they are fast.
     lacks_cores: bool,
     is_fast: AtomicBool,
     /// Position up to which it has nothing to do then.
@@ -155,15 +181,19 @@ pub(crate) struct Orders {
 
 impl Orders {
     pub(crate) fn duties(&self) -> MutexGuard<'_, Duties> {
-        self.duties.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.duties)
     }
 
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Acquire)
     }
 
-    fn has_few_turns(&self) -> bool {
-        self.lacks_cores && !self.is_fast.load(Relaxed)
+    fn manner(&self) -> Manner {
+        match (self.is_fast.load(Relaxed), self.lacks_cores) {
+            (true, _) => Manner::Large,
+            (false, true) => Manner::Little,
+            (false, false) => Manner::Portions,
+        }
     }
 }
 
@@ -177,12 +207,16 @@ pub(crate) struct Keeper {
     /// Position from which on the syncer is called. Stored while the duties are held, on which it depends.
     call_syncer_at: AtomicU64,
     speed: Mutex<Speed>,
+    /// What is known of the keeper's work: its thread's, or of who appends.
+    rounds: Arc<Mutex<Rounds>>,
 }
 
 impl Keeper {
-    /// Starts the threads, which have few turns if they lack cores ([`lacks_cores`]), and else as many as they want.
+    /// Starts the threads, which leave their work to the appends if they lack cores ([`lacks_cores`]).
     pub(crate) fn start(core: &Arc<Core>, lacks_cores: bool) -> Result<Self, QueueError> {
         let orders = Arc::new(Orders { lacks_cores, ..Orders::default() });
+        let owner = Owner::attach(&core.control)?;
+        let rounds = Arc::new(Mutex::new(Rounds::new(core, owner, Arc::clone(&orders))));
         // Made before the threads, so that a failure to start one ends the other.
         let segment_bytes = core.segments.segment_bytes();
         let mut keeper = Self {
@@ -191,12 +225,11 @@ impl Keeper {
             threads: Vec::new(),
             call_syncer_at: AtomicU64::new(0),
             speed: Mutex::new(Speed::new(Instant::now(), core.published())),
+            rounds: Arc::clone(&rounds),
         };
         let mut syncer = Syncer::new(core, &orders)?;
         keeper.spawn(core, "queue-syncer", move || syncer.run())?;
-        let owner = Owner::attach(&core.control)?;
-        let mut rounds = Rounds::new(core, owner, orders);
-        keeper.spawn(core, "queue-keeper", move || rounds.run())?;
+        keeper.spawn(core, "queue-keeper", move || run(&rounds, &orders))?;
         Ok(keeper)
     }
 
@@ -234,12 +267,8 @@ impl Keeper {
     }
 
     /// Whether appends make the memory present that they store into, a little at a time.
-    ///
-    /// Where both cores spin, each turn of the background costs one of the two threads a slice of the scheduler's, some
-    /// milliseconds, or has it put on the core of the other. To make memory present costs less than that, but on a disk:
-    /// there it may take longer than from one append to the next, and who appends does not keep up.
     pub(crate) fn leaves_memory_to_appends(&self) -> bool {
-        self.orders.lacks_cores
+        self.orders.manner() == Manner::Little
     }
 
     fn wake(&self) {
@@ -261,24 +290,34 @@ impl Keeper {
             self.call_syncer_at.store(next, Relaxed);
         }
         drop(held);
-        for thread in &self.threads[usize::from(!syncs)..] {
+        let is_fast = lock(&self.speed).look(Instant::now(), position);
+        self.orders.is_fast.store(is_fast, Relaxed);
+        let manner = self.orders.manner();
+        let done = manner == Manner::Little && self.work(&duties);
+        let called = usize::from(!syncs)..self.threads.len() - usize::from(done);
+        for thread in self.threads.get(called).unwrap_or_default() {
             thread.thread().unpark();
         }
         let ahead_bytes = self.orders.ahead_bytes.load(Relaxed);
-        let next = position.saturating_add(duties.step_bytes(
-            self.segment_bytes,
-            ahead_bytes,
-            self.orders.lacks_cores,
-        ));
-        let is_fast =
-            self.speed.lock().unwrap_or_else(PoisonError::into_inner).look(Instant::now(), position);
-        self.orders.is_fast.store(is_fast, Relaxed);
-        if !self.orders.has_few_turns() {
+        let next = position.saturating_add(duties.step_bytes(self.segment_bytes, ahead_bytes, manner));
+        if manner != Manner::Little {
             return next;
         }
-        let sync_next = position.saturating_add(duties.sync_step_bytes());
-        next.max(self.orders.ready_until.load(Relaxed).min(sync_next))
+        let look_next = position.saturating_add(duties.sync_step_bytes().min(Speed::WINDOW_BYTES));
+        next.max(self.orders.ready_until.load(Relaxed).min(look_next))
     }
+
+    /// Does a little of the keeper's work in its place. False if something is to be done that takes long.
+    fn work(&self, duties: &Duties) -> bool {
+        // Who is at it does it.
+        let Ok(mut rounds) = self.rounds.try_lock() else { return true };
+        // What fails here the keeper meets again, and an append that needs it.
+        rounds.work(duties).unwrap_or(false)
+    }
+}
+
+fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Keeper {
@@ -303,10 +342,25 @@ const PREPARE_BYTES_MAX: u64 = 8 << 20;
 /// From one step to the next where nothing is appended, but while a lock is kept that others may need.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the keeper's thread knows from one round to the next.
+/// The keeper's thread.
+fn run(rounds: &Mutex<Rounds>, orders: &Orders) {
+    while !orders.stopped() {
+        let duties = *orders.duties();
+        let mut rounds = lock(rounds);
+        // What fails here an append meets too, and says so.
+        let went_on = rounds.round(&duties).is_ok();
+        rounds.passed.let_go();
+        let pause = rounds.pause(went_on);
+        drop(rounds);
+        std::thread::park_timeout(pause);
+    }
+}
+
+/// What is known from one round of the keeper to the next.
 ///
 /// Invariants: pages of `segment` below `present` are in memory, as far as they lie above where the head was.
 /// `passed` are segments before it.
+#[derive(Debug)]
 struct Rounds {
     core: Arc<Core>,
     owner: Owner,
@@ -347,16 +401,6 @@ impl Rounds {
         }
     }
 
-    fn run(&mut self) {
-        while !self.orders.stopped() {
-            let duties = *self.orders.duties();
-            // What fails here an append meets too, and says so.
-            let went_on = self.round(&duties).is_ok();
-            self.passed.let_go();
-            std::thread::park_timeout(self.pause(went_on));
-        }
-    }
-
     /// How long to sleep after a round: not at all where nobody appends and others may need the lock that is kept.
     fn pause(&self, went_on: bool) -> Duration {
         if self.is_ready {
@@ -375,16 +419,36 @@ impl Rounds {
         }
         let ahead_bytes = self.pace.call(now, position, duties.ahead_bytes);
         self.orders.ahead_bytes.store(ahead_bytes, Relaxed);
-        let portion = appended.saturating_mul(2).max(2 * STEP_BYTES_MAX);
+        let manner = self.orders.manner();
+        let portion = manner.portion(appended);
         self.make_present(ahead_bytes, portion)?;
         let rested = now.saturating_duration_since(self.worked_at) >= PAUSE;
         let idle = !self.is_ready && (rested || self.clearing && appended == 0);
-        if idle || self.keeps(self.number()) || position >= self.prepare_at {
-            let portion = if idle { u64::MAX } else { portion };
-            let portion = portion.clamp(2 * PREPARE_STEP_BYTES, PREPARE_BYTES_MAX);
+        let is_due = manner != Manner::Little && position >= self.prepare_at;
+        if idle || is_due || self.keeps(self.number()) {
+            let portion = match manner {
+                Manner::Large => portion,
+                _ if idle => PREPARE_BYTES_MAX,
+                Manner::Portions => portion.clamp(2 * PREPARE_STEP_BYTES, PREPARE_BYTES_MAX),
+                Manner::Little => portion,
+            };
             return self.make_ready(duties, ahead_bytes, portion);
         }
         Ok(())
+    }
+
+    /// Does a little for the next segment, in between two appends. False if there is something to do for the thread:
+    /// to look after retention takes long, and comes first.
+    fn work(&mut self, duties: &Duties) -> Result<bool, QueueError> {
+        self.looked_at = self.core.published();
+        if duties.ahead_bytes == 0 || self.keeps(self.number()) {
+            return Ok(false);
+        }
+        if self.looked_at >= self.prepare_at {
+            self.make_present(0, 0)?;
+            self.make_ready(duties, 0, Manner::Little.portion(0))?;
+        }
+        Ok(true)
     }
 
     /// Number of the segment that is appended to.
@@ -405,7 +469,9 @@ impl Rounds {
         let renewed = core.segments.renew_spares(kept_lock, portion, &mut between);
         // And what goes now may be, before anything is made.
         let kept = self.keep(&duties.retention, true);
-        self.prepare_at = core.control.published().saturating_add(PREPARE_STEP_BYTES);
+        let manner = self.orders.manner();
+        let step_bytes = PREPARE_STEP_BYTES.min(manner.step_bytes());
+        self.prepare_at = core.control.published().saturating_add(step_bytes);
         self.worked_at = Instant::now();
         // Nobody else goes on with a file that is being cleared: only here it is known how far it is.
         self.clearing = !renewed.unwrap_or(true);
@@ -416,7 +482,7 @@ impl Rounds {
             if self.is_ready {
                 let end = (self.number() + 1).saturating_mul(core.segments.segment_bytes());
                 self.prepare_at = self.prepare_at.max(end.saturating_sub(ahead_bytes));
-                if self.orders.has_few_turns() {
+                if manner == Manner::Little {
                     self.prepare_at = end;
                     self.orders.ready_until.store(end, Relaxed);
                 }
@@ -466,7 +532,7 @@ impl Rounds {
                 self.passed.push(passed);
             }
         }
-        let Some(segment) = self.segment.as_ref().filter(|_| !self.orders.has_few_turns()) else {
+        let Some(segment) = self.segment.as_ref().filter(|_| self.orders.manner() != Manner::Little) else {
             return Ok(());
         };
         let begin = self.present.max(head.position);
@@ -487,171 +553,11 @@ impl Rounds {
         let segment_bytes = core.segments.segment_bytes();
         let within = core.published() % segment_bytes;
         let beyond = (within + ahead_bytes).saturating_sub(segment_bytes).min(segment_bytes);
-        let beyond = if self.orders.has_few_turns() { 0 } else { beyond };
+        let beyond = if self.orders.manner() == Manner::Little { 0 } else { beyond };
         // What fails there fails in the next round, too.
         core.segments.prepare(portion, beyond, || drop(self.make_present(ahead_bytes, portion)))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::appender::Appender;
-    use crate::options::CreateOptions;
-    use crate::queue::Queue;
-    use crate::segment::{PREPARED_NAMES, make_file};
-    use crate::spare::SPARE_NAMES;
-
-    #[test]
-    fn the_keeper_is_called_for_whatever_it_has_to_do() {
-        const SEGMENT: u64 = 1 << 20;
-        let hour = Some(Duration::from_hours(1));
-        let sync_step = |duties: &Duties| duties.sync_interval.map_or(u64::MAX, |_| duties.sync_bytes);
-        for (ahead_bytes, sync_interval, sync_bytes, step) in [
-            (0, None, 0, SEGMENT / 2),
-            (1 << 16, None, 0, 1 << 15),
-            (1 << 30, None, 0, SEGMENT / 2),
-            (0, hour, u64::MAX, SEGMENT / 2),
-            (1 << 16, hour, 4000, 4000),
-            (1 << 16, hour, u64::MAX, 1 << 15),
-            (0, hour, 4000, 4000),
-            (1 << 16, hour, 0, 1),
-        ] {
-            let duties = Duties { ahead_bytes, sync_interval, sync_bytes, retention: Retention::default() };
-            assert_eq!(duties.step_bytes(SEGMENT, ahead_bytes, false), step, "{duties:?}");
-            let step = if ahead_bytes > 0 { sync_step(&duties).min(SEGMENT / 2) } else { step };
-            assert_eq!(duties.step_bytes(SEGMENT, ahead_bytes, true), step.max(1), "{duties:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_ahead_grows_while_much_is_appended_and_shrinks_after() {
-        let begin = Instant::now();
-        let mut pace = Pace::new(begin);
-        let (mut now, mut position) = (begin, 0);
-        let mut call = |(after_ms, appended_mib): (u64, u64)| {
-            now += Duration::from_millis(after_ms);
-            position += appended_mib << 20;
-            pace.call(now, position, 20 << 20) >> 20
-        };
-        assert_eq!([(1, 0), (1, 1), (1, 1), (1, 2), (1, 4), (1, 8)].map(&mut call), [1, 2, 4, 8, 16, 20]);
-        assert_eq!([(1, 1), (1, 1), (40, 1)].map(&mut call), [20, 20, 20], "too little to tell");
-        assert_eq!([(60, 10), (60, 10), (190, 10)].map(&mut call), [20, 20, 20], "that is about the pace");
-        assert_eq!([(1000, 1); 5].map(&mut call), [10, 5, 2, 1, 1]);
-        assert_eq!(Pace::new(begin).call(begin, 0, 4096), 4096, "no more than asked for");
-    }
-
-    /// A new queue's core, with no threads at it.
-    fn core(dir: &tempfile::TempDir, segment_bytes: u64) -> (Queue, Arc<Core>) {
-        let queue = Queue::create(dir.path(), CreateOptions { segment_bytes }).expect("made");
-        let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
-        let core = Arc::clone(&queue.appender(options).expect("there").core);
-        (queue, core)
-    }
-
-    #[test]
-    fn appends_are_fast_that_are_so_for_many_megabytes() {
-        let begun = Instant::now();
-        let after = |ms| begun + Duration::from_millis(ms);
-        let mut speed = Speed::new(begun, 0);
-        assert!(!speed.look(after(1), 8 << 20), "that may be who catches up");
-        assert!(!speed.look(after(50), 32 << 20));
-        assert!(speed.look(after(60), 64 << 20));
-        assert!(speed.look(after(500), 65 << 20), "nobody knows yet");
-        assert!(!speed.look(after(600), 96 << 20));
-    }
-
-    #[test]
-    fn an_appender_that_wants_syncs_has_them_from_its_first_call_on() {
-        const SEGMENT: u64 = 1 << 20;
-        let dir = tempfile::tempdir().expect("a directory");
-        let (_queue, core) = core(&dir, SEGMENT);
-        let keeper = Keeper::start(&core, false).expect("threads");
-        let asynchronous = AppendOptions::default();
-        keeper.serve(&asynchronous);
-        keeper.call(100);
-        assert_eq!(keeper.call_syncer_at.load(Relaxed), SEGMENT, "to sync it when it is full");
-        let durability = Durability::SyncEvery { interval: Duration::from_hours(1), bytes: 4000 };
-        keeper.serve(&AppendOptions { durability, ..asynchronous });
-        keeper.call(200);
-        assert_eq!(keeper.call_syncer_at.load(Relaxed), 4200);
-    }
-
-    #[test]
-    fn a_roll_finds_the_next_segment_ready_whoever_makes_memory_present() {
-        use std::os::unix::fs::MetadataExt as _;
-        const SEGMENT: u64 = 8 << 20;
-        for lacks_cores in [false, true] {
-            let dir = tempfile::tempdir().expect("a directory");
-            let (queue, core) = core(&dir, SEGMENT);
-            let keeper = Arc::new(Keeper::start(&core, lacks_cores).expect("threads"));
-            let mut appender =
-                Appender::attach(Arc::clone(&core), Arc::clone(&keeper), AppendOptions::default())
-                    .expect("there");
-            let inode = |path| std::fs::metadata(path).map(|found| found.ino());
-            let mut records = 0;
-            for end in (1..=3).map(|number| number * SEGMENT) {
-                let deadline = Instant::now() + Duration::from_secs(20);
-                let lacks = || lacks_cores && keeper.orders.ready_until.load(Relaxed) != end;
-                let prepared = loop {
-                    if let Ok(inode) = inode(dir.path().join(PREPARED_NAMES[0]))
-                        && !lacks()
-                    {
-                        break inode;
-                    }
-                    assert!(Instant::now() < deadline, "{lacks_cores}: nothing is ready before {end}");
-                    std::thread::sleep(Duration::from_millis(1));
-                };
-                assert_eq!(keeper.call(core.published()) == end, lacks_cores, "called at the end only");
-                while core.published() < end {
-                    appender.append(&[7; 1000]).expect("room");
-                    records += 1;
-                }
-                let base = core.head().expect("whole").segment_base;
-                assert_eq!(inode(core.segments.path(base)).expect("there"), prepared);
-            }
-            assert_eq!(queue.verify().expect("whole"), records);
-        }
-    }
-
-    #[test]
-    fn who_clears_a_file_while_nobody_appends_keeps_the_lock_no_longer_than_that_takes() {
-        // Four or five portions, as the first one is large or small.
-        const SEGMENT: u64 = 32 << 20;
-        let dir = tempfile::tempdir().expect("a directory");
-        let (queue, core) = core(&dir, SEGMENT);
-        let owner = Owner::attach(&core.control).expect("not many");
-        let mut rounds = Rounds::new(&core, owner, Arc::default());
-        make_file(&dir.path().join(SPARE_NAMES[0]), SEGMENT).expect("room");
-        let duties = Duties { ahead_bytes: 1 << 20, ..Duties::default() };
-        let round = |rounds: &mut Rounds| {
-            rounds.round(&duties).expect("room");
-            (rounds.clearing, rounds.pause(true))
-        };
-        assert_eq!(round(&mut rounds), (true, Duration::ZERO));
-        assert_eq!(rounds.pause(false), PAUSE, "no loop over what fails");
-        let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
-        queue.appender(options).expect("there").append(&[1; 1000]).expect("room");
-        assert_eq!(rounds.pause(true), PAUSE, "who appends needs the core more");
-        rounds.looked_at = core.published();
-        assert_eq!([round(&mut rounds), round(&mut rounds)], [(true, Duration::ZERO); 2]);
-        assert!((0..2).any(|_| round(&mut rounds) == (false, ROUND)), "each round does a portion");
-    }
-
-    #[test]
-    fn who_has_no_retention_does_not_list_the_segments() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let options = CreateOptions { segment_bytes: 4096 };
-        let queue = Queue::create(dir.path(), options).expect("made");
-        let appender =
-            queue.appender(AppendOptions { ahead_bytes: 0, ..AppendOptions::default() }).expect("there");
-        let owner = Owner::attach(&appender.core.control).expect("not many");
-        let mut rounds = Rounds::new(&appender.core, owner, Arc::default());
-        std::fs::rename(appender.core.segments.path(Offset(0)), dir.path().join("hidden")).expect("there");
-        assert!(queue.status().is_err(), "who lists them finds one missing");
-        assert!(rounds.keep(&Retention::default(), false).is_ok());
-        rounds.kept_at = None;
-        let much = Retention { bytes: Some(1 << 30), ..Retention::default() };
-        assert!(rounds.keep(&much, false).is_err());
-    }
-}
+mod tests;

@@ -200,6 +200,13 @@ impl Mapping {
         self.advise(at, len, MADV_POPULATE_READ);
     }
 
+    /// Takes the pages of a range out of this process, which is quick to unmap then. They stay the file's, and come
+    /// back if they are looked at.
+    pub(crate) fn forget_pages(&self, at: usize, len: usize) {
+        self.check(at, len);
+        self.advise(at, len, libc::MADV_DONTNEED);
+    }
+
     fn advise(&self, at: usize, len: usize, advice: libc::c_int) {
         // SAFETY: the callers have checked that the range lies in the mapping, and the advice leaves its contents
         // as they are.

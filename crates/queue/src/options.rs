@@ -82,8 +82,8 @@ pub struct AppendOptions {
     pub durability: Durability,
     /// How many bytes ahead of the append the background makes present in memory at most (fewer while little is
     /// appended), and whether it prepares the next segment: with 0 both are done when they are needed, by the
-    /// append. Where the process has one or two cores and files lie in memory, appends make it
-    /// present by themselves, 64 KiB at a time. One process at a time prepares segments for all; while that one is
+    /// append. Where the process has one or two cores and files lie in memory, appends do both by themselves, a
+    /// little at a time, unless they come as fast as they can. One process at a time prepares segments for all; while that one is
     /// stopped at it, the append that finds a segment full makes the next one.
     pub ahead_bytes: u64,
     /// What the background removes.

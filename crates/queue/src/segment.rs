@@ -58,6 +58,13 @@ pub(crate) struct ReadSegment {
     _pin: Arc<File>,
 }
 
+impl ReadSegment {
+    /// The segment, if nobody else in this process has it: then it is unmapped with it.
+    pub(crate) fn into_last(self) -> Option<Segment> {
+        Arc::into_inner(self.segment)
+    }
+}
+
 impl Deref for ReadSegment {
     type Target = Segment;
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use riverrun_types::Offset;
 
 use crate::error::{At as _, QueueError};
-use crate::layout::VIEW_BYTE;
+use crate::layout::{PAGE_BYTES, VIEW_BYTE};
 use crate::mapping::{Access, Mapping};
 use crate::segment::{PREPARED_NAMES, Prepared, STEP_BYTES, Segment, Segments};
 use crate::sys::{self, LockKind};
@@ -122,7 +122,8 @@ impl Segments {
             Prepared { inode: metadata.ino(), map, present: 0, cleared: 0 }
         };
         while spare.cleared < bytes && *portion > 0 {
-            let (begin, len) = (spare.cleared as usize, STEP_BYTES.min(bytes - spare.cleared) as usize);
+            let step = STEP_BYTES.min(*portion).next_multiple_of(PAGE_BYTES as u64);
+            let (begin, len) = (spare.cleared as usize, step.min(bytes - spare.cleared) as usize);
             spare.map.populate_old(begin, len);
             // SAFETY: a file of this name is nobody's but of who holds the lock, and nothing else borrows from
             // the mapping, which is in nobody's hands yet.

@@ -85,6 +85,19 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const timeout) };
 }
 
+/// Sleeps for this long, and not up to 50 us longer as threads do that let the kernel gather its wake-ups.
+pub(crate) fn sleep_exactly(time: Duration) {
+    // SAFETY: the calls take no memory of ours. Where one fails, the sleep is longer.
+    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
+    // SAFETY: as above.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+    std::thread::sleep(time);
+    if slack > 0 {
+        // SAFETY: as above.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, slack as libc::c_ulong) };
+    }
+}
+
 /// Wakes up to `count` of those who wait for `word`, in whatever process.
 pub(crate) fn futex_wake(word: &AtomicU32, count: i32) {
     // SAFETY: the kernel only uses the word's address.

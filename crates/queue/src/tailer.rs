@@ -18,9 +18,10 @@ use riverrun_records::{
 use riverrun_types::{Offset, TimestampMs};
 
 use crate::error::{Damage, QueueError};
+use crate::mapping::POPULATE_BYTES;
 use crate::named::{Kept, Place};
 use crate::queue::Core;
-use crate::segment::{ReadSegment, Segments};
+use crate::segment::{ReadSegment, Segment, Segments};
 use crate::wait::{WaitStrategy, Watch};
 
 /// Where a tailer begins.
@@ -56,6 +57,26 @@ pub struct Tailer {
     inflated: Option<BatchRecords<'static>>,
     place: Option<Place>,
     records: Option<RecordIter<'static>>,
+    leaving: Option<Leaving>,
+}
+
+/// A segment that was read to its end, and nobody else in this process has: to unmap it takes longer than thousands
+/// of records, so that it is done a little at a time, while there is nothing to read.
+#[derive(Debug)]
+struct Leaving {
+    segment: Segment,
+    /// Bytes from the first on that are done.
+    done: usize,
+}
+
+impl Leaving {
+    /// Goes on. Returns what is left to do.
+    fn go_on(self) -> Option<Self> {
+        let map = &self.segment.map;
+        let end = (self.done + POPULATE_BYTES).min(map.len());
+        map.forget_pages(self.done, end - self.done);
+        (end < map.len()).then_some(Self { done: end, ..self })
+    }
 }
 
 impl Tailer {
@@ -117,6 +138,7 @@ impl Tailer {
             inflated: None,
             place: None,
             records: None,
+            leaving: None,
         })
     }
 
@@ -226,6 +248,7 @@ impl Tailer {
                 continue;
             }
             if !self.open_batch()? {
+                self.leave();
                 return Ok(None);
             }
         }
@@ -294,6 +317,10 @@ impl Tailer {
         let mut round = 0_u32;
         loop {
             let readable = self.readable();
+            if readable <= self.position && self.leaving.is_some() {
+                self.leave();
+                continue;
+            }
             // Nothing ever comes into a control file that was cut: the look that follows says so.
             if readable > self.position || self.core.control.check_whole().is_err() {
                 break;
@@ -316,6 +343,14 @@ impl Tailer {
         }
         strategy.reset();
         true
+    }
+
+    /// Unmaps a little of the segment that was read before.
+    #[inline]
+    fn leave(&mut self) {
+        if let Some(leaving) = self.leaving.take() {
+            self.leaving = leaving.go_on();
+        }
     }
 
     #[inline]
@@ -388,6 +423,7 @@ impl Tailer {
             inflated: None,
             place: None,
             records: None,
+            leaving: None,
         }
     }
 
@@ -485,7 +521,8 @@ impl Tailer {
             return Err(QueueError::OffsetOutOfRange { offset: self.batch_offset, start, end });
         };
         self.position = segment.start();
-        self.segment = segment;
+        let passed = std::mem::replace(&mut self.segment, segment);
+        self.leaving = passed.into_last().map(|segment| Leaving { segment, done: 0 });
         Ok(())
     }
 
@@ -501,5 +538,41 @@ impl Tailer {
 
     fn damaged(&self, what: impl Into<Damage>) -> QueueError {
         self.segment.damaged(self.within(), what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{AppendOptions, CreateOptions};
+    use crate::queue::Queue;
+
+    #[test]
+    fn a_segment_that_was_read_is_unmapped_a_little_at_a_time_by_who_is_the_last() {
+        const SEGMENT: usize = 1 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT as u64 }).expect("made");
+        // Opened before anybody has the segment to write: so they have it for themselves.
+        let [mut first, mut last] = [StartAt::Start; 2].map(|at| queue.tailer(at).expect("there"));
+        let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
+        let mut appender = queue.appender(options).expect("there");
+        let mut count = 0;
+        while appender.core.published() <= SEGMENT as u64 {
+            appender.append(&[7; 1000]).expect("room");
+            count += 1;
+        }
+        let read = |tailer: &mut Tailer| {
+            let mut records = 0;
+            while tailer.next().expect("whole").is_some() {
+                records += 1;
+            }
+            records
+        };
+        let done = |tailer: &Tailer| tailer.leaving.as_ref().map(|leaving| leaving.done);
+        assert_eq!((read(&mut first), done(&first)), (count, None), "another one has it still");
+        assert_eq!((read(&mut last), done(&last)), (count, Some(POPULATE_BYTES)));
+        assert_eq!((read(&mut last), done(&last)), (0, Some(2 * POPULATE_BYTES)));
+        let waited = last.wait(&mut crate::BusySpin, Some(Duration::ZERO)).expect("whole");
+        assert!(waited.is_none() && done(&last).is_none(), "there is time while it waits");
     }
 }

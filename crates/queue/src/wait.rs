@@ -1,8 +1,9 @@
 //! How a tailer waits for the next record: a type that it is given.
 //!
 //! Spinning sees a record within the time that a cache line takes, and holds a core. Parking leaves the core
-//! to others and costs a wake-up by the kernel. Where there are more threads than cores, who spins takes the
-//! time of the one it waits for.
+//! to others and costs a wake-up by the kernel, which the append pays that gives it: so a parked tailer naps before
+//! it sleeps, and where records come soon one after the other no append has anybody to wake. Where there are more
+//! threads than cores, who spins takes the time of the one it waits for.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,6 +15,13 @@ use crate::sys;
 /// How long a parked tailer sleeps before it looks again, whatever happens. It is woken when something is
 /// appended; this bounds what a wake-up costs that an appender owed and died before it gave it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// How long a nap is: about as long as a wake-up takes. A shorter one is hardly one, and a longer one would be the
+/// latency.
+const NAP: Duration = Duration::from_micros(20);
+
+/// How often one naps before one sleeps.
+const NAPS: u32 = 2;
 
 /// How long one sleeps whom nobody wakes.
 const UNWOKEN_SLEEP_MAX: Duration = Duration::from_millis(1);
@@ -32,6 +40,11 @@ impl<'a> Watch<'a> {
     pub(crate) fn new(control: &'a Control, synced: bool, seen: u64, left: Duration) -> Self {
         let asleep = (!control.is_read_only()).then(|| control.tailers_asleep(synced));
         Self { word: control.low_half(synced), asleep, seen, left }
+    }
+
+    /// Sleeps for some microseconds, of which no append knows: it costs none of them anything.
+    pub fn nap(&self) {
+        sys::sleep_exactly(self.left.min(NAP));
     }
 
     /// Sleeps until there may be something to read, or until the time is over.
@@ -109,17 +122,18 @@ impl WaitStrategy for SpinThenYield {
     }
 }
 
-/// Spins for a while, then sleeps until an appender wakes it.
+/// Spins for a while, then naps, and then sleeps until an appender wakes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Park {
     spins: u32,
     spun: u32,
+    napped: u32,
 }
 
 impl Park {
-    /// Sleeps after `spins` looks.
+    /// Naps after `spins` looks, and sleeps if that was not long enough.
     pub fn new(spins: u32) -> Self {
-        Self { spins, spun: 0 }
+        Self { spins, spun: 0, napped: 0 }
     }
 }
 
@@ -135,6 +149,9 @@ impl WaitStrategy for Park {
         if self.spun < self.spins {
             self.spun += 1;
             std::hint::spin_loop();
+        } else if self.napped < NAPS {
+            self.napped += 1;
+            watch.nap();
         } else {
             watch.sleep();
         }
@@ -142,9 +159,37 @@ impl WaitStrategy for Park {
 
     fn reset(&mut self) {
         self.spun = 0;
+        self.napped = 0;
     }
 
     fn sleeps(&self) -> bool {
         self.spun >= self.spins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::mapping::Access;
+
+    #[test]
+    fn who_parks_naps_first_and_lets_no_append_wake_it_meanwhile() {
+        let dir = tempfile::tempdir().expect("a directory");
+        Control::create(dir.path(), 4096, 0).expect("a control file");
+        let control = Control::open(dir.path(), Access::Write).expect("whole").expect("there");
+        let watch = Watch::new(&control, false, 0, Duration::from_millis(1));
+        let mut park = Park::new(3);
+        for _ in 0..2 {
+            for _ in 0..3 + NAPS {
+                park.idle(&watch);
+                assert!(!control.take_sleepers(false), "no append has anybody to wake");
+            }
+            park.idle(&watch);
+            assert!(control.take_sleepers(false), "now it sleeps");
+            assert_eq!(control.tailers_asleep(false).load(Relaxed), 0);
+            park.reset();
+        }
     }
 }
