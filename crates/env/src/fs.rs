@@ -77,6 +77,10 @@ pub trait File: Send + Sync + fmt::Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Has the system begin to write this range to the disk, so that the next sync has less to wait for. Nothing is durable
+    /// when it returns, and what the writing meets is told by the next sync.
+    fn begin_write_back(&self, _position: u64, _len: u64) {}
+
     /// Makes the file's bytes and its size durable. After an error the bytes are in an unknown state and the call
     /// must not be repeated: the next one may succeed without having written anything.
     fn sync_data(&self) -> io::Result<()>;
@@ -87,6 +91,10 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Tells the page cache that this range will not be read again soon. Whole pages of it that are not waiting to be
     /// written are dropped, so that the next read asks the disk.
     fn advise_dont_need(&self, position: u64, len: u64) -> io::Result<()>;
+
+    /// Tells the page cache that this range will be read now, so that the disk is asked for all of it at once. Only advice:
+    /// waits for nothing, and nothing depends on it.
+    fn advise_will_need(&self, _position: u64, _len: u64) {}
 
     /// Whether the byte at `position` lies in the page cache; `false` where nobody can tell. Reads nothing from disk.
     fn is_cached(&self, _position: u64) -> bool {

@@ -157,7 +157,10 @@ impl<'f> BatchScan<'f> {
         let mut at = self.position + layout::ATTRIBUTES as u64;
         let mut checksum = 0;
         while at < end {
-            let len = usize::try_from(end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+            // What the window holds is not read again.
+            let held = self.window_start + self.window.len() as u64;
+            let piece = if (self.window_start..held).contains(&at) { held - at } else { WINDOW_BYTES as u64 };
+            let len = usize::try_from(piece.min(end - at)).expect("a window at most");
             checksum = crc32c::crc32c_append(checksum, self.at(at, len)?);
             at += len as u64;
         }

@@ -120,7 +120,7 @@ impl Segment {
             log_slot: Arc::default(),
             index_slot: Arc::default(),
             index: Mutex::new(index),
-            proved: Mutex::default(),
+            proved: Mutex::new(Proved::nothing()),
             gapless_from: OnceLock::new(),
             codec,
         }
@@ -141,7 +141,7 @@ impl Segment {
     /// Makes the files of a new segment; whatever has their names is emptied. Nothing is durable when it returns.
     pub(crate) fn create(home: Arc<Home>, base_offset: Offset) -> Result<Self, LogError> {
         let segment = Self::new(home, base_offset, true);
-        *segment.proved.lock() = Proved::all();
+        segment.note_written_from(0);
         let make = |path: &Path, bytes: &[u8]| -> Result<Arc<dyn File>, LogError> {
             let file = segment.home.fs.open(path, OpenMode::CreateOrOpen);
             let file = file.map_err(|error| LogError::io(path, error))?;

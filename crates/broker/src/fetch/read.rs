@@ -259,6 +259,10 @@ fn parts(slice: ReadSlice, turn: Turn<'_>, partition: &Partition, wanted: &Wante
             let read =
                 FileRead { file: &file, position, len, offsets: offsets.clone(), log_end: slice.log_end };
             let far = if is_whole { turn.catch_up.follow(id, read) } else { None };
+            // By the time it is sent it lies in the page cache, and nobody would know any more that it did not before.
+            if slice.met_disk {
+                turn.catch_up.met_cold(turn.connection, far.as_deref());
+            }
             Part::File { file, position, len, far }
         }
         Chunk::Memory(bytes) => Part::Bytes(bytes),

@@ -112,6 +112,29 @@ fn what_had_to_be_read_from_the_disk_is_right_and_leaves_memory_again() {
 }
 
 #[test]
+fn what_a_start_has_found_on_the_disk_leaves_memory_again_when_it_was_read() {
+    let data = tempfile::tempdir().expect("a directory");
+    let server = cold_server(data.path());
+    fill(&mut Client::new(&server));
+    server.stop().expect("stops");
+    let server = cold_server(data.path());
+    let mut client = Client::new(&server);
+    let files = segments(data.path());
+    for path in &files {
+        forget_pages(path);
+    }
+    let can_forget = !is_in_memory(&files[0], 0);
+    // It is read to be proved, before it is sent: that must not look as if it had been in memory.
+    assert_reads_all(&mut client);
+    let since = Instant::now();
+    while can_forget && is_in_memory(&files[0], 4 << 20) {
+        assert!(since.elapsed() < PATIENCE, "the first segment is still in memory");
+        thread::sleep(Duration::from_millis(10));
+    }
+    server.stop().expect("stops");
+}
+
+#[test]
 fn records_that_are_in_memory_stay_there() {
     let data = tempfile::tempdir().expect("a directory");
     let server = cold_server(data.path());

@@ -1,5 +1,6 @@
 //! Segments that are damaged under a running server: the partition goes offline with a message, and nothing else does.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -12,7 +13,8 @@ use riverrun_protocol::{DescribeTopicPartitionsRequest, ErrorCode, ListOffsetsRe
 
 use crate::admin_port::get;
 use crate::support::{
-    Client, PATIENCE, SOME_TIME, batch, create_topic, fetch, produce, read_all, server_with, try_produce,
+    Client, PATIENCE, SOME_TIME, batch, create_topic, fetch, produce, read_all, records, server_with,
+    try_produce,
 };
 
 /// Six records of 400 KB are three segments of this size.
@@ -129,6 +131,49 @@ fn a_fetch_that_finds_damage_takes_its_partition_offline() {
     let mut client = Client::new(&damaged.server);
     assert_eq!(ErrorCode(fetch(&mut client, "t", 0, 0).error_code), ErrorCode::KAFKA_STORAGE_ERROR);
     damaged.assert_offline();
+}
+
+/// The `.log` files of a topic with one segment in each partition, by the partition's number.
+fn segments_of(dir: &Path) -> BTreeMap<usize, PathBuf> {
+    let mut logs = Vec::new();
+    collect(dir, &mut logs);
+    let index_of = |path: &PathBuf| path.parent()?.file_name()?.to_str()?.parse().ok();
+    logs.into_iter().filter_map(|path| Some((index_of(&path)?, path))).collect()
+}
+
+#[test]
+fn a_fetch_serves_no_flipped_byte() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let data = directory.path().to_str().expect("text").to_owned();
+    let server = server_with(&[("data.dir", &data)]);
+    let mut client = Client::new(&server);
+    let intact = [batch(&["one value"]), batch(&["another value"])].concat();
+    let partitions = i32::try_from(intact.len()).expect("few");
+    create_topic(&mut client, "t", partitions + 1, &[]);
+    for index in 0..=partitions {
+        produce(&mut client, "t", index, &batch(&["one value"]));
+        produce(&mut client, "t", index, &batch(&["another value"]));
+    }
+    let intact = records(&fetch(&mut client, "t", 0, 0)).to_vec();
+    drop(client);
+    server.stop().expect("a clean stop");
+    // In each partition but the last another byte is flipped.
+    let paths = segments_of(directory.path());
+    assert_eq!(paths.len(), intact.len() + 1);
+    for (position, path) in paths.iter().take(intact.len()) {
+        let mut bytes = fs::read(path).expect("readable");
+        assert_eq!(bytes, intact);
+        bytes[*position] ^= 1 << (position % 8);
+        fs::write(path, bytes).expect("writable");
+    }
+    let server = server_with(&[("data.dir", &data)]);
+    let mut client = Client::new(&server);
+    for index in 0..partitions {
+        let data = fetch(&mut client, "t", index, 0);
+        assert_eq!(ErrorCode(data.error_code), ErrorCode::KAFKA_STORAGE_ERROR, "byte {index}");
+        assert!(records(&data).is_empty(), "byte {index}");
+    }
+    assert_eq!(records(&fetch(&mut client, "t", partitions, 0)), intact);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, FallocateFlags};
@@ -76,6 +76,16 @@ impl File for RealFile {
         Ok(rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, position, len)?)
     }
 
+    #[expect(unsafe_code, reason = "a system call that takes numbers only, for which rustix has no function")]
+    fn begin_write_back(&self, position: u64, len: u64) {
+        let (position, len) = (position.cast_signed(), len.cast_signed());
+        // SAFETY: the descriptor is open as long as `self`, and no memory is handed over.
+        // It takes no note of errors, so that the next sync tells them; if it does nothing, that has more to do.
+        let _ = unsafe {
+            libc::sync_file_range(self.0.as_raw_fd(), position, len, libc::SYNC_FILE_RANGE_WRITE)
+        };
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -90,6 +100,12 @@ impl File for RealFile {
             rustix::fs::fadvise(&self.0, position, Some(len), Advice::DontNeed)?;
         }
         Ok(())
+    }
+
+    fn advise_will_need(&self, position: u64, len: u64) {
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            let _ = rustix::fs::fadvise(&self.0, position, Some(len), Advice::WillNeed);
+        }
     }
 
     fn is_cached(&self, position: u64) -> bool {

@@ -88,6 +88,8 @@ pub struct ReadSlice {
     pub log_start: Offset,
     /// The offset after the last record.
     pub log_end: Offset,
+    /// Whether some of it had to be brought from the disk, to be proved before it is handed out.
+    pub met_disk: bool,
 }
 
 impl ReadSlice {
@@ -150,9 +152,9 @@ struct Limits {
 }
 
 impl Limits {
-    /// As many bytes as may be proved at once, if not all of these were proved already.
-    fn while_unproved(self, segment: &Segment, start: u64) -> Self {
-        let is_proved = segment.is_proved(start, start.saturating_add(self.bytes_max));
+    /// As many bytes as may be proved at once, if not all of these, up to the segment's end, were proved already.
+    fn while_unproved(self, segment: &Segment, start: u64, size_bytes: u64) -> Self {
+        let is_proved = segment.is_proved(start, start.saturating_add(self.bytes_max).min(size_bytes));
         Self {
             bytes_max: if is_proved { self.bytes_max } else { self.bytes_max.min(PROVED_AT_ONCE_MAX) },
             ..self
@@ -194,7 +196,14 @@ impl OpenLog {
             if from < log_start || from > log_end {
                 return Err(ReadError::OutOfRange { offset: from, log_start, log_end });
             }
-            let slice = ReadSlice { chunks: Vec::new(), len: 0, next_offset: from, log_start, log_end };
+            let slice = ReadSlice {
+                chunks: Vec::new(),
+                len: 0,
+                next_offset: from,
+                log_start,
+                log_end,
+                met_disk: false,
+            };
             if from >= upto.min(log_end) {
                 return Ok(slice);
             }
@@ -239,16 +248,17 @@ impl OpenLog {
     ) -> Result<ReadSlice, ReadError> {
         let Some((index, start)) = self.find_start(view, limits.from)? else { return Ok(slice) };
         let segment = &view.segments[index];
-        let end = find_end(view, index, start, limits.while_unproved(segment, start))?;
+        let size_bytes = view.extent(index).size_bytes;
+        let end = find_end(view, index, start, limits.while_unproved(segment, start, size_bytes))?;
         if end.position > start {
-            segment.prove(start, end.position)?;
+            slice.met_disk = segment.prove(start, end.position)?;
             slice.next_offset = end.offset;
             slice.len = usize::try_from(end.position - start).unwrap_or(usize::MAX);
             slice.chunks.push(chunk(&view.segments[index], start, slice.len)?);
             self.remember(view, index, end);
         } else if limits.min_one {
             // No reader would ever get past a batch that claims to reach too far.
-            segment.check_batch(start, view.extent(index).size_bytes)?;
+            segment.check_batch(start, size_bytes)?;
         }
         Ok(slice)
     }

@@ -497,10 +497,12 @@ impl Opening<'_> {
     ) -> ActiveSegment {
         // The segments that came after it may be gone, and it may have been compacted before.
         segment.allow_gaps_below(self.recovery_point);
+        segment.note_written_from(cursor.position);
         ActiveSegment {
             segment,
             allocated: Some(cursor.position),
             stale_to: 0,
+            begun_to: cursor.position,
             cursor,
             first_timestamp,
             opened_at: self.now,

@@ -1,18 +1,29 @@
 //! Proving that a range of a `.log` holds the batches that were written, before it is handed to a reader.
 //!
-//! A reader checks each batch's CRC itself. What that leaves out (base offset, length, leader epoch, magic) is
-//! proved here by the running checksums of the index, once for each range since the segment was opened. Costs a look
-//! at the headers; what this process has written needs none.
+//! Not every reader looks at a batch's CRC, and what that leaves out (base offset, length, leader epoch, magic) no reader
+//! can check. So both are proved here: the one by the CRCs, the other by the running checksums of the index; each once
+//! for each range since the segment was opened, because what was right once is in the page cache then. What becomes of
+//! it on the disk later is the scrub's to find. What this process has written needs no proof: that was checked when it
+//! came.
+//!
+//! The two are remembered apart, as they cover different ranges: CRCs just the batches that are handed out, so that
+//! damage elsewhere is not looked for, running checksums whole intervals of the index.
 
 use std::io;
 
 use riverrun_env::File;
 use riverrun_records::{BatchHeader, layout};
+use riverrun_types::Offset;
 
 use super::{LookupError, Segment};
 use crate::error::LogError;
 use crate::index::{IndexCursor, IndexEntry, STAMP_BYTES};
-use crate::scan::BatchScan;
+use crate::scan::{BatchScan, ScanStop};
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+use tests::believes_contents;
 
 /// Ranges of one segment that are remembered. More make a range be proved again.
 const RANGES_MAX: usize = 16;
@@ -20,77 +31,170 @@ const RANGES_MAX: usize = 16;
 const WINDOW_BYTES: usize = 64 * 1024;
 /// Batches up to this size are small: with larger ones, reading the headers alone costs less than reading all.
 const SMALL_BATCH_BYTES: u64 = 2048;
+/// Said where a `.log` is shorter than it was.
+const CUT: &str = "the file ends inside a batch";
 
-/// The ranges that were proved.
+/// Whether batches are served whose CRCs nobody has looked at: a bug that a test plants, to see that it is found.
+#[cfg(not(test))]
+const fn believes_contents() -> bool {
+    false
+}
+
+/// Ranges of positions.
 ///
 /// Invariants: in order, neither overlapping nor touching, at most [`RANGES_MAX`].
 #[derive(Debug, Default)]
-pub(super) struct Proved {
-    is_all: bool,
-    ranges: Vec<(u64, u64)>,
-}
+struct Ranges(Vec<(u64, u64)>);
 
-impl Proved {
-    /// Of a segment that this process writes from its beginning.
-    pub(super) fn all() -> Self {
-        Self { is_all: true, ranges: Vec::new() }
+impl Ranges {
+    /// How far all is held from `start` on; `start` if nothing is.
+    fn held_upto(&self, start: u64) -> u64 {
+        self.0.iter().find(|(from, upto)| (*from..*upto).contains(&start)).map_or(start, |(_, upto)| *upto)
     }
 
     fn holds(&self, start: u64, end: u64) -> bool {
-        self.is_all || self.ranges.iter().any(|(from, upto)| *from <= start && end <= *upto)
+        start >= end || end <= self.held_upto(start)
     }
 
     fn insert(&mut self, mut start: u64, mut end: u64) {
-        self.ranges.retain(|(from, upto)| {
+        self.0.retain(|(from, upto)| {
             let is_apart = *upto < start || end < *from;
             if !is_apart {
                 (start, end) = (start.min(*from), end.max(*upto));
             }
             is_apart
         });
-        if self.ranges.len() == RANGES_MAX {
-            self.ranges.remove(0);
+        if self.0.len() == RANGES_MAX {
+            self.0.remove(0);
         }
-        let place = self.ranges.partition_point(|(from, _)| *from < start);
-        self.ranges.insert(place, (start, end));
+        let place = self.0.partition_point(|(from, _)| *from < start);
+        self.0.insert(place, (start, end));
+    }
+}
+
+/// What is known of a segment's batches.
+///
+/// Invariants: all ends are boundaries between batches; what begins at `written_from` or behind needs no proof.
+#[derive(Debug)]
+pub(super) struct Proved {
+    written_from: u64,
+    /// Where the running checksums were right.
+    headers: Ranges,
+    /// Where the batches' own CRCs were.
+    contents: Ranges,
+}
+
+impl Proved {
+    /// Of a segment that this process writes from that position on.
+    pub(super) fn written_from(position: u64) -> Self {
+        Self { written_from: position, headers: Ranges::default(), contents: Ranges::default() }
+    }
+
+    /// Of a segment that this process has not written.
+    pub(super) fn nothing() -> Self {
+        Self::written_from(u64::MAX)
     }
 }
 
 impl Segment {
-    /// Whether the range needs no proof any more.
-    pub(crate) fn is_proved(&self, start: u64, end: u64) -> bool {
-        self.proved.lock().holds(start, end)
+    /// From here on this process writes; nothing was proved before.
+    pub(crate) fn note_written_from(&self, position: u64) {
+        *self.proved.lock() = Proved::written_from(position);
     }
 
-    /// Proves the batches of a range, whose ends are boundaries. Fails if they are not those that were written.
-    pub(crate) fn prove(&self, start: u64, end: u64) -> Result<(), LogError> {
-        if start >= end || self.is_proved(start, end) {
-            return Ok(());
+    /// Whether the range needs no proof any more.
+    pub(crate) fn is_proved(&self, start: u64, end: u64) -> bool {
+        let proved = self.proved.lock();
+        let end = end.min(proved.written_from);
+        proved.headers.holds(start, end) && proved.contents.holds(start, end)
+    }
+
+    /// Proves the batches of a range, whose ends are boundaries. Fails if they are not those that were written. Returns
+    /// whether it had to wait for the disk.
+    pub(crate) fn prove(&self, start: u64, end: u64) -> Result<bool, LogError> {
+        if self.is_proved(start, end) {
+            return Ok(false);
         }
+        let met_disk = self.prove_contents(start, end)?;
+        self.prove_headers(start, end)?;
+        Ok(met_disk)
+    }
+
+    /// Proves what the batches' own CRCs leave out.
+    pub(crate) fn prove_headers(&self, start: u64, end: u64) -> Result<(), LogError> {
+        let end = {
+            let proved = self.proved.lock();
+            let end = end.min(proved.written_from);
+            if proved.headers.holds(start, end) {
+                return Ok(());
+            }
+            end
+        };
         let from = self.last_entry_where(|entry| u64::from(entry.position) <= start)?;
         let after = self.first_entry_from(end)?;
         let upto = after.map_or(end, |entry| u64::from(entry.position));
         self.compare(from, after, upto)?;
-        self.proved.lock().insert(u64::from(from.position), upto);
+        self.proved.lock().headers.insert(u64::from(from.position), upto);
+        Ok(())
+    }
+
+    /// Proves what the batches' CRCs cover, as far as it is not proved. Returns whether it had to wait for the disk.
+    fn prove_contents(&self, start: u64, end: u64) -> Result<bool, LogError> {
+        let (start, end) = {
+            let proved = self.proved.lock();
+            (proved.contents.held_upto(start), end.min(proved.written_from))
+        };
+        if start >= end {
+            return Ok(false);
+        }
+        let log = self.log_file()?;
+        // Those who looked for the range have touched its ends.
+        let met_disk = ![start, start.midpoint(end), end - 1].iter().all(|position| log.is_cached(*position));
+        if met_disk {
+            log.advise_will_need(start, end - start);
+        }
+        self.check_contents(&*log, self.base_offset, start, end)?;
+        Ok(met_disk)
+    }
+
+    /// Compares the CRC of each batch of a range, where no offset below `expected` may come.
+    fn check_contents(&self, log: &dyn File, expected: Offset, start: u64, end: u64) -> Result<(), LogError> {
+        if believes_contents() {
+            return Ok(());
+        }
+        let mut scan = BatchScan::new(log, self.base_offset, expected, start, end);
+        loop {
+            match scan.next_batch() {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(ScanStop::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(LogError::corrupt(&self.log_path(), scan.position(), CUT));
+                }
+                Err(stop) => return Err(self.scan_failed(stop)),
+            }
+        }
+        let mut proved = self.proved.lock();
+        if start < end.min(proved.written_from) {
+            proved.contents.insert(start, end);
+        }
         Ok(())
     }
 
     /// Checks the batches from an entry up to a boundary, which a lookup has passed over: by their own CRCs, because
     /// it believed what these cover, and by the index's checksums.
     pub(crate) fn check_batches(&self, log: &dyn File, from: IndexEntry, upto: u64) -> Result<(), LogError> {
-        let (start, base) = (u64::from(from.position), self.base_offset);
-        let mut scan = BatchScan::new(log, base, base.plus(i64::from(from.relative_offset)), start, upto);
-        while scan.next_batch().map_err(|stop| self.scan_failed(stop))?.is_some() {}
-        self.prove(start, upto)
+        let start = u64::from(from.position);
+        let expected = self.base_offset.plus(i64::from(from.relative_offset));
+        self.check_contents(log, expected, start, upto)?;
+        self.prove_headers(start, upto)
     }
 
     /// Checks the batch at the boundary `position` in both ways.
     pub(crate) fn check_batch(&self, position: u64, size_bytes: u64) -> Result<(), LogError> {
         let log = self.log_file()?;
         let end = position + self.header_at(&*log, position, size_bytes)?.size_bytes() as u64;
-        let mut scan = BatchScan::new(&*log, self.base_offset, self.base_offset, position, end);
-        scan.next_batch().map_err(|stop| self.scan_failed(stop))?;
-        self.prove(position, end)
+        self.check_contents(&*log, self.base_offset, position, end)?;
+        self.prove_headers(position, end)
     }
 
     fn compare(&self, from: IndexEntry, after: Option<IndexEntry>, upto: u64) -> Result<(), LogError> {
@@ -103,7 +207,7 @@ impl Segment {
             let corrupt = |what: String| LogError::corrupt(&self.log_path(), position, what);
             let bytes = match headers.at(position) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(corrupt("the file ends inside a batch".to_owned()));
+                    return Err(corrupt(CUT.to_owned()));
                 }
                 read => read.map_err(|error| LogError::io(&self.log_path(), error))?,
             };
@@ -189,27 +293,5 @@ impl Headers<'_> {
         self.last = position;
         let at = usize::try_from(position - self.window_start).expect("inside the window");
         Ok(self.window[at..].first_chunk().expect("read just now"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_that_meet_become_one_and_the_oldest_is_forgotten() {
-        let mut proved = Proved::default();
-        for (start, end) in [(10, 20), (30, 40), (50, 60)] {
-            proved.insert(start, end);
-        }
-        assert!(proved.holds(12, 20) && !proved.holds(15, 35) && !proved.holds(20, 30));
-        proved.insert(20, 31);
-        assert_eq!(proved.ranges, [(10, 40), (50, 60)]);
-        for number in 10..100 {
-            proved.insert(number * 10, number * 10 + 1);
-        }
-        assert_eq!(proved.ranges.len(), RANGES_MAX);
-        assert!(proved.holds(990, 991) && !proved.holds(10, 40));
-        assert!(Proved::all().holds(0, u64::MAX));
     }
 }

@@ -70,6 +70,22 @@ fn the_scrub_finds_every_flipped_byte_of_a_sealed_segment_and_every_cut() {
 }
 
 #[test]
+fn what_is_flipped_after_it_was_read_is_found_by_the_scrub() {
+    let (machine, paths) = reopened(Machine::small_segments());
+    assert_eq!(machine.records().unwrap(), numbers(0, RECORDS));
+    let intact = machine.content(&paths[0]);
+    flip(&machine, &paths[0], 70);
+    let served = machine.log().read(Offset(0), 1 << 20, Offset(RECORDS), true).unwrap();
+    let served = served.chunks[0].to_bytes().unwrap();
+    assert!(
+        intact[..70] == served[..70] && intact[70] != served[70],
+        "a reader's second look is not the disk's"
+    );
+    let error = machine.log().scrub(&Unhindered).expect_err("damage");
+    assert_offline(&machine, &error, &paths[0]);
+}
+
+#[test]
 fn a_damaged_index_is_made_anew_and_nothing_goes_offline() {
     let (pristine, paths) = reopened(Machine::small_segments());
     let index = paths[0].with_extension("index");
