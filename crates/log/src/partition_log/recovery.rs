@@ -502,7 +502,6 @@ impl Opening<'_> {
             segment,
             allocated: Some(cursor.position),
             stale_to: 0,
-            begun_to: cursor.position,
             cursor,
             first_timestamp,
             opened_at: self.now,
