@@ -14,6 +14,7 @@ use riverrun_client::{ClusterOptions, Consumer, ConsumerOptions, StartAt, TopicP
 use serde::Serialize;
 
 use super::super::client::{self, LatencyMs, Production, RECORD_BYTES};
+use super::super::median;
 use super::super::probe::{Target, Topic, batch_of, until_answered};
 use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
@@ -44,21 +45,20 @@ pub(super) struct Run {
     pub(super) latency_ms: LatencyMs,
 }
 
-/// Measures every round into `runs`: ours at both levels, Kafka without syncing.
+/// Measures every round into `runs`: both servers, with syncing and without.
 pub(super) fn measure(
     bench: &Bench,
     options: &Options,
     sides: &mut [Side],
     runs: &mut Vec<Run>,
 ) -> anyhow::Result<()> {
-    let paced: Vec<_> =
-        contenders(sides).into_iter().filter(|contender| *contender != Contender::KafkaSynced).collect();
-    for contender in &paced {
+    let contenders = contenders(sides);
+    for contender in &contenders {
         fill(side_of(sides, *contender)?, *contender, options.backlog_mib << 20)?;
     }
     for round in 0..=options.rounds {
         for with_reader in [false, true] {
-            for contender in &paced {
+            for contender in &contenders {
                 let side = side_of(sides, *contender)?;
                 let run = turn(bench, options, side, *contender, round, with_reader)?;
                 eprintln!(
@@ -85,8 +85,10 @@ fn name_of(contender: Contender) -> String {
 /// Makes the topic, and the backlog in it.
 fn fill(side: &mut Side, contender: Contender, bytes: u64) -> anyhow::Result<()> {
     let topic = Topic { name: name_of(contender), partitions: PARTITIONS };
-    until_answered(&mut side.server, |probe| contender.create(probe, &topic))?;
-    let all = [Target { topic: topic.name, partitions: 0..PARTITIONS }];
+    // Kafka syncs each batch on its own, which would take minutes; the level that is measured comes with the load.
+    let filling = if contender == Contender::KafkaSynced { Contender::KafkaUnsynced } else { contender };
+    until_answered(&mut side.server, |probe| filling.create(probe, &topic))?;
+    let all = [Target { topic: topic.name.clone(), partitions: 0..PARTITIONS }];
     let batch = batch_of(BACKLOG_VALUE_BYTES)?;
     let requests = bytes.div_ceil(batch.len() as u64 * u64::from(PARTITIONS.unsigned_abs()));
     let mut left = requests;
@@ -96,7 +98,8 @@ fn fill(side: &mut Side, contender: Contender, bytes: u64) -> anyhow::Result<()>
             left -= 1;
         }
         Ok(())
-    })
+    })?;
+    until_answered(&mut side.server, |probe| probe.alter(&topic.name, contender.configs()))
 }
 
 fn turn(
@@ -246,7 +249,45 @@ pub(super) fn text(runs: &[Run]) -> String {
         ]);
     }
     format!(
-        "Beside a reader of the backlog: ProducerPerformance, acks=all, paced, records of {RECORD_BYTES} bytes\n\n{}",
-        table.text()
+        "Beside a reader of the backlog: ProducerPerformance, acks=all, paced, records of {RECORD_BYTES} bytes\n\n{}\n{}",
+        table.text(),
+        summary(runs)
     )
+}
+
+/// The p99 of each contender with the reader and without, and by how much they differ.
+fn summary(runs: &[Run]) -> String {
+    let mut table = Table::new(2, &["server", "durability", "p99 ms alone", "beside the reader", "ratio"]);
+    for contender in Contender::ALL {
+        let p99 = |with_reader| {
+            let is_such =
+                move |run: &&Run| run.contender == contender && run.read_mib_per_s.is_some() == with_reader;
+            median(runs.iter().filter(is_such).map(|run| run.latency_ms.p99))
+        };
+        if let Some(ratio) = ratio(runs, contender) {
+            table.row([
+                contender.server().name().to_owned(),
+                contender.durability().to_owned(),
+                format!("{:.0}", p99(false)),
+                format!("{:.0}", p99(true)),
+                format!("{ratio:.2}x"),
+            ]);
+        }
+    }
+    format!("Medians over the rounds, the ratio of the rounds' ratios\n\n{}", table.text())
+}
+
+/// The median over the rounds of a contender's p99 beside the reader by that without; none if a half is missing.
+pub(super) fn ratio(runs: &[Run], contender: Contender) -> Option<f64> {
+    let of = |with_reader| {
+        runs.iter()
+            .filter(move |run| run.contender == contender && run.read_mib_per_s.is_some() == with_reader)
+    };
+    let ratios: Vec<_> = of(true)
+        .filter_map(|with| {
+            let without = of(false).find(|without| without.round == with.round)?;
+            Some(with.latency_ms.p99 / without.latency_ms.p99)
+        })
+        .collect();
+    (!ratios.is_empty()).then(|| median(ratios))
 }

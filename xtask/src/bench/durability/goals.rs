@@ -218,20 +218,11 @@ fn of_paced(runs: &[paced::Run]) -> Option<Goal> {
 }
 
 fn of_backlog(runs: &[backlog::Run], contender: Contender) -> Option<Goal> {
-    let of = |with_reader| {
-        runs.iter()
-            .filter(move |run| run.contender == contender && run.read_mib_per_s.is_some() == with_reader)
-    };
-    let ratios: Vec<_> = of(true)
-        .filter_map(|with| {
-            let without = of(false).find(|without| without.round == with.round)?;
-            Some(with.latency_ms.p99 / without.latency_ms.p99)
-        })
-        .collect();
     // Kafka's ratio stands in the table; it has no goal.
     let ours = matches!(contender, Contender::RiverrunSynced | Contender::RiverrunUnsynced);
     let what = format!("publish p99 beside a reader of the backlog, durability {}", contender.durability());
-    (ours && !ratios.is_empty()).then(|| not_above(&what, "that without", median(ratios)))
+    let ratio = backlog::ratio(runs, contender).filter(|_| ours)?;
+    Some(not_above(&what, "that without", ratio))
 }
 
 fn not_above(what: &str, than: &str, ratio: f64) -> Goal {
