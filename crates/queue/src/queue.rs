@@ -232,6 +232,7 @@ impl QueueView {
         let life = Life::of(control.file()).at("look at", control.path())?;
         let (mut recovery, mut snapshot) = (Recovery::default(), None);
         let trusted_from = if control.life() == life {
+            recovery::check_kept(&control, &segments)?;
             control.head()?.position
         } else {
             let (end, found) = recovery::foresee(&control, &segments)?;

@@ -44,6 +44,7 @@ pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery
     let life = Life::of(control.file()).at("look at", control.path())?;
     if control.life() == life {
         control.forget_the_dead();
+        check_kept(control, segments)?;
         check_head(control, segments)?;
         mend(control, segments)?;
         return Ok(Recovery::default());
@@ -69,10 +70,35 @@ pub(crate) fn foresee(control: &Control, segments: &Segments) -> Result<(Mark, R
     Ok((Mark { head: scan.head, ..mark }, recovery))
 }
 
-/// Refuses a head whose segment is not there.
+/// Refuses a head before which the queue is known to have been: it would be taken for the end, and what lies behind it
+/// would be lost without a word. In the life in which the queue was last used, also while others are at it.
+pub(crate) fn check_kept(control: &Control, segments: &Segments) -> Result<(), QueueError> {
+    // The head last, since it moves on meanwhile.
+    let (mark, bases) = (control.mark(), segments.list()?);
+    let head = control.head()?;
+    let was_synced = mark.is_some_and(|mark| mark.head.position > head.position);
+    if was_synced || bases.last().is_some_and(|base| *base > head.next_offset) {
+        return Err(control.damaged(crate::layout::HEADS_AT, "head"));
+    }
+    Ok(())
+}
+
+/// Refuses a head whose segment is not there, or behind which there is more. For the one who is alone.
 fn check_head(control: &Control, segments: &Segments) -> Result<(), QueueError> {
     let head = control.head()?;
-    segments.expect(head.segment_base, head.position / segments.segment_bytes()).map(|_| ())
+    segments.expect(head.segment_base, head.position / segments.segment_bytes())?;
+    // Where no append was under way, zeros follow.
+    if control.dirty_end() <= head.position
+        && let Some(file) = segments.open(head.segment_base, Access::Read)?
+    {
+        let mut next = [0; layout::LENGTH_END];
+        let within = head.position % segments.segment_bytes();
+        file.read_exact_at(&mut next, within).at("read", &segments.path(head.segment_base))?;
+        if next != [0; layout::LENGTH_END] {
+            return Err(control.damaged(crate::layout::HEADS_AT, "head"));
+        }
+    }
+    Ok(())
 }
 
 fn newest_mark(control: &Control) -> Result<Mark, QueueError> {

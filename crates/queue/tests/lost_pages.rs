@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use riverrun_queue::{AppendOptions, BusySpin, CreateOptions, Damage, Park, Queue, QueueError, StartAt};
+use riverrun_queue::{
+    AppendOptions, BusySpin, CreateOptions, Damage, Park, Queue, QueueError, QueueView, StartAt,
+};
 
 const SEGMENT: &str = "00000000000000000000.log";
 
@@ -103,4 +105,39 @@ fn a_tailer_does_not_wait_for_what_cannot_come() {
             assert!(is_unreadable(&error, "queue.control"), "{error}");
         }
     });
+}
+
+#[test]
+fn a_control_file_that_goes_back_is_an_error_and_no_shorter_queue() {
+    const PAGE: usize = 4096;
+    for (records, view_sees) in [(20, false), (200, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("queue.control");
+        let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: 64 << 10 }).unwrap();
+        let empty = std::fs::read(&path).unwrap();
+        let mut appender = queue.appender(options()).unwrap();
+        (0..records).for_each(|_| drop(appender.append(&[7; 1000])));
+        drop((appender, queue));
+        let last = std::fs::read(&path).unwrap();
+        let segment = std::fs::read(dir.path().join(SEGMENT)).unwrap();
+        // In the same file, which is the same life.
+        let put = |bytes: &[u8]| {
+            let control = std::fs::File::options().write(true).open(&path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&control, bytes, 0).unwrap();
+        };
+        let is_refused = |opened: Result<(), QueueError>| {
+            matches!(opened, Err(QueueError::Damaged { what: Damage::Field("head"), .. }))
+        };
+        let mut no_head = last.clone();
+        no_head[PAGE..2 * PAGE].fill(0);
+        put(&no_head);
+        assert!(is_refused(Queue::open(dir.path()).map(drop)), "it is before what was synced");
+        assert!(is_refused(QueueView::open(dir.path()).map(drop)));
+        put(&empty);
+        assert!(is_refused(Queue::open(dir.path()).map(drop)), "{records}: something follows");
+        assert_eq!(is_refused(QueueView::open(dir.path()).map(drop)), view_sees, "a later segment does");
+        assert!(std::fs::read(dir.path().join(SEGMENT)).unwrap() == segment);
+        put(&last);
+        assert_eq!(Queue::open(dir.path()).unwrap().verify().unwrap(), records);
+    }
 }
