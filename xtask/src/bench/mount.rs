@@ -1,8 +1,10 @@
-//! `cargo xtask bench mount`: from an append to a mounted queue to the record's arrival at a Kafka consumer that waits.
+//! `cargo xtask bench mount`: from an append to a mounted queue to the record's arrival at a Kafka consumer that waits, and
+//! the other way, from a Kafka producer to a tailer that waits in a process.
 //!
 //! One thread of this process appends with pauses, so that the consumer waits each time; our own client polls over
-//! loopback. Both ends read the same clock: the time counts from before the append until the poll has returned. Of two
-//! queues one is shown as it is published, the other as far as it is synced.
+//! loopback. Both ends read the same clock: the time counts from before the append until the poll has returned. The other
+//! way our producer sends one record after another, and the time counts until it has the ack, and until a parked tailer
+//! has the record. Of the queues each way one is shown as it is published, the other as far as it is synced.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -10,8 +12,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use riverrun_client::{ClusterOptions, Consumer, ConsumerOptions, StartAt, TopicPartition};
-use riverrun_queue::{AppendOptions, Appender, CreateOptions, Durability, Queue};
+use riverrun_client::{
+    ClusterOptions, Consumer, ConsumerOptions, Producer, ProducerOptions, ProducerRecord, StartAt,
+    TopicPartition,
+};
+use riverrun_queue::{AppendOptions, Appender, CreateOptions, Durability, Park, Queue, Tailer};
 use riverrun_types::Offset;
 
 use super::latency::Row;
@@ -31,8 +36,11 @@ const WARMUP_RECORDS: u32 = 100;
 /// A record that has not come by then is lost.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// The name of each mount, and whether only the synced is shown.
+/// The name of each mount to which this process appends, and whether only the synced is shown.
 const MOUNTS: [(&str, bool); 2] = [("published", false), ("synced", true)];
+
+/// The same of the mounts to which a client produces.
+const PRODUCED: [(&str, bool); 2] = [("produced", false), ("produced-synced", true)];
 
 /// Arguments of `cargo xtask bench mount`.
 #[derive(Args)]
@@ -68,19 +76,31 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     for (name, is_synced) in MOUNTS {
         appenders.push(appender(&dir(name), is_synced)?);
     }
-    let mount = |(name, is_synced): (&str, bool)| {
-        format!("{name}={}{}", dir(name).display(), if is_synced { ":synced" } else { "" })
+    let mut tailers = Vec::new();
+    for (name, is_synced) in PRODUCED {
+        tailers.push(tailer(&dir(name), is_synced)?);
+    }
+    let mount = |(name, is_synced): (&str, bool), flags: &str| {
+        format!("{name}={}{flags}{}", dir(name).display(), if is_synced { ":synced" } else { "" })
     };
-    let mut server = launch.with_own_settings([format!("mounts={}", MOUNTS.map(mount).join(","))]).spawn()?;
+    let shown = MOUNTS.map(|shown| mount(shown, ""));
+    let taking = PRODUCED.map(|taking| mount(taking, ":rw"));
+    let mounts = [shown, taking].concat().join(",");
+    let mut server = launch.with_own_settings([format!("mounts={mounts}")]).spawn()?;
     server.wait_until_ready()?;
     let mut rows = Vec::new();
     for ((name, _), appender) in MOUNTS.into_iter().zip(appenders) {
         let mut times = measure(&server, name, appender, options)?;
-        rows.push(Row::of(format!("mounted queue, {name}"), &mut times));
+        rows.push(Row::of(format!("append to consumer, {name}"), &mut times));
+    }
+    for ((name, _), tailer) in PRODUCED.into_iter().zip(tailers) {
+        let (mut acks, mut arrivals) = measure_produced(&server, name, tailer, options)?;
+        rows.push(Row::of(format!("produce to ack, {name}"), &mut acks));
+        rows.push(Row::of(format!("produce to tailer, {name}"), &mut arrivals));
     }
     server.stop()?;
     bench.clear(ServerKind::Riverrun)?;
-    println!("\n{machine}\nFrom the append to a waiting consumer\n\n{}", table(&rows));
+    println!("\n{machine}\nTo and from mounted queues\n\n{}", table(&rows));
     Ok(())
 }
 
@@ -88,6 +108,71 @@ fn appender(dir: &Path, is_synced: bool) -> anyhow::Result<Appender> {
     let durability = if is_synced { Durability::Sync } else { Durability::Async };
     let queue = Queue::create(dir, CreateOptions::default())?;
     Ok(queue.appender(AppendOptions { durability, ..AppendOptions::default() })?)
+}
+
+fn tailer(dir: &Path, is_synced: bool) -> anyhow::Result<Tailer> {
+    let queue = Queue::create(dir, CreateOptions::default())?;
+    let mut tailer = queue.tailer(riverrun_queue::StartAt::Start)?;
+    tailer.set_synced_only(is_synced);
+    Ok(tailer)
+}
+
+/// Produces one record after another, each when the one before was acked and has arrived. Returns the times to the acks and
+/// those to the arrivals.
+fn measure_produced(
+    server: &Server,
+    topic: &str,
+    mut tailer: Tailer,
+    options: &Options,
+) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+    let count = WARMUP_RECORDS + options.records;
+    let (tell, told) = mpsc::channel();
+    let pause = Duration::from_micros(options.pause_us);
+    std::thread::scope(|scope| {
+        let tailing = scope.spawn(move || -> anyhow::Result<()> {
+            for _ in 0..count {
+                let record = tailer.wait(&mut Park::default(), Some(ARRIVAL_LIMIT))?;
+                ensure!(record.is_some(), "a record did not come");
+                tell.send(Instant::now())?;
+            }
+            Ok(())
+        });
+        let times = produce(server, topic, count, pause, &told);
+        drop(told);
+        let tailed = tailing.join().ok().context("the tailing thread panicked")?;
+        // What kept the producer from sending keeps the tailer from getting.
+        let (mut acks, mut arrivals) = times?;
+        tailed?;
+        let warm = WARMUP_RECORDS as usize;
+        Ok((acks.split_off(warm), arrivals.split_off(warm)))
+    })
+}
+
+/// Times from before a record is sent until it is acked, and until `arrivals` tells that it has come.
+fn produce(
+    server: &Server,
+    topic: &str,
+    count: u32,
+    pause: Duration,
+    arrivals: &mpsc::Receiver<Instant>,
+) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let cluster = ClusterOptions::new(&server.bootstrap());
+        let options = ProducerOptions { linger: Duration::ZERO, ..ProducerOptions::new(cluster) };
+        let producer = Producer::new(options).await?;
+        let (mut to_ack, mut to_arrival) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            // By then the tailer sleeps, and nothing else is under way in this thread.
+            std::thread::sleep(pause);
+            let begun = Instant::now();
+            producer.send(ProducerRecord::new(topic, vec![0; VALUE_BYTES])).await?.await?;
+            to_ack.push(begun.elapsed());
+            to_arrival.push(arrivals.recv_timeout(ARRIVAL_LIMIT)?.saturating_duration_since(begun));
+        }
+        producer.close().await;
+        Ok((to_ack, to_arrival))
+    })
 }
 
 /// Lets one record after another be appended, each when the one before has arrived.
