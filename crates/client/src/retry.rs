@@ -17,15 +17,25 @@ const JITTER: f64 = 0.2;
 /// Doubling goes on for so long at most: any bound is reached by then.
 const DOUBLINGS_MAX: u32 = 31;
 
-/// How much longer or shorter than its mean a pause is. What has failed together has one, and is tried together again.
+/// How much longer or shorter than its mean a pause is, and when it begins. What has failed together has one, and is tried
+/// together again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Chance(f64);
+pub(crate) struct Chance {
+    factor: f64,
+    drawn_at: Instant,
+}
 
 impl Chance {
     pub(crate) fn draw() -> Self {
         // Without chance, the pause is the mean.
         let drawn = getrandom::u32().unwrap_or(u32::MAX / 2);
-        Self(1.0 - JITTER + 2.0 * JITTER * f64::from(drawn) / f64::from(u32::MAX))
+        let factor = 1.0 - JITTER + 2.0 * JITTER * f64::from(drawn) / f64::from(u32::MAX);
+        Self { factor, drawn_at: Instant::now() }
+    }
+
+    /// When it was drawn: the pause of all that has it begins then.
+    pub(crate) fn drawn_at(self) -> Instant {
+        self.drawn_at
     }
 }
 
@@ -53,7 +63,7 @@ impl Backoff {
             return self.max;
         }
         let doubled = self.first.saturating_mul(1 << failures_before.min(DOUBLINGS_MAX)).min(self.max);
-        doubled.mul_f64(chance.0).min(self.max)
+        doubled.mul_f64(chance.factor).min(self.max)
     }
 }
 

@@ -6,14 +6,10 @@ use std::io;
 use std::net::SocketAddr;
 
 #[cfg(target_os = "linux")]
+use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
+#[cfg(target_os = "linux")]
 use rustix::net::sockopt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
-
-/// Congestion control of connections that stay on this machine: they share no link and lose nothing. What the system
-/// chose for its network may pace its segments, as BBR does: a timer for nearly each of them, and less than half the
-/// throughput. Every Linux has this one, and everyone may choose it; other systems do not pace such connections.
-#[cfg(target_os = "linux")]
-const LOCAL_CONGESTION_CONTROL: &str = "reno";
 
 /// Connects to the first of the name's addresses that takes the connection.
 pub(crate) async fn connect(address: &str) -> io::Result<TcpStream> {
@@ -38,7 +34,7 @@ async fn connect_to(target: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(target).await
 }
 
-/// Without it everything works as well, only slower.
+/// Without it everything works as well, only slower. Other systems do not pace such connections.
 #[cfg(target_os = "linux")]
 fn choose_local_congestion_control(socket: impl std::os::fd::AsFd) {
     if let Err(error) = sockopt::set_tcp_congestion(socket, LOCAL_CONGESTION_CONTROL) {

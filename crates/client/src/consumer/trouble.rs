@@ -92,7 +92,8 @@ impl Attempts {
 
     /// When to try again.
     pub(super) fn next_at(&self, options: &ClusterOptions, chance: Chance) -> Instant {
-        Instant::now() + Backoff::of_retries(options).pause(self.failures.saturating_sub(1), chance)
+        let pause = Backoff::of_retries(options).pause(self.failures.saturating_sub(1), chance);
+        chance.drawn_at() + pause
     }
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
@@ -152,6 +153,17 @@ mod tests {
         }
         attempts.succeed();
         assert!(attempts.next_at(&options, Chance::draw()) - Instant::now() <= Duration::from_millis(120));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_failed_together_is_tried_together_again() {
+        let (options, chance) = (ClusterOptions::new("a:1"), Chance::draw());
+        let (mut one, mut other) = (Attempts::default(), Attempts::default());
+        one.fail(&error(ErrorCode::NOT_COORDINATOR));
+        let at = one.next_at(&options, chance);
+        tokio::time::advance(Duration::from_millis(7)).await;
+        other.fail(&error(ErrorCode::NOT_COORDINATOR));
+        assert_eq!(other.next_at(&options, chance), at);
     }
 
     #[tokio::test]

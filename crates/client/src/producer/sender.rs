@@ -334,7 +334,7 @@ impl Sender {
     fn settle_error(&mut self, batch: Batch, error: ClientError, chance: Chance) {
         let backoff = Backoff::of_retries(&self.options.cluster);
         let pause = backoff.pause(batch.attempts.saturating_sub(1), chance);
-        let (topic, retry_at) = (Arc::clone(batch.topic()), Instant::now() + pause);
+        let (topic, retry_at) = (Arc::clone(batch.topic()), chance.drawn_at() + pause);
         let is_new = batch.attempts <= 1;
         if self.accumulator.settle_error(batch, error, retry_at) {
             self.stale.insert(topic);

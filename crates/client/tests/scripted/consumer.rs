@@ -136,7 +136,7 @@ pub(crate) async fn consumer_at(server: &ScriptedServer, start: StartAt) -> Cons
 
 /// Polls until there are records.
 pub(crate) async fn records(consumer: &mut Consumer) -> Result<Vec<ConsumerRecord>, ClientError> {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         let records = consumer.poll(POLL).await?;
         if !records.is_empty() {
@@ -311,7 +311,7 @@ pub(crate) async fn wait_for(
     what: &str,
     mut happened: impl FnMut(&Consumer) -> bool,
 ) {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while !happened(consumer) {
         assert!(Instant::now() < deadline, "{what}");
         consumer.poll(Duration::from_millis(5)).await.unwrap();

@@ -329,7 +329,7 @@ async fn who_asks_for_offsets_has_an_answer_in_the_time_that_there_is() {
         let other = riverrun_client::TopicPartition::new("u", 0);
         let wanted = if silent == ApiKey::Metadata { other } else { partition(0) };
         let looking = consumer.find_offsets(vec![(wanted, OffsetSpec::Latest)], Duration::from_millis(300));
-        let found = tokio::time::timeout(Duration::from_secs(5), looking).await.expect("in time");
+        let found = tokio::time::timeout(Duration::from_mins(1), looking).await.expect("in time");
         let error = found[0].1.as_ref().unwrap_err();
         assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
     }
@@ -380,7 +380,7 @@ async fn a_partition_that_no_server_knows_is_an_error_only_after_a_while() {
     let begun = Instant::now();
     assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13], "the other is there");
     let error = loop {
-        assert!(begun.elapsed() < Duration::from_secs(5), "nobody says it");
+        assert!(begun.elapsed() < Duration::from_mins(1), "nobody says it");
         if let Err(error) = consumer.poll(POLL).await {
             break error;
         }

@@ -126,7 +126,7 @@ async fn topics_that_came_later_are_said_without_another_look() {
     consumer.subscribe_pattern("[a-z]+").await.unwrap();
     let begun = Instant::now();
     while said.lock().unwrap().len() < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(5), "{said:?}");
+        assert!(begun.elapsed() < Duration::from_mins(1), "{said:?}");
         consumer.poll(Duration::from_millis(20)).await.unwrap();
     }
     let named = |names: &[&str]| (names.iter().map(ToString::to_string).collect::<Vec<_>>(), None);

@@ -31,21 +31,30 @@ const LOOK_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Partitions by topic id, as the wire has them.
 type ById = BTreeMap<TopicId, BTreeSet<i32>>;
 
+/// Names that topics have, asked for by id or found by listing all.
+type Naming = BoxFuture<'static, Result<Vec<(TopicId, String)>, ClientError>>;
+
 /// What the consumer is giving up, and what it then still has.
 struct Revocation {
     confirmed: oneshot::Receiver<()>,
     left: ById,
 }
 
-/// A member and its task's state.
+/// A member and its task's state. Waits for nothing but its heartbeats: what else it asks for goes on by the side, so that
+/// the group hears of it in time.
 ///
-/// Invariants: `owned` is what the consumer was told to read and has not confirmed to have given up. While a
-/// revocation is under way nothing new is taken.
+/// Invariants: `owned` is what the consumer was told to read and has not confirmed to have given up, and the names of all of
+/// it are in `names`. While a revocation is under way nothing new is taken. `look_at` is set if, and only if, `topics` are
+/// those that were found for the pattern that is subscribed to.
 pub(super) struct ServerSideMember {
     context: MemberContext,
     owned: ById,
     target: Option<ById>,
     names: BTreeMap<TopicId, String>,
+    /// Is asking for names.
+    naming: Option<Naming>,
+    /// When to ask for names again, where some are missing.
+    name_at: Instant,
     revocation: Option<Revocation>,
     interval: Duration,
     next_beat: Instant,
@@ -79,6 +88,8 @@ impl ServerSideMember {
             owned: ById::new(),
             target: None,
             names: BTreeMap::new(),
+            naming: None,
+            name_at: Instant::now(),
             revocation: None,
             interval: HEARTBEAT_INTERVAL,
             next_beat: Instant::now(),
@@ -120,6 +131,12 @@ impl ServerSideMember {
                 None => std::future::pending().await,
             }
         };
+        let naming = async {
+            match &mut self.naming {
+                Some(naming) => naming.await,
+                None => std::future::pending().await,
+            }
+        };
         let revocation = async {
             match &mut self.revocation {
                 Some(revocation) => (&mut revocation.confirmed).await,
@@ -131,6 +148,18 @@ impl ServerSideMember {
             changed = self.context.subscription.changed() => {
                 changed.map_err(|_| ClientError::Closed)?;
                 self.full = true;
+                // What was found is what another subscription meant.
+                (self.look_at, self.look, self.found) = (None, None, None);
+            }
+            learnt = naming => {
+                self.naming = None;
+                match learnt {
+                    Ok(names) => self.names.extend(names),
+                    Err(error) if error.kind() == ErrorKind::Retry => {
+                        tracing::debug!(%error, "the names of topics could not be had");
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             found = look => {
                 self.look = None;
@@ -184,24 +213,27 @@ impl ServerSideMember {
 
     /// The subscription as this server takes it: a pattern as it is, or the topics that match it.
     async fn subscribed(&mut self) -> Result<Said, ClientError> {
-        let is_same = self.context.subscription.has_changed().is_ok_and(|changed| !changed);
-        let found = self.found.take().filter(|_| is_same);
+        if self.context.subscription.has_changed().is_ok_and(|changed| changed) {
+            (self.look_at, self.look, self.found) = (None, None, None);
+        }
         let subscription = self.context.subscribed();
         let cluster = self.context.coordinator.cluster();
         let takes_patterns = match subscription.pattern() {
             Some(_) => cluster.version_of_any(ApiKey::ConsumerGroupHeartbeat).await? >= PATTERNS_SINCE,
             None => false,
         };
-        (self.look_at, self.look) = (None, None);
         if let Some(pattern) = subscription.pattern().filter(|_| takes_patterns) {
+            (self.look_at, self.look, self.found) = (None, None, None);
             self.topics.clear();
             return Ok(Said { topics: Vec::new(), pattern: Some(pattern.text.clone()) });
         }
-        self.topics = match found {
-            Some(found) => found,
-            None => subscription.topics(cluster).await?,
-        };
-        if subscription.pattern().is_some() {
+        match self.found.take() {
+            Some(found) => self.topics = found,
+            // Who is a member does not wait for another look, which goes on by the side.
+            None if self.look_at.is_some() => {}
+            None => self.topics = subscription.topics(cluster).await?,
+        }
+        if subscription.pattern().is_some() && self.look_at.is_none() {
             self.look_later();
         }
         Ok(Said { topics: self.topics.clone(), pattern: self.told_pattern.then(String::new) })
@@ -280,7 +312,6 @@ impl ServerSideMember {
             return Ok(());
         }
         let Some(target) = self.target.take() else { return Ok(()) };
-        self.learn_names(&target).await?;
         let gone = difference(&self.owned, &target);
         if !gone.is_empty() {
             let (done, confirmed) = oneshot::channel();
@@ -303,27 +334,28 @@ impl ServerSideMember {
         }
         if unnamed {
             self.target = Some(target);
+            self.begin_naming();
         }
         Ok(())
     }
 
-    /// Learns the names of topics that the server speaks of by id: only subscribed ones can be meant.
-    async fn learn_names(&mut self, target: &ById) -> Result<(), ClientError> {
-        if target.keys().all(|id| self.names.contains_key(id)) {
-            return Ok(());
+    /// Begins to ask for the names of topics that the server speaks of by id: only subscribed ones can be meant. Where it does
+    /// not know them yet, it is asked again about as often as it hears of this member.
+    fn begin_naming(&mut self) {
+        let now = Instant::now();
+        if self.naming.is_some() || now < self.name_at {
+            return;
         }
-        let names: Vec<&str> = self.topics.iter().map(String::as_str).collect();
+        self.name_at = now + self.interval;
+        let cluster = Arc::clone(self.context.coordinator.cluster());
         // Which topics match a pattern the server alone knows.
-        let asked = (!self.context.has_pattern()).then_some(&names[..]);
-        match self.context.coordinator.cluster().refresh(asked, false).await {
-            Ok(answer) => {
-                self.names.extend(answer.into_iter().flatten().map(|topic| (topic.id, topic.name.clone())));
-                Ok(())
-            }
-            // The next heartbeat tries again.
-            Err(error) if error.kind() == ErrorKind::Retry => Ok(()),
-            Err(error) => Err(error),
-        }
+        let asked = (!self.context.has_pattern()).then(|| self.topics.clone());
+        self.naming = Some(Box::pin(async move {
+            let names: Option<Vec<&str>> =
+                asked.as_ref().map(|names| names.iter().map(String::as_str).collect());
+            let answer = cluster.refresh(names.as_deref(), false).await?;
+            Ok(answer.into_iter().flatten().map(|topic| (topic.id, topic.name.clone())).collect())
+        }));
     }
 
     fn named(&self, partitions: &ById) -> Vec<TopicPartition> {
