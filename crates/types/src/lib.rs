@@ -15,6 +15,7 @@ mod durability;
 mod error_kind;
 mod ids;
 pub mod limits;
+pub mod tcp;
 
 pub use durability::{Acks, DurabilityLevel, ParseDurabilityError, Watermarks, ack_offset, visible_offset};
 pub use error_kind::ErrorKind;

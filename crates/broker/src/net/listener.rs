@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
 use rustix::net::sockopt;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,10 +24,6 @@ use crate::shutdown::{StopSignal, stopped};
 
 /// Pause after a failed accept: it is mostly the limit of open files, and a loop would burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// Congestion control of connections that stay on this machine: they share no link and lose nothing. What the system
-/// chose for its network may pace its segments, as BBR does: a timer for nearly each of them, which was half of all
-/// processor time that a consumer on the same machine cost. Every kernel has this one, and everyone may choose it.
-const LOCAL_CONGESTION_CONTROL: &str = "reno";
 
 /// Bounds and socket options of accepted connections.
 #[derive(Clone, Debug)]
