@@ -73,6 +73,7 @@ pub(crate) fn log_error(error: &LogError) -> ErrorCode {
         | LogError::JournalFailed(_)
         | LogError::NoJournal { .. }
         | LogError::LevelWaits(_)
+        | LogError::Aside(_)
         | LogError::NotSettled { .. }
         | LogError::Io { .. }
         | LogError::Write { .. }

@@ -239,6 +239,7 @@ pub(crate) fn checkpoint(broker: &Broker) {
     if let Err(error) = broker.logs.checkpoint() {
         tracing::error!(%error, "a checkpoint failed; a restart has more to look at");
     }
+    broker.logs.look_at_devices();
     broker.forget_discarded();
 }
 
@@ -279,6 +280,18 @@ mod tests {
         sim.fs.create_dir_all(&log.path()).expect("made");
         assert!(kept_partitions(&broker).is_empty());
         assert!(sim.fs.exists(&log.path()).expect("known"));
+    }
+
+    #[test]
+    fn a_log_dir_to_which_nobody_writes_fails_when_its_device_is_dead() {
+        let sim = SimEnv::new(1);
+        let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
+        let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
+        sim.fs.kill_device(Some("/two".as_ref())).expect("there");
+        checkpoint(&broker);
+        let failed: Vec<bool> = (0..2).map(|dir| broker.logs.dir_failure(dir).is_some()).collect();
+        assert_eq!(failed, [false, true]);
+        broker.logs.close().expect("the other one stops in order");
     }
 
     /// Three segments of which retention takes two, and nobody appends any more.

@@ -106,6 +106,13 @@ pub enum LogError {
         /// The level.
         level: DurabilityLevel,
     },
+    /// What the partition has could not be brought into its segments and is kept aside: it takes nothing more until it
+    /// is there. The log says what stands in the way.
+    #[error(
+        "partition {0} takes nothing more: records of it cannot be written to its log dir, and are kept beside the journal \
+         until they can"
+    )]
+    Aside(PartitionId),
     /// The level of a partition could not be changed now; it is tried again.
     #[error("the durability of partition {0} cannot be changed now")]
     LevelWaits(PartitionId),
@@ -165,6 +172,7 @@ impl LogError {
             | Self::DirFull { .. }
             | Self::NotRecovered
             | Self::NotSettled { .. }
+            | Self::Aside(_)
             | Self::LevelWaits(_) => ErrorKind::Retry,
             Self::Journal(source) => source.kind(),
             Self::NoJournal { .. } | Self::Locked { .. } | Self::Deleted(_) => ErrorKind::FixRequest,

@@ -4,6 +4,9 @@
 //! as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
 //! was not synced may be lost although it can still be read, and no later sync would say so. So does a write that
 //! fails for another reason than want of space, quota, descriptors or memory.
+//!
+//! An error of a read may be of one bad sector, or of a device that is gone: after one, and now and then, a small write
+//! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,13 +16,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverrun_env::{ChangeError, Env, LockGuard, Volume, atomic_replace, is_shortage, read_whole};
+use riverrun_env::{ChangeError, Env, File, LockGuard, Volume, atomic_replace, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::log_starts::LogStarts;
+use crate::log_starts::{LOG_STARTS_FILE, LogStarts, rewrite_header};
 use crate::open_logs::OpenLogs;
 use crate::pace::{Haste, Hurry, Pace};
 use crate::partition_log::PartitionLog;
@@ -34,6 +37,8 @@ pub(crate) const LOCK_FILE: &str = "lock";
 const DELETED_PREFIX: &str = "deleted-";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// After errors the device is looked at no more often than this: each look costs a sync.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a log dir remembers of its partitions.
 #[derive(Debug)]
@@ -57,6 +62,10 @@ pub(crate) struct LogDir {
     path: PathBuf,
     /// None of a dir that could not be opened: it has failed then.
     volume: Option<Arc<dyn Volume>>,
+    /// The file of log starts, whose header is written to see whether the device takes anything.
+    probe: Option<Arc<dyn File>>,
+    /// When an error last made somebody look at the device. Locked while it is looked at.
+    looked_at: Mutex<Option<Duration>>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
     memory: Mutex<Memory>,
     /// Locked while a move of a log start is written, synced and taken over into `memory`.
@@ -109,6 +118,8 @@ impl LogDir {
         let dir = Self {
             path: path.to_path_buf(),
             volume: Some(volume),
+            probe: Some(log_starts.file().clone()),
+            looked_at: Mutex::default(),
             lock: Mutex::new(Some(lock)),
             memory: Mutex::new(memory),
             log_starts: Mutex::new(Some(log_starts)),
@@ -140,6 +151,8 @@ impl LogDir {
         Self {
             path: path.to_path_buf(),
             volume: None,
+            probe: None,
+            looked_at: Mutex::default(),
             lock: Mutex::new(None),
             memory: Mutex::new(Memory {
                 checkpoint: DirCheckpoint::default(),
@@ -294,7 +307,8 @@ impl LogDir {
     }
 
     /// Notes that a partition's log begins at `log_start` now. Durable when it returns.
-    pub(crate) fn persist_log_start(&self, id: PartitionId, log_start: Offset) -> Result<(), LogError> {
+    pub(crate) fn persist_log_start(&self, log: &PartitionLog, log_start: Offset) -> Result<(), LogError> {
+        let id = log.id();
         self.check_usable()?;
         let mut log_starts = self.log_starts.lock();
         let Some(log_starts) = &mut *log_starts else { return Ok(()) };
@@ -304,7 +318,11 @@ impl LogDir {
             ChangeError::Undone(error) => self.judge(LogError::write(log_starts.path(), error)),
             ChangeError::Unknown(error) => self.fail(log_starts.path(), &error),
         })?;
-        self.memory.lock().move_log_start(id, log_start);
+        let mut memory = self.memory.lock();
+        if log.is_deleted() {
+            return Err(LogError::Deleted(id));
+        }
+        memory.move_log_start(id, log_start);
         Ok(())
     }
 
@@ -317,8 +335,39 @@ impl LogDir {
                 self.measure_space();
                 error
             }
+            LogError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
+                self.look_after_error().err().unwrap_or(error)
+            }
             _ => error,
         }
+    }
+
+    /// Whether the device still takes what is written; the dir fails if it does not. Costs a sync.
+    pub(crate) fn look_at_device(&self) -> Result<(), LogError> {
+        self.check_usable()?;
+        let Some(probe) = self.probe.as_ref().filter(|_| self.check_open().is_ok()) else { return Ok(()) };
+        let path = self.path.join(LOG_STARTS_FILE);
+        rewrite_header(&**probe).or_else(|error| match error {
+            ChangeError::Undone(error) => match LogError::write(&path, error) {
+                LogError::Write { source, .. } => Err(self.fail(&path, &source)),
+                // The bytes were there before: what there is too little of says nothing of the device.
+                _ => Ok(()),
+            },
+            ChangeError::Unknown(error) => Err(self.fail(&path, &error)),
+        })
+    }
+
+    /// As [`Self::look_at_device`], unless somebody did so just now.
+    fn look_after_error(&self) -> Result<(), LogError> {
+        self.check_usable()?;
+        let Some(mut looked_at) = self.looked_at.try_lock() else { return Ok(()) };
+        let now = self.env.clock.monotonic();
+        if looked_at.is_some_and(|before| now < before.saturating_add(LOOK_PAUSE)) {
+            return Ok(());
+        }
+        let found = self.look_at_device();
+        *looked_at = Some(now);
+        found
     }
 
     /// Fails if an append cannot be taken: the dir has failed, or there is no room for it.
@@ -455,15 +504,18 @@ impl LogDir {
         if self.is_closed.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
+    /// The first failure stays the answer.
     fn fail(&self, file: &Path, error: &io::Error) -> LogError {
-        tracing::error!(
-            path = %self.path.display(), file = %file.display(), %error,
-            "a write or sync failed: nothing more is written to this log dir"
-        );
-        let reason = format!("writing or syncing {} failed: {error}", file.display());
-        *self.failure.lock() = Some(reason.clone());
+        let mut failure = self.failure.lock();
+        let reason = failure.get_or_insert_with(|| {
+            tracing::error!(
+                path = %self.path.display(), file = %file.display(), %error,
+                "a write or sync failed: nothing more is written to this log dir"
+            );
+            format!("writing or syncing {} failed: {error}", file.display())
+        });
         self.has_failed.store(true, Ordering::Release);
-        LogError::DirFailed { path: self.path.clone(), reason }
+        LogError::DirFailed { path: self.path.clone(), reason: reason.clone() }
     }
 
     /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
@@ -527,7 +579,9 @@ impl LogDir {
             // A move that is under way counts as older than the new generation: it has to be in the bytes.
             let _log_starts = self.log_starts.lock();
             let mut memory = self.memory.lock();
-            for Captured { log, checkpoint } in captured {
+            // One that was deleted since has left the memory already.
+            let is_here = |captured: &&Captured| !captured.log.is_deleted();
+            for Captured { log, checkpoint } in captured.iter().filter(is_here) {
                 memory.take(log.id(), checkpoint);
             }
             memory.is_unwritten = true;
@@ -539,7 +593,7 @@ impl LogDir {
         let replaced = atomic_replace(&*self.env.fs, &path, &bytes);
         replaced.map_err(|error| match error {
             // The checkpoint before is whole, and the next one is written to a file of its own.
-            ChangeError::Undone(error) => LogError::io(&path, error),
+            ChangeError::Undone(error) => self.judge(LogError::io(&path, error)),
             ChangeError::Unknown(error) => self.fail(&path, &error),
         })?;
         if let Some(log_starts) = &mut *self.log_starts.lock() {
@@ -562,6 +616,10 @@ impl LogDir {
     pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
         // A dir that was let go of may be another server's by now.
         self.check_open()?;
+        self.delete_in_use(id).map_err(|error| self.judge(error))
+    }
+
+    fn delete_in_use(&self, id: PartitionId) -> Result<(), LogError> {
         let log = self.partitions.lock().remove(&id);
         if let Some(log) = log {
             log.mark_deleted();
@@ -602,18 +660,29 @@ impl LogDir {
     }
 
     /// Checkpoints, closes every partition and lets go of the dir. Later calls on the handles fail. While a journal holds
-    /// what could not be brought into the segments, the dir does not count as closed in order.
+    /// what could not be brought into the segments, the dir does not count as closed in order. Nor does one that has
+    /// failed, which is told of and keeps nobody from closing.
     pub(crate) fn close(&self) -> Result<(), LogError> {
         self.is_closed.store(true, Ordering::Release);
         let is_left = |log: &Arc<PartitionLog>| log.tail_end().is_some();
         let is_settled = self.shared.check_recovered().is_ok() && !self.handles().iter().any(is_left);
-        let closed = if self.is_open() && is_settled {
+        let closed = if !self.has_failed() && is_settled {
             self.checkpoint(true, Haste::AtOnce).map(|_| ())
         } else {
             Ok(())
         };
         self.release();
-        closed
+        match self.check_usable() {
+            Ok(()) => closed,
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "this log dir was not stopped in order: its partitions are recovered when it is back, and what \
+                     the journals have of them is kept there"
+                );
+                Ok(())
+            }
+        }
     }
 
     /// Lets go of the partitions and the lock, and writes nothing.

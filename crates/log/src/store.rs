@@ -309,12 +309,17 @@ impl LogStore {
     }
 
     /// Settles and checkpoints everything, closes all files and lets go of the dirs: the next start finds nothing to
-    /// recover. Handles answer [`LogError::Closed`] from now on.
+    /// recover. Handles answer [`LogError::Closed`] from now on. A log dir that [has failed](Self::dir_failure), or
+    /// does now, is left as it is, which the log tells; what the journals have of it is [kept there](Self::has_aside).
+    /// If all of them have, this fails.
     pub fn close(&self) -> Result<(), LogError> {
         self.shared.stop_appending();
         let settled = self.close_journals();
         let closed: Vec<_> = self.dirs.iter().map(|dir| dir.close()).collect();
-        settled.and(closed.into_iter().collect())
+        settled.and(closed.into_iter().collect::<Result<(), LogError>>())?;
+        let usable = self.dirs.iter().map(|dir| dir.check_usable());
+        // Without any that has not failed nothing was stopped in order.
+        usable.reduce(Result::or).unwrap_or(Ok(()))
     }
 }
 

@@ -30,6 +30,8 @@ pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
     stored_bytes: AtomicU64,
+    /// What tails hold that is aside in a journal's directory, and does not count above.
+    aside_bytes: AtomicU64,
     kept: Mutex<Kept>,
     hooks: Mutex<Vec<Hook>>,
     alarm: Alarm,
@@ -41,6 +43,7 @@ impl WriteCache {
             bytes_max: bytes_max.max(1),
             bytes: AtomicU64::new(0),
             stored_bytes: AtomicU64::new(0),
+            aside_bytes: AtomicU64::new(0),
             kept: Mutex::default(),
             hooks: Mutex::default(),
             alarm: Alarm::default(),
@@ -104,6 +107,21 @@ impl WriteCache {
     pub(crate) fn settling(&self) -> Settling<'_> {
         self.kept.lock().settlings += 1;
         Settling { cache: self }
+    }
+
+    /// Whether so many bytes more may stay in memory uncounted because they are aside: as many as may be counted.
+    pub(crate) fn has_room_aside(&self, bytes: u64) -> bool {
+        self.aside_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.bytes_max
+    }
+
+    /// So many bytes are aside now, and stay in memory.
+    pub(crate) fn add_aside(&self, bytes: u64) {
+        self.aside_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many of them have left memory.
+    pub(crate) fn remove_aside(&self, bytes: u64) {
+        self.aside_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// So many bytes never get into a tail.

@@ -107,6 +107,8 @@ pub(super) struct Disk {
     unreadable: Option<PathBuf>,
     /// What was there when it became so.
     unreadable_files: BTreeSet<Inode>,
+    /// What lies below cannot be written, listed or synced either.
+    dead: Option<PathBuf>,
     /// Bytes by which files may still grow.
     pub(super) space: Option<u64>,
 }
@@ -137,6 +139,7 @@ impl Disk {
             is_direct_refused: false,
             unreadable: None,
             unreadable_files: BTreeSet::new(),
+            dead: None,
             space: None,
         }
     }
@@ -224,6 +227,21 @@ impl Disk {
         Ok(inode)
     }
 
+    /// Has the device of what lies below `path` die, and everything else be well.
+    pub(super) fn kill_device(&mut self, path: Option<&Path>) -> io::Result<()> {
+        self.make_unreadable(path)?;
+        self.dead.clone_from(&self.unreadable);
+        Ok(())
+    }
+
+    fn check_device(&self, inode: Inode) -> io::Result<()> {
+        if self.dead.is_some() { self.check_readable(inode) } else { Ok(()) }
+    }
+
+    fn check_device_of(&self, path: &Path) -> io::Result<()> {
+        if self.dead.is_some() { self.check_reachable(path) } else { Ok(()) }
+    }
+
     /// Makes what lies below `path` unreadable, and everything else readable.
     pub(super) fn make_unreadable(&mut self, path: Option<&Path>) -> io::Result<()> {
         self.unreadable = path.map(Path::to_path_buf);
@@ -254,6 +272,7 @@ impl Disk {
     /// Opens the directory at `path`.
     pub(super) fn open_dir(&self, path: &Path) -> io::Result<Inode> {
         self.check_descriptors()?;
+        self.check_device_of(path)?;
         let inode = self.resolve(path)?;
         self.directory(inode).map(|_| inode)
     }
@@ -273,6 +292,7 @@ impl Disk {
     }
 
     pub(super) fn create_dir_all(&mut self, path: &Path) -> io::Result<()> {
+        self.check_device_of(path)?;
         let mut inode = ROOT;
         for name in names(path)? {
             let found = self.directory(inode)?.live.get(name).copied();
@@ -286,6 +306,7 @@ impl Disk {
 
     /// Names in a directory with, for files, their sizes.
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Option<u64>)>> {
+        self.check_device_of(path)?;
         let directory = self.directory(self.resolve(path)?)?;
         let size = |inode: &Inode| match self.nodes.get(inode) {
             Some(Node::File(image)) => Some(image.len() as u64),
@@ -295,6 +316,7 @@ impl Disk {
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check_device_of(from)?;
         let (from, to) = (self.resolve_entry(from)?, self.resolve_entry(to)?);
         let inode = *self.directory(from.0)?.live.get(&from.1).ok_or(io::ErrorKind::NotFound)?;
         if let Some(replaced) = self.directory(to.0)?.live.get(&to.1)
@@ -343,6 +365,7 @@ impl Disk {
 
     /// Writes to a file. At the stop a prefix of the bytes may get through; on a full disk what fits does.
     pub(super) fn write(&mut self, inode: Inode, bytes: &[u8], position: u64) -> io::Result<()> {
+        self.check_device(inode)?;
         let position = usize::try_from(position).map_err(io::Error::other)?;
         if let Err(error) = self.pass() {
             self.tear_last_write(inode, bytes, position)?;
@@ -380,6 +403,7 @@ impl Disk {
 
     pub(super) fn set_len(&mut self, inode: Inode, len: u64) -> io::Result<()> {
         self.pass()?;
+        self.check_device(inode)?;
         let len = usize::try_from(len).map_err(io::Error::other)?;
         let old = self.file_mut(inode)?.len();
         if len < old && self.cuts_to_fail > 0 {
@@ -392,7 +416,7 @@ impl Disk {
     }
 
     pub(super) fn sync_file(&mut self, inode: Inode) -> io::Result<()> {
-        let fails = self.pass_sync()?;
+        let fails = self.pass_sync()? || self.check_device(inode).is_err();
         let image = self.file_mut(inode)?;
         if fails {
             image.fail_sync();
@@ -453,6 +477,7 @@ impl Disk {
     pub(super) fn sync_volume(&mut self, directory: Inode) -> io::Result<()> {
         let fails = self.pass_sync()?;
         let below = self.reachable(directory, |directory| &directory.live);
+        let fails = fails || below.iter().any(|inode| self.check_device(*inode).is_err());
         for (_, node) in self.nodes.iter_mut().filter(|(inode, _)| below.contains(inode)) {
             match node {
                 Node::File(image) if image.is_settled() => {}

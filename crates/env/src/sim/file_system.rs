@@ -99,6 +99,12 @@ impl SimFileSystem {
         self.disk.lock().make_unreadable(path)
     }
 
+    /// Makes everything fail with an input/output error that is done to what lies below `path`, as of a device that is
+    /// dead; `None` ends it.
+    pub fn kill_device(&self, path: Option<&Path>) -> io::Result<()> {
+        self.disk.lock().kill_device(path)
+    }
+
     /// Makes power cuts harsher: a 4096-byte block that is being written, and all that was synced in it before, may
     /// hold anything afterwards. Without this a 512-byte sector is old or new.
     pub fn tear_blocks(&self, are_torn: bool) {

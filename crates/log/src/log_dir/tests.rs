@@ -84,3 +84,62 @@ fn the_checkpoints_of_a_start_and_of_a_stop_do_not_rest_between_partitions() {
     store.close().unwrap();
     assert_eq!(told.try_recv(), Ok(true), "as it stops");
 }
+
+#[test]
+fn what_was_deleted_while_a_checkpoint_was_made_is_not_remembered() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append(&store, KNOWN);
+    append(&store, NEW);
+    store.settle().unwrap();
+    let dir = partition(&store, NEW).dir().clone();
+    let (captured, coverage) = dir.capture(vec![KNOWN, NEW]);
+    assert_eq!((captured.len(), coverage), (2, Coverage::Complete));
+    store.delete(NEW, 0).unwrap();
+    dir.write_checkpoint(&captured, false).unwrap();
+    assert!(dir.checkpointed(KNOWN).is_some());
+    assert_eq!(dir.checkpointed(NEW), None);
+    assert!(!dir.holds(NEW).unwrap());
+}
+
+#[test]
+fn what_was_deleted_while_its_records_were_deleted_is_not_remembered() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append(&store, NEW);
+    store.settle().unwrap();
+    let log = partition(&store, NEW);
+    let dir = log.dir().clone();
+    let deleting = dir.clone();
+    sim.fs.during_next_sync(move || deleting.delete(NEW).unwrap());
+    log.delete_records(Offset(1)).unwrap_err();
+    assert_eq!(dir.checkpointed(NEW), None);
+}
+
+#[test]
+fn a_dir_is_let_go_of_when_nobody_writes_to_it_any_more() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append(&store, KNOWN);
+    let log = partition(&store, KNOWN).open().unwrap();
+    let writer = log.writer.lock();
+    let (tell, told) = sync_channel(1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(store);
+            tell.send(()).unwrap();
+        });
+        // The handle is closed, and the lock is not let go of before the writer is.
+        while !log.appender.lock().is_retired {
+            thread::yield_now();
+        }
+        assert!(told.try_recv().is_err());
+        assert!(sim.env().fs.lock(&Path::new("/logs").join(LOCK_FILE)).is_err());
+        drop(writer);
+        told.recv().unwrap();
+        assert!(sim.env().fs.lock(&Path::new("/logs").join(LOCK_FILE)).is_ok());
+    });
+}

@@ -54,6 +54,7 @@ impl PartitionLog {
         };
         let mut writer = log.writer.lock();
         writer.recovery_point = writer.recovery_point.max(captured.recovery_point);
+        log.note_held_covered(captured.recovery_point);
         log.remove_old_snapshots(&mut writer, captured.producers_at);
         self.marks.sync_to(captured.recovery_point);
     }

@@ -124,7 +124,7 @@ impl PartitionLog {
             if before > view.settled_end {
                 self.settle_in(log, &mut log.writer.lock())?;
             }
-            self.dir.persist_log_start(self.id, before)?;
+            self.dir.persist_log_start(self, before)?;
             let mut writer = log.writer.lock();
             log.move_log_start(before);
             self.mark_dirty(&mut writer);
@@ -145,7 +145,7 @@ impl PartitionLog {
         if takes_last && !self.begin_successor(log, seen, now)? {
             return Ok(Vec::new());
         }
-        self.dir.persist_log_start(self.id, decision.log_start)?;
+        self.dir.persist_log_start(self, decision.log_start)?;
         let mut writer = log.writer.lock();
         log.update_view(|view| view.set_segments(view.segments[decision.delete_count..].to_vec()));
         log.move_log_start(decision.log_start);

@@ -137,6 +137,10 @@ struct Installer<'a> {
 
 impl CompactionTarget for Installer<'_> {
     fn install(&mut self, replacement: &Replacement) -> Result<(), LogError> {
+        if self.log.appender.lock().is_retired {
+            // It was deleted or closed meanwhile, and its directory is nobody's or another's.
+            return Err(LogError::Closed);
+        }
         let view = self.log.view();
         let replaces = |segment: &Segment| replacement.offsets.contains(&segment.base_offset);
         for segment in view.segments.iter().filter(|segment| replaces(segment)) {

@@ -82,6 +82,7 @@ pub struct PartitionLog {
     has_journal_tail: AtomicBool,
     /// Something was staged once: at a level that does not go through the journal.
     has_staged: AtomicBool,
+    is_deleted: AtomicBool,
     was_used: AtomicBool,
     /// In the time of the store's open logs.
     last_use: AtomicU64,
@@ -106,6 +107,7 @@ impl PartitionLog {
             damage: OnceLock::new(),
             has_journal_tail: AtomicBool::new(false),
             has_staged: AtomicBool::new(false),
+            is_deleted: AtomicBool::new(false),
             was_used: AtomicBool::new(false),
             last_use: AtomicU64::new(0),
             idle_since: Mutex::new(None),
@@ -447,18 +449,25 @@ impl PartitionLog {
         is_idle && self.close()
     }
 
-    /// The store goes away: whoever still holds the handle is told so.
+    /// The store goes away: whoever still holds the handle is told so. Nobody writes to its segments when this returns.
     pub(crate) fn shut(&self) {
-        let mut state = self.state.write();
-        if let State::Open(log) = &*state {
-            log.abandon();
-            self.leave(&mut state, State::Closed);
-        }
+        self.end_use(State::Closed);
     }
 
     /// The log goes away for good: later calls answer [`LogError::Deleted`]. Nobody writes to its segments, or begins one,
     /// when this returns.
     pub(crate) fn mark_deleted(&self) {
+        self.is_deleted.store(true, Ordering::Release);
+        self.end_use(State::Deleted);
+    }
+
+    /// Whether it goes away, or is gone. What its dir remembers under its memory's lock after this was asked, while that
+    /// was locked, the deletion takes away again.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    fn end_use(&self, next: State) {
         let log = {
             let mut state = self.state.write();
             let log = match &*state {
@@ -468,7 +477,9 @@ impl PartitionLog {
             if let Some(log) = &log {
                 log.abandon();
             }
-            self.leave(&mut state, State::Deleted);
+            if log.is_some() || matches!(next, State::Deleted) {
+                self.leave(&mut state, next);
+            }
             log
         };
         // Who had its pieces in hand by then may be making its directory. The state is not locked meanwhile: who writes

@@ -52,10 +52,12 @@ impl PartitionLog {
         }
     }
 
-    /// As [`Self::note_damage`], of a read.
+    /// As [`Self::note_damage`], of a read. One that the device refused may be the first to tell that it is dead.
     pub(super) fn note_read_damage(&self, error: &ReadError) {
-        if let ReadError::Storage(error) = error {
-            self.note_damage(error);
+        match error {
+            ReadError::Storage(error @ LogError::Io { .. }) => _ = self.dir.judge(error.clone()),
+            ReadError::Storage(error) => self.note_damage(error),
+            ReadError::OutOfRange { .. } => {}
         }
     }
 

@@ -134,6 +134,8 @@ pub(crate) struct OpenLog {
     pub(super) submitted_bytes: AtomicU64,
     /// Everything below was put aside in the journal for a later start.
     pub(super) held_end: AtomicI64,
+    /// Bytes of it that no checkpoint covers, since the start.
+    pub(super) held_bytes: AtomicU64,
     pub(crate) home: Arc<Home>,
     pub(crate) writer: Mutex<SegmentWriter>,
     pub(crate) appender: Mutex<Appender>,
@@ -177,6 +179,7 @@ impl OpenLog {
             journal_failure: OnceLock::new(),
             submitted_bytes: AtomicU64::new(0),
             held_end: AtomicI64::new(0),
+            held_bytes: AtomicU64::new(0),
             log_start: AtomicI64::new(parts.view.log_start.0),
             home: parts.home,
             producers: Mutex::new(parts.writer.producers.clone()),
@@ -282,6 +285,7 @@ impl OpenLog {
         drop(shown);
         // What is on its way still finds nobody.
         let submitted_bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
+        self.dir.shared().cache.remove_aside(tail.uncounted_bytes());
         self.dir.remove_stored(tail.counted_bytes());
         self.dir.remove_submitted(submitted_bytes + held_up_bytes);
     }

@@ -82,6 +82,11 @@ impl Tail {
         self.bytes
     }
 
+    /// Bytes that are aside, and that the write cache does not count.
+    pub(crate) fn uncounted_bytes(&self) -> u64 {
+        self.uncounted_bytes
+    }
+
     /// Bytes that the write cache counts.
     pub(crate) fn counted_bytes(&self) -> u64 {
         self.bytes - self.uncounted_bytes

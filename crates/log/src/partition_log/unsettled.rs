@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use riverrun_journal::Position;
 use riverrun_records::Batches;
-use riverrun_types::Offset;
+use riverrun_types::{Offset, PartitionId};
 
 use super::PartitionLog;
 use super::open::{Mode, OpenLog};
@@ -14,6 +14,9 @@ use crate::error::{LogError, ReadError};
 
 /// Bytes of a segment that are read at once.
 const READ_BYTES: usize = 1024 * 1024;
+/// A log of which more is aside than this, in bytes, takes nothing more before a checkpoint covers it: the files that it
+/// lies in stay until then.
+const HELD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl PartitionLog {
     /// What lies between the last checkpoint and the log end and was not put aside yet, in order, each with a position
@@ -97,18 +100,44 @@ impl PartitionLog {
         self.current_log().map(|log| Offset(log.held_end.load(Ordering::Relaxed)))
     }
 
-    /// Everything below `end` is aside, synced: its memory counts no longer as what the write cache bounds, because it may stay
-    /// for as long as the process lives.
-    pub(crate) fn note_held(&self, end: Offset) {
+    /// Everything below `end` is aside, synced, and `bytes` of it since the last call. Its memory counts no longer as what
+    /// the write cache bounds, because it may stay for as long as the process lives; the log takes nothing more meanwhile.
+    pub(crate) fn note_held(&self, end: Offset, bytes: u64) {
         let Some(log) = self.current_log() else { return };
         log.held_end.store(end.0, Ordering::Relaxed);
+        log.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         log.uncount_below(end);
     }
 }
 
 impl OpenLog {
     fn uncount_below(&self, end: Offset) {
-        let bytes = self.shown.lock().tail.uncount_below(end);
+        let mut shown = self.shown.lock();
+        let cache = &self.dir.shared().cache;
+        // A dir that has failed keeps what it has until the next start: nobody would ever get room otherwise.
+        if !self.dir.has_failed() && !cache.has_room_aside(shown.tail.counted_bytes()) {
+            return;
+        }
+        let bytes = shown.tail.uncount_below(end);
+        cache.add_aside(bytes);
+        drop(shown);
         self.dir.remove_stored(bytes);
+    }
+
+    /// Refuses an append while something of the log is aside that is in memory still, or much that no checkpoint covers.
+    pub(super) fn check_not_aside(&self, id: PartitionId) -> Result<(), LogError> {
+        if self.held_end.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let is_in_memory = self.shown.lock().tail.uncounted_bytes() > 0;
+        let is_much = self.held_bytes.load(Ordering::Relaxed) >= HELD_BYTES_MAX;
+        if is_in_memory || is_much { Err(LogError::Aside(id)) } else { Ok(()) }
+    }
+
+    /// A checkpoint covers everything below `end`.
+    pub(super) fn note_held_covered(&self, end: Offset) {
+        if self.held_end.load(Ordering::Relaxed) <= end.0 {
+            self.held_bytes.store(0, Ordering::Relaxed);
+        }
     }
 }

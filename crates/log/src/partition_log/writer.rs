@@ -186,7 +186,9 @@ impl OpenLog {
         }
         shown.view.settled_end = writer.end;
         shown.view.end = shown.view.end.max(writer.end);
+        let aside_bytes = shown.tail.uncounted_bytes();
         let settled_bytes = shown.tail.forget_below(writer.end);
+        let aside_bytes = aside_bytes - shown.tail.uncounted_bytes();
         for piece in written {
             if shown.view.latest_epoch.is_none_or(|latest| latest < piece.epoch) {
                 shown.view.latest_epoch = Some(piece.epoch);
@@ -194,6 +196,9 @@ impl OpenLog {
             }
         }
         drop(guard);
+        if aside_bytes > 0 {
+            self.dir.shared().cache.remove_aside(aside_bytes);
+        }
         if settled_bytes > 0 {
             self.dir.remove_stored(settled_bytes);
         }

@@ -32,7 +32,8 @@ struct Batch<'a> {
     journal: &'a Arc<Journal>,
     bytes: usize,
     entries: Vec<RecoveredEntry>,
-    ends: Vec<(Arc<PartitionLog>, Offset)>,
+    /// Where the entries of each log end, and their bytes.
+    ends: Vec<(Arc<PartitionLog>, Offset, u64)>,
 }
 
 impl<'a> Batch<'a> {
@@ -41,13 +42,13 @@ impl<'a> Batch<'a> {
     }
 
     fn add(&mut self, log: &Arc<PartitionLog>, pieces: Vec<(Piece, Position)>) {
-        if let Some((last, _)) = pieces.last() {
-            self.ends.push((log.clone(), last.next_offset));
-        }
+        let Some(end) = pieces.last().map(|(last, _)| last.next_offset) else { return };
+        let before = self.bytes;
         for (piece, position) in pieces {
             self.bytes += piece.bytes.len();
             self.entries.push(entry_of(log.id(), &piece, position));
         }
+        self.ends.push((log.clone(), end, (self.bytes - before) as u64));
     }
 
     /// Synced when it returns.
@@ -55,8 +56,8 @@ impl<'a> Batch<'a> {
         let entries = std::mem::take(&mut self.entries);
         self.bytes = 0;
         self.journal.hold(name, &entries).map_err(LogError::Journal)?;
-        for (log, end) in self.ends.drain(..) {
-            log.note_held(end);
+        for (log, end, bytes) in self.ends.drain(..) {
+            log.note_held(end, bytes);
         }
         Ok(())
     }

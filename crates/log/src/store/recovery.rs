@@ -128,7 +128,7 @@ impl Recovery<'_> {
                 self.count(id, &entries, &replayed);
                 // If its dir fails once more, it is not put aside once more.
                 if source.has_aside(&log) {
-                    log.note_held(end);
+                    log.note_held(end, 0);
                 }
             }
             Err(error) => {
@@ -179,9 +179,15 @@ impl Recovery<'_> {
         }
         let aside = aside_already(journal, &partly)?;
         for held in journal.held() {
-            let mut entries = Vec::new();
-            journal.read_held(&held, |found| entries.extend(found)).map_err(LogError::Journal)?;
-            hold_again(journal, entries, &partly, &aside)?;
+            // File by file: all of them may be more than memory should hold.
+            let mut result = Ok(());
+            let again = |found| {
+                if result.is_ok() {
+                    result = hold_again(journal, found, &partly, &aside);
+                }
+            };
+            journal.read_held(&held, again).map_err(LogError::Journal)?;
+            result?;
         }
         let mut replay = journal.reread(Position(0)).map_err(LogError::Journal)?;
         let mut damaged_count = 0;

@@ -123,10 +123,35 @@ impl LogStore {
     }
 
     pub(super) fn checkpoint_with(&self, haste: Haste) -> Result<(), LogError> {
+        self.checkpoint_of(haste, |_| true)
+    }
+
+    fn checkpoint_of(&self, haste: Haste, is_wanted: impl Fn(&LogDir) -> bool) -> Result<(), LogError> {
         let _settling = self.settling.lock();
         let delivered = self.delivered();
-        let result = self.recycle(&delivered, haste, |_| true);
+        let result = self.recycle(&delivered, haste, is_wanted);
         self.end_cycle(result)
+    }
+
+    /// Makes the last checkpoint. What a dir that has failed needs is put aside instead, also of one that fails now.
+    fn checkpoint_for_good(&self) -> Result<(), LogError> {
+        let failed_count = || self.dirs.iter().filter(|dir| dir.has_failed()).count();
+        loop {
+            let before = failed_count();
+            let result = self.checkpoint_of(Haste::AtOnce, |dir| !dir.has_failed());
+            if result.is_ok() || failed_count() == before {
+                return result;
+            }
+        }
+    }
+
+    /// Looks whether the device of each log dir still takes what is written, as nobody else does where nothing is
+    /// appended: a dir fails if it does not. Costs a sync of each.
+    pub fn look_at_devices(&self) {
+        for dir in self.dirs.iter().filter(|dir| !dir.has_failed()) {
+            // The dir has said why.
+            let _ = dir.look_at_device();
+        }
     }
 
     fn end_cycle(&self, result: Result<(), LogError>) -> Result<(), LogError> {
@@ -206,7 +231,7 @@ impl LogStore {
     /// Empties the journals and closes them. Nothing is left in them if this succeeds.
     pub(super) fn close_journals(&self) -> Result<(), LogError> {
         let drained = self.shared.journals.iter().try_for_each(|journal| self.drain(journal));
-        let mut result = drained.and(self.checkpoint_with(Haste::AtOnce));
+        let mut result = drained.and(self.checkpoint_for_good());
         for journal in &self.shared.journals {
             result = result.and(journal.close().map_err(LogError::Journal));
             // Also what was stored only now.
@@ -234,10 +259,18 @@ impl LogStore {
 
 impl LogDir {
     /// Settles and makes a checkpoint. If that takes in everything, the dir needs nothing below `delivered` any more.
+    /// Where only some partitions could be settled the checkpoint takes in these, so that what is put aside is of the
+    /// others.
     fn cover(&self, delivered: &[Position], haste: Haste) -> Result<(), LogError> {
-        self.settle(haste)?;
+        let settled = self.settle(haste);
+        if settled.as_ref().is_err_and(LogError::is_full) {
+            // There is no room for a checkpoint either, and a cycle that fails is soon tried again.
+            return settled;
+        }
+        let coverage = self.checkpoint(false, haste);
+        settled?;
         // Before the recovery the journals have what no checkpoint can cover yet.
-        if self.checkpoint(false, haste)? == Coverage::Complete && self.shared().check_recovered().is_ok() {
+        if coverage? == Coverage::Complete && self.shared().check_recovered().is_ok() {
             self.covered.lock().copy_from_slice(delivered);
             self.note_recovery_covered();
             self.release_held()?;

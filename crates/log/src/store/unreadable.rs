@@ -33,7 +33,7 @@ impl LogDir {
             journal.hold(&self.held_name(), &entries).map_err(LogError::Journal)?;
             for entry in &entries {
                 if let (Some(log), Some(end)) = (wanted.get(&entry.header.stream), self.end_of(entry)) {
-                    log.note_held(end);
+                    log.note_held(end, entry.payload.len() as u64);
                 }
             }
         }

@@ -8,6 +8,7 @@ mod bounds;
 mod crash_states;
 mod crashes;
 mod damage;
+mod devices;
 mod dirs;
 mod extremes;
 mod flips;

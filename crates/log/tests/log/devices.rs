@@ -1,0 +1,242 @@
+//! Log dirs whose device dies, whoever meets it first, and partitions that alone cannot be written to.
+
+use std::path::Path;
+
+use riverrun_env::FileSystem;
+use riverrun_journal::{Journal, RecoveredEntry};
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendError, AppendOptions, LogError, PartitionLog};
+use riverrun_records::BatchOptions;
+use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
+
+use crate::machine::{Machine, batch_at, put};
+use crate::pair::{Pair, synced};
+
+/// Something that is done with the first dir.
+type Use = fn(&Pair);
+
+/// A server that has just started in order, with three records in each dir; no partition is open.
+fn started() -> Pair {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..3 {
+        (0..2).for_each(|dir| _ = pair.append(dir, &format!("record {number}")).unwrap());
+    }
+    let Pair { sim, options, epoch, store, .. } = pair;
+    store.close().unwrap();
+    drop(store);
+    Pair::start(sim, options, epoch + 1).unwrap()
+}
+
+fn kill_device(pair: &Pair) {
+    pair.sim.fs.kill_device(Some("/one".as_ref())).unwrap();
+}
+
+fn start_again(pair: Pair) -> Pair {
+    let Pair { sim, options, epoch, store, .. } = pair;
+    drop(store);
+    sim.fs.kill_device(None).unwrap();
+    Pair::start(sim, options, epoch + 1).unwrap()
+}
+
+fn is_failed(pair: &Pair) -> bool {
+    assert!(pair.store.dir_failure(1).is_none(), "the other one is well");
+    pair.store.dir_failure(0).is_some()
+}
+
+#[test]
+fn a_dir_fails_with_the_first_use_that_meets_its_dead_device() {
+    let uses: [(&str, Use); 6] = [
+        ("append", |pair| _ = pair.append(0, "no").unwrap_err()),
+        ("open", |pair| _ = pair.log(0).log_end_offset().unwrap_err()),
+        ("delete records", |pair| _ = pair.log(0).delete_records(Offset(1)).unwrap_err()),
+        ("retention", |pair| _ = pair.log(0).apply_retention(TimestampMs(0), Offset(3)).unwrap_err()),
+        ("delete", |pair| _ = pair.store.delete(pair.log(0).id(), 0).unwrap_err()),
+        ("look", |pair| pair.store.look_at_devices()),
+    ];
+    for (name, use_it) in uses {
+        let pair = started();
+        kill_device(&pair);
+        assert!(!is_failed(&pair), "{name}: nobody has looked");
+        use_it(&pair);
+        assert!(is_failed(&pair), "{name}");
+        let error = pair.append(0, "no").unwrap_err();
+        assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{name}: {error}");
+        assert_eq!(pair.append(1, "goes on").unwrap(), Offset(3));
+        pair.store.checkpoint().unwrap_err();
+        assert_eq!(pair.store.close().map_err(|error| error.to_string()), Ok(()), "{name}");
+        let pair = start_again(pair);
+        assert!(pair.report.offline.is_empty(), "{name}: {:?}", pair.report);
+        assert_eq!((pair.values(0).len(), pair.values(1).len()), (3, 4), "{name}");
+    }
+}
+
+#[test]
+fn a_read_that_meets_a_dead_device_fails_the_dir_and_one_of_a_bad_sector_does_not() {
+    for is_dead in [false, true] {
+        let pair = started();
+        assert_eq!(pair.log(0).log_end_offset().unwrap(), Offset(3));
+        if is_dead {
+            kill_device(&pair);
+        } else {
+            pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
+        }
+        assert!(pair.log(0).read(Offset(0), 1000, Offset(3), true).is_err());
+        assert_eq!(is_failed(&pair), is_dead);
+    }
+}
+
+#[test]
+fn a_dir_without_space_is_not_taken_for_a_dead_one() {
+    let pair = started();
+    pair.sim.fs.set_space(Some(0));
+    pair.store.look_at_devices();
+    assert!(!is_failed(&pair));
+    pair.sim.fs.set_space(None);
+    pair.append(0, "goes on").unwrap();
+}
+
+#[test]
+fn a_stop_that_meets_a_dead_device_stops_the_others_in_order_and_keeps_what_the_dead_one_needs() {
+    for settled in 0..4 {
+        let pair = started();
+        for number in 0..3 {
+            pair.append(0, &format!("more {number}")).unwrap();
+            pair.append(1, "other").unwrap();
+            if number == settled {
+                pair.store.settle().unwrap();
+            }
+        }
+        kill_device(&pair);
+        assert_eq!(pair.store.close().map_err(|error| error.to_string()), Ok(()));
+        assert!(is_failed(&pair) && pair.store.has_aside());
+        let pair = start_again(pair);
+        assert!(pair.report.offline.is_empty(), "{:?}", pair.report);
+        assert_eq!((pair.values(0).len(), pair.values(1).len()), (6, 6));
+        pair.store.checkpoint().unwrap();
+        assert!(!pair.store.has_aside());
+        pair.store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_stop_that_cannot_even_put_aside_what_a_dead_device_needs_says_so() {
+    let pair = started();
+    pair.append(0, "more").unwrap();
+    pair.sim.fs.set_space(Some(0));
+    kill_device(&pair);
+    assert!(pair.store.close().is_err());
+    pair.sim.fs.set_space(None);
+    assert_eq!(start_again(pair).values(0).len(), 4);
+}
+
+/// Bytes of what the journal keeps aside, and the partitions that they are of.
+fn aside(pair: &Pair) -> (u64, Vec<PartitionId>) {
+    let names = pair.sim.fs.read_dir("/journal".as_ref()).unwrap();
+    let held = names.iter().filter(|entry| entry.name.to_str().unwrap().starts_with("held-"));
+    let mut ids = vec![];
+    let journal = pair.store.journals().next().unwrap();
+    for name in journal.held() {
+        let take = |entries: Vec<RecoveredEntry>| {
+            ids.extend(entries.iter().map(|entry| {
+                let (topic, index) = entry.header.stream.0.split_at(16);
+                PartitionId {
+                    topic: TopicId(topic.try_into().unwrap()),
+                    index: i32::from_be_bytes(index.try_into().unwrap()),
+                }
+            }));
+        };
+        journal.read_held(&name, take).unwrap();
+    }
+    ids.dedup();
+    (held.map(|entry| entry.len).sum(), ids)
+}
+
+fn append_to(pair: &Pair, log: &PartitionLog, value: &str) -> Result<Offset, AppendError> {
+    let options = AppendOptions { origin: AppendOrigin::Client, now: pair.sim.env().clock.wall() };
+    put(log, &batch_at(&[(0, value)], BatchOptions::default()), options).map(|appended| appended.base_offset)
+}
+
+/// Whoever took its directory away is not the disk: only this partition cannot be written to.
+#[test]
+fn a_partition_that_alone_cannot_be_written_to_takes_nothing_once_it_is_aside_and_the_others_go_on() {
+    let pair = Pair::new(Machine::with_journal());
+    let (sick, value) = (pair.log(0), "x".repeat(200_000));
+    let id = PartitionId { index: 2, ..sick.id() };
+    let well = pair.store.partition(id, 0, synced(), LeaderEpoch(pair.epoch)).unwrap();
+    pair.append(0, "record").unwrap();
+    pair.store.checkpoint().unwrap();
+    assert!(sick.roll_if_due(TimestampMs(i64::MAX / 2)).unwrap());
+    pair.sim.fs.remove_dir_all(&sick.path()).unwrap();
+    let mut taken = vec![];
+    for _ in 0..60 {
+        match append_to(&pair, &sick, &value) {
+            Ok(offset) => taken.push(offset),
+            Err(error) => {
+                assert!(matches!(error, AppendError::Storage(LogError::Aside(_))), "{error}");
+                assert_eq!(error.kind(), ErrorKind::Retry);
+            }
+        }
+        append_to(&pair, &well, &value).unwrap();
+        let _one_partition_cannot = pair.store.settle();
+        assert!(pair.used_bytes() < 3 << 20, "the journal is pinned");
+    }
+    assert!(!is_failed(&pair));
+    assert!(taken.len() < 20, "{} were taken", taken.len());
+    let (bytes, partitions) = aside(&pair);
+    assert_eq!(partitions, [sick.id()], "the other is under a checkpoint");
+    assert!(bytes < 20 * 201_000, "{bytes} bytes are aside");
+    let last = *taken.last().unwrap();
+    let in_memory = sick.read(last, 1000, last.next(), true).unwrap();
+    assert_eq!(in_memory.next_offset, last.next(), "what was acked can be read");
+
+    pair.sim.fs.create_dir_all(&sick.path()).unwrap();
+    pair.store.settle().unwrap();
+    assert_eq!(append_to(&pair, &sick, "after").unwrap(), last.next());
+    pair.store.checkpoint().unwrap();
+    assert!(!pair.store.has_aside());
+    assert_eq!(pair.store.journals().map(Journal::used_bytes).sum::<u64>(), 0);
+    assert!(pair.sim.fs.exists(Path::new("/one")).unwrap());
+}
+
+/// The tail in memory is what a start has found in an earlier file of the journal, and settling fails at any write or sync
+/// of it or of what came since, in later files.
+#[test]
+fn a_dir_that_fails_between_what_a_start_has_found_and_what_came_since_loses_neither() {
+    let value = "x".repeat(60_000);
+    let append_some = |pair: &Pair, from: usize| {
+        for number in from..from + 8 {
+            pair.append(0, &format!("{number} {value}")).unwrap();
+            pair.append(1, "other").unwrap();
+        }
+    };
+    let mut failures = 0;
+    for fault in 0..12 {
+        let pair = Pair::new(Machine::with_journal());
+        append_some(&pair, 0);
+        let mut pair = pair.kill();
+        // Later files of the journal, beside a tail of earlier ones.
+        append_some(&pair, 8);
+        let expected = pair.values(0);
+        assert_eq!(expected.len(), 16);
+        let number = fault / 2;
+        if fault % 2 == 0 {
+            pair.sim.fs.fail_write_after(number);
+        } else {
+            pair.sim.fs.fail_sync_after(number);
+        }
+        let settled = pair.store.settle().and_then(|()| pair.store.checkpoint());
+        failures += u64::from(settled.is_err());
+        let failed: Vec<_> = (0..2).filter(|dir| pair.store.dir_failure(*dir).is_some()).collect();
+        assert!(failed.len() <= 1 && pair.values(0) == expected, "fault {fault}");
+        if failed == [0] {
+            pair.go_round(1);
+        }
+        pair.sim.fs.crash();
+        let Pair { sim, options, epoch, store, .. } = pair;
+        drop(store);
+        pair = Pair::start(sim, options, epoch + 1).unwrap();
+        assert!(pair.report.offline.is_empty(), "fault {fault}: {:?}", pair.report);
+        assert_eq!(pair.values(0), expected, "fault {fault}");
+    }
+    assert!(failures >= 4, "only {failures} faults were met");
+}
