@@ -140,6 +140,14 @@ async function filters(page, where) {
   check((await page.locator("section.group").count()) === titles.length - 1, `${where}: not all are there again`);
 }
 
+// What is said of every run of a workload stands there once.
+async function notes(page, where) {
+  for (const list of await page.locator("ul.notes").all()) {
+    const told = (await list.locator("li").allTextContents()).map((note) => note.slice(note.indexOf(": ") + 2));
+    check(new Set(told).size === told.length, `${where}: a note stands there twice: ${told}`);
+  }
+}
+
 async function overview(page, where) {
   const links = await page.locator(".overview a").all();
   check(links.length > 0 && links.length === (await page.locator("section.group").count()), `${where}: the overview does not name every workload`);
@@ -164,6 +172,7 @@ async function look(browser, url, scheme, width, pictures) {
   await charts(page, where);
   await lookAround(page, where);
   await legends(page, where);
+  await notes(page, where);
   await overview(page, where);
   await filters(page, where);
   await details(page, where);

@@ -30,6 +30,9 @@ const SLOWER: u64 = 3;
 const HOSTILE: &str =
     "<b>files/of/somebody</b>&\"quoted\"/a-name-without-any-place-at-which-a-line-could-be-broken.yaml";
 
+/// What the page says once of all runs of a workload.
+const SHARED_NOTE: &str = "a note of every run";
+
 /// One made-up run.
 struct Made {
     title: &'static str,
@@ -62,6 +65,7 @@ subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestD
 topicConfig: min.insync.replicas=1\n";
         let driver = Driver::parse("fixture", driver).expect("a driver");
         let mut plan = to_plan("fixture", &workload, &driver, &PlanOptions::default()).expect("a plan");
+        plan.notes.push(SHARED_NOTE.to_owned());
         plan.shrunk = Some(Shrunk { test_s: 12.0, warmup_s: 3.0, floor_applied: true });
         let label = RunLabel {
             suite: "fixture".to_owned(),

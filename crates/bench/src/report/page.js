@@ -23,6 +23,11 @@ function number(value, digits) {
   return value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
 }
 
+// Of small ones two digits: a paced run is no more than a trace of what the machine can carry.
+function share(value) {
+  return value >= 0.01 ? number(value, 3) : String(+value.toPrecision(2));
+}
+
 function brief(value) {
   for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
     // As it is written: 999.6 is a thousand.
@@ -49,12 +54,12 @@ const ROWS = [
   ["Durability of acked records", durability, String],
   ["Published, records/s", (run) => run.totals.publishRate, number, true],
   ["Published, MB/s", (run) => run.totals.publishBytesRate / 1e6, number, true],
-  ["Published, share of loopback TCP", (run) => run.totals.publishToLoopback, (value) => number(value, 3)],
-  ["Published, share of it without pacing", (run) => run.totals.publishToUnpacedLoopback, (value) => number(value, 3)],
+  ["Published, share of loopback TCP", (run) => run.totals.publishToLoopback, share],
+  ["Published, share of it without pacing", (run) => run.totals.publishToUnpacedLoopback, share],
   ["Read, records/s", (run) => run.totals.consumeRate, number, true],
   ["Read, MB/s", (run) => run.totals.consumeBytesRate / 1e6, number, true],
-  ["Read, share of loopback TCP", (run) => run.totals.consumeToLoopback, (value) => number(value, 3)],
-  ["Read, share of it without pacing", (run) => run.totals.consumeToUnpacedLoopback, (value) => number(value, 3)],
+  ["Read, share of loopback TCP", (run) => run.totals.consumeToLoopback, share],
+  ["Read, share of it without pacing", (run) => run.totals.consumeToUnpacedLoopback, share],
   ["Backlog: time to read it, s", (run) => run.backlog && run.backlog.drainS, number, false],
   ["Backlog: read, MB/s", (run) => run.backlog && run.backlog.drainedBytes / 1e6 / run.backlog.drainS, number, true],
   ["Publish p99 meanwhile", (run) => run.backlog && run.backlog.publishMeanwhile && run.backlog.publishMeanwhile.p99_us, time, false],
@@ -239,6 +244,13 @@ function setup(run) {
   ]);
 }
 
+// A note of all runs stands there once, and says of none that it is that one's.
+function notesOf(runs) {
+  const isShared = (note) => runs.length > 1 && runs.every((run) => run.notes.includes(note));
+  const shared = [...new Set(runs[0].notes.filter(isShared))].map((note) => `all: ${note}`);
+  return shared.concat(runs.flatMap((run) => run.notes.filter((note) => !isShared(note)).map((note) => `${run.label}: ${note}`)));
+}
+
 function group(title, runs) {
   const section = element("section", { class: "group" }, element("h2", { id: anchor(title) }, title));
   const charts = [
@@ -250,7 +262,7 @@ function group(title, runs) {
   ];
   // More columns than these leave no room for charts beside them.
   section.append(element("div", { class: runs.length > 3 ? "drawn" : "drawn beside" }, table(title, runs), element("div", { class: "charts" }, ...charts)));
-  const notes = runs.flatMap((run) => run.notes.map((note) => `${run.label}: ${note}`));
+  const notes = notesOf(runs);
   if (notes.length > 0) section.append(element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, note))));
   const drivers = new Map(runs.map((run) => [driver(run), run]));
   for (const [name, run] of drivers) {

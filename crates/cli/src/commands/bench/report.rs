@@ -91,7 +91,9 @@ fn rate(totals: &Value, key: &str, word: &str) -> String {
     }
     let share = |of: &str, words: &str| {
         let share = totals[format!("{key}To{of}")].as_f64();
-        share.map_or_else(String::new, |share| format!(", {share:.3} of {words}"))
+        // Less is a trace, which says nothing of a limit.
+        let told = share.filter(|share| *share >= 0.01);
+        told.map_or_else(String::new, |share| format!(", {share:.3} of {words}"))
     };
     let share = share("Loopback", "loopback TCP") + &share("UnpacedLoopback", "it without pacing");
     format!("{records:.0} rec/s ({:.1} MB/s{share}) {word}", bytes / 1e6)
@@ -164,5 +166,9 @@ mod tests {
         let expected = "w on s: 1000 rec/s (2.5 MB/s, 0.250 of loopback TCP, 0.125 of it without pacing) published; publish p50 1.50, p99 2.00, p99.9 3.00, max 4.00 ms; \
 durability level 4";
         assert_eq!(line_of(&document), expected);
+        let mut paced = document;
+        paced[OURS]["totals"]["publishToLoopback"] = 0.0004.into();
+        paced[OURS]["totals"]["publishToUnpacedLoopback"] = 0.0001.into();
+        assert!(line_of(&paced).contains(" (2.5 MB/s) published"), "a trace of a limit is not told");
     }
 }

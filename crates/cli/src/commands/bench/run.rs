@@ -355,11 +355,12 @@ fn write_new(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Failure> {
 /// `<workload>-<server>-yyyy-MM-dd-HH-mm-ss.json`, with nothing in it that a file system may not like.
 fn file_name(workload: &str, server: &str, started: &str) -> String {
     let time = started.split('.').next().unwrap_or(started);
-    let plain = |text: &str| -> String {
+    let plain = |text: &str, longest| -> String {
         let kept = |one: char| if one.is_ascii_alphanumeric() || "-_.=".contains(one) { one } else { '-' };
-        text.chars().map(kept).take(100).collect()
+        text.chars().map(kept).take(longest).collect()
     };
-    format!("{}-{}-{}.json", plain(workload), plain(server), plain(time).replace('T', "-"))
+    // Together shorter than the 255 bytes that a name may have.
+    format!("{}-{}-{}.json", plain(workload, 150), plain(server, 60), plain(time, 30).replace('T', "-"))
 }
 
 fn failure(error: &RunError) -> Failure {
@@ -435,6 +436,13 @@ producerRate: 7\ntestDurationMinutes: 1\n";
     fn a_file_s_name_says_what_was_run_where_and_when() {
         let name = file_name("A/max throughput partitions=1", "h:1", "2026-11-22T05:06:07.123Z");
         assert_eq!(name, "A-max-throughput-partitions=1-h-1-2026-11-22-05-06-07.json");
+        let longest = file_name(&"w".repeat(999), &"s".repeat(999), &"t".repeat(999));
+        assert!(longest.len() <= 250, "with a number behind it, too: {}", longest.len());
+        // What tells two runs of a suite apart stands at the end of their titles.
+        for case in riverrun_bench::suite::embedded().iter().flat_map(|one| one.cases().expect("right")) {
+            let name = file_name(&case.workload.name, "s", "t");
+            assert_eq!(name.len(), case.workload.name.len() + "-s-t.json".len(), "{name}");
+        }
     }
 
     #[test]
