@@ -83,7 +83,7 @@ pub(crate) struct Options {
     /// Change the topic's level all the time; a kill may lose nothing at any
     #[arg(long)]
     flip: bool,
-    /// Where this machine allows no loop mounts, say so and succeed
+    /// Where this machine allows no loop mounts, or has no strace and a mode needs it, say so and succeed
     #[arg(long)]
     where_allowed: bool,
     /// Where the random choices begin; the time when absent, and printed
@@ -194,9 +194,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if settings.binary.is_none() && !options.queue {
         toolbox.install(&BTreeSet::from([Kit::Server]))?;
     }
-    if options.mode.needs_image()
-        && let Err(error) = disk::allowed(settings.fs)
-    {
+    if let Err(error) = allowed(options.mode, &settings) {
         if !options.where_allowed {
             return Err(error);
         }
@@ -209,6 +207,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let result = runtime.block_on(interruptible(options, &settings, &toolbox));
     drop(runtime);
     result.with_context(|| kept(&settings.dir))
+}
+
+/// Whether this machine lets a mode do what it needs.
+fn allowed(mode: Mode, settings: &Settings) -> anyhow::Result<()> {
+    if mode == Mode::SyncErrors {
+        sync_errors::allowed()?;
+    }
+    if mode.needs_image() { disk::allowed(settings.fs) } else { Ok(()) }
 }
 
 fn kept(dir: &Path) -> String {

@@ -3,12 +3,17 @@
 //! The calls are made to fail by strace, which does not carry them out: of a failed `pwritev2` nothing is written, of
 //! a failed `fdatasync` the bytes stay in the page cache, where a mere restart would find them. So the power is cut
 //! after each round, and what the server acked without having it on the disk is gone. Each round has a server and a
-//! directory of its own. strace counts the calls of each thread and each kind apart; the journal's kind gets rounds of
-//! its own, or the metadata's first syncs would fail before it ever came to the journal.
+//! directory of its own, and ends when its call has failed: a call that is never made fails the run. strace counts the
+//! calls of each thread and each kind apart, and the first syncs of a start hide all others, because a server whose
+//! metadata cannot be synced does not start. So there are several series, and in some the counting begins when the server
+//! has a load.
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -21,63 +26,86 @@ use super::run::{Allowed, Run};
 use super::verify::Tested;
 use super::{Settings, topic_of};
 use crate::clients::install::Toolbox;
+use crate::clients::server::Server;
 
-/// System calls that put something on the disk for good.
+/// Calls that are counted together.
 #[derive(Clone, Copy, Debug)]
-enum Calls {
-    /// Of metadata, segments and checkpoints, and of a journal that is told to use them.
+enum Series {
+    /// System calls that put metadata, segments and checkpoints on the disk, from the first moment of a server.
+    SyncsOfStart,
+    /// The same, from when the server has a load.
     Syncs,
-    /// The journal's writes, which a flag makes synced ones.
+    /// The journal's writes, which a flag makes synced ones, from the first moment.
     SyncedWrites,
-    /// As the first, with a journal that is told to write through the page cache and to sync after it.
+    /// As the second, with a journal that is told to write through the page cache and to sync after it.
     BufferedSyncs,
 }
 
-impl fmt::Display for Calls {
+impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = self.server_settings().iter().map(|setting| format!(" with {setting}"));
-        write!(f, "{}{}", self.names(), settings.collect::<String>())
+        let since = if self.begins_with_load() { "under load" } else { "since the start" };
+        let buffered = if matches!(self, Self::BufferedSyncs) { ", of a buffered journal too" } else { "" };
+        write!(f, "{} {since}{buffered}", self.calls())
     }
 }
 
-impl Calls {
-    fn names(self) -> &'static str {
+impl Series {
+    fn calls(self) -> &'static str {
         match self {
-            Self::Syncs | Self::BufferedSyncs => "fdatasync,fsync,syncfs",
+            Self::SyncsOfStart | Self::Syncs | Self::BufferedSyncs => "fdatasync,fsync,syncfs",
             Self::SyncedWrites => "pwritev2",
         }
     }
 
+    fn begins_with_load(self) -> bool {
+        matches!(self, Self::Syncs | Self::BufferedSyncs)
+    }
+
+    /// Checkpoints come often: fifty syncs of one thread are to be there soon.
     fn server_settings(self) -> &'static [&'static str] {
         match self {
-            Self::Syncs | Self::SyncedWrites => &[],
-            Self::BufferedSyncs => &["journal.sync.method=buffered"],
+            Self::SyncsOfStart | Self::Syncs | Self::SyncedWrites => &[CHECKPOINTS],
+            Self::BufferedSyncs => &[CHECKPOINTS, "journal.sync.method=buffered"],
         }
     }
 }
 
+const CHECKPOINTS: &str = "log.flush.offset.checkpoint.interval.ms=50";
+
 /// All rounds share the disk.
 const DISK_BYTES: u64 = 16 << 30;
 
-/// How long the server works, slowed down by strace.
-const LIFE: Duration = Duration::from_millis(1200);
+/// How long a server has its load before a call is made to fail.
+const BEFORE: Duration = Duration::from_millis(200);
+
+/// How long the server lives on with the call that has failed, and the next one without.
+const AFTERMATH: Duration = Duration::from_millis(300);
+
+/// Until the call of a round is made; strace slows the server down.
+const REACH_LIMIT: Duration = Duration::from_mins(5);
+
+/// Until strace has a process.
+const ATTACH_LIMIT: Duration = Duration::from_secs(30);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Records are given up early: the server was made to refuse them.
 const DELIVERY_LIMIT: Duration = Duration::from_secs(3);
 
-/// One round for each call of each kind, up to as many as there are cycles.
+/// One round for each call of each series, up to as many as there are cycles.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
-    let series = [Calls::Syncs, Calls::SyncedWrites, Calls::BufferedSyncs];
-    let kinds = if settings.level.syncs() { &series[..] } else { &series[..1] };
-    for calls in kinds {
+    let all_series = [Series::SyncsOfStart, Series::Syncs, Series::SyncedWrites, Series::BufferedSyncs];
+    // Of records that are not synced the journal has none.
+    let all_series = if settings.level.syncs() { &all_series[..] } else { &all_series[..2] };
+    for series in all_series {
         let mut all = Totals::default();
         for number in 1..=settings.cycles {
-            let fault = Fault { calls: *calls, number };
+            let fault = Fault { series: *series, number };
             let round = round(settings, toolbox, &mut disk, fault).await;
             all.add(&round.with_context(|| fault.to_string())?);
         }
-        all.report(*calls)?;
+        all.report(*series)?;
     }
     drop(disk);
     fs::remove_dir_all(&settings.dir).context("the run's directory could not be removed")
@@ -86,13 +114,13 @@ pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Resul
 /// The call that is made to fail.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
-    calls: Calls,
+    series: Series,
     number: u64,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} of {}", self.number, self.calls)
+        write!(f, "call {} of {}", self.number, self.series)
     }
 }
 
@@ -101,7 +129,6 @@ struct Totals {
     rounds: u64,
     injected: u64,
     acked: u64,
-    hit: u64,
     begun: u64,
     tested: Tested,
 }
@@ -112,17 +139,16 @@ impl Totals {
         self.injected += round.injected;
         self.acked += round.acked;
         self.tested.add(round.tested);
-        self.hit += u64::from(round.injected > 0);
         self.begun += u64::from(round.begun);
     }
 
-    fn report(&self, calls: Calls) -> anyhow::Result<()> {
+    fn report(&self, series: Series) -> anyhow::Result<()> {
         println!(
-            "{}: {} calls made to fail in {} of {} rounds, {} of which took a load; {} records acked\n",
-            calls, self.injected, self.hit, self.rounds, self.begun, self.acked
+            "{series}: {} calls made to fail in {} rounds, in {} of them under load; {} records acked\n",
+            self.injected, self.rounds, self.begun, self.acked
         );
-        if self.injected == 0 || self.acked == 0 {
-            bail!("nothing failed, or nothing was acked: that proves nothing");
+        if self.acked == 0 {
+            bail!("nothing was acked: that proves nothing");
         }
         self.tested.check()
     }
@@ -144,28 +170,33 @@ async fn round(
     fault: Fault,
 ) -> anyhow::Result<Round> {
     let begun_at = Instant::now();
-    let name = format!("{:?}-{}", fault.calls, fault.number).to_lowercase();
+    let name = format!("{:?}-{}", fault.series, fault.number).to_lowercase();
     let dir = settings.dir.join(&name);
     fs::create_dir(&dir)?;
     let trace = dir.join("strace.log");
     let allowed = Allowed { losses: !settings.level.syncs(), failures: true, ..Allowed::default() };
     let data = disk.path().join(&name);
     let mut run = Run::prepare(settings, toolbox, &dir, data.clone(), allowed)?.without_summary();
-    run.launch = run.launch.with_own_settings(fault.calls.server_settings().iter().copied());
-    let plain = run.launch.clone();
-    run.launch = plain.clone().wrapped_in(tracer(&trace, fault));
-    let begun = suffer(&mut run, disk).await?;
-    run.launch = plain;
+    run.launch = run.launch.with_own_settings(fault.series.server_settings().iter().copied());
+    let begun = if fault.series.begins_with_load() {
+        suffer_under_load(&mut run, disk, &trace, fault).await?;
+        true
+    } else {
+        suffer(&mut run, disk, &trace, fault).await?
+    };
     let mut server = run.start()?;
     if !begun {
         // Its first syncs failed: the next server must be none the worse for it.
         run.begin_load(&shape(), topic(settings)).await?;
-        tokio::time::sleep(LIFE / 4).await;
     }
+    tokio::time::sleep(AFTERMATH).await;
     run.check().await?;
     let tested = run.judge().await?.tested;
     server.stop()?;
     let round = Round { injected: injected(&trace)?, acked: run.progress().acked(), begun, tested };
+    if round.injected == 0 {
+        bail!("the server took no load, though no call failed");
+    }
     println!(
         "{fault}: {} failed, {} records acked, {} given up, {:.1} s",
         round.injected,
@@ -178,18 +209,80 @@ async fn round(
     Ok(round)
 }
 
-/// Lets the server work with the call that fails, and cuts the power. Whether the load could begin.
-async fn suffer(run: &mut Run<'_>, disk: &mut Disk) -> anyhow::Result<bool> {
+/// Starts the server with the call that fails, and cuts the power. Whether the load could begin.
+async fn suffer(run: &mut Run<'_>, disk: &mut Disk, trace: &Path, fault: Fault) -> anyhow::Result<bool> {
+    // `-D`: strace runs beside the server, which stays our child.
+    let wrapper =
+        ["strace", "-D", "--seccomp-bpf"].map(str::to_owned).into_iter().chain(inject(trace, fault));
+    let plain = run.launch.clone();
+    run.launch = plain.clone().wrapped_in(wrapper);
     let mut server = run.launch.spawn()?;
     let topic = topic(run.settings);
     // A server that cannot sync its metadata refuses to start, or to create a topic: that is right.
     let begun = server.wait_until_ready().is_ok()
         && run.begin_load_within(&shape(), topic, DELIVERY_LIMIT).await.is_ok();
     if begun {
-        tokio::time::sleep(LIFE).await;
+        until_injected(trace, || true).await?;
+        tokio::time::sleep(AFTERMATH).await;
     }
     power::cut(run, disk, server).await?;
+    run.launch = plain;
     Ok(begun)
+}
+
+/// Lets the call fail in a server that has a load, and cuts the power.
+async fn suffer_under_load(
+    run: &mut Run<'_>,
+    disk: &mut Disk,
+    trace: &Path,
+    fault: Fault,
+) -> anyhow::Result<()> {
+    let server = run.start()?;
+    run.begin_load(&shape(), topic(run.settings)).await?;
+    tokio::time::sleep(BEFORE).await;
+    let mut tracer = Tracer::attach(&server, inject(trace, fault))?;
+    until_injected(trace, || tracer.is_running()).await?;
+    tokio::time::sleep(AFTERMATH).await;
+    power::cut(run, disk, server).await
+}
+
+/// Waits until the call has failed, which it must as long as `may_come`.
+async fn until_injected(trace: &Path, mut may_come: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let deadline = Instant::now() + REACH_LIMIT;
+    loop {
+        // What was traced before it ended is in the file when it has.
+        let is_last = !may_come() || Instant::now() >= deadline;
+        if trace.exists() && injected(trace)? > 0 {
+            return Ok(());
+        }
+        if is_last {
+            bail!("the call was never made, or strace has ended: nothing failed, which proves nothing");
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// strace on a server that runs; it ends with the server, or with this.
+struct Tracer(Child);
+
+impl Tracer {
+    fn attach(server: &Server, options: impl IntoIterator<Item = String>) -> anyhow::Result<Self> {
+        let mut command = Command::new("strace");
+        command.args(options).arg("-p").arg(server.process_id().to_string()).stdin(Stdio::null());
+        Ok(Self(command.spawn().context("strace could not be started")?))
+    }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // It may have ended before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn shape() -> Shape {
@@ -200,17 +293,46 @@ fn topic(settings: &Settings) -> NewTopic {
     NewTopic { partitions: Some(shape().partitions), ..topic_of(settings, "crash") }
 }
 
-/// strace, which makes the n-th call of each thread fail. `-D`: it runs beside the server, which stays our child.
-fn tracer(log: &Path, fault: Fault) -> Vec<String> {
-    let inject = format!("inject={}:error=EIO:when={}", fault.calls.names(), fault.number);
-    let trace = format!("trace={}", fault.calls.names());
-    let log = log.display().to_string();
-    ["strace", "-D", "-f", "-q", "--seccomp-bpf", "-o", &log, "-e", &trace, "-e", &inject]
-        .map(str::to_owned)
-        .to_vec()
+/// Options of strace that make the n-th call of each thread fail.
+fn inject(log: &Path, fault: Fault) -> impl Iterator<Item = String> + use<> {
+    let (calls, log) = (fault.series.calls(), log.display().to_string());
+    let inject = format!("inject={calls}:error=EIO:when={}", fault.number);
+    let trace = format!("trace={calls}");
+    ["-f", "-q", "-o", &log, "-e", &trace, "-e", &inject].map(str::to_owned).into_iter()
 }
 
 fn injected(trace: &Path) -> anyhow::Result<u64> {
     let text = fs::read_to_string(trace).context("strace has written nothing; is it installed?")?;
     Ok(text.matches("(INJECTED)").count() as u64)
+}
+
+/// Whether strace is there and may trace processes; an error says what is missing.
+pub(super) fn allowed() -> anyhow::Result<()> {
+    let mut traced = Command::new("sleep").arg(ATTACH_LIMIT.as_secs().to_string()).spawn()?;
+    let result = trial(traced.id());
+    traced.kill()?;
+    traced.wait()?;
+    result
+}
+
+fn trial(process: u32) -> anyhow::Result<()> {
+    let mut command = Command::new("strace");
+    command.args(["-q", "-o", "/dev/null", "-p"]).arg(process.to_string());
+    let started = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut tracer = Tracer(started.context("strace cannot be started; is it installed?")?);
+    let deadline = Instant::now() + ATTACH_LIMIT;
+    while !is_traced(process)? {
+        if !tracer.is_running() || Instant::now() >= deadline {
+            bail!(
+                "strace may not trace processes here; that takes a super user, and a kernel that allows it"
+            );
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}
+
+fn is_traced(process: u32) -> io::Result<bool> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    Ok(status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() != "0")))
 }
