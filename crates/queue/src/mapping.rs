@@ -224,7 +224,10 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod tests {
+    use riverrun_types::Offset;
+
     use super::*;
+    use crate::segment::{Segment, Segments, make_file};
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
@@ -238,5 +241,34 @@ mod tests {
         let asked =
             unsafe { libc::mincore(map.base.as_ptr().cast(), 3 * PAGE_BYTES, present.as_mut_ptr().cast()) };
         assert_eq!((asked, present.map(|page| page & 1)[1..].to_vec()), (0, vec![1, 1]));
+    }
+
+    /// KiB of a segment whose pages this process has.
+    fn present_kib(segment: &Segment) -> u64 {
+        let base = segment.map.base.as_ptr() as usize;
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("a Linux");
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&format!("{base:x}-")));
+        let present = lines.find_map(|line| line.strip_prefix("Rss:")).expect("mapped");
+        present.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "asks the kernel")]
+    fn pages_of_a_full_segment_leave_this_process_and_keep_their_bytes() {
+        const BYTES: u64 = 3 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), BYTES, Access::Write);
+        let both = [7, 8].map(|base| {
+            make_file(&segments.path(Offset(base)), BYTES).expect("room");
+            let segment = segments.expect(Offset(base), 0).expect("there");
+            // SAFETY: nobody else has the segment.
+            unsafe { segment.map.slice_mut(0, BYTES as usize) }.fill(1);
+            segment
+        });
+        segments.forget_pages(Offset(7));
+        segments.forget_pages(Offset(9));
+        assert!(present_kib(&both[0]) == 0 && present_kib(&both[1]) > 0);
+        // SAFETY: as above.
+        assert!(unsafe { both[0].map.slice(0, BYTES as usize) }.iter().all(|byte| *byte == 1));
     }
 }

@@ -304,6 +304,20 @@ impl Segments {
         Ok(Some(segment))
     }
 
+    /// Takes the pages of a full segment out of this process, if they are written to disk one day. Else each page that is
+    /// written costs every core that this process runs on an interrupt, to make it read-only there first.
+    pub(crate) fn forget_pages(&self, base: Offset) {
+        let mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let live: Vec<Arc<Segment>> = mapped.iter().filter_map(Weak::upgrade).collect();
+        drop(mapped);
+        for segment in live.iter().filter(|segment| segment.base == base) {
+            let bytes = segment.map.len();
+            for begin in (0..bytes).step_by(POPULATE_BYTES) {
+                segment.map.forget_pages(begin, POPULATE_BYTES.min(bytes - begin));
+            }
+        }
+    }
+
     /// Keeps retention from removing the segment that begins with `base`, or who only reads, the file from being
     /// used for another one; none if it has been removed.
     fn pin(&self, base: Offset) -> Result<Option<Arc<File>>, QueueError> {
@@ -381,7 +395,11 @@ impl Segments {
             if !continue_file(&new, self.segment_bytes, portion, between)? {
                 return Ok(false);
             }
-            std::fs::rename(&new, &path).at("rename", &new)?;
+            match std::fs::rename(&new, &path) {
+                // An append could not wait, and has finished it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                renamed => renamed.at("rename", &new)?,
+            }
         }
         // An append may take the file away at any time: then there is nothing to prepare until the next look.
         let Some(file) = open_file(&path, self.segment_bytes, Access::Write)? else { return Ok(false) };
@@ -458,8 +476,12 @@ impl Segments {
                 }
             }
         }
-        let new = self.dir.join(NEW_NAME);
-        make_file(&new, self.segment_bytes)?;
+        let (new, begun) = (self.dir.join(NEW_NAME), self.dir.join(PREPARING_NAME));
+        // Whoever is at it may go on meanwhile: it allocates what is allocated here.
+        let is_begun = std::fs::rename(&begun, &new).is_ok();
+        if !is_begun || !continue_file(&new, self.segment_bytes, u64::MAX, || ())? {
+            make_file(&new, self.segment_bytes)?;
+        }
         std::fs::rename(&new, &path).at("rename", &new)?;
         self.expect(base, number)
     }
@@ -539,6 +561,24 @@ mod tests {
         let segments = Segments::new(dir.path(), BYTES, Access::Write);
         assert_eq!(segments.get_or_make(Offset(5), 1).expect("made").map.len() as u64, BYTES);
         assert!(!dir.path().join(PREPARED_NAMES[0]).exists(), "it is the segment now");
+    }
+
+    #[test]
+    fn an_append_that_cannot_wait_finishes_what_was_begun() {
+        const BYTES: u64 = 3 * 4096;
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), BYTES, Access::Write);
+        let preparing = dir.path().join(PREPARING_NAME);
+        assert!(!segments.prepare(4096, 0, || ()).expect("room"));
+        let begun = std::fs::metadata(&preparing).expect("begun").ino();
+        let mut made = None;
+        let whole = segments.prepare(BYTES, 0, || made = segments.get_or_make(Offset(5), 1).ok());
+        assert!(!whole.expect("no error"), "who was at it begins another");
+        assert_eq!(made.expect("made").map.len() as u64, BYTES);
+        let file = std::fs::metadata(segments.path(Offset(5))).expect("made");
+        assert_eq!((file.ino(), file.len()), (begun, BYTES));
+        std::fs::write(&preparing, [0; BYTES as usize + 1]).expect("room");
+        assert_eq!(segments.get_or_make(Offset(6), 2).expect("made anew").map.len() as u64, BYTES);
     }
 
     #[test]

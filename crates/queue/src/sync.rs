@@ -21,6 +21,7 @@ use crate::error::{At as _, QueueError};
 use crate::lock::Owner;
 use crate::mapping::Access;
 use crate::queue::Core;
+use crate::sys;
 
 /// How long one waits for another's sync.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -167,6 +168,9 @@ fn sync_passed(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> 
     for base in passed(core, from, head)? {
         // What retention removes meanwhile needs no sync.
         if let Some(file) = core.segments.open(base, Access::Read)? {
+            if !sys::is_in_memory(&file) {
+                core.segments.forget_pages(base);
+            }
             synced(core, &core.segments.path(base), file.sync_data())?;
         }
     }
