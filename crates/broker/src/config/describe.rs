@@ -145,10 +145,18 @@ pub fn describe_mounted(mounted: &MountedTopic) -> Vec<ConfigEntry> {
     if let Some(writes) = mounted.writes {
         entries.push(of_queue(topic::DURABILITY, writes.level.to_string()));
         entries.push(of_queue("max.message.bytes", writes.batch_bytes_max.to_string()));
-        let limit = |limit: Option<u128>| limit.map_or_else(|| "-1".to_owned(), |limit| limit.to_string());
+        // What the mount says is the topic's own, which tools show that show nothing else.
+        let limit = |name: &'static str, limit: Option<u128>| match limit.map(|limit| limit.to_string()) {
+            None => of_queue(name, "-1".to_owned()),
+            Some(value) => {
+                let source = ConfigSource::Topic;
+                let own = ConfigSynonym { name, value: value.clone(), source };
+                ConfigEntry { source, synonyms: vec![own], ..of_queue(name, value) }
+            }
+        };
         let Retention { age, bytes, .. } = writes.retention;
-        entries.push(of_queue("retention.bytes", limit(bytes.map(u128::from))));
-        entries.push(of_queue("retention.ms", limit(age.map(|age| age.as_millis()))));
+        entries.push(limit("retention.bytes", bytes.map(u128::from)));
+        entries.push(limit("retention.ms", age.map(|age| age.as_millis())));
         entries.sort_by_key(|entry| entry.name);
     }
     entries

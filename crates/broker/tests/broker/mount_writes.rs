@@ -62,6 +62,11 @@ fn code(answer: &PartitionProduceResponse<'_>) -> ErrorCode {
 }
 
 fn config(client: &mut Client, name: &'static str) -> Option<String> {
+    sourced_config(client, name).map(|(value, _)| value)
+}
+
+/// A config's value, and who has set it.
+fn sourced_config(client: &mut Client, name: &'static str) -> Option<(String, i8)> {
     let resource = DescribeConfigsResource {
         resource_type: 2,
         resource_name: TOPIC.into(),
@@ -70,7 +75,8 @@ fn config(client: &mut Client, name: &'static str) -> Option<String> {
     let request = DescribeConfigsRequest { resources: vec![resource], ..Default::default() };
     let told = client.call(&request, 4).results.remove(0);
     assert_eq!(ErrorCode(told.error_code), ErrorCode::NONE);
-    told.configs.into_iter().next().and_then(|config| config.value.map(|value| value.to_string()))
+    let config = told.configs.into_iter().next()?;
+    config.value.map(|value| (value.to_string(), config.config_source))
 }
 
 #[test]
@@ -171,8 +177,10 @@ fn the_server_removes_old_segments_of_a_mount_that_says_so_and_of_no_other() {
         let mount = mount_of(dir.path(), flags);
         let server = server_with(&[("mounts", &mount), ("log.retention.ms", "1000")]);
         let mut client = Client::new(&server);
-        for name in ["retention.bytes", "retention.ms"].into_iter().zip(told) {
-            assert_eq!(config(&mut client, name.0).as_deref(), Some(name.1), "{flags}");
+        for (name, told) in ["retention.bytes", "retention.ms"].into_iter().zip(told) {
+            // The topic's own, or nobody's.
+            let source = if told == "-1" { 5 } else { 1 };
+            assert_eq!(sourced_config(&mut client, name), Some((told.to_owned(), source)), "{flags}");
         }
         for offset in (0..).take(BATCHES) {
             assert_eq!(produce(&mut client, TOPIC, 0, &sequenced(7, offset, &value)), i64::from(offset));
