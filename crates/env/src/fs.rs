@@ -77,6 +77,10 @@ pub trait File: Send + Sync + fmt::Debug {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Has the system begin to write this range to the disk, so that the next sync has less to wait for. Nothing is durable
+    /// when it returns, and what the writing meets is told by the next sync.
+    fn begin_write_back(&self, _position: u64, _len: u64) {}
+
     /// Makes the file's bytes and its size durable. After an error the bytes are in an unknown state and the call
     /// must not be repeated: the next one may succeed without having written anything.
     fn sync_data(&self) -> io::Result<()>;

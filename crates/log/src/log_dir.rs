@@ -435,7 +435,7 @@ impl LogDir {
         let mut logs = logs.into_iter();
         while let Some(log) = logs.next() {
             prefetch_next(logs.as_slice());
-            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle() };
+            let settled = if self.is_hopeless(&result) { result.clone() } else { log.settle(&mut pace) };
             if let Err(error) = settled {
                 if error.is_full() {
                     self.space.found_full();

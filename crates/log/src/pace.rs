@@ -1,9 +1,10 @@
-//! How fast the partitions that have changed are gone through: not faster than need be while there are many.
+//! How fast the partitions that have changed are gone through: not faster than need be while there is much to do.
 //!
 //! Each costs a few system calls, and ten thousand of them a processor for a tenth of a second and more, in which those who
-//! append and wait for acks have one less. So after each slice of partitions as much time is left to them as the
-//! slice has taken. Where the write cache or a journal runs full, or somebody waits for the pass to end or for its turn
-//! after it, nobody is served by that.
+//! append and wait for acks have one less. And what is settled keeps the disk busy, where the journal's next write comes
+//! after it. So after each slice, of partitions or of bytes, as much time is left to the others as the slice has taken.
+//! Where the write cache or a journal runs full, or somebody waits for the pass to end or for its turn after it, nobody is
+//! served by that.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,6 +15,8 @@ use crate::shared::StoreShared;
 
 /// Partitions of a slice: about a millisecond's worth. Fewer are gone through at once.
 const SLICE_LOGS: u32 = 64;
+/// Bytes of a slice, however few partitions they are of: about as long for a disk.
+const SLICE_BYTES: usize = 1024 * 1024;
 /// A pause at most: a slice that took longer has waited for the disk, or for the processor.
 const PAUSE_MAX: Duration = Duration::from_millis(4);
 
@@ -59,7 +62,7 @@ impl Drop for InHaste<'_> {
 
 /// Spreads one pass over the partitions.
 ///
-/// Invariants: `done` counts the partitions since `begun`, fewer than a slice.
+/// Invariants: `done` and `bytes` are less than a slice.
 #[derive(Debug)]
 pub(crate) struct Pace<'a> {
     env: &'a Env,
@@ -71,19 +74,32 @@ pub(crate) struct Pace<'a> {
 #[derive(Debug)]
 struct Slice {
     begun: Duration,
+    /// Partitions.
     done: u32,
+    /// What was written of them.
+    bytes: usize,
 }
 
 impl<'a> Pace<'a> {
     pub(crate) fn new(env: &'a Env, shared: &'a StoreShared, hurry: &'a Hurry) -> Self {
-        Self { env, shared, hurry, slice: Slice { begun: env.clock.monotonic(), done: 0 } }
+        Self { env, shared, hurry, slice: Slice { begun: env.clock.monotonic(), done: 0, bytes: 0 } }
     }
 
     /// To be called after each partition, without any lock of one.
     pub(crate) fn step(&mut self) {
-        if !self.slice.ends() {
-            return;
+        if self.slice.ends() {
+            self.rest();
         }
+    }
+
+    /// To be called after a run of a partition was written, without any lock of it.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        if self.slice.ends_with(bytes) {
+            self.rest();
+        }
+    }
+
+    fn rest(&mut self) {
         let pause = self.slice.pause(self.env.clock.monotonic());
         if !pause.is_zero() && !self.shared.is_pressed() && !self.hurry.is_any() {
             std::thread::sleep(pause);
@@ -97,6 +113,14 @@ impl Slice {
     fn ends(&mut self) -> bool {
         self.done = (self.done + 1) % SLICE_LOGS;
         self.done == 0
+    }
+
+    /// Takes in so many bytes that were written; whether they are the last ones of a slice.
+    fn ends_with(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        let ends = self.bytes >= SLICE_BYTES;
+        self.bytes %= SLICE_BYTES;
+        ends
     }
 
     /// What the slice that ends now leaves to others.
@@ -120,13 +144,22 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    const SLICE: Slice = Slice { begun: Duration::from_millis(5), done: 0 };
+    const SLICE: Slice = Slice { begun: Duration::from_millis(5), done: 0, bytes: 0 };
 
     #[test]
     fn few_partitions_are_gone_through_at_once() {
         let mut slice = SLICE;
         let ends: Vec<u32> = (1..=3 * SLICE_LOGS).filter(|_| slice.ends()).collect();
         assert_eq!(ends, [SLICE_LOGS, 2 * SLICE_LOGS, 3 * SLICE_LOGS]);
+    }
+
+    #[test]
+    fn much_of_few_partitions_is_not_written_at_once() {
+        let mut slice = SLICE;
+        let part = SLICE_BYTES / 2 + 1;
+        let ends: Vec<bool> = (0..5).map(|_| slice.ends_with(part)).collect();
+        assert_eq!(ends, [false, true, false, true, false]);
+        assert!(slice.ends_with(100 * SLICE_BYTES));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, FallocateFlags};
@@ -74,6 +74,15 @@ impl File for RealFile {
 
     fn allocate(&self, position: u64, len: u64) -> io::Result<()> {
         Ok(rustix::fs::fallocate(&self.0, FallocateFlags::KEEP_SIZE, position, len)?)
+    }
+
+    #[expect(unsafe_code, reason = "a system call that takes numbers only, for which rustix has no function")]
+    fn begin_write_back(&self, position: u64, len: u64) {
+        let (position, len) = (position.cast_signed(), len.cast_signed());
+        // SAFETY: the descriptor is open as long as `self`, and no memory is handed over.
+        // It takes no note of errors, so that the next sync tells them; if it does nothing, that has more to do.
+        let _ =
+            unsafe { libc::sync_file_range(self.0.as_raw_fd(), position, len, libc::SYNC_FILE_RANGE_WRITE) };
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -85,6 +85,8 @@ pub(super) struct Disk {
     pub(super) operations: u64,
     /// Syncs of any sort that were carried out.
     pub(super) syncs: u64,
+    /// Bytes of which somebody had the system begin to write them to the disk. It does not.
+    pub(super) write_back_bytes: u64,
     /// The operation count at which the machine stops.
     pub(super) stop_at: Option<u64>,
     /// The sync count at which one sync fails.
@@ -128,6 +130,7 @@ impl Disk {
             life: 0,
             operations: 0,
             syncs: 0,
+            write_back_bytes: 0,
             stop_at: None,
             fail_sync_at: None,
             writes: 0,

@@ -56,6 +56,11 @@ impl SimFileSystem {
         self.disk.lock().syncs
     }
 
+    /// Bytes of which somebody had the system begin to write them to the disk.
+    pub fn write_back_bytes(&self) -> u64 {
+        self.disk.lock().write_back_bytes
+    }
+
     /// Stops the machine after `count` more operations that change something: every later call fails, and if the
     /// next one is a write, a prefix of it may get through. [`Self::kill`] or [`Self::crash`] starts it again.
     pub fn stop_after(&self, count: u64) {
@@ -392,6 +397,10 @@ impl File for SimFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         disk.set_len(self.inode, len)
+    }
+
+    fn begin_write_back(&self, _position: u64, len: u64) {
+        self.fs.disk.lock().write_back_bytes += len;
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -17,6 +17,7 @@ use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
 use crate::error::{AppendError, LogError};
+use crate::pace::Pace;
 use crate::shared::stream_of;
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
@@ -66,11 +67,16 @@ impl PartitionLog {
     }
 
     /// Brings the tail into the segments. Nothing is durable by it that was not before.
-    pub(crate) fn settle(&self) -> Result<(), LogError> {
+    pub(crate) fn settle(&self, pace: &mut Pace<'_>) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
         self.note_synced(&log);
-        let mut writer = log.writer.lock();
-        self.settle_in(&log, &mut writer)
+        loop {
+            let bytes = self.settle_run(&log, &mut log.writer.lock())?;
+            if bytes == 0 {
+                return Ok(());
+            }
+            pace.wrote(bytes);
+        }
     }
 
     /// Records that are appended and not synced yet.
@@ -95,14 +101,20 @@ impl PartitionLog {
     }
 
     pub(super) fn settle_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
-        loop {
-            let pieces = log.shown.lock().tail.front(RUN_BYTES);
-            if pieces.is_empty() {
-                return Ok(());
-            }
-            self.dir.check_usable()?;
-            self.write_pieces(log, writer, &pieces).map_err(|error| self.dir.judge(error))?;
+        while self.settle_run(log, writer)? > 0 {}
+        Ok(())
+    }
+
+    /// Brings one run of the tail into the segments, and says how many bytes that were.
+    fn settle_run(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<usize, LogError> {
+        let pieces = log.shown.lock().tail.front(RUN_BYTES);
+        if pieces.is_empty() {
+            return Ok(0);
         }
+        self.dir.check_usable()?;
+        self.write_pieces(log, writer, &pieces).map_err(|error| self.dir.judge(error))?;
+        writer.begin_write_back();
+        Ok(pieces.iter().map(|piece| piece.bytes.len()).sum())
     }
 
     /// Whether acks did not wait for a sync until now, and do at `level`.

@@ -502,6 +502,7 @@ impl Opening<'_> {
             segment,
             allocated: Some(cursor.position),
             stale_to: 0,
+            begun_to: cursor.position,
             cursor,
             first_timestamp,
             opened_at: self.now,

@@ -24,6 +24,11 @@ use crate::segment::{Extent, Segment};
 /// reservation with each of them: a fifth of a small write's processor time, more of a large one's. So no more is set
 /// aside than is used already, and nothing for partitions that hold little.
 const ALLOCATION_STEP_BYTES: u64 = 4 * 1024 * 1024;
+/// The disk begins with a segment that is settled in pieces of this. Left to the checkpoint, which syncs what has come
+/// together since the one before, a write of the journal finds all of that before it on the same device.
+const WRITE_BACK_BYTES: u64 = 1024 * 1024;
+/// The last page is not begun with: the next batch goes to it, too.
+const PAGE_BYTES: u64 = 4096;
 
 /// The segment that is written to.
 ///
@@ -45,6 +50,8 @@ pub(crate) struct ActiveSegment {
     /// over, not cut first: cutting gives its space back, only to take as much again, and where the file system tells
     /// the device of what it gives back, that takes long.
     pub(crate) stale_to: u64,
+    /// The disk was told to begin with what lies below.
+    pub(crate) begun_to: u64,
 }
 
 /// What changes with the segments, and what a checkpoint says of them.
@@ -153,6 +160,7 @@ impl PartitionLog {
             jitter_ms: self.dir.jitter_ms(config.segment_jitter_ms),
             allocated: Some(0),
             stale_to: 0,
+            begun_to: 0,
         });
         log.update_view(|view| {
             let mut segments = view.segments.to_vec();
@@ -231,6 +239,13 @@ impl SegmentWriter {
     /// Until then nothing may call the log complete: the next start would take it for records.
     pub(super) fn cut_stale(&mut self) -> Result<(), LogError> {
         self.active.as_mut().map_or(Ok(()), ActiveSegment::cut_stale)
+    }
+
+    /// Has the disk begin with what was written to the active segment, once that is enough.
+    pub(super) fn begin_write_back(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.begin_write_back();
+        }
     }
 
     /// Leaves no space set aside: nothing is written for a while.
@@ -347,6 +362,17 @@ impl ActiveSegment {
         let from = allocated.max(self.cursor.position);
         let bytes = end.saturating_sub(from) + ALLOCATION_STEP_BYTES;
         self.allocated = file.allocate(from, bytes).is_ok().then_some(from + bytes);
+    }
+
+    fn begin_write_back(&mut self) {
+        let end = self.cursor.position - self.cursor.position % PAGE_BYTES;
+        let bytes = end.saturating_sub(self.begun_to);
+        if bytes >= WRITE_BACK_BYTES
+            && let Ok(file) = self.segment.log_file_to_append()
+        {
+            file.begin_write_back(self.begun_to, bytes);
+            self.begun_to = end;
+        }
     }
 
     fn cut_stale(&mut self) -> Result<(), LogError> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::BytesMut;
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
-use riverrun_journal::Journal;
+use riverrun_journal::{Journal, JournalOptions};
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendOptions, Chunk, LogObserver, StoreOptions};
@@ -59,6 +59,24 @@ fn settling_moves_the_tail_into_segments_and_readers_notice_nothing() {
     machine.append_numbers(20, 30);
     assert_eq!(machine.records().unwrap(), numbers(0, 30), "segments first, then the tail");
     assert_eq!(machine.log().known_range(), (Offset(0), Offset(30)));
+}
+
+#[test]
+fn the_disk_has_begun_with_what_is_settled_when_a_checkpoint_syncs_it() {
+    let options = StoreOptions { journal: JournalOptions::with_bytes(64 << 20), ..Machine::with_journal() };
+    let config = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
+    let machine = Machine::with_options(SimEnv::new(1), config, options);
+    let value = "v".repeat(100_000);
+    let settled = |records: u32| {
+        (0..records).for_each(|_| _ = machine.append(&value));
+        machine.store().settle().unwrap();
+        machine.sim.fs.write_back_bytes()
+    };
+    assert_eq!(settled(2), 0, "hardly worth a write");
+    let begun = settled(50);
+    let size = machine.log().size_bytes();
+    assert!(begun > size - (2 << 20) && begun <= size && begun % 4096 == 0, "{begun} of {size}");
+    assert_eq!(settled(1), begun, "not with each run that is settled");
 }
 
 #[test]
