@@ -81,8 +81,9 @@ impl FromOption for Mount {
         if is_internal(topic) {
             return Err(format!("{topic} is the server's own topic"));
         }
-        let age = age_ms.flatten().map(Duration::from_millis);
-        let retention = Retention { age, bytes: bytes.flatten(), ..Retention::default() };
+        let limit = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+        let age = limit(age_ms).map(Duration::from_millis);
+        let retention = Retention { age, bytes: limit(bytes), ..Retention::default() };
         Ok(Self { topic: topic.to_owned(), dir: PathBuf::from(dir), writable, synced_only, retention })
     }
 }
@@ -99,7 +100,7 @@ fn strip_flag<'t>(text: &'t str, word: &str, is_set: &mut bool) -> &'t str {
 }
 
 /// Takes a limit from the end of `text`, unless it was taken before: `word` and a number, of which -1 is no limit.
-fn strip_limit<'t>(text: &'t str, word: &str, limit: &mut Option<Option<u64>>) -> Result<&'t str, String> {
+fn strip_limit<'t>(text: &'t str, word: &str, limit: &mut Option<i64>) -> Result<&'t str, String> {
     let Some((rest, number)) = text.rsplit_once(word).filter(|(_, number)| !number.contains(':')) else {
         return Ok(text);
     };
@@ -111,7 +112,7 @@ fn strip_limit<'t>(text: &'t str, word: &str, limit: &mut Option<Option<u64>>) -
     if number < -1 {
         return Err(wrong());
     }
-    *limit = Some(u64::try_from(number).ok());
+    *limit = Some(number);
     Ok(rest.trim_end())
 }
 
