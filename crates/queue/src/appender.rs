@@ -278,7 +278,8 @@ impl Appender {
         // file.
         self.core.control.set_dirty_end(position);
         let base = self.head.next_offset;
-        self.segment = match self.core.segments.get_or_make(base, number) {
+        let made = self.keeper.in_its_place(|| self.core.segments.get_or_make(base, number));
+        self.segment = match made {
             Ok(segment) => segment,
             Err(error) => {
                 // The file may bear its name already. Nothing was published into it, and smaller records may
@@ -349,7 +350,8 @@ impl Appender {
         let begin = self.near_end.max(position).max(start + self.segment.present);
         let end = (position + 2 * NEAR_BYTES).min(segment_end);
         if begin < end {
-            self.segment.map.populate((begin - start) as usize, (end - begin) as usize);
+            let map = &self.segment.map;
+            self.keeper.in_its_place(|| map.populate((begin - start) as usize, (end - begin) as usize));
         }
         self.near_end = end;
         self.near_at = if end == segment_end { end } else { end - NEAR_BYTES };

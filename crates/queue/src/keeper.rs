@@ -92,10 +92,15 @@ impl Speed {
     /// Looked at over so many bytes: who catches up after a pause is not taken for fast.
     const WINDOW_BYTES: u64 = 32 << 20;
     /// Fast is more than this, several times what an application appends that does something else besides.
-    const FAST_BYTES_PER_S: f64 = 1e9;
+    const FAST_BYTES_PER_S: f64 = 0.7e9;
 
     fn new(now: Instant, position: u64) -> Self {
         Self { since: now, from: position, is_fast: false }
+    }
+
+    /// Leaves out time in which appends did the background's work: else who does it would never be fast again.
+    fn leave_out(&mut self, time: Duration) {
+        self.since += time;
     }
 
     /// Takes in where the queue is by now; whether it is appended to fast.
@@ -312,7 +317,15 @@ impl Keeper {
         // Who is at it does it.
         let Ok(mut rounds) = self.rounds.try_lock() else { return true };
         // What fails here the keeper meets again, and an append that needs it.
-        rounds.work(duties).unwrap_or(false)
+        self.in_its_place(|| rounds.work(duties).unwrap_or(false))
+    }
+
+    /// Does what the background would have done.
+    pub(crate) fn in_its_place<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let done = work();
+        lock(&self.speed).leave_out(begin.elapsed());
+        done
     }
 }
 

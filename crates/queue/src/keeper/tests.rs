@@ -102,6 +102,8 @@ fn appends_are_fast_that_are_so_for_many_megabytes() {
     assert!(speed.look(after(60), 64 << 20));
     assert!(speed.look(after(500), 65 << 20), "nobody knows yet");
     assert!(!speed.look(after(600), 96 << 20));
+    speed.leave_out(Duration::from_millis(70));
+    assert!(speed.look(after(700), 128 << 20), "it did the background's work besides");
 }
 
 #[test]
