@@ -108,14 +108,24 @@ impl PartitionLog {
         log.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         log.uncount_below(end);
     }
+
+    /// The same of what is aside since before: its log dir takes nothing more now.
+    pub(crate) fn uncount_held(&self) {
+        if let Some(end) = self.held_end().filter(|end| *end > Offset::ZERO)
+            && let Some(log) = self.current_log()
+        {
+            log.uncount_below(end);
+        }
+    }
 }
 
 impl OpenLog {
     fn uncount_below(&self, end: Offset) {
         let mut shown = self.shown.lock();
         let cache = &self.dir.shared().cache;
-        // A dir that has failed keeps what it has until the next start: nobody would ever get room otherwise.
-        if !self.dir.has_failed() && !cache.has_room_aside(shown.tail.counted_bytes()) {
+        // A dir that takes nothing more keeps what it has, maybe until the next start: others would get no room otherwise.
+        let is_stuck = self.dir.has_failed() || self.dir.space().is_full();
+        if !is_stuck && !cache.has_room_aside(shown.tail.counted_bytes()) {
             return;
         }
         let bytes = shown.tail.uncount_below(end);

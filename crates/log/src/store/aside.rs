@@ -87,6 +87,7 @@ impl LogDir {
         let result = self.put_aside();
         if result.is_ok() {
             self.covered.lock().copy_from_slice(delivered);
+            self.handles().iter().for_each(|log| log.uncount_held());
         }
         self.shared().note_aside(self.path(), result);
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use riverrun_env::FileSystem;
 use riverrun_journal::{Journal, RecoveredEntry};
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendError, AppendOptions, LogError, PartitionLog};
+use riverrun_log::{AppendError, AppendOptions, LogError, PartitionLog, StoreOptions};
 use riverrun_records::BatchOptions;
 use riverrun_types::{ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicId};
 
@@ -157,16 +157,36 @@ fn append_to(pair: &Pair, log: &PartitionLog, value: &str) -> Result<Offset, App
 }
 
 /// Whoever took its directory away is not the disk: only this partition cannot be written to.
+fn take_directory_away(pair: &Pair) {
+    pair.append(0, "record").unwrap();
+    pair.store.checkpoint().unwrap();
+    assert!(pair.log(0).roll_if_due(TimestampMs(i64::MAX / 2)).unwrap());
+    pair.sim.fs.remove_dir_all(&pair.log(0).path()).unwrap();
+}
+
+#[test]
+fn what_was_aside_before_its_dir_failed_takes_nobodys_room() {
+    let pair = Pair::new(StoreOptions { write_cache_bytes: 1, ..Machine::with_journal() });
+    take_directory_away(&pair);
+    for _ in 0..6 {
+        pair.append(0, &"x".repeat(200_000)).unwrap();
+    }
+    assert!(pair.store.settle().is_err() && pair.store.has_aside() && !is_failed(&pair));
+    assert!(pair.store.write_cache().is_full(), "more than that does not stay in memory uncounted");
+    kill_device(&pair);
+    pair.store.look_at_devices();
+    assert!(is_failed(&pair));
+    pair.store.settle().unwrap();
+    assert_eq!(pair.store.write_cache().bytes(), 0);
+}
+
 #[test]
 fn a_partition_that_alone_cannot_be_written_to_takes_nothing_once_it_is_aside_and_the_others_go_on() {
     let pair = Pair::new(Machine::with_journal());
     let (sick, value) = (pair.log(0), "x".repeat(200_000));
     let id = PartitionId { index: 2, ..sick.id() };
     let well = pair.store.partition(id, 0, synced(), LeaderEpoch(pair.epoch)).unwrap();
-    pair.append(0, "record").unwrap();
-    pair.store.checkpoint().unwrap();
-    assert!(sick.roll_if_due(TimestampMs(i64::MAX / 2)).unwrap());
-    pair.sim.fs.remove_dir_all(&sick.path()).unwrap();
+    take_directory_away(&pair);
     let mut taken = vec![];
     for _ in 0..60 {
         match append_to(&pair, &sick, &value) {
