@@ -126,7 +126,7 @@ fn measure_produced(
     options: &Options,
 ) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let count = WARMUP_RECORDS + options.records;
-    let (tell, told) = mpsc::channel();
+    let (tell, told) = mpsc::sync_channel(count as usize);
     let pause = Duration::from_micros(options.pause_us);
     std::thread::scope(|scope| {
         let tailing = scope.spawn(move || -> anyhow::Result<()> {
@@ -139,10 +139,10 @@ fn measure_produced(
         });
         let times = produce(server, topic, count, pause, &told);
         drop(told);
-        let tailed = tailing.join().ok().context("the tailing thread panicked")?;
+        let followed = tailing.join().ok().context("the tailing thread panicked")?;
         // What kept the producer from sending keeps the tailer from getting.
         let (mut acks, mut arrivals) = times?;
-        tailed?;
+        followed?;
         let warm = WARMUP_RECORDS as usize;
         Ok((acks.split_off(warm), arrivals.split_off(warm)))
     })
