@@ -22,6 +22,7 @@ use crate::options::{Kind, options};
 use crate::retry::{Backoff, Pauses};
 use crate::slot::Slot;
 use crate::topic_partition::TopicPartition;
+use crate::traffic::{Traffic, TrafficCounts};
 
 /// Key type of a group in `FindCoordinator`.
 const KEY_TYPE_GROUP: i8 = 0;
@@ -181,6 +182,7 @@ pub struct Cluster {
     options: ClusterOptions,
     known: Mutex<Known>,
     slots: Mutex<HashMap<(NodeId, Lane), Arc<Slot>>>,
+    traffic: Arc<Traffic>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -190,7 +192,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Cluster {
     /// Reaches one of the bootstrap servers and learns of the others.
     pub async fn connect(options: ClusterOptions) -> Result<Arc<Self>, ClientError> {
-        let cluster = Arc::new(Self { options, known: Mutex::default(), slots: Mutex::default() });
+        let (known, slots, traffic) = (Mutex::default(), Mutex::default(), Arc::default());
+        let cluster = Arc::new(Self { options, known, slots, traffic });
         cluster.refresh(Some(&[]), false).await?;
         Ok(cluster)
     }
@@ -198,6 +201,11 @@ impl Cluster {
     /// The options that it was made with.
     pub fn options(&self) -> &ClusterOptions {
         &self.options
+    }
+
+    /// What has gone over all connections.
+    pub(crate) fn traffic(&self) -> TrafficCounts {
+        self.traffic.counts()
     }
 
     /// The servers that are known now.
@@ -487,6 +495,7 @@ impl Cluster {
             connect_timeout: self.options.connect_timeout,
             request_timeout: self.options.request_timeout,
             in_flight_max: self.options.in_flight_max,
+            traffic: Arc::clone(&self.traffic),
         }
     }
 }

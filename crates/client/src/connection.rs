@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::ClientError;
 use crate::socket;
+use crate::traffic::Traffic;
 
 /// Requests that wait to be written.
 const SEND_QUEUE: usize = 16;
@@ -66,6 +67,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) connect_timeout: Duration,
     pub(crate) request_timeout: Duration,
     pub(crate) in_flight_max: usize,
+    /// Where what goes over the connection is counted.
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 /// A time as requests carry it.
@@ -187,6 +190,7 @@ impl Connection {
             .map_err(|_| connect_error(io::ErrorKind::TimedOut.into()))?
             .map_err(connect_error)?;
         stream.set_nodelay(true).map_err(connect_error)?;
+        options.traffic.connected();
         let connection = Arc::new(Self::over(stream, address, options));
         let versions = connection.ask_versions().await?;
         connection.versions.get_or_init(|| versions);
@@ -199,8 +203,11 @@ impl Connection {
         let (expect, expected) = mpsc::channel(options.in_flight_max);
         let in_flight = Arc::new(Semaphore::new(options.in_flight_max));
         let broken = Arc::new(AtomicBool::new(false));
-        let writing = tokio::spawn(write_requests(writer, outgoing, expect, in_flight)).abort_handle();
-        let reading = tokio::spawn(read_answers(reader, expected, Arc::clone(&broken))).abort_handle();
+        let traffic = || Arc::clone(&options.traffic);
+        let writing = write_requests(writer, outgoing, expect, in_flight, traffic());
+        let writing = tokio::spawn(writing).abort_handle();
+        let reading = read_answers(reader, expected, Arc::clone(&broken), traffic());
+        let reading = tokio::spawn(reading).abort_handle();
         Self {
             address: address.to_owned(),
             options: options.clone(),
@@ -361,6 +368,7 @@ async fn write_requests(
     mut outgoing: mpsc::Receiver<Outgoing>,
     expect: mpsc::Sender<Expected>,
     in_flight: Arc<Semaphore>,
+    traffic: Arc<Traffic>,
 ) {
     let mut next = None;
     let (mut parts, mut told) = (VecDeque::new(), Vec::<oneshot::Sender<()>>::new());
@@ -371,6 +379,7 @@ async fn write_requests(
             None => None,
         };
         let mut leaving = Some((first, permit));
+        let (mut requests, mut bytes) = (0, 0);
         while let Some((Outgoing { frame, records, reply, written }, permit)) = leaving.take() {
             if let (Some((correlation, reply)), Some(permit)) = (reply, permit)
                 && expect.send(Expected { correlation, reply, _permit: permit }).await.is_err()
@@ -378,6 +387,8 @@ async fn write_requests(
                 return;
             }
             told.extend(written);
+            requests += 1;
+            bytes += frame.bytes.len() + records.iter().map(Bytes::len).sum::<usize>();
             push_frame(&mut parts, frame, records);
             // Those that wait already leave with it.
             let Ok(another) = outgoing.try_recv() else { break };
@@ -390,6 +401,7 @@ async fn write_requests(
         if write_all(&mut writer, &mut parts).await.is_err() {
             return;
         }
+        traffic.sent(requests, bytes);
         for written in told.drain(..) {
             // Who sent it may have given up meanwhile.
             let _ = written.send(());
@@ -446,6 +458,7 @@ async fn read_answers(
     mut reader: impl AsyncRead + Unpin,
     mut expected: mpsc::Receiver<Expected>,
     broken: Arc<AtomicBool>,
+    traffic: Arc<Traffic>,
 ) {
     let mut ahead = BytesMut::with_capacity(AHEAD_BYTES);
     while let Some(Expected { correlation, reply, _permit }) =
@@ -453,6 +466,7 @@ async fn read_answers(
     {
         match read_answer(&mut reader, &mut ahead).await {
             Ok(bytes) if bytes.get(..4) == Some(&correlation.to_be_bytes()) => {
+                traffic.received(LENGTH_BYTES + bytes.len());
                 // The caller may have given up waiting; the answer is not for anybody else.
                 let _ = reply.send(bytes);
             }
@@ -591,8 +605,13 @@ mod tests {
             sender.try_send(outgoing(byte, reply)).expect("there is room");
         }
         let written = Written::default();
-        let writing =
-            tokio::spawn(write_requests(written.clone(), receiver, expect, Arc::new(Semaphore::new(2))));
+        let writing = tokio::spawn(write_requests(
+            written.clone(),
+            receiver,
+            expect,
+            Arc::new(Semaphore::new(2)),
+            Arc::default(),
+        ));
         let first = expected.recv().await.unwrap();
         let second = expected.recv().await.unwrap();
         tokio::task::yield_now().await;
@@ -612,7 +631,7 @@ mod tests {
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("nobody closes it");
         let (reply, answer) = oneshot::channel();
         let request = Some(Expected { correlation: 7, reply, _permit: permit });
-        read_answers(Quick { expect, request }, expected, Arc::default()).await;
+        read_answers(Quick { expect, request }, expected, Arc::default(), Arc::default()).await;
         assert_eq!(answer.await.expect("an answer"), 7_i32.to_be_bytes().as_slice());
     }
 }

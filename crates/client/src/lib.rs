@@ -162,6 +162,7 @@ mod retry;
 mod slot;
 mod socket;
 mod topic_partition;
+mod traffic;
 
 pub use admin::{
     ActiveProducer, Admin, ClusterDescription, ConfigChange, ConfigEntry, ConfigOperation, ConfigResource,
@@ -180,7 +181,7 @@ pub use options::{Kind, OptionDef, markdown as options_markdown};
 pub use producer::{
     Choice, Delivery, DeliveryListener, KeyedRoundRobin, Partitioner, PartitionerChoice, Producer,
     ProducerMetrics, ProducerOptions, ProducerRecord, RecordMetadata, RecordRef, RoundRobin, SettledRecords,
-    Sticky, TopicPartitioner, TopicView, UniformSticky, partition_of_key,
+    Sticky, Tally, TopicPartitioner, TopicView, UniformSticky, partition_of_key,
 };
 pub use topic_partition::TopicPartition;
 // What the options and errors above are made of.

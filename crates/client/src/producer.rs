@@ -32,7 +32,7 @@ use self::accumulator::{Accumulator, Appended};
 pub use self::delivery::Delivery;
 use self::listener::{Callback, Enlist, Noting};
 pub use self::listener::{DeliveryListener, SettledRecords};
-pub use self::metrics::ProducerMetrics;
+pub use self::metrics::{ProducerMetrics, Tally};
 pub use self::options::ProducerOptions;
 pub use self::partitioner::{
     Choice, KeyedRoundRobin, Partitioner, PartitionerChoice, RoundRobin, Sticky, TopicPartitioner, TopicView,
@@ -241,7 +241,15 @@ impl Producer {
 
     /// What it has done so far, in numbers.
     pub fn metrics(&self) -> ProducerMetrics {
-        self.accumulator.metrics()
+        let traffic = self.cluster.traffic();
+        ProducerMetrics {
+            connections: traffic.connections,
+            all_requests: traffic.requests,
+            sent_bytes: traffic.sent_bytes,
+            answers: traffic.answers,
+            received_bytes: traffic.received_bytes,
+            ..self.accumulator.metrics()
+        }
     }
 
     /// The servers that it is connected to.

@@ -122,6 +122,7 @@ mod tests {
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(5),
             in_flight_max: 5,
+            traffic: Arc::default(),
         }
     }
 

@@ -101,7 +101,15 @@ fn a_paced_producer_s_lines_are_read_as_kafka_s_and_every_latency_is_in_the_log(
     let dir = tempfile::tempdir().expect("a directory");
     let hdr = dir.path().join("run.hlog");
     let flags = ["--record-size", "100", "--throughput", "1000", "--warmup-records", "500"];
-    let more = ["--reporting-interval", "500", "--hdr", hdr.to_str().unwrap(), "--print-metrics"];
+    let more = [
+        "--reporting-interval",
+        "500",
+        "--hdr",
+        hdr.to_str().unwrap(),
+        "--print-metrics",
+        "--command-property",
+        "client.id=paced-client",
+    ];
     let text = server.run(&produce("paced", "2500", &[&flags[..], &more].concat())).ended(0).text();
     let lines = producer_lines(&text);
     let (total, steady) = (&lines["total"][0], &lines["steady"][0]);
@@ -121,7 +129,23 @@ fn a_paced_producer_s_lines_are_read_as_kafka_s_and_every_latency_is_in_the_log(
     .map(|words| text.find(words).expect(words))
     .collect();
     assert!(order.is_sorted(), "{text}");
-    assert!(text.contains("producer-metrics:record-send-total:{client-id=perf-producer-client}"), "{text}");
+    let metric = |name: &str| {
+        let name = format!("producer-metrics:{name}:{{client-id=paced-client}}");
+        let line =
+            text.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("{name} in {text}"));
+        line.rsplit_once(" : ").and_then(|(_, value)| value.parse::<f64>().ok()).expect("a number")
+    };
+    assert_eq!((metric("record-send-total"), metric("record-error-total")), (2500.0, 0.0));
+    assert!((metric("record-size-avg") - 100.0).abs() < 0.5, "{text}");
+    assert!(metric("outgoing-byte-total") > 250_000.0 && metric("outgoing-byte-rate") > 0.0, "{text}");
+    assert!(
+        metric("request-latency-avg") > 0.0 && metric("request-latency-max") >= metric("request-latency-avg")
+    );
+    assert!(metric("batch-size-avg") > 100.0 && metric("record-queue-time-avg") > 0.0, "{text}");
+    assert_eq!(
+        (metric("buffer-available-bytes"), metric("buffer-total-bytes")),
+        (33_554_432.0, 33_554_432.0)
+    );
     let log = std::fs::read_to_string(&hdr).expect("written");
     let of_tag = |tag: bool| {
         log.lines()

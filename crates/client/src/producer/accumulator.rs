@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use self::state::State;
 use super::batch::{Batch, BatchShape, QueueKey, Spare};
 use super::delivery::BatchPlace;
+use super::exchange::in_us;
 use super::listener::Enlist;
 use super::metrics::ProducerMetrics;
 use super::options::ProducerOptions;
@@ -121,6 +122,7 @@ pub(super) struct Accumulator {
     state: Mutex<State>,
     space: Semaphore,
     short_of_space: AtomicUsize,
+    space_wait_us: AtomicU64,
     freed: AtomicUsize,
     lump_bytes: usize,
     closed: AtomicBool,
@@ -144,6 +146,7 @@ impl Accumulator {
             // No machine has more memory than that.
             space: Semaphore::new(options.buffer_bytes.min(Semaphore::MAX_PERMITS)),
             short_of_space: AtomicUsize::new(0),
+            space_wait_us: AtomicU64::new(0),
             freed: AtomicUsize::new(0),
             lump_bytes: options.buffer_bytes / BUFFER_LUMPS,
             closed: AtomicBool::new(false),
@@ -204,7 +207,7 @@ impl Accumulator {
             return Ok(());
         }
         // Batches do not linger while somebody waits for their bytes.
-        let _waiting = Waiting::new(&self.short_of_space);
+        let _waiting = Waiting::new(self);
         self.wake.notify_one();
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
         let permit = self.space.acquire_many(permits).await.map_err(|_| ClientError::Closed)?;
@@ -572,6 +575,7 @@ impl Accumulator {
     fn retry(&self, batch: Batch, retry_at: Instant, broken: bool) {
         let mut state = self.lock();
         state.counts.batches_retried += 1;
+        state.counts.records_retried += u64::try_from(batch.record_count()).unwrap_or_default();
         let key = batch.key;
         let Some(queue) = state.queue(key) else { return };
         queue.came_back(batch.id);
@@ -649,12 +653,22 @@ impl Accumulator {
         settled && self.telling.load(Ordering::Acquire) >= target
     }
 
+    /// Has something counted.
+    pub(super) fn count(&self, count: impl FnOnce(&mut ProducerMetrics)) {
+        count(&mut self.lock().counts);
+    }
+
     /// What has happened so far, in numbers.
     pub(super) fn metrics(&self) -> ProducerMetrics {
         let state = self.lock();
-        let buffer_free_bytes = self.space.available_permits() + self.freed_bytes();
-        let batches_waiting = state.unresolved.len();
-        ProducerMetrics { buffer_free_bytes, batches_waiting, ..state.counts }
+        ProducerMetrics {
+            buffer_bytes: self.options.buffer_bytes,
+            buffer_free_bytes: self.space.available_permits() + self.freed_bytes(),
+            senders_waiting: self.short_of_space.load(Ordering::Relaxed),
+            buffer_wait_us: self.space_wait_us.load(Ordering::Relaxed),
+            batches_waiting: state.unresolved.len(),
+            ..state.counts
+        }
     }
 
     /// Takes no more records.
@@ -681,18 +695,22 @@ impl Accumulator {
 }
 
 /// Counts a sender that waits for room, for as long as it does.
-struct Waiting<'a>(&'a AtomicUsize);
+struct Waiting<'a> {
+    accumulator: &'a Accumulator,
+    since: Instant,
+}
 
 impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
+    fn new(accumulator: &'a Accumulator) -> Self {
+        accumulator.short_of_space.fetch_add(1, Ordering::Relaxed);
+        Self { accumulator, since: Instant::now() }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.accumulator.short_of_space.fetch_sub(1, Ordering::Relaxed);
+        self.accumulator.space_wait_us.fetch_add(in_us(self.since.elapsed()), Ordering::Relaxed);
     }
 }
 

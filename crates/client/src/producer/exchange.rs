@@ -9,9 +9,11 @@ use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData}
 use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use riverrun_protocol::{ApiKey, ProduceRequest, Records};
 use riverrun_types::{NodeId, Offset, TimestampMs, TopicId};
+use tokio::time::Instant;
 
 use super::batch::{Batch, Spare};
 use super::delivery::BatchPlace;
+use super::metrics::ProducerMetrics;
 use super::options::ProducerOptions;
 use crate::cluster::{Cluster, Lane};
 use crate::connection::{PendingAnswer, PendingWrite, ResponseFrame, wire_ms};
@@ -34,6 +36,7 @@ pub(super) struct Begun {
     failed: Vec<(Batch, ClientError)>,
     /// Memory of the batches that are compressed, for others.
     pub(super) spares: Vec<Spare>,
+    at: Instant,
     sent: Result<Sent, ClientError>,
 }
 
@@ -51,6 +54,8 @@ enum Sent {
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) node: NodeId,
+    /// How long the answer took, if there was one.
+    pub(super) latency: Option<Duration>,
     pub(super) results: Vec<(Batch, Result<BatchPlace, ClientError>)>,
 }
 
@@ -61,7 +66,7 @@ pub(super) fn begin(
     node: NodeId,
     batches: Vec<Batch>,
 ) -> Begun {
-    let count = batches.len();
+    let (count, begun) = (batches.len(), Instant::now());
     let (mut sent, mut records) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let (mut failed, mut spares) = (Vec::new(), Vec::new());
     for mut batch in batches {
@@ -78,7 +83,7 @@ pub(super) fn begin(
     }
     let handed =
         if sent.is_empty() { Ok(Sent::Nothing) } else { hand_over(cluster, options, node, &sent, records) };
-    Begun { node, batches: sent, failed, spares, sent: handed }
+    Begun { node, batches: sent, failed, spares, at: begun, sent: handed }
 }
 
 fn hand_over(
@@ -137,6 +142,20 @@ fn server_timeout_ms(request_timeout: Duration) -> i32 {
 }
 
 impl Begun {
+    /// Counts what goes out with it; nothing if it could not be handed over.
+    pub(super) fn count(&self, metrics: &mut ProducerMetrics) {
+        if self.sent.is_err() {
+            return;
+        }
+        for Addressed { batch, .. } in &self.batches {
+            metrics.records_sent += u64::try_from(batch.record_count()).unwrap_or_default();
+            metrics.sent_batch_bytes.add(batch.size_bytes() as u64);
+            if batch.attempts <= 1 {
+                metrics.queued_us.add(in_us(self.at.saturating_duration_since(batch.created)));
+            }
+        }
+    }
+
     /// Waits for the answer, or until it is written where none is to come.
     pub(super) async fn finish(self) -> Answered {
         let frame = match self.sent {
@@ -145,6 +164,7 @@ impl Begun {
             Ok(Sent::Nothing) => Ok(None),
             Err(error) => Err(error),
         };
+        let answered = matches!(frame, Ok(Some(_)));
         let mut results = match frame {
             Ok(Some(frame)) => read(&frame, self.batches),
             Ok(None) => {
@@ -153,9 +173,15 @@ impl Begun {
             }
             Err(error) => all_failed(self.batches, &error),
         };
+        let latency = answered.then(|| self.at.elapsed());
         results.extend(self.failed.into_iter().map(|(batch, error)| (batch, Err(error))));
-        Answered { node: self.node, results }
+        Answered { node: self.node, latency, results }
     }
+}
+
+/// A time as the metrics have it.
+pub(super) fn in_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn all_failed(batches: Vec<Addressed>, error: &ClientError) -> Vec<(Batch, Result<BatchPlace, ClientError>)> {

@@ -224,6 +224,10 @@ impl Sender {
 
     fn send(&mut self, node: NodeId, batches: Vec<Batch>) {
         let mut begun = exchange::begin(&self.cluster, &self.options, node, batches);
+        self.accumulator.count(|metrics| {
+            begun.count(metrics);
+            metrics.requests_in_flight += 1;
+        });
         begun.spares.drain(..).for_each(|spare| self.accumulator.keep(spare));
         let state = self.nodes.entry(node).or_default();
         state.in_flight += 1;
@@ -322,6 +326,12 @@ impl Sender {
         if let Some(node) = self.nodes.get_mut(&answered.node) {
             node.in_flight -= 1;
         }
+        self.accumulator.count(|metrics| {
+            metrics.requests_in_flight -= 1;
+            if let Some(latency) = answered.latency {
+                metrics.latency_us.add(exchange::in_us(latency));
+            }
+        });
         let chance = Chance::draw();
         for (batch, result) in answered.results {
             match result {

@@ -160,6 +160,15 @@ async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
     let metrics = producer.metrics();
     assert_eq!((metrics.records_delivered, metrics.records_failed, metrics.batches), (20, 0, 20));
     assert!(metrics.batches_retried >= 2 && metrics.requests >= 22 && metrics.batches_waiting == 0);
+    assert_eq!(metrics.records_retried, metrics.batches_retried, "each is a batch of its own");
+    assert_eq!(metrics.records_sent, 20 + metrics.records_retried);
+    assert_eq!((metrics.sent_batch_bytes.count, metrics.queued_us.count), (metrics.records_sent, 20));
+    assert_eq!(metrics.sent_batch_bytes.mean(), metrics.sent_batch_bytes.max as f64, "all have one length");
+    assert_eq!((metrics.latency_us.count, metrics.requests_in_flight), (metrics.requests, 0));
+    // The producer's id, metadata and versions beside them.
+    assert!(metrics.all_requests > metrics.requests && metrics.answers == metrics.all_requests);
+    assert!(metrics.sent_bytes > metrics.sent_batch_bytes.sum && metrics.received_bytes > 0);
+    assert_eq!((metrics.buffer_free_bytes, metrics.senders_waiting), (metrics.buffer_bytes, 0));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod end_to_end;
 mod hdr;
 mod lines;
 mod produce;
+mod producer_metrics;
 mod properties;
 
 use clap::Subcommand;

@@ -23,7 +23,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::hdr::HdrFile;
 use super::properties::{self, PropertyArgs};
-use super::{lines, load_failure};
+use super::{lines, load_failure, producer_metrics};
 use crate::args::parse_pair;
 use crate::exit::{Exit, Failure};
 use crate::signals::StopSignals;
@@ -70,7 +70,8 @@ pub(crate) struct ProduceArgs {
     /// As --command-config (older)
     #[arg(long = "producer.config", value_name = "FILE", hide = true, conflicts_with = "command_config")]
     producer_config: Option<PathBuf>,
-    /// Print what the client counts when all is done
+    /// Print what the client has counted when all is done, by Kafka's names and in its units; rates and averages are of the
+    /// whole run
     #[arg(long)]
     print_metrics: bool,
     /// Print one JSON document at the end and nothing else
@@ -245,9 +246,10 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
         keys,
     };
     let run = load.start(&Handle::current()).map_err(load_failure)?;
-    let mut report = Report::new(&args, hdr, run.started());
+    let mut report = Report::new(&args, &producers, hdr, run.started());
     let outcome = watch(&mut report, run).await;
-    for producer in producers {
+    drop(report);
+    for producer in &producers {
         producer.close().await;
     }
     outcome
@@ -273,6 +275,10 @@ async fn watch(report: &mut Report<'_>, mut run: ProduceRun) -> Result<(), Failu
         }
     }
     let outcome = run.join().map_err(load_failure);
+    for producer in report.producers {
+        // All have their outcome. What is counted is so as well after that.
+        producer.flush().await;
+    }
     report.finish(&run)?;
     outcome?;
     if let Some(error) = run.take_error() {
@@ -294,6 +300,7 @@ async fn watch(report: &mut Report<'_>, mut run: ProduceRun) -> Result<(), Failu
 /// Invariants: `lately` holds what was acked since `line_at`.
 struct Report<'a> {
     args: &'a ProduceArgs,
+    producers: &'a [Arc<Producer>],
     bar: ProgressBar,
     hdr: Option<HdrFile>,
     wall: TimestampMs,
@@ -305,7 +312,12 @@ struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn new(args: &'a ProduceArgs, hdr: Option<HdrFile>, started: Instant) -> Self {
+    fn new(
+        args: &'a ProduceArgs,
+        producers: &'a [Arc<Producer>],
+        hdr: Option<HdrFile>,
+        started: Instant,
+    ) -> Self {
         let bar = if std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {msg}  {eta} left");
             ProgressBar::with_draw_target(Some(args.num_records), ProgressDrawTarget::stderr_with_hz(10))
@@ -315,7 +327,7 @@ impl<'a> Report<'a> {
         };
         let (lately, total) = (Figures::default(), Interval::default());
         let wall = now();
-        Self { args, bar, hdr, wall, started, line_at: started, lately, total, told_steady: false }
+        Self { args, producers, bar, hdr, wall, started, line_at: started, lately, total, told_steady: false }
     }
 
     /// Takes what was acked since the last look, and prints a line if it is time.
@@ -401,16 +413,13 @@ impl<'a> Report<'a> {
         document
     }
 
+    /// Of all producers together: each has the name that the settings give.
     fn print_metrics(&self, all: &Figures, time: Duration) -> Result<(), Failure> {
-        let handed_over = self.total.handed_over as f64;
-        let values = [
-            ("producer-metrics:record-error-rate", lines::per_second(self.total.failed as f64, time)),
-            ("producer-metrics:record-error-total", self.total.failed as f64),
-            ("producer-metrics:record-send-rate", lines::per_second(handed_over, time)),
-            ("producer-metrics:record-send-total", handed_over),
-            ("producer-metrics:record-size-avg", all.bytes as f64 / all.records.max(1) as f64),
-        ];
-        print_text(&lines::metrics(CLIENT_ID, &values))
+        let each: Vec<_> = self.producers.iter().map(|producer| producer.metrics()).collect();
+        let names = self.producers.iter().map(|producer| &producer.cluster().options().client_id);
+        let client_id = names.into_iter().next().map_or(CLIENT_ID, String::as_str);
+        let mean_bytes = all.bytes as f64 / all.records.max(1) as f64;
+        print_text(&lines::metrics(client_id, &producer_metrics::values(&each, mean_bytes, time)))
     }
 
     fn failed(&self) -> u64 {
