@@ -168,6 +168,10 @@ fn continue_file(
         let end = (begin + STEP_BYTES).min(until);
         allocate(&file, path, begin..end)?;
         between();
+        if !is_named(&file, path)? {
+            // An append could not wait, and finishes it: there is another one to be made.
+            return Ok(false);
+        }
         begin = end;
     }
     Ok(begin == segment_bytes)
