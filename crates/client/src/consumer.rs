@@ -74,7 +74,7 @@ pub type Answer<T> = BoxFuture<'static, Result<T, ClientError>>;
 /// options.group = Some("readers".to_owned());
 /// options.offset_reset = OffsetReset::Earliest;
 /// let mut consumer = Consumer::new(options).await?;
-/// consumer.subscribe(&["clicks".to_owned()]).await?;
+/// consumer.subscribe(&["clicks"]).await?;
 /// for record in consumer.poll(Duration::from_secs(1)).await? {
 ///     println!("{}-{} {}: {:?}", record.topic, record.partition, record.offset, record.value);
 /// }
@@ -157,11 +157,12 @@ impl Consumer {
 
     /// Shares these topics with the group, in place of what was read before. Topics may come to exist later. With
     /// no topic at all, the consumer leaves the group.
-    pub async fn subscribe(&mut self, topics: &[String]) -> Result<(), ClientError> {
+    pub async fn subscribe<T: AsRef<str>>(&mut self, topics: &[T]) -> Result<(), ClientError> {
+        let topics: Vec<String> = topics.iter().map(|topic| topic.as_ref().to_owned()).collect();
         if topics.is_empty() && self.coordinator.is_some() {
             return self.unassign().await;
         }
-        self.join(Subscription::Topics(topics.to_vec())).await
+        self.join(Subscription::Topics(topics)).await
     }
 
     /// Shares all topics whose whole name matches this regular expression with the group, in place of what was read

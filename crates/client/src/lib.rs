@@ -60,7 +60,7 @@
 //!     ("enable.auto.commit", "false"),
 //! ])?;
 //! let mut consumer = Consumer::new(options).await?;
-//! consumer.subscribe(&["clicks".to_owned()]).await?;
+//! consumer.subscribe(&["clicks"]).await?;
 //! loop {
 //!     let records = consumer.poll(Duration::from_secs(1)).await?;
 //!     for record in &records {
