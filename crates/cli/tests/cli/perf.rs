@@ -196,7 +196,7 @@ fn a_server_that_stands_still_for_a_second_shows_in_the_percentiles() {
     let [p50, p95, p99, p999] = total.percentiles_ms[..] else { panic!("{text}") };
     assert!(total.max_ms >= 950.0 && p999 >= 900 && p99 >= 850, "{text}");
     assert!(p95 >= 600, "a quarter waited, up to a second: {text}");
-    assert!(p50 < 500, "most did not: {text}");
+    assert!(p50 as f64 + 300.0 < total.max_ms, "most did not: {text}");
 }
 
 #[test]
