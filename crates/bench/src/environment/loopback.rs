@@ -10,14 +10,12 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use serde::Serialize;
 
 /// Bytes of one write and one read.
 const CHUNK_BYTES: usize = 256 * 1024;
-
-/// A congestion control that sends what it may at once.
-const UNPACED: &str = "reno";
 
 /// What the interface did.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -61,7 +59,7 @@ fn connect(listener: &TcpListener) -> io::Result<TcpStream> {
 
 fn connect_unpaced(listener: &TcpListener) -> io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    sockopt::set_tcp_congestion(&socket, UNPACED)?;
+    sockopt::set_tcp_congestion(&socket, LOCAL_CONGESTION_CONTROL)?;
     rustix::net::connect(&socket, &listener.local_addr()?)?;
     Ok(socket.into())
 }
@@ -89,7 +87,10 @@ mod tests {
     #[test]
     fn a_connection_is_not_paced_where_that_is_measured() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert_eq!(sockopt::tcp_congestion(connect_unpaced(&listener).unwrap()).unwrap(), UNPACED);
+        assert_eq!(
+            sockopt::tcp_congestion(connect_unpaced(&listener).unwrap()).unwrap(),
+            LOCAL_CONGESTION_CONTROL
+        );
     }
 
     #[test]
