@@ -456,7 +456,8 @@ fn room(options: &ConsumerOptions, taken: Taken, partitions: usize, nodes: usize
     let most = |bytes: i32| usize::try_from(bytes).unwrap_or_default();
     let (answer, partition) = (most(options.fetch_max_bytes), most(options.partition_max_bytes));
     let left = options.read_ahead_bytes.saturating_sub(taken.bytes);
-    let least = partition.min(answer);
+    // Of nothing a server sends a batch all the same.
+    let least = partition.min(answer).max(1);
     let share = (left / nodes.max(1)).max(least).min(left);
     let enough = !taken.moves || left >= least;
     enough.then(|| partition.saturating_mul(partitions).min(answer).min(share).max(1))
@@ -492,6 +493,12 @@ mod tests {
         assert_eq!(alone(&options, 0, 9), Some(1), "one batch at least goes on");
         options.read_ahead_bytes = usize::MAX;
         assert_eq!(alone(&options, 1 << 40, 9), Some(5000));
+        options.read_ahead_bytes = 3000;
+        for (answer, partition) in [(0, 1000), (5000, 0), (0, 0)] {
+            (options.fetch_max_bytes, options.partition_max_bytes) = (answer, partition);
+            let rooms = [0, 2999, 3000, 9000].map(|bytes| alone(&options, bytes, 9));
+            assert_eq!(rooms, [Some(1), Some(1), None, None], "{answer} {partition}: batch after batch");
+        }
     }
 
     #[test]

@@ -504,6 +504,43 @@ async fn a_topic_that_has_no_name_yet_is_read_when_it_has_one() {
 }
 
 #[tokio::test]
+async fn the_name_of_a_topic_that_is_new_is_asked_for_at_once() {
+    const OTHER_ID: TopicId = TopicId([8; 16]);
+    let server = server(move |call| match call.key {
+        ApiKey::Metadata => {
+            let mut metadata = call.metadata_of_epoch(0);
+            let asked = call.decode::<MetadataRequest<'_>>().topics.unwrap_or_default();
+            let is_asked = |name: &str| asked.iter().any(|topic| topic.name.as_deref() == Some(name));
+            let mut other = metadata.topics[0].clone();
+            (other.name, other.topic_id) = (Some("u".into()), OTHER_ID);
+            metadata.topics.push(other);
+            metadata.topics.retain(|topic| topic.name.as_deref().is_some_and(is_asked));
+            Some(call.answer(&metadata))
+        }
+        ApiKey::ConsumerGroupHeartbeat => {
+            let subscribed = call.decode::<ConsumerGroupHeartbeatRequest<'_>>().subscribed_topic_names;
+            let ids = |names: usize| [TOPIC_ID, OTHER_ID].into_iter().take(names);
+            let of = |topic_id| TopicPartitions { topic_id, partitions: vec![0] };
+            let assigned = |names: usize| Assignment { topic_partitions: ids(names).map(of).collect() };
+            Some(call.answer(&ConsumerGroupHeartbeatResponse {
+                member_epoch: 1,
+                heartbeat_interval_ms: 3_600_000,
+                assignment: subscribed.map(|names| assigned(names.len())),
+                ..ConsumerGroupHeartbeatResponse::default()
+            }))
+        }
+        ApiKey::OffsetFetch => Some(nothing_committed(call)),
+        _ => None,
+    })
+    .await;
+    let mut consumer = patient_consumer(&server).await;
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    wait_for(&mut consumer, "the first is read", |consumer| consumer.assignment().len() == 1).await;
+    consumer.subscribe(&["t".to_owned(), "u".to_owned()]).await.unwrap();
+    wait_for(&mut consumer, "both are read", |consumer| consumer.assignment().len() == 2).await;
+}
+
+#[tokio::test]
 async fn a_member_that_says_everything_again_does_not_wait_for_another_look_at_the_topics() {
     let (told, ready) = (Told::default(), Arc::default());
     let (beats, silent) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));

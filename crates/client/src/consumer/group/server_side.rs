@@ -53,8 +53,9 @@ pub(super) struct ServerSideMember {
     names: BTreeMap<TopicId, String>,
     /// Is asking for names.
     naming: Option<Naming>,
-    /// When to ask for names again, where some are missing.
-    name_at: Instant,
+    /// Topics that lacked a name when names were asked for last, and when to ask for them again.
+    asked: BTreeSet<TopicId>,
+    ask_at: Instant,
     revocation: Option<Revocation>,
     interval: Duration,
     next_beat: Instant,
@@ -89,7 +90,8 @@ impl ServerSideMember {
             target: None,
             names: BTreeMap::new(),
             naming: None,
-            name_at: Instant::now(),
+            asked: BTreeSet::new(),
+            ask_at: Instant::now(),
             revocation: None,
             interval: HEARTBEAT_INTERVAL,
             next_beat: Instant::now(),
@@ -322,7 +324,8 @@ impl ServerSideMember {
             return Ok(());
         }
         let mut added = difference(&target, &self.owned);
-        let unnamed = added.keys().any(|id| !self.names.contains_key(id));
+        let is_unnamed = |id: &&TopicId| !self.names.contains_key(id);
+        let unnamed: BTreeSet<TopicId> = added.keys().filter(is_unnamed).copied().collect();
         added.retain(|id, _| self.names.contains_key(id));
         if !added.is_empty() {
             self.context.tell(GroupEvent::Assign(self.named(&added))).await?;
@@ -332,21 +335,22 @@ impl ServerSideMember {
             self.report = true;
             self.next_beat = Instant::now();
         }
-        if unnamed {
+        if !unnamed.is_empty() {
             self.target = Some(target);
-            self.begin_naming();
+            self.begin_naming(unnamed);
         }
         Ok(())
     }
 
     /// Begins to ask for the names of topics that the server speaks of by id: only subscribed ones can be meant. Where it does
-    /// not know them yet, it is asked again about as often as it hears of this member.
-    fn begin_naming(&mut self) {
+    /// not know them yet, it is asked again about as often as it hears of this member; what is new is asked for at once.
+    fn begin_naming(&mut self, unnamed: BTreeSet<TopicId>) {
         let now = Instant::now();
-        if self.naming.is_some() || now < self.name_at {
+        let is_asked = now < self.ask_at && unnamed.is_subset(&self.asked);
+        if self.naming.is_some() || is_asked {
             return;
         }
-        self.name_at = now + self.interval;
+        (self.asked, self.ask_at) = (unnamed, now + self.interval);
         let cluster = Arc::clone(self.context.coordinator.cluster());
         // Which topics match a pattern the server alone knows.
         let asked = (!self.context.has_pattern()).then(|| self.topics.clone());
