@@ -77,15 +77,8 @@ impl<'f> BatchScan<'f> {
 
     /// The next batch, with its CRC checked; none at the end.
     pub(crate) fn next_batch(&mut self) -> Result<Option<ScannedBatch>, ScanStop> {
-        if self.position >= self.end {
-            return Ok(None);
-        }
-        let header = self.read_header()?;
+        let Some(header) = self.next_header()? else { return Ok(None) };
         let size = header.size_bytes() as u64;
-        if size > self.end - self.position {
-            return Err(self.damage(format!("a batch of {size} bytes reaches past the end")));
-        }
-        self.check_offsets(&header)?;
         let stamp = self.stamp()?;
         let computed = self.checksum(size)?;
         if computed != header.crc() {
@@ -96,6 +89,22 @@ impl<'f> BatchScan<'f> {
         self.position += size;
         self.expected = header.next_offset();
         Ok(Some(batch))
+    }
+
+    /// All bytes of the next batch, whose CRC the caller has to check; none at the end.
+    pub(crate) fn next_bytes(&mut self) -> Result<Option<Vec<u8>>, ScanStop> {
+        let Some(header) = self.next_header()? else { return Ok(None) };
+        let size = header.size_bytes();
+        let bytes = if size <= WINDOW_BYTES {
+            self.at(self.position, size)?.to_vec()
+        } else {
+            let mut bytes = vec![0; size];
+            self.file.read_exact_at(&mut bytes, self.position)?;
+            bytes
+        };
+        self.position += size as u64;
+        self.expected = header.next_offset();
+        Ok(Some(bytes))
     }
 
     /// All bytes of a batch that this scan has just handed out.
@@ -124,6 +133,20 @@ impl<'f> BatchScan<'f> {
 
     fn damage(&self, what: impl Into<String>) -> ScanStop {
         ScanStop::Damage { position: self.position, what: what.into() }
+    }
+
+    /// The header of the next batch, which lies before the end and has offsets that may come here; none at the end.
+    fn next_header(&mut self) -> Result<Option<BatchHeader>, ScanStop> {
+        if self.position >= self.end {
+            return Ok(None);
+        }
+        let header = self.read_header()?;
+        let size = header.size_bytes() as u64;
+        if size > self.end - self.position {
+            return Err(self.damage(format!("a batch of {size} bytes reaches past the end")));
+        }
+        self.check_offsets(&header)?;
+        Ok(Some(header))
     }
 
     fn read_header(&mut self) -> Result<BatchHeader, ScanStop> {

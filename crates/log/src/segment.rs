@@ -21,6 +21,7 @@ use riverrun_types::{Offset, PartitionId, TimestampMs};
 
 pub(crate) use files::FilePool;
 use files::FileSlot;
+pub(crate) use proof::Effort;
 use proof::Proved;
 
 use crate::error::LogError;

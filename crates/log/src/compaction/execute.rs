@@ -327,20 +327,20 @@ impl<'a> SegmentReader<'a> {
         Self { segment, scan, position: 0 }
     }
 
-    /// The bytes of the next batch.
+    /// The bytes of the next batch, which are not verified yet.
     fn next_batch(
         &mut self,
         control: &dyn CleanerControl,
         stats: &mut CleanStats,
     ) -> Result<Option<Vec<u8>>, LogError> {
         let path = &self.segment.path;
-        let next = self.scan.next_batch().map_err(|stop| match stop {
+        let position = self.scan.position();
+        let next = self.scan.next_bytes().map_err(|stop| match stop {
             ScanStop::Io(error) => LogError::io(path, error),
             ScanStop::Damage { position, what } => LogError::corrupt(path, position, what),
         })?;
-        let Some(batch) = next else { return Ok(None) };
-        self.position = batch.position;
-        let bytes = self.scan.bytes_of(&batch).map_err(|error| LogError::io(path, error))?;
+        let Some(bytes) = next else { return Ok(None) };
+        self.position = position;
         control.on_io(bytes.len() as u64);
         stats.read_bytes += bytes.len() as u64;
         Ok(Some(bytes))

@@ -17,7 +17,7 @@ use super::open::{OpenLog, View};
 use super::tail::TailSlice;
 use crate::error::{LogError, ReadError};
 use crate::index::IndexEntry;
-use crate::segment::Segment;
+use crate::segment::{Effort, Segment};
 
 /// A range up to this size is copied: a response with many small partitions is then one gathered write instead of
 /// one `sendfile` for each.
@@ -88,7 +88,10 @@ pub struct ReadSlice {
     pub log_start: Offset,
     /// The offset after the last record.
     pub log_end: Offset,
-    /// Whether some of it had to be brought from the disk, to be proved before it is handed out.
+    /// Bytes of it that had to be proved before it is handed out: of each segment, what this log has neither written nor
+    /// proved since it was opened.
+    pub proved_bytes: u64,
+    /// Whether some of these had to be brought from the disk.
     pub met_disk: bool,
 }
 
@@ -202,6 +205,7 @@ impl OpenLog {
                 next_offset: from,
                 log_start,
                 log_end,
+                proved_bytes: 0,
                 met_disk: false,
             };
             if from >= upto.min(log_end) {
@@ -251,7 +255,8 @@ impl OpenLog {
         let size_bytes = view.extent(index).size_bytes;
         let end = find_end(view, index, start, limits.while_unproved(segment, start, size_bytes))?;
         if end.position > start {
-            slice.met_disk = segment.prove(start, end.position)?;
+            let Effort { bytes, met_disk } = segment.prove(start, end.position)?;
+            (slice.proved_bytes, slice.met_disk) = (bytes, met_disk);
             slice.next_offset = end.offset;
             slice.len = usize::try_from(end.position - start).unwrap_or(usize::MAX);
             slice.chunks.push(chunk(&view.segments[index], start, slice.len)?);
@@ -278,6 +283,10 @@ impl OpenLog {
         for index in first..view.segments.len() {
             let segment = &view.segments[index];
             let size = view.extent(index).size_bytes;
+            // A sync that failed may have lost what was written, and nobody can say when memory forgets it.
+            if self.dir.has_failed() {
+                segment.forget_proofs();
+            }
             let known = self.recent_reads.lock().find(view.generation, segment.base_offset, from);
             let position = match known {
                 Some(position) => position,

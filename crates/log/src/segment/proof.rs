@@ -4,7 +4,9 @@
 //! can check. So both are proved here: the one by the CRCs, the other by the running checksums of the index; each once
 //! for each range since the segment was opened, because what was right once is in the page cache then. What becomes of
 //! it on the disk later is the scrub's to find. What this process has written needs no proof: that was checked when it
-//! came.
+//! came. Where a sync has failed none of that holds: what was written may be lost, and the next read may bring what lay
+//! there before. The segments of a log dir that has failed forget what they know at each read
+//! ([`Segment::forget_proofs`]).
 //!
 //! The two are remembered apart, as they cover different ranges: CRCs just the batches that are handed out, so that
 //! damage elsewhere is not looked for, running checksums whole intervals of the index.
@@ -25,7 +27,7 @@ mod tests;
 #[cfg(test)]
 use tests::believes_contents;
 
-/// Ranges of one segment that are remembered. More make a range be proved again.
+/// Ranges of one segment that are remembered. With more the shortest is forgotten, which costs least to prove again.
 const RANGES_MAX: usize = 16;
 /// Bytes that are read at once where batches are small.
 const WINDOW_BYTES: usize = 64 * 1024;
@@ -65,7 +67,9 @@ impl Ranges {
             is_apart
         });
         if self.0.len() == RANGES_MAX {
-            self.0.remove(0);
+            let shortest = self.0.iter().enumerate().rev().min_by_key(|(_, (from, upto))| upto - from);
+            let index = shortest.map_or(0, |(index, _)| index);
+            self.0.remove(index);
         }
         let place = self.0.partition_point(|(from, _)| *from < start);
         self.0.insert(place, (start, end));
@@ -96,10 +100,24 @@ impl Proved {
     }
 }
 
+/// What a proof took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Effort {
+    /// Bytes that had to be looked at.
+    pub(crate) bytes: u64,
+    /// Whether it had to wait for the disk.
+    pub(crate) met_disk: bool,
+}
+
 impl Segment {
     /// From here on this process writes; nothing was proved before.
     pub(crate) fn note_written_from(&self, position: u64) {
         *self.proved.lock() = Proved::written_from(position);
+    }
+
+    /// Whatever is read next is proved, also what this process has written.
+    pub(crate) fn forget_proofs(&self) {
+        *self.proved.lock() = Proved::nothing();
     }
 
     /// Whether the range needs no proof any more.
@@ -109,15 +127,14 @@ impl Segment {
         proved.headers.holds(start, end) && proved.contents.holds(start, end)
     }
 
-    /// Proves the batches of a range, whose ends are boundaries. Fails if they are not those that were written. Returns
-    /// whether it had to wait for the disk.
-    pub(crate) fn prove(&self, start: u64, end: u64) -> Result<bool, LogError> {
+    /// Proves the batches of a range, whose ends are boundaries. Fails if they are not those that were written.
+    pub(crate) fn prove(&self, start: u64, end: u64) -> Result<Effort, LogError> {
         if self.is_proved(start, end) {
-            return Ok(false);
+            return Ok(Effort::default());
         }
-        let met_disk = self.prove_contents(start, end)?;
+        let effort = self.prove_contents(start, end)?;
         self.prove_headers(start, end)?;
-        Ok(met_disk)
+        Ok(effort)
     }
 
     /// Proves what the batches' own CRCs leave out.
@@ -138,14 +155,14 @@ impl Segment {
         Ok(())
     }
 
-    /// Proves what the batches' CRCs cover, as far as it is not proved. Returns whether it had to wait for the disk.
-    fn prove_contents(&self, start: u64, end: u64) -> Result<bool, LogError> {
+    /// Proves what the batches' CRCs cover, as far as it is not proved.
+    fn prove_contents(&self, start: u64, end: u64) -> Result<Effort, LogError> {
         let (start, end) = {
             let proved = self.proved.lock();
             (proved.contents.held_upto(start), end.min(proved.written_from))
         };
         if start >= end {
-            return Ok(false);
+            return Ok(Effort::default());
         }
         let log = self.log_file()?;
         // Those who looked for the range have touched its ends.
@@ -154,7 +171,7 @@ impl Segment {
             log.advise_will_need(start, end - start);
         }
         self.check_contents(&*log, self.base_offset, start, end)?;
-        Ok(met_disk)
+        Ok(Effort { bytes: end - start, met_disk })
     }
 
     /// Compares the CRC of each batch of a range, where no offset below `expected` may come.

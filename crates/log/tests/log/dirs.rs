@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{FileSystem, OpenMode};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::{KnownPartition, LogError, LogStore, RecoveryReport, StoreOptions};
 use riverrun_records::ProducerStamp;
@@ -305,6 +305,27 @@ fn a_failed_sync_makes_the_dir_fail_for_good_while_reads_go_on() {
     assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
     assert!(machine.store().dir_failure(0).is_some());
     assert!(machine.log().failure().is_some());
+    assert_eq!(machine.records().unwrap(), numbers(0, 5));
+}
+
+#[test]
+fn what_a_failed_sync_has_lost_is_not_served_when_memory_has_forgotten_it_and_comes_back_with_a_start() {
+    let mut machine = Machine::synced(1, &LogConfig::default());
+    machine.append_numbers(0, 5);
+    machine.store().settle().unwrap();
+    machine.sim.fs.fail_sync_after(0);
+    machine.store().checkpoint().unwrap_err();
+    // Memory has it still.
+    assert_eq!(machine.records().unwrap(), numbers(0, 5));
+    let path = machine.log_paths().remove(0);
+    let file = machine.sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
+    let len = file.len().unwrap();
+    // The end of the last record, as the disk has it.
+    file.write_all_at(&[0; 4], len - 5).unwrap();
+    let error = machine.log().read(Offset(0), 1 << 20, Offset(5), true).unwrap_err();
+    assert!(matches!(error, riverrun_log::ReadError::Storage(LogError::Corrupt { .. })), "{error}");
+    machine.crash();
+    assert!(machine.recovered.offline.is_empty(), "{:?}", machine.recovered);
     assert_eq!(machine.records().unwrap(), numbers(0, 5));
 }
 

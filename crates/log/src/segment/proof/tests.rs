@@ -117,7 +117,7 @@ fn what_was_right_once_is_not_looked_at_again_and_what_was_written_since_needs_n
 }
 
 #[test]
-fn ranges_that_meet_become_one_and_the_oldest_is_forgotten() {
+fn ranges_that_meet_become_one_and_the_shortest_is_forgotten() {
     let mut ranges = Ranges::default();
     for (start, end) in [(10, 20), (30, 40), (50, 60)] {
         ranges.insert(start, end);
@@ -126,9 +126,12 @@ fn ranges_that_meet_become_one_and_the_oldest_is_forgotten() {
     assert_eq!((ranges.held_upto(9), ranges.held_upto(10), ranges.held_upto(20)), (9, 20, 20));
     ranges.insert(20, 31);
     assert_eq!(ranges.0, [(10, 40), (50, 60)]);
-    for number in 10..100 {
+    for number in (10..100).chain((10..100).rev()) {
         ranges.insert(number * 10, number * 10 + 1);
+        assert!(ranges.holds(number * 10, number * 10 + 1));
     }
     assert_eq!(ranges.0.len(), RANGES_MAX);
-    assert!(ranges.holds(990, 991) && !ranges.holds(10, 40));
+    assert!(ranges.0.is_sorted());
+    assert!(ranges.holds(10, 40) && ranges.holds(50, 60), "the longest");
+    assert!(ranges.holds(100, 101), "of those alike the first, which each new reader reads");
 }
