@@ -35,8 +35,8 @@
 //! Beside it lie the segments, and files that are none yet: `segment.new` and `.prepared-<n>`, of zeros and of a
 //! segment's size, to which `.preparing` grows, and `segment.spare-<n>`, which were segments until retention removed
 //! them and become the next ones when they are full of zeros. That is done only where files lie in memory, and never
-//! with a file that somebody has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. The
-//! first who opens a queue removes them all.
+//! with a file that somebody has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. Who makes
+//! `.preparing` grow holds the lock of [`MAKE_BYTE`] at each step. The first who opens a queue removes them all.
 
 /// What a page is taken for, whatever the machine's: fields are kept apart by it.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -103,6 +103,8 @@ pub(crate) const PREPARE_BYTE: u64 = LIVE_BYTE + 1;
 /// The lock byte of a segment's file that who only reads shares: a segment of which it is held is not used again for
 /// another one.
 pub(crate) const VIEW_BYTE: u64 = LIVE_BYTE + 2;
+/// The lock byte of a file that is to be a segment, of who allocates a step of it.
+pub(crate) const MAKE_BYTE: u64 = LIVE_BYTE + 3;
 /// Appenders and syncers that can be attached at once.
 pub(crate) const OWNERS_MAX: u32 = 1024;
 

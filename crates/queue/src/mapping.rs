@@ -254,20 +254,29 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "asks the kernel")]
-    fn pages_of_a_full_segment_leave_this_process_and_keep_their_bytes() {
+    fn pages_of_a_full_segment_leave_who_writes_it_and_keep_their_bytes() {
         const BYTES: u64 = 3 << 20;
         let dir = tempfile::tempdir().expect("a directory");
         let segments = Segments::new(dir.path(), BYTES, Access::Write);
-        let both = [7, 8].map(|base| {
+        for base in [7, 8] {
             make_file(&segments.path(Offset(base)), BYTES).expect("room");
+        }
+        // Before it is written, so by a mapping of its own.
+        let read = segments.get_to_read(Offset(7), 0).expect("nobody has it").expect("there");
+        let both = [7, 8].map(|base| {
             let segment = segments.expect(Offset(base), 0).expect("there");
-            // SAFETY: nobody else has the segment.
+            // SAFETY: nobody else has the segment, or uses what he has.
             unsafe { segment.map.slice_mut(0, BYTES as usize) }.fill(1);
             segment
         });
-        segments.forget_pages(Offset(7));
-        segments.forget_pages(Offset(9));
+        read.map.touch(0, BYTES as usize);
+        segments.forget_pages(Offset(7), BYTES - 5000);
+        let kept_kib = present_kib(&both[0]);
+        assert!((2 << 10..3 << 10).contains(&kept_kib), "{kept_kib}: what lies before is not dirty any more");
+        segments.forget_pages(Offset(7), 0);
+        segments.forget_pages(Offset(9), 0);
         assert!(present_kib(&both[0]) == 0 && present_kib(&both[1]) > 0);
+        assert!(present_kib(&read) > 0, "nothing is written by this one");
         // SAFETY: as above.
         assert!(unsafe { both[0].map.slice(0, BYTES as usize) }.iter().all(|byte| *byte == 1));
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use riverrun_types::Offset;
 
 use crate::error::{At as _, Damage, QueueError};
-use crate::layout::VIEW_BYTE;
+use crate::layout::{MAKE_BYTE, PAGE_BYTES, VIEW_BYTE};
 use crate::mapping::{Access, Mapping, POPULATE_BYTES};
 use crate::spare::SPARE_NAMES;
 use crate::sys::{self, LockKind};
@@ -34,6 +34,9 @@ pub(crate) const STEP_BYTES: u64 = 1 << 20;
 /// microseconds, unless he is stopped at it or does not get a processor.
 const PIN_PATIENCE: Duration = Duration::from_secs(1);
 const PIN_PAUSE: Duration = Duration::from_millis(1);
+/// How long an append waits for who is in a step of the file that it needs, before it makes another one.
+const STEP_PATIENCE: Duration = Duration::from_millis(10);
+const STEP_PAUSE: Duration = Duration::from_micros(50);
 
 /// A mapped segment.
 #[derive(Debug)]
@@ -45,7 +48,6 @@ pub(crate) struct Segment {
     pub(crate) map: Mapping,
     /// Bytes from the first on that were made present before the segment was used.
     pub(crate) present: u64,
-    access: Access,
 }
 
 /// A segment that is read. Its file is not removed meanwhile, unless retention ignores readers, and never used
@@ -143,11 +145,16 @@ pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueEr
 }
 
 /// Goes on with making such a file, by up to `portion` bytes. Returns whether it is whole. Calls `between` after every
-/// step: it may take long.
+/// step: it may take long. Stops at who is in a step of the same file for longer than `patience`.
+///
+/// In memory, the kernel takes back the whole range of a step whose process is killed or stopped at it, with what somebody
+/// else has allocated there. So each step is made with a lock of the file, by who finds then that it has its name still: who
+/// takes the name away, and then the lock, has a file that nobody else allocates in.
 fn continue_file(
     path: &Path,
     segment_bytes: u64,
     portion: u64,
+    patience: Duration,
     mut between: impl FnMut(),
 ) -> Result<bool, QueueError> {
     let file = OpenOptions::new()
@@ -166,15 +173,30 @@ fn continue_file(
     let until = begin.saturating_add(portion).min(segment_bytes);
     while begin < until {
         let end = (begin + STEP_BYTES).min(until);
-        allocate(&file, path, begin..end)?;
-        between();
-        if !is_named(&file, path)? {
+        if !lock_step(&file, path, patience)? || !is_named(&file, path)? {
             // An append could not wait, and finishes it: there is another one to be made.
             return Ok(false);
         }
+        allocate(&file, path, begin..end)?;
         begin = end;
+        if begin < until {
+            sys::unlock_byte(&file, MAKE_BYTE).at("unlock", path)?;
+        }
+        between();
     }
     Ok(begin == segment_bytes)
+}
+
+/// Takes the lock of who makes a file; false if somebody else has it for longer than `patience`.
+fn lock_step(file: &File, path: &Path, patience: Duration) -> Result<bool, QueueError> {
+    let begin = Instant::now();
+    while !sys::try_lock_byte(file, MAKE_BYTE, LockKind::Exclusive).at("lock", path)? {
+        if begin.elapsed() >= patience {
+            return Ok(false);
+        }
+        std::thread::sleep(STEP_PAUSE);
+    }
+    Ok(true)
 }
 
 fn allocate(file: &File, path: &Path, range: std::ops::Range<u64>) -> Result<(), QueueError> {
@@ -213,7 +235,8 @@ fn remove_file(path: &Path) -> Result<(), QueueError> {
 
 /// The segments of one queue that are mapped in this process.
 ///
-/// Invariants: at most one live segment for each base offset and access, and one live pin. `prepared` has mappings
+/// Invariants: at most one live segment for each base offset and access, and one live pin. A segment that a tailer leaves
+/// ([`ReadSegment::into_last`]) is none of them any more, while its mapping goes. `prepared` has mappings
 /// of files that are no segments yet, one for each at most.
 #[derive(Debug)]
 pub(crate) struct Segments {
@@ -222,9 +245,18 @@ pub(crate) struct Segments {
     /// What the queue is open for: who only reads locks [`VIEW_BYTE`] of a segment's file, which keeps nobody from
     /// removing it, and others the file. Both keep a descriptor of each segment that they read.
     access: Access,
-    mapped: Mutex<Vec<Weak<Segment>>>,
+    mapped: Mutex<Vec<Mapped>>,
     pins: Mutex<Vec<(Offset, Weak<File>)>>,
     prepared: Mutex<Vec<Prepared>>,
+}
+
+/// A segment that is mapped, as long as somebody has it. Who looks for another one does not hold it meanwhile, not for an
+/// instant: who has it may be about to unmap it as the last.
+#[derive(Debug)]
+struct Mapped {
+    base: Offset,
+    access: Access,
+    segment: Weak<Segment>,
 }
 
 /// A segment without a name yet, mapped and made present ahead of its use.
@@ -287,10 +319,10 @@ impl Segments {
 
     fn map(&self, base: Offset, number: u64, access: Access) -> Result<Option<Arc<Segment>>, QueueError> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        mapped.retain(|segment| segment.strong_count() > 0);
+        mapped.retain(|mapped| mapped.segment.strong_count() > 0);
         let serves =
-            |segment: &Segment| segment.base == base && [Access::Write, access].contains(&segment.access);
-        if let Some(segment) = mapped.iter().filter_map(Weak::upgrade).find(|segment| serves(segment)) {
+            |mapped: &&Mapped| mapped.base == base && [Access::Write, access].contains(&mapped.access);
+        if let Some(segment) = mapped.iter().filter(serves).find_map(|mapped| mapped.segment.upgrade()) {
             return Ok(Some(segment));
         }
         let path = self.path(base);
@@ -303,22 +335,23 @@ impl Segments {
             Some(prepared) => (prepared.map, prepared.present),
             None => (Mapping::new(&file, self.segment_bytes as usize, access).at("map", &path)?, 0),
         };
-        let segment = Arc::new(Segment { base, number, path, map, present, access });
-        mapped.push(Arc::downgrade(&segment));
+        let segment = Arc::new(Segment { base, number, path, map, present });
+        mapped.push(Mapped { base, access, segment: Arc::downgrade(&segment) });
         Ok(Some(segment))
     }
 
-    /// Takes the pages of a full segment out of this process, if they are written to disk one day. Else each page that is
-    /// written costs every core that this process runs on an interrupt, to make it read-only there first.
-    pub(crate) fn forget_pages(&self, base: Offset) {
+    /// Takes the pages of a full segment from `begin` on out of the mapping that this process writes by, if they are written
+    /// to disk one day. Else each page that is written costs every core that this process runs on an interrupt, to make it
+    /// read-only there first. Before `begin` that was done, and who reads by a mapping of its own has nothing to write.
+    pub(crate) fn forget_pages(&self, base: Offset, begin: u64) {
         let mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        let live: Vec<Arc<Segment>> = mapped.iter().filter_map(Weak::upgrade).collect();
+        let written = mapped.iter().find(|mapped| mapped.base == base && mapped.access == Access::Write);
+        let segment = written.and_then(|mapped| mapped.segment.upgrade());
         drop(mapped);
-        for segment in live.iter().filter(|segment| segment.base == base) {
-            let bytes = segment.map.len();
-            for begin in (0..bytes).step_by(POPULATE_BYTES) {
-                segment.map.forget_pages(begin, POPULATE_BYTES.min(bytes - begin));
-            }
+        let Some(segment) = segment else { return };
+        let (first, bytes) = (begin as usize / PAGE_BYTES * PAGE_BYTES, segment.map.len());
+        for begin in (first..bytes).step_by(POPULATE_BYTES) {
+            segment.map.forget_pages(begin, POPULATE_BYTES.min(bytes - begin));
         }
     }
 
@@ -396,7 +429,7 @@ impl Segments {
             // What was begun before another file could be used again would keep its space for nothing.
             remove_file(&new)?;
         } else {
-            if !continue_file(&new, self.segment_bytes, portion, between)? {
+            if !continue_file(&new, self.segment_bytes, portion, Duration::ZERO, between)? {
                 return Ok(false);
             }
             match std::fs::rename(&new, &path) {
@@ -481,9 +514,11 @@ impl Segments {
             }
         }
         let (new, begun) = (self.dir.join(NEW_NAME), self.dir.join(PREPARING_NAME));
-        // Whoever is at it may go on meanwhile: it allocates what is allocated here.
+        // Whoever is at it ends its step, and finds that the file is not its own any more.
         let is_begun = std::fs::rename(&begun, &new).is_ok();
-        if !is_begun || !continue_file(&new, self.segment_bytes, u64::MAX, || ())? {
+        if !is_begun || !continue_file(&new, self.segment_bytes, u64::MAX, STEP_PATIENCE, || ())? {
+            // What somebody may still be at is left to him.
+            remove_file(&new)?;
             make_file(&new, self.segment_bytes)?;
         }
         std::fs::rename(&new, &path).at("rename", &new)?;
@@ -583,6 +618,66 @@ mod tests {
         assert_eq!((file.ino(), file.len()), (begun, BYTES));
         std::fs::write(&preparing, [0; BYTES as usize + 1]).expect("room");
         assert_eq!(segments.get_or_make(Offset(6), 2).expect("made anew").map.len() as u64, BYTES);
+    }
+
+    #[test]
+    fn an_append_leaves_what_was_begun_to_who_is_stopped_at_it() {
+        const BYTES: u64 = 3 * 4096;
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), BYTES, Access::Write);
+        let preparing = dir.path().join(PREPARING_NAME);
+        assert!(!segments.prepare(4096, 0, || ()).expect("room"));
+        let stopped = Access::Write.open(&preparing).expect("begun");
+        assert!(sys::try_lock_byte(&stopped, MAKE_BYTE, LockKind::Exclusive).expect("a kernel of now"));
+        assert!(!segments.prepare(BYTES, 0, || ()).expect("no error"), "and so does the background");
+        assert_eq!(segments.get_or_make(Offset(5), 1).expect("made anew").map.len() as u64, BYTES);
+        assert!(!is_named(&stopped, &segments.path(Offset(5))).expect("looked at"));
+        assert_eq!(stopped.metadata().expect("open").len(), 4096, "it is as it was");
+        assert!(!dir.path().join(NEW_NAME).exists());
+    }
+
+    #[test]
+    fn who_makes_a_segment_has_done_with_it_between_two_steps() {
+        const BYTES: u64 = 3 * STEP_BYTES;
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), BYTES, Access::Write);
+        let begun = || std::fs::metadata(dir.path().join(PREPARING_NAME)).map(|file| file.ino()).ok();
+        let (mut inode, mut steps) = (None, 0);
+        let whole = segments.prepare(BYTES, 0, || {
+            (inode, steps) = (inode.or(begun()), steps + 1);
+            segments.get_or_make(Offset(5), 1).expect("made");
+        });
+        assert_eq!((whole.expect("no error"), steps), (false, 1));
+        let made = std::fs::metadata(segments.path(Offset(5))).expect("made");
+        assert_eq!((Some(made.ino()), made.len()), (inode, BYTES), "an append goes on with it");
+    }
+
+    #[test]
+    fn who_looks_for_a_segment_holds_no_other_one_meanwhile() {
+        const BYTES: u64 = 16 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let segments = Segments::new(dir.path(), BYTES, Access::Write);
+        for base in [7, 8] {
+            make_file(&segments.path(Offset(base)), BYTES).expect("room");
+        }
+        let written = segments.expect(Offset(7), 0).expect("there");
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    segments.forget_pages(Offset(7), 0);
+                    segments.expect(Offset(7), 0).expect("there");
+                }
+            });
+            let lasts = (0..2000).filter(|_| {
+                let read = segments.get_to_read(Offset(8), 1).expect("nobody has it").expect("there");
+                read.into_last().is_some()
+            });
+            let lasts = lasts.count();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(lasts, 2000);
+        });
+        drop(written);
     }
 
     #[test]

@@ -169,7 +169,9 @@ fn sync_passed(core: &Core, from: &Head, head: &Head) -> Result<(), QueueError> 
         // What retention removes meanwhile needs no sync.
         if let Some(file) = core.segments.open(base, Access::Read)? {
             if !sys::is_in_memory(&file) {
-                core.segments.forget_pages(base);
+                let begin =
+                    if base == from.segment_base { from.position % core.segments.segment_bytes() } else { 0 };
+                core.segments.forget_pages(base, begin);
             }
             synced(core, &core.segments.path(base), file.sync_data())?;
         }
