@@ -61,7 +61,9 @@ pub struct Tailer {
 }
 
 /// A segment that was read to its end, and nobody else in this process has: to unmap it takes longer than thousands
-/// of records, so that it is done a little at a time, while there is nothing to read.
+/// of records, so that it is done a little at a time, while there is nothing to read. Nothing of it is read any more, so
+/// that it keeps retention from nothing; but if the file goes, its memory does with the mapping. That is at the end of the
+/// next segment for a tailer that is always behind, and for one that is not called, when it is dropped.
 #[derive(Debug)]
 struct Leaving {
     segment: Segment,
@@ -317,29 +319,32 @@ impl Tailer {
         let mut round = 0_u32;
         loop {
             let readable = self.readable();
-            if readable <= self.position && self.leaving.is_some() {
+            // Goes before any idling, and no further than the time goes.
+            let leaves = readable <= self.position && self.leaving.is_some();
+            if leaves {
                 self.leave();
-                continue;
             }
             // Nothing ever comes into a control file that was cut: the look that follows says so.
             if readable > self.position || self.core.control.check_whole().is_err() {
                 break;
             }
             // A clock is read now and then only: it takes longer than a look at the position.
-            if let Some(timeout) = timeout.filter(|_| round.is_multiple_of(64) || strategy.sleeps()) {
+            let mut left = Duration::MAX;
+            if let Some(timeout) = timeout.filter(|_| leaves || round.is_multiple_of(64) || strategy.sleeps())
+            {
                 // None for a time that no clock reaches.
                 let deadline: Option<Instant> =
                     *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
-                let left = deadline
+                left = deadline
                     .map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
                 if left.is_zero() {
                     return false;
                 }
-                strategy.idle(&Watch::new(&self.core.control, self.synced_only, readable, left));
-            } else {
-                strategy.idle(&Watch::new(&self.core.control, self.synced_only, readable, Duration::MAX));
             }
-            round = round.wrapping_add(1);
+            if !leaves {
+                strategy.idle(&Watch::new(&self.core.control, self.synced_only, readable, left));
+                round = round.wrapping_add(1);
+            }
         }
         strategy.reset();
         true
@@ -431,6 +436,8 @@ impl Tailer {
     pub(crate) fn pass_batch(&mut self) -> Result<Option<BatchHeader>, QueueError> {
         self.records = None;
         let header = self.next_header()?;
+        // Who reads batches does not count the microseconds, and may be kept for long before it is called again.
+        self.leaving = None;
         if let Some(header) = &header {
             self.pass(header);
             self.from = self.batch_offset;
@@ -443,6 +450,8 @@ impl Tailer {
     pub(crate) fn copy_batch(&mut self, into: &mut Vec<u8>, room_bytes: usize) -> Result<bool, QueueError> {
         self.records = None;
         let header = self.next_header()?;
+        // As in `pass_batch`.
+        self.leaving = None;
         let Some(header) = header.filter(|header| header.size_bytes() <= room_bytes) else {
             return Ok(false);
         };
@@ -544,23 +553,43 @@ impl Tailer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::appender::Appender;
     use crate::options::{AppendOptions, CreateOptions};
     use crate::queue::Queue;
 
-    #[test]
-    fn a_segment_that_was_read_is_unmapped_a_little_at_a_time_by_who_is_the_last() {
-        const SEGMENT: usize = 1 << 20;
-        let dir = tempfile::tempdir().expect("a directory");
+    const SEGMENT: usize = 2 << 20;
+
+    /// Records in the first segment of a queue that has a second one, and tailers at the beginning, opened before anybody
+    /// had the segment to write: so they have it for themselves.
+    fn passed_segment<const TAILERS: usize>(dir: &tempfile::TempDir) -> (i64, Appender, [Tailer; TAILERS]) {
         let queue = Queue::create(dir.path(), CreateOptions { segment_bytes: SEGMENT as u64 }).expect("made");
-        // Opened before anybody has the segment to write: so they have it for themselves.
-        let [mut first, mut last] = [StartAt::Start; 2].map(|at| queue.tailer(at).expect("there"));
+        let tailers = std::array::from_fn(|_| queue.tailer(StartAt::Start).expect("there"));
         let options = AppendOptions { ahead_bytes: 0, ..AppendOptions::default() };
         let mut appender = queue.appender(options).expect("there");
-        let mut count = 0;
         while appender.core.published() <= SEGMENT as u64 {
             appender.append(&[7; 1000]).expect("room");
-            count += 1;
         }
+        (queue.end_offset().expect("whole").0, appender, tailers)
+    }
+
+    /// Bytes that are done of the segment that this one leaves.
+    fn done(tailer: &Tailer) -> Option<usize> {
+        tailer.leaving.as_ref().map(|leaving| leaving.done)
+    }
+
+    /// Appends while it is waited.
+    struct Answer<'a>(&'a mut Appender);
+
+    impl WaitStrategy for Answer<'_> {
+        fn idle(&mut self, _watch: &Watch<'_>) {
+            self.0.append(b"at last").expect("room");
+        }
+    }
+
+    #[test]
+    fn a_segment_that_was_read_is_unmapped_a_little_at_a_time_by_who_is_the_last() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (count, mut appender, [mut first, mut last]) = passed_segment(&dir);
         let read = |tailer: &mut Tailer| {
             let mut records = 0;
             while tailer.next().expect("whole").is_some() {
@@ -568,11 +597,31 @@ mod tests {
             }
             records
         };
-        let done = |tailer: &Tailer| tailer.leaving.as_ref().map(|leaving| leaving.done);
         assert_eq!((read(&mut first), done(&first)), (count, None), "another one has it still");
         assert_eq!((read(&mut last), done(&last)), (count, Some(POPULATE_BYTES)));
         assert_eq!((read(&mut last), done(&last)), (0, Some(2 * POPULATE_BYTES)));
         let waited = last.wait(&mut crate::BusySpin, Some(Duration::ZERO)).expect("whole");
-        assert!(waited.is_none() && done(&last).is_none(), "there is time while it waits");
+        assert!(waited.is_none());
+        assert_eq!(done(&last), Some(4 * POPULATE_BYTES), "a look and no time to wait");
+        let waited = last.wait(&mut Answer(&mut appender), None).expect("whole");
+        assert!(waited.is_some() && done(&last).is_none(), "there is time while it waits");
+    }
+
+    #[test]
+    fn who_reads_batches_unmaps_a_segment_when_it_leaves_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for copies in [false, true] {
+            let dir = tempfile::tempdir_in(dir.path()).expect("a directory");
+            let (count, _appender, [mut tailer]) = passed_segment(&dir);
+            for _ in 0..count {
+                assert!(tailer.segment.number == 0 || done(&tailer).is_none());
+                if copies {
+                    assert!(tailer.copy_batch(&mut Vec::new(), usize::MAX).expect("whole"));
+                } else {
+                    assert!(tailer.pass_batch().expect("whole").is_some());
+                }
+            }
+            assert!(tailer.segment.number == 1 && done(&tailer).is_none());
+        }
     }
 }
