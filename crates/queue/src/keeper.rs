@@ -61,10 +61,11 @@ impl Manner {
         }
     }
 
-    /// Made ready in one step, twice of what was `appended` since the last.
+    /// Made ready in one step, twice of what was `appended` since the last; where much is, no more than takes some tens of
+    /// milliseconds: who ends the background waits for it, and others may need the locks.
     fn portion(self, appended: u64) -> u64 {
         match self {
-            Self::Large => u64::MAX,
+            Self::Large => 4 * self.step_bytes(),
             Self::Portions => appended.saturating_mul(2).max(2 * self.step_bytes()),
             Self::Little => 2 * self.step_bytes(),
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::appender::Appender;
 use crate::options::CreateOptions;
 use crate::queue::Queue;
-use crate::segment::{PREPARED_NAMES, make_file};
+use crate::segment::{PREPARED_NAMES, STEP_BYTES, make_file};
 use crate::spare::SPARE_NAMES;
 
 #[test]
@@ -180,6 +180,23 @@ fn who_clears_a_file_while_nobody_appends_keeps_the_lock_no_longer_than_that_tak
     rounds.looked_at = core.published();
     assert_eq!([round(&mut rounds), round(&mut rounds)], [(true, Duration::ZERO); 2]);
     assert!((0..2).any(|_| round(&mut rounds) == (false, ROUND)), "each round does a portion");
+}
+
+#[test]
+fn who_was_fast_makes_no_more_ready_at_once_than_the_end_can_wait_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let large = Manner::Large.portion(u64::MAX);
+    let (_queue, core) = core(&dir, large + STEP_BYTES);
+    let owner = Owner::attach(&core.control).expect("not many");
+    let orders = Arc::new(Orders { is_fast: true.into(), ..Orders::default() });
+    let mut rounds = Rounds::new(&core, owner, orders);
+    make_file(&dir.path().join(SPARE_NAMES[0]), large + STEP_BYTES).expect("room");
+    let duties = Duties { ahead_bytes: 1 << 20, ..Duties::default() };
+    let cleared = [(); 2].map(|()| {
+        rounds.round(&duties).expect("room");
+        !rounds.clearing
+    });
+    assert_eq!(cleared, [false, true]);
 }
 
 #[test]
