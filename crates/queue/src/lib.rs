@@ -36,7 +36,8 @@
 //!   cut of power. Full segments are synced in the background whatever was chosen, and everything when the last
 //!   appender of a process goes; [`Tailer::set_synced_only`] shows only what has come that far.
 //! - A [`WaitStrategy`] says what a tailer does while there is nothing: [`BusySpin`] for a thread with a core of its
-//!   own, [`SpinThenYield`], or [`Park`], which costs nobody anything.
+//!   own, [`SpinThenYield`], or [`Park`], which leaves the core to others, and costs an append
+//!   half a microsecond where it has to wake it.
 //! - [`Queue::named_tailer`] keeps its place in the queue's directory.
 //! - [`QueueView`] only reads: a live queue of others, a copy, a file system that is mounted for reading.
 //! - [`PartitionTailer`] reads a partition of a server on this machine, from the server's own files.

@@ -1,17 +1,34 @@
 //! The worked examples do what they say, in little.
 //!
-//! Cargo builds them with the tests, unless it is told which tests: then they may not be there, and nothing is run.
+//! Cargo builds them with the tests, unless it is told which tests (`--test`): then they may not be there, or be older than
+//! their sources. Those are not run, which is said on standard error.
 
 #![expect(clippy::unwrap_used, reason = "a test asserts")]
 
+use std::io::Write as _;
+use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
+
+/// When a file below `dir` was changed last.
+fn changed(dir: &Path) -> SystemTime {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let changed = entries.map(|entry| {
+        let found = entry.metadata().unwrap();
+        if found.is_dir() { changed(&entry.path()) } else { found.modified().unwrap() }
+    });
+    changed.max().unwrap_or(SystemTime::UNIX_EPOCH)
+}
 
 /// What an example prints that works on a directory of its own.
 fn run(name: &str, args: &[&str]) -> Option<String> {
     let deps = std::env::current_exe().unwrap();
     let example = deps.parent().unwrap().with_file_name("examples").join(name);
-    if !example.exists() {
-        eprintln!("{} is not built", example.display());
+    let built = std::fs::metadata(&example).and_then(|found| found.modified()).ok();
+    let sources = ["src", "examples"].map(|dir| changed(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir)));
+    if built.is_none_or(|built| sources.iter().any(|changed| *changed > built)) {
+        // Past what keeps the output of tests that pass.
+        let _ = writeln!(std::io::stderr(), "not run: {} is not built of what is there", example.display());
         return None;
     }
     let root = tempfile::tempdir().unwrap();
