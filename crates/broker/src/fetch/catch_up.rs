@@ -1,7 +1,8 @@
 //! Catch-up reads: of records that have left memory, on their own budget, so that they stop nobody else.
 //!
 //! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
-//! once, each for a piece of a file of bounded size: that bounds threads, bytes in flight, and what the disk has to do
+//! once, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
+//! ([`super::read`]): that bounds threads, bytes in flight, and what the disk has to do
 //! beside the journal and the segments' writers. What such a reader brought into the page cache far behind the end of
 //! a log, it takes along ([`super::readers`]).
 

@@ -18,6 +18,10 @@ use crate::mounts::{MountedQueue, Refused};
 use crate::net::response::Part;
 use crate::partitions::{Partition, Waiter};
 
+/// Bytes of records that one pass proves before it answers what it has: it must not keep who else waits, for the disk or
+/// for its thread. What one partition had to prove is bounded alike by the log.
+const PROVED_BYTES_MAX: u64 = 1024 * 1024;
+
 /// What a fetch may take in all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -40,6 +44,10 @@ pub(crate) struct Answer {
     pub(crate) bytes: usize,
     /// Whether the limits, and not the high watermark, ended the read.
     pub(crate) more: bool,
+    /// Bytes that the log had to prove.
+    proved_bytes: u64,
+    /// Whether some of these had to come from the disk.
+    met_disk: bool,
 }
 
 impl Answer {
@@ -54,6 +62,8 @@ impl Answer {
             parts: Vec::new(),
             bytes: 0,
             more: false,
+            proved_bytes: 0,
+            met_disk: false,
         }
     }
 }
@@ -75,8 +85,18 @@ pub(crate) struct Pass {
     pub(crate) answers: Vec<Answer>,
     pub(crate) bytes: usize,
     /// Whether something is to be said at once: an error, or records of a partition that has more than the limits
-    /// let through, so that waiting brings nothing.
+    /// let through, so that waiting brings nothing, or what has cost so much that the rest must wait.
     pub(crate) urgent: bool,
+    proved_bytes: u64,
+    met_disk: bool,
+}
+
+impl Pass {
+    /// Whether it has done enough for now: the partitions that are left come first in the next one, if the client has a
+    /// session.
+    fn is_spent(&self) -> bool {
+        self.met_disk || self.proved_bytes >= PROVED_BYTES_MAX
+    }
 }
 
 /// Reads everything once. If `waiter` is given, it is enrolled at each partition *before* that is read, so that
@@ -89,7 +109,8 @@ pub(crate) fn read_all(
     waiter: Option<&Arc<Waiter>>,
 ) -> Pass {
     let image = broker.metadata.image();
-    let mut pass = Pass { answers: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
+    let answers = Vec::with_capacity(wanted.len());
+    let mut pass = Pass { answers, bytes: 0, urgent: false, proved_bytes: 0, met_disk: false };
     for wanted in wanted {
         let mut leader_epoch = LeaderEpoch::UNKNOWN;
         let mut answer = match resolve(broker, context, &image, wanted, &mut leader_epoch) {
@@ -104,6 +125,7 @@ pub(crate) fn read_all(
                     first: pass.bytes == 0,
                 };
                 match source {
+                    Source::Log(partition) if pass.is_spent() => leave(&partition),
                     Source::Log(partition) => read_one(&partition, wanted, turn),
                     Source::Queue(queue) => read_mounted(queue, wanted, turn),
                 }
@@ -113,7 +135,9 @@ pub(crate) fn read_all(
         answer.leader_epoch = leader_epoch;
         pass.bytes += answer.bytes;
         pass.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
-        pass.urgent |= answer.bytes > 0 && answer.more;
+        pass.proved_bytes += answer.proved_bytes;
+        pass.met_disk |= answer.met_disk;
+        pass.urgent |= (answer.bytes > 0 && answer.more) || pass.is_spent();
         pass.answers.push(answer);
     }
     pass
@@ -192,23 +216,34 @@ fn try_read_mounted(queue: &MountedQueue, wanted: &Wanted, turn: Turn<'_>) -> Re
     })
 }
 
+/// Leaves a partition's records to the next pass.
+fn leave(partition: &Partition) -> Answer {
+    let high_watermark = partition.high_watermark();
+    match partition.log.log_start_offset() {
+        Ok(log_start) => Answer { high_watermark, log_start, ..Answer::error(ErrorCode::NONE) },
+        Err(error) => failed(partition, high_watermark, &error.into()),
+    }
+}
+
 fn read_one(partition: &Partition, wanted: &Wanted, turn: Turn<'_>) -> Answer {
     let high_watermark = partition.high_watermark();
     match try_read(partition, wanted, high_watermark, turn) {
         Ok(answer) => answer,
-        Err(error) => {
-            let code = error::read_error(&error);
-            if error::is_our_trouble(code) {
-                STORAGE_TROUBLE.warn(|suppressed| {
-                    tracing::error!(partition = %partition.id, suppressed, %error, "read failed");
-                });
-            }
-            // A client that is out of range learns the range with the error.
-            let log_start =
-                Offset(if let ReadError::OutOfRange { log_start, .. } = error { log_start.0 } else { -1 });
-            Answer { high_watermark, log_start, ..Answer::error(code) }
-        }
+        Err(error) => failed(partition, high_watermark, &error),
     }
+}
+
+fn failed(partition: &Partition, high_watermark: Offset, error: &ReadError) -> Answer {
+    let code = error::read_error(error);
+    if error::is_our_trouble(code) {
+        STORAGE_TROUBLE.warn(|suppressed| {
+            tracing::error!(partition = %partition.id, suppressed, %error, "read failed");
+        });
+    }
+    // A client that is out of range learns the range with the error.
+    let log_start =
+        Offset(if let ReadError::OutOfRange { log_start, .. } = error { log_start.0 } else { -1 });
+    Answer { high_watermark, log_start, ..Answer::error(code) }
 }
 
 fn try_read(
@@ -237,6 +272,8 @@ fn try_read(
         leader_epoch: LeaderEpoch::UNKNOWN,
         bytes: slice.len,
         more,
+        proved_bytes: slice.proved_bytes,
+        met_disk: slice.met_disk,
         parts: parts(slice, turn, partition, wanted),
     })
 }

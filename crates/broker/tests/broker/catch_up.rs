@@ -8,10 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use riverrun_broker::Server;
+use riverrun_protocol::FetchResponse;
+use riverrun_protocol::fetch_request::FetchPartition;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::support::{Client, PATIENCE, batch, configured, create_topic, fetch, produce, records, values};
+use crate::support::{
+    Client, FETCH_BY_NAME, PATIENCE, batch, configured, create_topic, fetch, fetch_request, produce, records,
+    values,
+};
 
 const BATCHES: usize = 40;
 const VALUE_BYTES: usize = 900_000;
@@ -130,6 +135,50 @@ fn what_a_start_has_found_on_the_disk_leaves_memory_again_when_it_was_read() {
     while can_forget && is_in_memory(&files[0], 4 << 20) {
         assert!(since.elapsed() < PATIENCE, "the first segment is still in memory");
         thread::sleep(Duration::from_millis(10));
+    }
+    server.stop().expect("stops");
+}
+
+#[test]
+fn a_fetch_of_many_partitions_that_nobody_has_read_takes_little_at_a_time() {
+    const PARTITIONS: i32 = 6;
+    let data = tempfile::tempdir().expect("a directory");
+    let server = cold_server(data.path());
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", PARTITIONS, &[]);
+    for index in 0..PARTITIONS {
+        produce(&mut client, "t", index, &batch(&[&value(0)]));
+    }
+    server.stop().expect("stops");
+    let server = cold_server(data.path());
+    let mut client = Client::new(&server);
+    for path in segments(data.path()) {
+        forget_pages(&path);
+    }
+    let mut left: Vec<i32> = (0..PARTITIONS).collect();
+    while !left.is_empty() {
+        let mut request = fetch_request("t", left[0], 0);
+        request.max_wait_ms = 300_000;
+        // There is less than it waits for; but two fit into what one may prove.
+        request.min_bytes = if left.len() > 2 { i32::MAX } else { 1 };
+        let first = request.topics[0].partitions[0].clone();
+        let of = |partition: &i32| FetchPartition { partition: *partition, ..first.clone() };
+        request.topics[0].partitions = left.iter().map(of).collect();
+        let mut response: FetchResponse<'_> = client.call(&request, FETCH_BY_NAME);
+        let answers = response.responses.remove(0).partitions;
+        assert_eq!(answers.len(), left.len());
+        for answer in &answers {
+            let found = (answer.error_code, answer.high_watermark, answer.log_start_offset);
+            assert_eq!(found, (0, 1, 0), "partition {}", answer.partition_index);
+        }
+        let mut found: Vec<i32> = Vec::new();
+        for answer in answers.iter().filter(|answer| !records(answer).is_empty()) {
+            assert!(values(records(answer)) == [value(0)]);
+            found.push(answer.partition_index);
+        }
+        // Each is nearly 1 MiB. What had to come from the disk is the last; in memory the second is.
+        assert!((1..=2).contains(&found.len()), "{found:?} at once");
+        left.retain(|partition| !found.contains(partition));
     }
     server.stop().expect("stops");
 }

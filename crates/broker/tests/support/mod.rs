@@ -28,7 +28,7 @@ pub(crate) const SOME_TIME: TimestampMs = TimestampMs(1_700_000_000_000);
 
 /// Versions that the helpers below use: the newest that name topics.
 const PRODUCE_BY_NAME: i16 = 12;
-const FETCH_BY_NAME: i16 = 12;
+pub(crate) const FETCH_BY_NAME: i16 = 12;
 
 /// A server with defaults, in a directory that goes with it.
 pub(crate) fn server() -> Server {
