@@ -99,15 +99,16 @@ fn strip_flag<'t>(text: &'t str, word: &str, is_set: &mut bool) -> &'t str {
     }
 }
 
-/// Takes a limit from the end of `text`, unless it was taken before: `word` and a number, of which -1 is no limit.
+/// Takes a limit from the end of `text`: `word` and a number, of which -1 is no limit. Each stands there once.
 fn strip_limit<'t>(text: &'t str, word: &str, limit: &mut Option<i64>) -> Result<&'t str, String> {
     let Some((rest, number)) = text.rsplit_once(word).filter(|(_, number)| !number.contains(':')) else {
         return Ok(text);
     };
+    let word = &word[1..];
     if limit.is_some() {
-        return Ok(text);
+        return Err(format!("{} stands twice behind the directory", word.trim_end_matches('=')));
     }
-    let wrong = || format!("{}{number}: it must be a whole number from -1 (no limit) on", &word[1..]);
+    let wrong = || format!("{word}{number}: it must be a whole number from -1 (no limit) on");
     let number: i64 = number.parse().map_err(|_| wrong())?;
     if number < -1 {
         return Err(wrong());
@@ -204,6 +205,14 @@ mod tests {
         ] {
             let told = Mount::from_option(Some(wrong)).expect_err(wrong);
             assert!(told.contains("retention."), "{told}");
+        }
+        for (wrong, limit) in [
+            ("q=/a:rw:retention.ms=5:retention.ms=7", "ms"),
+            ("q=/a:retention.bytes=5:rw:synced:retention.ms=1:retention.bytes=5", "bytes"),
+            ("q=/a:retention.ms=1:rw:synced:retention.ms=1:retention.bytes=5", "ms"),
+        ] {
+            let told = Mount::from_option(Some(wrong)).expect_err(wrong);
+            assert_eq!(told, format!("retention.{limit} stands twice behind the directory"));
         }
     }
 }

@@ -222,7 +222,7 @@ fn cordon_after(image: &Image, change: &ConfigChange) -> Result<Option<Cordon>, 
             let more = list_items(names)?.into_iter().map(str::to_owned);
             Cordon::parse(&now.names(&dirs).into_iter().chain(more).collect::<Vec<_>>(), &dirs)?
         }
-        ConfigChange::Subtract(names) => now.without(&Cordon::parse(&list_items(names)?, &dirs)?),
+        ConfigChange::Subtract(names) => now.without(&list_items(names)?, &dirs),
     };
     Ok(Some(cordon))
 }
@@ -272,6 +272,7 @@ mod tests {
             (ConfigChange::Set(text("")), Some(Cordon::none())),
             (ConfigChange::Append(text("/1,/0")), Some(Cordon::Dirs(vec![0, 1]))),
             (ConfigChange::Subtract(text("/0")), Some(Cordon::none())),
+            (ConfigChange::Subtract(text("/3,/1,*")), Some(first())),
             (ConfigChange::Delete, None),
         ] {
             assert_eq!(after(first(), change.clone()), Ok(expected), "{change:?}");
@@ -280,6 +281,7 @@ mod tests {
             assert!(after(first(), change.clone()).is_err(), "{change:?}");
         }
         assert!(after(Cordon::All, ConfigChange::Append(text("/1"))).is_err());
+        assert_eq!(after(Cordon::All, ConfigChange::Append(text("*"))), Ok(Some(Cordon::All)));
         assert!(after(first(), ConfigChange::Set("/1,".repeat(2000))).is_err(), "too many to look at");
     }
 }

@@ -31,14 +31,14 @@ impl Cordon {
     /// was told of it, or by its absolute path, as clients are told.
     pub(crate) fn parse<N: AsRef<str>>(names: &[N], log_dirs: &[&Path]) -> Result<Self, String> {
         if names.iter().any(|name| name.as_ref() == ALL_DIRS) {
-            let is_alone = names.len() == 1;
+            let is_alone = names.iter().all(|name| name.as_ref() == ALL_DIRS);
             return is_alone.then_some(Self::All).ok_or_else(|| {
                 format!("cordoned.log.dirs names other directories beside {ALL_DIRS}, which is all of them")
             });
         }
         let mut dirs = Vec::new();
         for name in names {
-            let dir = find(name.as_ref(), log_dirs)?;
+            let dir = find(name.as_ref(), log_dirs).ok_or_else(|| unknown(name.as_ref(), log_dirs))?;
             if !dirs.contains(&dir) {
                 dirs.push(dir);
             }
@@ -46,14 +46,15 @@ impl Cordon {
         Ok(Self::Dirs(dirs))
     }
 
-    /// Without those that the other names. `*` goes by its own name alone.
-    pub(crate) fn without(&self, other: &Self) -> Self {
-        match (self, other) {
-            (Self::Dirs(dirs), Self::Dirs(gone)) => {
+    /// Without the dirs of these names, of which others than log dirs mean nothing. `*` goes by its own name alone.
+    pub(crate) fn without(&self, names: &[&str], log_dirs: &[&Path]) -> Self {
+        match self {
+            Self::Dirs(dirs) => {
+                let gone: Vec<u16> = names.iter().filter_map(|name| find(name, log_dirs)).collect();
                 Self::Dirs(dirs.iter().filter(|dir| !gone.contains(dir)).copied().collect())
             }
-            (Self::All, Self::All) => Self::none(),
-            _ => self.clone(),
+            Self::All if names.contains(&ALL_DIRS) => Self::none(),
+            Self::All => Self::All,
         }
     }
 
@@ -77,17 +78,15 @@ impl Cordon {
     }
 }
 
-fn find(name: &str, log_dirs: &[&Path]) -> Result<u16, String> {
+fn find(name: &str, log_dirs: &[&Path]) -> Option<u16> {
     let is_named = |path: &&Path| Path::new(name) == *path || Path::new(name) == absolute(path);
-    let index = log_dirs.iter().position(is_named).and_then(|index| u16::try_from(index).ok());
-    index.ok_or_else(|| {
-        let known: Vec<_> = log_dirs.iter().map(|dir| dir.display().to_string()).collect();
-        format!(
-            "cordoned.log.dirs names {}, which is not in log.dirs ({})",
-            crate::config::shown(name),
-            known.join(",")
-        )
-    })
+    log_dirs.iter().position(is_named).and_then(|index| u16::try_from(index).ok())
+}
+
+fn unknown(name: &str, log_dirs: &[&Path]) -> String {
+    let known: Vec<_> = log_dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let known = known.join(",");
+    format!("cordoned.log.dirs names {}, which is not in log.dirs ({known})", crate::config::shown(name))
 }
 
 /// What a path means also to who is elsewhere; it was given relative to where the server was started.
@@ -99,8 +98,10 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
+    const LOG_DIRS: [&str; 3] = ["/a", "/b", "here/c"];
+
     fn parse(names: &[&str]) -> Result<Cordon, String> {
-        Cordon::parse(names, &["/a".as_ref(), "/b".as_ref(), "here/c".as_ref()])
+        Cordon::parse(names, &LOG_DIRS.map(Path::new))
     }
 
     #[test]
@@ -109,15 +110,17 @@ mod tests {
         assert_eq!(covered(&[]), [false, false]);
         assert_eq!(covered(&["/b", "/b"]), [false, true]);
         assert_eq!(covered(&["*"]), [true, true]);
+        assert_eq!(covered(&["*", "*"]), [true, true]);
         assert_eq!(parse(&["/b", "/a", "/b"]), Ok(Cordon::Dirs(vec![1, 0])));
     }
 
     #[test]
     fn what_is_taken_out_is_not_cordoned_and_all_goes_as_one() {
         let without = |names: &[&str], gone: &[&str]| {
-            parse(names).expect("known").without(&parse(gone).expect("known"))
+            parse(names).expect("known").without(gone, &LOG_DIRS.map(Path::new))
         };
         assert_eq!(without(&["/a", "/b"], &["/a", "here/c"]), Cordon::Dirs(vec![1]));
+        assert_eq!(without(&["/a", "/b"], &["/z", "/b", "*"]), Cordon::Dirs(vec![0]));
         assert_eq!(without(&["*"], &["/a"]), Cordon::All);
         assert_eq!(without(&["*"], &["*"]), Cordon::none());
         assert_eq!(without(&["/a"], &["*"]), Cordon::Dirs(vec![0]));
