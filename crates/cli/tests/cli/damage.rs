@@ -64,7 +64,8 @@ fn every_file_of_a_server_is_checked_and_the_damaged_one_named() {
     assert_eq!((&good["findings"], &good["damage"]), (&0.into(), &0.into()), "{good}");
     for path in files(dir.path()) {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        if len(&path) == 0 || name == "lock" {
+        // What nobody reads cannot be found damaged.
+        if len(&path) == 0 || ["lock", "device-check"].contains(&name.as_str()) {
             continue;
         }
         flip(&path, 0);
