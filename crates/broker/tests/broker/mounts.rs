@@ -227,6 +227,15 @@ fn consume(server: &Server, is_over: &AtomicBool) -> HashMap<u64, u64> {
     }
 }
 
+/// Ends a consumer when it is dropped, also by a test that fails: it would wait for the consumer for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn a_consumer_goes_on_when_appenders_are_killed_and_others_come() {
     let kills: u64 =
@@ -237,6 +246,7 @@ fn a_consumer_goes_on_when_appenders_are_killed_and_others_come() {
     let server = mounted(&dir);
     let is_over = AtomicBool::new(false);
     let counts = std::thread::scope(|scope| {
+        let over = Over(&is_over);
         let consumer = scope.spawn(|| consume(&server, &is_over));
         for id in 0..kills {
             let mut child = start_appender(&dir, id);
@@ -252,7 +262,7 @@ fn a_consumer_goes_on_when_appenders_are_killed_and_others_come() {
         let mut last =
             Queue::open(&dir).expect("whole").appender(AppendOptions::default()).expect("attached");
         last.append(&value_of(kills, 0)).expect("room");
-        is_over.store(true, Ordering::Release);
+        drop(over);
         consumer.join().expect("no panic")
     });
     assert_eq!(counts[&kills], 1, "the consumer goes on with the next appender");
