@@ -14,7 +14,11 @@ type Page = (&'static str, &'static str, &'static [&'static str]);
 const PAGES: &[Page] = &[
     ("batch", "Record batch (`.log`)", &["crates/records/src/layout.rs"]),
     ("index", "Segment index (`.index`)", &["crates/log/src/index.rs"]),
-    ("log-dir", "Log dir: checkpoint and producer snapshots", &["crates/log/src/checkpoint.rs"]),
+    (
+        "log-dir",
+        "Log dir: checkpoint, producer snapshots, check of its device",
+        &["crates/log/src/checkpoint.rs", "crates/log/src/log_dir/device.rs"],
+    ),
     ("log-starts", "Log dir: log starts since the last checkpoint", &["crates/log/src/log_starts.rs"]),
     (
         "journal",

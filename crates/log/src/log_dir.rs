@@ -6,7 +6,10 @@
 //! fails for another reason than want of space, quota, descriptors or memory.
 //!
 //! An error of a read may be of one bad sector, or of a device that is gone: after one, and now and then, a small write
-//! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead.
+//! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead. That is
+//! left to who settles: a sync may take long, and who has met the error may be somebody whom others wait for.
+
+mod device;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -19,10 +22,11 @@ use parking_lot::Mutex;
 use riverrun_env::{ChangeError, Env, File, LockGuard, Volume, atomic_replace, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
+use self::device::Looks;
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
 use crate::error::LogError;
-use crate::log_starts::{LOG_STARTS_FILE, LogStarts, rewrite_header};
+use crate::log_starts::LogStarts;
 use crate::open_logs::OpenLogs;
 use crate::pace::{Haste, Hurry, Pace};
 use crate::partition_log::PartitionLog;
@@ -37,8 +41,6 @@ pub(crate) const LOCK_FILE: &str = "lock";
 const DELETED_PREFIX: &str = "deleted-";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-/// After errors the device is looked at no more often than this: each look costs a sync.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a log dir remembers of its partitions.
 #[derive(Debug)]
@@ -62,10 +64,9 @@ pub(crate) struct LogDir {
     path: PathBuf,
     /// None of a dir that could not be opened: it has failed then.
     volume: Option<Arc<dyn Volume>>,
-    /// The file of log starts, whose header is written to see whether the device takes anything.
-    probe: Option<Arc<dyn File>>,
-    /// When an error last made somebody look at the device. Locked while it is looked at.
-    looked_at: Mutex<Option<Duration>>,
+    /// What is written to see whether the device takes anything.
+    device: Option<Arc<dyn File>>,
+    looks: Mutex<Looks>,
     lock: Mutex<Option<Box<dyn LockGuard>>>,
     memory: Mutex<Memory>,
     /// Locked while a move of a log start is written, synced and taken over into `memory`.
@@ -118,8 +119,8 @@ impl LogDir {
         let dir = Self {
             path: path.to_path_buf(),
             volume: Some(volume),
-            probe: Some(log_starts.file().clone()),
-            looked_at: Mutex::default(),
+            device: Some(device::open(&*env.fs, path)?),
+            looks: Mutex::default(),
             lock: Mutex::new(Some(lock)),
             memory: Mutex::new(memory),
             log_starts: Mutex::new(Some(log_starts)),
@@ -151,8 +152,8 @@ impl LogDir {
         Self {
             path: path.to_path_buf(),
             volume: None,
-            probe: None,
-            looked_at: Mutex::default(),
+            device: None,
+            looks: Mutex::default(),
             lock: Mutex::new(None),
             memory: Mutex::new(Memory {
                 checkpoint: DirCheckpoint::default(),
@@ -323,10 +324,12 @@ impl LogDir {
             return Err(LogError::Deleted(id));
         }
         memory.move_log_start(id, log_start);
-        Ok(())
+        drop(memory);
+        // What has failed meanwhile may be what this sync stood for.
+        self.check_usable()
     }
 
-    /// Takes an error of a partition as it is, unless the whole dir fails with it.
+    /// Takes an error of a partition as it is, unless the whole dir fails with it. Waits for no sync.
     pub(crate) fn judge(&self, error: LogError) -> LogError {
         self.note_trouble();
         match &error {
@@ -336,38 +339,17 @@ impl LogDir {
                 error
             }
             LogError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
-                self.look_after_error().err().unwrap_or(error)
+                self.ask_for_look();
+                error
             }
             _ => error,
         }
     }
 
-    /// Whether the device still takes what is written; the dir fails if it does not. Costs a sync.
-    pub(crate) fn look_at_device(&self) -> Result<(), LogError> {
-        self.check_usable()?;
-        let Some(probe) = self.probe.as_ref().filter(|_| self.check_open().is_ok()) else { return Ok(()) };
-        let path = self.path.join(LOG_STARTS_FILE);
-        rewrite_header(&**probe).or_else(|error| match error {
-            ChangeError::Undone(error) => match LogError::write(&path, error) {
-                LogError::Write { source, .. } => Err(self.fail(&path, &source)),
-                // The bytes were there before: what there is too little of says nothing of the device.
-                _ => Ok(()),
-            },
-            ChangeError::Unknown(error) => Err(self.fail(&path, &error)),
-        })
-    }
-
-    /// As [`Self::look_at_device`], unless somebody did so just now.
-    fn look_after_error(&self) -> Result<(), LogError> {
-        self.check_usable()?;
-        let Some(mut looked_at) = self.looked_at.try_lock() else { return Ok(()) };
-        let now = self.env.clock.monotonic();
-        if looked_at.is_some_and(|before| now < before.saturating_add(LOOK_PAUSE)) {
-            return Ok(());
-        }
-        let found = self.look_at_device();
-        *looked_at = Some(now);
-        found
+    /// As [`Self::judge`], of who may wait: looks at the device where that has to say.
+    pub(crate) fn judge_at_once(&self, error: LogError) -> LogError {
+        let error = self.judge(error);
+        self.look_if_asked().err().unwrap_or(error)
     }
 
     /// Fails if an append cannot be taken: the dir has failed, or there is no room for it.

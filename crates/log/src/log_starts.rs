@@ -98,11 +98,6 @@ impl LogStarts {
         &self.path
     }
 
-    /// The file itself, for [`rewrite_header`].
-    pub(crate) fn file(&self) -> &Arc<dyn File> {
-        &self.file
-    }
-
     /// Notes that a log start has moved. Durable when it returns. What a failed write has left is written over by
     /// the next one, and does not count before that: it is not intact.
     pub(crate) fn put(
@@ -141,13 +136,6 @@ fn header() -> [u8; HEADER_BYTES] {
     header[..8].copy_from_slice(MAGIC);
     header[8..10].copy_from_slice(&VERSION.to_be_bytes());
     header
-}
-
-/// Writes the header once more, over the same bytes, and syncs it: what a disk that is well does, however full it is,
-/// and one that is gone does not.
-pub(crate) fn rewrite_header(file: &dyn File) -> Result<(), ChangeError> {
-    file.write_all_at(&header(), 0).map_err(ChangeError::Undone)?;
-    file.sync_data().map_err(ChangeError::Unknown)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

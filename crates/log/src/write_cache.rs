@@ -30,7 +30,7 @@ pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
     stored_bytes: AtomicU64,
-    /// What tails hold that is aside in a journal's directory, and does not count above.
+    /// What tails of dirs that are well hold that is aside in a journal's directory, and does not count above.
     aside_bytes: AtomicU64,
     kept: Mutex<Kept>,
     hooks: Mutex<Vec<Hook>>,
@@ -114,14 +114,13 @@ impl WriteCache {
         self.aside_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.bytes_max
     }
 
-    /// So many bytes are aside now, and stay in memory.
-    pub(crate) fn add_aside(&self, bytes: u64) {
-        self.aside_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    /// So many of them have left memory.
-    pub(crate) fn remove_aside(&self, bytes: u64) {
-        self.aside_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// So many bytes of a tail took up that room, and so many do now.
+    pub(crate) fn move_aside(&self, before: u64, after: u64) {
+        if after > before {
+            self.aside_bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else if after < before {
+            self.aside_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        }
     }
 
     /// So many bytes never get into a tail.

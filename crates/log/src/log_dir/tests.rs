@@ -2,6 +2,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use bytes::BytesMut;
+use riverrun_env::FileSystem as _;
 use riverrun_env::sim::SimEnv;
 use riverrun_journal::JournalOptions;
 use riverrun_records::{BatchBuilder, BatchOptions};
@@ -13,6 +14,10 @@ use crate::store::{LogStore, Place, StoreOptions};
 
 const KNOWN: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
 const NEW: PartitionId = PartitionId { index: 1, ..KNOWN };
+
+const EIO: i32 = 5;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
 
 fn config() -> Arc<LogConfig> {
     Arc::new(LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() })
@@ -142,4 +147,79 @@ fn a_dir_is_let_go_of_when_nobody_writes_to_it_any_more() {
         told.recv().unwrap();
         assert!(sim.env().fs.lock(&Path::new("/logs").join(LOCK_FILE)).is_ok());
     });
+}
+
+/// A dir with the file `log-starts` of a server that runs, and a partition with records.
+fn running(sim: &SimEnv) -> (LogStore, Arc<PartitionLog>) {
+    let store = open(sim);
+    recover(&store);
+    (0..3).for_each(|_| append(&store, KNOWN));
+    store.checkpoint().unwrap();
+    let log = partition(&store, KNOWN);
+    (store, log)
+}
+
+#[test]
+fn a_move_of_a_log_start_fails_if_its_dir_does_while_it_is_synced() {
+    let sim = SimEnv::new(1);
+    let (_store, log) = running(&sim);
+    let (dir, fs) = (log.dir().clone(), sim.fs.clone());
+    sim.fs.during_next_sync(move || {
+        fs.fail_sync_after(0);
+        assert!(dir.look_at_device().is_err());
+    });
+    let error = log.delete_records(Offset(2)).unwrap_err();
+    assert!(error.to_string().contains("device-check"), "{error}");
+}
+
+#[test]
+fn a_power_cut_during_a_look_at_the_device_spares_what_was_synced() {
+    for seed in 0..20 {
+        let sim = SimEnv::new(seed);
+        sim.fs.tear_blocks(true);
+        let (store, log) = running(&sim);
+        log.delete_records(Offset(2)).unwrap();
+        sim.fs.stop_after(1);
+        assert!(log.dir().look_at_device().is_err());
+        sim.fs.crash();
+        drop((store, log));
+        let store = open(&sim);
+        recover(&store);
+        assert_eq!(partition(&store, KNOWN).log_start_offset().unwrap(), Offset(2), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_dir_without_the_file_for_looks_gets_one_and_its_content_is_nobodys_concern() {
+    let sim = SimEnv::new(1);
+    let path = Path::new("/logs/device-check");
+    open(&sim).close().unwrap();
+    sim.fs.remove_file(path).unwrap();
+    open(&sim).close().unwrap();
+    let made = read_whole(&*sim.fs, path, 100).unwrap();
+    assert_eq!(made[..8], *b"RRdevice");
+    for content in [&b""[..], b"something else"] {
+        atomic_replace(&*sim.fs, path, content).unwrap();
+        let store = open(&sim);
+        store.look_at_devices();
+        assert!(store.dir_failure(0).is_none());
+        assert_eq!(read_whole(&*sim.fs, path, 100).unwrap()[..12], made[..]);
+        store.close().unwrap();
+    }
+}
+
+/// A file that is missing or that nobody may write, and too few descriptors, are not the device's fault.
+#[test]
+fn one_file_that_cannot_be_opened_to_be_written_does_not_fail_its_dir() {
+    let sim = SimEnv::new(1);
+    let (_store, log) = running(&sim);
+    let (dir, index) = (log.dir(), log.path().join("00000000000000000000.index"));
+    let name = [io::ErrorKind::PermissionDenied, io::ErrorKind::NotFound].map(io::Error::from);
+    let shortage = [EMFILE, ENFILE].map(io::Error::from_raw_os_error);
+    for error in name.into_iter().chain(shortage) {
+        let error = dir.judge_at_once(LogError::write(&index, error));
+        assert!(matches!(error, LogError::Io { .. }) && dir.check_usable().is_ok(), "{error}");
+    }
+    let error = dir.judge_at_once(LogError::write(&index, io::Error::from_raw_os_error(EIO)));
+    assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
 }

@@ -285,7 +285,7 @@ impl OpenLog {
         drop(shown);
         // What is on its way still finds nobody.
         let submitted_bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
-        self.dir.shared().cache.remove_aside(tail.uncounted_bytes());
+        self.dir.shared().cache.move_aside(tail.aside_bytes(), 0);
         self.dir.remove_stored(tail.counted_bytes());
         self.dir.remove_submitted(submitted_bytes + held_up_bytes);
     }

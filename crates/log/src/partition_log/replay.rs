@@ -246,7 +246,7 @@ impl PartitionLog {
     }
 
     fn go_offline(&self, state: &mut State, error: LogError) -> LogError {
-        let error = self.dir.judge(error);
+        let error = self.dir.judge_at_once(error);
         if matches!(error, LogError::DirFailed { .. }) {
             // The dir has said so, for all its partitions.
             tracing::debug!(partition = %self.id, %error, "partition goes offline");

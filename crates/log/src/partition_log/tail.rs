@@ -55,7 +55,8 @@ pub(crate) struct TailEntry {
 /// What has left is remembered by where it ended, until somebody says that the journal has synced it.
 ///
 /// Invariants: each entry begins where the one before it ends; positions rise; `bytes` is the sum of all entries', and
-/// `uncounted_bytes` that of those at the front which the write cache does not count.
+/// `uncounted_bytes` that of those at the front which the write cache does not count. `aside_bytes` is the part of these
+/// that takes up the room for what is aside, the last of them.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     entries: VecDeque<TailEntry>,
@@ -63,6 +64,7 @@ pub(crate) struct Tail {
     left: VecDeque<(Position, Offset)>,
     bytes: u64,
     uncounted_bytes: u64,
+    aside_bytes: u64,
 }
 
 /// What a read of the tail has found.
@@ -82,9 +84,9 @@ impl Tail {
         self.bytes
     }
 
-    /// Bytes that are aside, and that the write cache does not count.
-    pub(crate) fn uncounted_bytes(&self) -> u64 {
-        self.uncounted_bytes
+    /// Bytes that the write cache does not count, and that take up the room for what is aside.
+    pub(crate) fn aside_bytes(&self) -> u64 {
+        self.aside_bytes
     }
 
     /// Bytes that the write cache counts.
@@ -118,8 +120,9 @@ impl Tail {
     }
 
     /// The write cache need not count what ends at or below `end` any more; returns how many bytes that are. The memory
-    /// is made their own: they may stay for long, and others share their group's.
-    pub(crate) fn uncount_below(&mut self, end: Offset) -> u64 {
+    /// is made their own: they may stay for long, and others share their group's. They take up room for what is aside, if
+    /// they do; if not, neither does what left the count before.
+    pub(crate) fn uncount_below(&mut self, end: Offset, takes_room: bool) -> u64 {
         let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
         let before = self.uncounted_bytes;
         self.uncounted_bytes = 0;
@@ -130,7 +133,9 @@ impl Tail {
             self.uncounted_bytes += entry.piece.bytes.len() as u64;
         }
         self.uncounted_bytes = self.uncounted_bytes.max(before);
-        self.uncounted_bytes - before
+        let bytes = self.uncounted_bytes - before;
+        self.aside_bytes = if takes_room { self.aside_bytes + bytes } else { 0 };
+        bytes
     }
 
     /// Forgets what ends at or below `end`; returns how many bytes went that the write cache counts.
@@ -145,6 +150,7 @@ impl Tail {
         self.bytes -= gone;
         let uncounted = gone.min(self.uncounted_bytes);
         self.uncounted_bytes -= uncounted;
+        self.aside_bytes = self.aside_bytes.min(self.uncounted_bytes);
         if self.entries.is_empty() {
             // An idle partition keeps no memory for what it held in its busiest moment, and a busy one need not grow anew.
             self.entries.shrink_to(ENTRIES_KEPT);
@@ -352,13 +358,26 @@ mod tests {
     fn bytes_that_are_not_counted_any_more_are_not_taken_off_twice() {
         let mut tail = tail();
         let (whole, first) = (tail.bytes(), batch(10, 2).len() as u64);
-        assert_eq!(tail.uncount_below(Offset(12)), first);
-        assert_eq!(tail.uncount_below(Offset(12)), 0);
+        assert_eq!(tail.uncount_below(Offset(12), true), first);
+        assert_eq!(tail.uncount_below(Offset(12), true), 0);
         assert_eq!(tail.counted_bytes(), whole - first);
         let second = batch(12, 1).len() as u64;
-        assert_eq!(tail.uncount_below(Offset(13)), second);
+        assert_eq!(tail.uncount_below(Offset(13), true), second);
         assert_eq!(tail.forget_below(Offset(12)), 0);
         assert_eq!(tail.forget_below(Offset(18)), whole - first - second);
         assert_eq!(tail.counted_bytes(), 0);
+    }
+
+    #[test]
+    fn what_takes_no_room_for_what_is_aside_gives_none_back() {
+        let (first, second) = (batch(10, 2).len() as u64, batch(12, 1).len() as u64);
+        let mut tail = tail();
+        assert_eq!((tail.uncount_below(Offset(12), true), tail.aside_bytes()), (first, first));
+        assert_eq!((tail.uncount_below(Offset(12), false), tail.aside_bytes()), (0, 0), "its dir has failed");
+        assert_eq!((tail.uncount_below(Offset(13), true), tail.aside_bytes()), (second, second));
+        tail.forget_below(Offset(12));
+        assert_eq!(tail.aside_bytes(), second);
+        tail.forget_below(Offset(13));
+        assert_eq!(tail.aside_bytes(), 0);
     }
 }

@@ -9,7 +9,7 @@ use riverrun_types::{Offset, PartitionId};
 
 use super::PartitionLog;
 use super::open::{Mode, OpenLog};
-use super::tail::Piece;
+use super::tail::{Piece, TailEntry};
 use crate::error::{LogError, ReadError};
 
 /// Bytes of a segment that are read at once.
@@ -123,23 +123,27 @@ impl OpenLog {
     fn uncount_below(&self, end: Offset) {
         let mut shown = self.shown.lock();
         let cache = &self.dir.shared().cache;
-        // A dir that takes nothing more keeps what it has, maybe until the next start: others would get no room otherwise.
+        // A dir that takes nothing more keeps what it has, maybe until the next start: it takes no room from others.
         let is_stuck = self.dir.has_failed() || self.dir.space().is_full();
         if !is_stuck && !cache.has_room_aside(shown.tail.counted_bytes()) {
             return;
         }
-        let bytes = shown.tail.uncount_below(end);
-        cache.add_aside(bytes);
+        let aside_before = shown.tail.aside_bytes();
+        let bytes = shown.tail.uncount_below(end, !is_stuck);
+        cache.move_aside(aside_before, shown.tail.aside_bytes());
         drop(shown);
         self.dir.remove_stored(bytes);
     }
 
     /// Refuses an append while something of the log is aside that is in memory still, or much that no checkpoint covers.
     pub(super) fn check_not_aside(&self, id: PartitionId) -> Result<(), LogError> {
-        if self.held_end.load(Ordering::Relaxed) == 0 {
+        let held_end = self.held_end.load(Ordering::Relaxed);
+        if held_end == 0 {
             return Ok(());
         }
-        let is_in_memory = self.shown.lock().tail.uncounted_bytes() > 0;
+        // Whether or not it found room there.
+        let is_aside = |entry: &TailEntry| entry.piece.next_offset.0 <= held_end;
+        let is_in_memory = self.shown.lock().tail.entries().next().is_some_and(is_aside);
         let is_much = self.held_bytes.load(Ordering::Relaxed) >= HELD_BYTES_MAX;
         if is_in_memory || is_much { Err(LogError::Aside(id)) } else { Ok(()) }
     }

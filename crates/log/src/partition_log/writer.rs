@@ -194,9 +194,9 @@ impl OpenLog {
         }
         shown.view.settled_end = writer.end;
         shown.view.end = shown.view.end.max(writer.end);
-        let aside_bytes = shown.tail.uncounted_bytes();
+        let aside_before = shown.tail.aside_bytes();
         let settled_bytes = shown.tail.forget_below(writer.end);
-        let aside_bytes = aside_bytes - shown.tail.uncounted_bytes();
+        let aside_after = shown.tail.aside_bytes();
         for piece in written {
             if shown.view.latest_epoch.is_none_or(|latest| latest < piece.epoch) {
                 shown.view.latest_epoch = Some(piece.epoch);
@@ -204,9 +204,7 @@ impl OpenLog {
             }
         }
         drop(guard);
-        if aside_bytes > 0 {
-            self.dir.shared().cache.remove_aside(aside_bytes);
-        }
+        self.dir.shared().cache.move_aside(aside_before, aside_after);
         if settled_bytes > 0 {
             self.dir.remove_stored(settled_bytes);
         }

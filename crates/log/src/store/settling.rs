@@ -162,7 +162,12 @@ impl LogStore {
 
     fn for_each(&self, action: impl Fn(&LogDir) -> Result<(), LogError>) -> Result<(), LogError> {
         let open = self.dirs.iter().filter(|dir| dir.is_open());
-        let results: Vec<_> = open.map(|dir| action(dir)).collect();
+        let act = |dir: &Arc<LogDir>| {
+            let result = action(dir);
+            // Also for what others have met.
+            dir.look_if_asked().and(result)
+        };
+        let results: Vec<_> = open.map(act).collect();
         results.into_iter().collect()
     }
 

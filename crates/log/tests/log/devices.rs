@@ -1,6 +1,7 @@
 //! Log dirs whose device dies, whoever meets it first, and partitions that alone cannot be written to.
 
 use std::path::Path;
+use std::time::Duration;
 
 use riverrun_env::FileSystem;
 use riverrun_journal::{Journal, RecoveredEntry};
@@ -58,6 +59,7 @@ fn a_dir_fails_with_the_first_use_that_meets_its_dead_device() {
         kill_device(&pair);
         assert!(!is_failed(&pair), "{name}: nobody has looked");
         use_it(&pair);
+        let _it_has_failed = pair.store.settle();
         assert!(is_failed(&pair), "{name}");
         let error = pair.append(0, "no").unwrap_err();
         assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{name}: {error}");
@@ -80,9 +82,31 @@ fn a_read_that_meets_a_dead_device_fails_the_dir_and_one_of_a_bad_sector_does_no
         } else {
             pair.sim.fs.make_unreadable(Some("/one".as_ref())).unwrap();
         }
-        assert!(pair.log(0).read(Offset(0), 1000, Offset(3), true).is_err());
+        let _it_was_told_of_the_start = pair.store.wait_for_settling(Duration::ZERO);
+        let syncs = pair.sim.fs.syncs();
+        for is_first in [true, false] {
+            assert!(pair.log(0).read(Offset(0), 1000, Offset(3), true).is_err());
+            assert_eq!(pair.store.wait_for_settling(Duration::ZERO), is_first, "one look a second");
+        }
+        assert_eq!(pair.sim.fs.syncs(), syncs, "who reads waits for no sync");
+        assert!(!is_failed(&pair));
+        assert_eq!(pair.store.settle().is_err(), is_dead);
         assert_eq!(is_failed(&pair), is_dead);
     }
+}
+
+#[test]
+fn too_few_descriptors_for_an_index_are_not_taken_for_a_dead_device() {
+    let pair = started();
+    pair.append(0, &"x".repeat(10_000)).unwrap();
+    pair.sim.fs.exhaust_descriptors(true);
+    for _ in 0..2 {
+        assert!(pair.store.settle().and_then(|()| pair.store.checkpoint()).is_err());
+        assert!(!is_failed(&pair));
+    }
+    pair.sim.fs.exhaust_descriptors(false);
+    pair.store.settle().unwrap();
+    assert_eq!(pair.append(0, "goes on").unwrap(), Offset(4));
 }
 
 #[test]
@@ -173,11 +197,31 @@ fn what_was_aside_before_its_dir_failed_takes_nobodys_room() {
     }
     assert!(pair.store.settle().is_err() && pair.store.has_aside() && !is_failed(&pair));
     assert!(pair.store.write_cache().is_full(), "more than that does not stay in memory uncounted");
+    let error = pair.append(0, "no more").unwrap_err();
+    assert!(matches!(error, AppendError::Storage(LogError::Aside(_))), "{error}");
     kill_device(&pair);
     pair.store.look_at_devices();
     assert!(is_failed(&pair));
     pair.store.settle().unwrap();
     assert_eq!(pair.store.write_cache().bytes(), 0);
+}
+
+#[test]
+fn what_a_dir_that_has_failed_leaves_in_memory_takes_no_room_from_a_partition_of_another() {
+    let pair = Pair::new(StoreOptions { write_cache_bytes: 3_000_000, ..Machine::with_journal() });
+    take_directory_away(&pair);
+    let append_to_dir = |dir| (0..6).for_each(|_| _ = pair.append(dir, &"x".repeat(200_000)).unwrap());
+    append_to_dir(1);
+    pair.sim.fs.kill_device(Some("/two".as_ref())).unwrap();
+    pair.store.look_at_devices();
+    pair.store.settle().unwrap();
+    assert!(pair.store.dir_failure(1).is_some() && pair.store.has_aside());
+    assert_eq!(pair.store.write_cache().bytes(), 0);
+    append_to_dir(0);
+    assert!(pair.store.settle().is_err() && pair.store.dir_failure(0).is_none());
+    assert_eq!(pair.store.write_cache().bytes(), 0);
+    let error = pair.append(0, "no more").unwrap_err();
+    assert!(matches!(error, AppendError::Storage(LogError::Aside(_))), "{error}");
 }
 
 #[test]
