@@ -78,8 +78,11 @@ pub trait File: Send + Sync + fmt::Debug {
     }
 
     /// Has the system begin to write this range to the disk, so that the next sync has less to wait for. Nothing is durable
-    /// when it returns, and what the writing meets is told by the next sync.
-    fn begin_write_back(&self, _position: u64, _len: u64) {}
+    /// when it returns. Where there is no such way it does nothing. What the writing meets later is told by the next sync,
+    /// but an error that this call returns need not be: as after [`Self::sync_data`] the bytes are in an unknown state.
+    fn begin_write_back(&self, _position: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Makes the file's bytes and its size durable. After an error the bytes are in an unknown state and the call
     /// must not be repeated: the next one may succeed without having written anything.

@@ -232,6 +232,8 @@ fn direct(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
 fn syncs(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     let file = fs.open(&dir.join("f"), OpenMode::CreateNew)?;
     file.write_all_at(b"abc", 0)?;
+    file.begin_write_back(0, 3)?;
+    file.begin_write_back(4096, 4096)?;
     file.sync_data()?;
     file.sync_all()?;
     file.advise_dont_need(0, 0)?;

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use riverrun_env::sim::SimFileSystem;
+use riverrun_env::sim::{PlantedBug, SimFileSystem};
 use riverrun_env::{ChangeError, FileSystem, OpenMode, atomic_replace, is_shortage, read_whole};
 
 fn content(fs: &SimFileSystem, path: &str) -> Option<Vec<u8>> {
@@ -116,6 +116,28 @@ fn one_sync_fails_and_the_repeated_one_lies() {
     assert_eq!(content(&fs, "/f").unwrap(), b"new");
     fs.crash();
     assert_eq!(content(&fs, "/f").unwrap(), b"old");
+}
+
+#[test]
+fn what_the_disk_does_not_begin_with_is_lost_and_no_sync_says_so() {
+    for planted in [None, Some(PlantedBug::IgnoredWriteBackError)] {
+        let fs = SimFileSystem::new(1);
+        let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+        file.write_all_at(&[1; 3 * 4096], 0).unwrap();
+        fs.open_volume("/".as_ref()).unwrap().sync().unwrap();
+        file.write_all_at(&[2; 3 * 4096], 0).unwrap();
+        if let Some(bug) = planted {
+            fs.plant(bug);
+        }
+        fs.fail_write_back_after(1);
+        file.begin_write_back(0, 4096).unwrap();
+        assert_eq!(file.begin_write_back(4096, 4096).is_err(), planted.is_none());
+        file.begin_write_back(8192, 4096).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(content(&fs, "/f").unwrap(), [2; 3 * 4096]);
+        fs.crash();
+        assert_eq!(content(&fs, "/f").unwrap(), [[2; 4096], [1; 4096], [2; 4096]].concat());
+    }
 }
 
 #[test]

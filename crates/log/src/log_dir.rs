@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use riverrun_env::{ChangeError, Env, File, LockGuard, Volume, atomic_replace, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
@@ -85,6 +85,8 @@ pub(crate) struct LogDir {
     tails: Mutex<Vec<Weak<PartitionLog>>>,
     /// Held while tails are settled.
     settling: Mutex<()>,
+    /// Held while the disk is told to begin with what was settled, until the dir has failed where that fails.
+    write_backs: RwLock<()>,
     /// Who waits for settling or for a checkpoint.
     hurry: Hurry,
     /// Up to where each journal is not needed for this dir.
@@ -134,6 +136,7 @@ impl LogDir {
             space: Space::new(shared.reserve_bytes()),
             tails: Mutex::default(),
             settling: Mutex::default(),
+            write_backs: RwLock::default(),
             hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             has_covered_recovery: AtomicBool::new(false),
@@ -171,6 +174,7 @@ impl LogDir {
             space: Space::new(shared.reserve_bytes()),
             tails: Mutex::default(),
             settling: Mutex::default(),
+            write_backs: RwLock::default(),
             hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             has_covered_recovery: AtomicBool::new(false),
@@ -399,6 +403,11 @@ impl LogDir {
         &self.space
     }
 
+    /// To be held while the disk is told to begin with what was settled, and until an error of that is judged.
+    pub(crate) fn writing_back(&self) -> RwLockReadGuard<'_, ()> {
+        self.write_backs.read()
+    }
+
     /// Notes that a partition has something to settle.
     pub(crate) fn note_tail(&self, log: Weak<PartitionLog>) {
         self.tails.lock().push(log);
@@ -522,6 +531,9 @@ impl LogDir {
         if !captured.is_empty() {
             let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
             volume.sync().map_err(|error| self.fail(&self.path, &error))?;
+            // It says nothing of pages that the system has let go of just before, when it was told to begin with them.
+            drop(self.write_backs.write());
+            self.check_usable()?;
         }
         if let Err(error) = self.write_checkpoint(&captured, is_clean) {
             // The logs learn from a later one that they are covered.

@@ -77,12 +77,25 @@ impl File for RealFile {
     }
 
     #[expect(unsafe_code, reason = "a system call that takes numbers only, for which rustix has no function")]
-    fn begin_write_back(&self, position: u64, len: u64) {
+    fn begin_write_back(&self, position: u64, len: u64) -> io::Result<()> {
         let (position, len) = (position.cast_signed(), len.cast_signed());
-        // SAFETY: the descriptor is open as long as `self`, and no memory is handed over.
-        // It takes no note of errors, so that the next sync tells them; if it does nothing, that has more to do.
-        let _ =
-            unsafe { libc::sync_file_range(self.0.as_raw_fd(), position, len, libc::SYNC_FILE_RANGE_WRITE) };
+        loop {
+            // SAFETY: the descriptor is open as long as `self`, and no memory is handed over.
+            // It takes no note of errors of what was begun before, so that the next sync tells them.
+            let result = unsafe {
+                libc::sync_file_range(self.0.as_raw_fd(), position, len, libc::SYNC_FILE_RANGE_WRITE)
+            };
+            if result == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match Errno::from_io_error(&error) {
+                Some(Errno::INTR) => {}
+                // No such call, not of such a file, or one that a sandbox keeps from us: nothing has happened.
+                Some(Errno::NOSYS | Errno::INVAL | Errno::SPIPE | Errno::PERM) => return Ok(()),
+                _ => return Err(error),
+            }
+        }
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -115,5 +128,26 @@ impl File for RealFile {
 
     fn raw_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, OFlags};
+
+    use super::*;
+
+    #[test]
+    fn what_keeps_the_disk_from_beginning_is_told_unless_there_is_no_such_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, [1; 5000]).unwrap();
+        RealFile(fs::File::open(&path).unwrap()).begin_write_back(0, 4096).unwrap();
+        let (_reader, writer) = io::pipe().unwrap();
+        RealFile(fs::File::from(std::os::fd::OwnedFd::from(writer))).begin_write_back(0, 4096).unwrap();
+        // The system begins with nothing through a descriptor that only stands for a path.
+        let handle = rustix::fs::open(&path, OFlags::PATH, Mode::empty()).unwrap();
+        let error = RealFile(fs::File::from(handle)).begin_write_back(0, 4096).unwrap_err();
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::BADF));
     }
 }

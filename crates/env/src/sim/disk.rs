@@ -47,6 +47,8 @@ pub enum PlantedBug {
     IgnoredShortWrite,
     /// It repeats a sync that has failed: the second one writes nothing and succeeds.
     RepeatedSync,
+    /// It goes on when the system refuses to begin to write to the disk: the next sync succeeds.
+    IgnoredWriteBackError,
 }
 
 /// A change of a directory that no sync has covered yet.
@@ -87,6 +89,10 @@ pub(super) struct Disk {
     pub(super) syncs: u64,
     /// Bytes of which somebody had the system begin to write them to the disk. It does not.
     pub(super) write_back_bytes: u64,
+    /// How often somebody did.
+    pub(super) write_backs: u64,
+    /// The count of these at which one fails.
+    pub(super) fail_write_back_at: Option<u64>,
     /// The operation count at which the machine stops.
     pub(super) stop_at: Option<u64>,
     /// The sync count at which one sync fails.
@@ -131,6 +137,8 @@ impl Disk {
             operations: 0,
             syncs: 0,
             write_back_bytes: 0,
+            write_backs: 0,
+            fail_write_back_at: None,
             stop_at: None,
             fail_sync_at: None,
             writes: 0,
@@ -418,6 +426,25 @@ impl Disk {
         Ok(())
     }
 
+    /// Begins to write so many bytes from `position` on to the disk, which changes nothing, or fails: these pages count as
+    /// clean then, and no later sync says that they were lost.
+    pub(super) fn begin_write_back(&mut self, inode: Inode, position: u64, len: u64) -> io::Result<()> {
+        self.write_back_bytes += len;
+        self.write_backs += 1;
+        if self.fail_write_back_at.is_none_or(|at| self.write_backs <= at) {
+            return Ok(());
+        }
+        self.fail_write_back_at = None;
+        let start = usize::try_from(position).map_err(io::Error::other)?;
+        let end = start.saturating_add(usize::try_from(len).map_err(io::Error::other)?);
+        self.file_mut(inode)?.fail_sync_range(start..end);
+        if self.planted == Some(PlantedBug::IgnoredWriteBackError) {
+            Ok(())
+        } else {
+            Err(Errno::NOSPC.into())
+        }
+    }
+
     pub(super) fn sync_file(&mut self, inode: Inode) -> io::Result<()> {
         let fails = self.pass_sync()? || self.check_device(inode).is_err();
         let image = self.file_mut(inode)?;
@@ -524,6 +551,7 @@ impl Disk {
         self.stop_at = None;
         self.fail_sync_at = None;
         self.fail_write_at = None;
+        self.fail_write_back_at = None;
         self.cuts_to_fail = 0;
         self.planted = None;
         self.are_descriptors_exhausted = false;

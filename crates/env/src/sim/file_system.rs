@@ -26,13 +26,19 @@ pub struct SimFileSystem {
     meanwhile: Arc<Mutex<Meanwhile>>,
 }
 
-/// What happens while the next sync of a file is waited for.
+type Action = Box<dyn FnOnce() + Send>;
+
+/// What happens while the next call of a sort is waited for.
 #[derive(Default)]
-struct Meanwhile(Option<Box<dyn FnOnce() + Send>>);
+struct Meanwhile {
+    sync: Option<Action>,
+    write_back: Option<Action>,
+}
 
 impl fmt::Debug for Meanwhile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Meanwhile").field(&self.0.is_some()).finish()
+        let is_some = (self.sync.is_some(), self.write_back.is_some());
+        f.debug_tuple("Meanwhile").field(&is_some).finish()
     }
 }
 
@@ -78,7 +84,12 @@ impl SimFileSystem {
     /// Runs `action` while the next sync of a file or of a durable write is waited for, on the thread that waits: whatever else the action
     /// waits for must not be held by the caller of the sync.
     pub fn during_next_sync(&self, action: impl FnOnce() + Send + 'static) {
-        self.meanwhile.lock().0 = Some(Box::new(action));
+        self.meanwhile.lock().sync = Some(Box::new(action));
+    }
+
+    /// The same of the next call that has the system begin to write to the disk.
+    pub fn during_next_write_back(&self, action: impl FnOnce() + Send + 'static) {
+        self.meanwhile.lock().write_back = Some(Box::new(action));
     }
 
     /// Lets `count` more writes to files succeed and the next one fail with an input/output error, after a part of it
@@ -86,6 +97,13 @@ impl SimFileSystem {
     pub fn fail_write_after(&self, count: u64) {
         let mut disk = self.disk.lock();
         disk.fail_write_at = Some(disk.writes + count);
+    }
+
+    /// Lets `count` more calls that have the system begin to write to the disk succeed and the next one fail for want of
+    /// space, as a file system does that drops the pages then: they count as clean, and a sync succeeds and writes nothing.
+    pub fn fail_write_back_after(&self, count: u64) {
+        let mut disk = self.disk.lock();
+        disk.fail_write_back_at = Some(disk.write_backs + count);
     }
 
     /// Makes the next cut of a file fail with an input/output error.
@@ -322,7 +340,7 @@ impl SimFile {
 
     /// What a test wants to happen while a sync is waited for.
     fn wait_for_sync(&self) {
-        let meanwhile = self.fs.meanwhile.lock().0.take();
+        let meanwhile = self.fs.meanwhile.lock().sync.take();
         if let Some(action) = meanwhile {
             action();
         }
@@ -399,8 +417,14 @@ impl File for SimFile {
         disk.set_len(self.inode, len)
     }
 
-    fn begin_write_back(&self, _position: u64, len: u64) {
-        self.fs.disk.lock().write_back_bytes += len;
+    fn begin_write_back(&self, position: u64, len: u64) -> io::Result<()> {
+        let meanwhile = self.fs.meanwhile.lock().write_back.take();
+        if let Some(action) = meanwhile {
+            action();
+        }
+        let mut disk = self.fs.disk.lock();
+        disk.check_alive(self.life)?;
+        disk.begin_write_back(self.inode, position, len)
     }
 
     fn sync_data(&self) -> io::Result<()> {

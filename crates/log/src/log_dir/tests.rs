@@ -223,3 +223,62 @@ fn one_file_that_cannot_be_opened_to_be_written_does_not_fail_its_dir() {
     let error = dir.judge_at_once(LogError::write(&index, io::Error::from_raw_os_error(EIO)));
     assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
 }
+
+/// Appends what the disk is told to begin with as soon as it is settled.
+fn append_much(store: &LogStore) {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(TimestampMs(0), None, Some(&vec![1; 600_000]), &[]).unwrap();
+    let batch = batch.build().unwrap();
+    let log = partition(store, KNOWN);
+    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+    for _ in 0..2 {
+        log.append(BytesMut::from(&batch[..]), options).unwrap();
+    }
+    while log.watermarks().synced < Offset(2) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn nobody_waits_for_the_writer_while_the_disk_is_told_to_begin() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append_much(&store);
+    let log = partition(&store, KNOWN).open().unwrap();
+    let (tell, told) = sync_channel(1);
+    sim.fs.during_next_write_back(move || tell.send(log.writer.try_lock().is_some()).unwrap());
+    store.settle().unwrap();
+    assert_eq!(told.try_recv(), Ok(true));
+}
+
+#[test]
+fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    recover(&store);
+    append_much(&store);
+    let dir = partition(&store, KNOWN).dir().clone();
+    let (tell, told) = sync_channel(1);
+    let fs = sim.fs.clone();
+    sim.fs.during_next_write_back(move || {
+        let syncs = fs.syncs();
+        tell.send(()).unwrap();
+        while fs.syncs() == syncs {
+            thread::yield_now();
+        }
+        // Time for it to go on, which it must not.
+        thread::sleep(Duration::from_millis(300));
+    });
+    sim.fs.fail_write_back_after(0);
+    thread::scope(|scope| {
+        let beside = dir.clone();
+        let checkpoint = scope.spawn(move || {
+            told.recv().unwrap();
+            beside.checkpoint(false, Haste::AtOnce).map(|_| ())
+        });
+        store.settle().unwrap_err();
+        checkpoint.join().unwrap().unwrap_err();
+    });
+    assert!(dir.checkpointed(KNOWN).is_none_or(|known| known.recovery_point == Offset(0)));
+}

@@ -15,13 +15,20 @@ use super::PartitionLog;
 use super::marks::Marks;
 use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
-use super::writer::SegmentWriter;
+use super::writer::{SegmentWriter, WriteBack};
 use crate::error::{AppendError, LogError};
 use crate::pace::Pace;
 use crate::shared::stream_of;
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
 const RUN_BYTES: usize = 1024 * 1024;
+
+/// A run of the tail that was brought into the segments.
+struct Settled {
+    bytes: usize,
+    /// Where the segments end with it.
+    end: Offset,
+}
 
 impl PartitionLog {
     /// Refuses what the journal could never take.
@@ -63,20 +70,38 @@ impl PartitionLog {
 
     /// Where the tail ends, if there is one.
     pub(crate) fn tail_end(&self) -> Option<Offset> {
-        self.current_log()?.shown.lock().tail.end()
+        self.current_log()?.tail_end()
     }
 
-    /// Brings the tail into the segments. Nothing is durable by it that was not before.
+    /// Brings the tail into the segments, as it is when it begins: others wait for their turn. What comes to it meanwhile
+    /// may be left to the next time. Nothing is durable by it that was not before.
     pub(crate) fn settle(&self, pace: &mut Pace<'_>) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
         self.note_synced(&log);
+        let Some(end) = log.tail_end() else { return Ok(()) };
         loop {
-            let bytes = self.settle_run(&log, &mut log.writer.lock())?;
-            if bytes == 0 {
-                return Ok(());
+            let (settled, write_back) = {
+                let mut writer = log.writer.lock();
+                (self.settle_run(&log, &mut writer)?, writer.take_write_back())
+            };
+            write_back.map_or(Ok(()), |write_back| self.begin_write_back(&write_back))?;
+            let Some(settled) = settled else { break };
+            pace.wrote(settled.bytes);
+            if settled.end >= end {
+                break;
             }
-            pace.wrote(bytes);
         }
+        if log.tail_end().is_some() {
+            self.dir.note_tail(self.this.clone());
+        }
+        Ok(())
+    }
+
+    /// Has the disk begin. What it does not take may be lost although the next sync succeeds, so the dir fails with it as
+    /// with a sync.
+    fn begin_write_back(&self, write_back: &WriteBack) -> Result<(), LogError> {
+        let _until_it_has_failed = self.dir.writing_back();
+        write_back.begin().map_err(|error| self.dir.judge(error))
     }
 
     /// Records that are appended and not synced yet.
@@ -100,21 +125,23 @@ impl PartitionLog {
         }
     }
 
+    /// As [`Self::settle`], for who holds the writer: the disk begins with it the next time.
     pub(super) fn settle_in(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<(), LogError> {
-        while self.settle_run(log, writer)? > 0 {}
+        let Some(end) = log.tail_end() else { return Ok(()) };
+        while self.settle_run(log, writer)?.is_some_and(|settled| settled.end < end) {}
         Ok(())
     }
 
-    /// Brings one run of the tail into the segments, and says how many bytes that were.
-    fn settle_run(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<usize, LogError> {
+    /// Brings one run of the tail into the segments; none if there is no tail.
+    fn settle_run(&self, log: &OpenLog, writer: &mut SegmentWriter) -> Result<Option<Settled>, LogError> {
         let pieces = log.shown.lock().tail.front(RUN_BYTES);
         if pieces.is_empty() {
-            return Ok(0);
+            return Ok(None);
         }
         self.dir.check_usable()?;
         self.write_pieces(log, writer, &pieces).map_err(|error| self.dir.judge(error))?;
-        writer.begin_write_back();
-        Ok(pieces.iter().map(|piece| piece.bytes.len()).sum())
+        let bytes = pieces.iter().map(|piece| piece.bytes.len()).sum();
+        Ok(Some(Settled { bytes, end: writer.end }))
     }
 
     /// Whether acks did not wait for a sync until now, and do at `level`.
@@ -201,6 +228,11 @@ impl Piece {
 }
 
 impl OpenLog {
+    /// Where the tail ends, if there is one.
+    fn tail_end(&self) -> Option<Offset> {
+        self.shown.lock().tail.end()
+    }
+
     /// So many bytes are no longer on their way through the journal, and in no tail either.
     fn take_back(&self, bytes: u64) {
         self.dir.remove_submitted(self.returned(bytes));

@@ -50,7 +50,7 @@ pub(crate) struct ActiveSegment {
     /// over, not cut first: cutting gives its space back, only to take as much again, and where the file system tells
     /// the device of what it gives back, that takes long.
     pub(crate) stale_to: u64,
-    /// The disk was told to begin with what lies below.
+    /// The disk was told, or is being told, to begin with what lies below.
     pub(crate) begun_to: u64,
 }
 
@@ -70,6 +70,15 @@ pub(crate) struct SegmentWriter {
     pub(crate) snapshot: Option<Offset>,
     /// Offsets of the producer snapshots that exist.
     pub(crate) snapshots: Vec<Offset>,
+}
+
+/// A part of a segment that the disk is to begin with.
+#[derive(Debug)]
+pub(super) struct WriteBack {
+    segment: Arc<Segment>,
+    file: Arc<dyn File>,
+    position: u64,
+    bytes: u64,
 }
 
 /// What one write adds to the active segment, and how it stands then.
@@ -239,11 +248,9 @@ impl SegmentWriter {
         self.active.as_mut().map_or(Ok(()), ActiveSegment::cut_stale)
     }
 
-    /// Has the disk begin with what was written to the active segment, once that is enough.
-    pub(super) fn begin_write_back(&mut self) {
-        if let Some(active) = &mut self.active {
-            active.begin_write_back();
-        }
+    /// What the disk is to begin with of the active segment, once that is enough.
+    pub(super) fn take_write_back(&mut self) -> Option<WriteBack> {
+        self.active.as_mut().and_then(ActiveSegment::take_write_back)
     }
 
     /// Leaves no space set aside: nothing is written for a while.
@@ -362,15 +369,15 @@ impl ActiveSegment {
         self.allocated = file.allocate(from, bytes).is_ok().then_some(from + bytes);
     }
 
-    fn begin_write_back(&mut self) {
-        let end = self.cursor.position - self.cursor.position % PAGE_BYTES;
-        let bytes = end.saturating_sub(self.begun_to);
-        if bytes >= WRITE_BACK_BYTES
-            && let Ok(file) = self.segment.log_file_to_append()
-        {
-            file.begin_write_back(self.begun_to, bytes);
-            self.begun_to = end;
+    fn take_write_back(&mut self) -> Option<WriteBack> {
+        let (position, end) = (self.begun_to, self.cursor.position - self.cursor.position % PAGE_BYTES);
+        let bytes = end.saturating_sub(position);
+        if bytes < WRITE_BACK_BYTES {
+            return None;
         }
+        let file = self.segment.log_file_to_append().ok()?;
+        self.begun_to = end;
+        Some(WriteBack { segment: self.segment.clone(), file, position, bytes })
     }
 
     fn cut_stale(&mut self) -> Result<(), LogError> {
@@ -391,6 +398,14 @@ impl ActiveSegment {
             let _ = self.segment.log_file_to_append().map(|file| file.set_len(size));
             self.allocated = Some(size);
         }
+    }
+}
+
+impl WriteBack {
+    /// Has the disk begin, and waits where it has much to do already: to be called without any lock of the log.
+    pub(super) fn begin(&self) -> Result<(), LogError> {
+        let begun = self.file.begin_write_back(self.position, self.bytes);
+        begun.map_err(|error| LogError::sync(&self.segment.log_path(), error))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::BytesMut;
 use riverrun_env::FileSystem;
-use riverrun_env::sim::SimEnv;
+use riverrun_env::sim::{SimEnv, SimFileSystem};
 use riverrun_journal::{Journal, JournalOptions};
 use riverrun_log::config::LogConfig;
 use riverrun_log::producer_state::AppendOrigin;
@@ -77,6 +77,51 @@ fn the_disk_has_begun_with_what_is_settled_when_a_checkpoint_syncs_it() {
     let size = machine.log().size_bytes();
     assert!(begun > size - (2 << 20) && begun <= size && begun % 4096 == 0, "{begun} of {size}");
     assert_eq!(settled(1), begun, "not with each run that is settled");
+}
+
+/// Two of them are enough for the disk to begin with.
+fn large_batch() -> Vec<u8> {
+    let value = "v".repeat(300_000);
+    batch_at(&[(0, value.as_str())], BatchOptions::default())
+}
+
+/// Runs `action` whenever the disk is told to begin, for as long as it says so.
+fn during_write_backs(fs: &SimFileSystem, mut action: impl FnMut() -> bool + Send + 'static) {
+    let again = fs.clone();
+    fs.during_next_write_back(move || {
+        if action() {
+            during_write_backs(&again, action);
+        }
+    });
+}
+
+/// Has records appended whenever the disk is told to begin with others, so many times; counts them.
+fn append_during_write_backs(machine: &Machine, times: usize, told: &Arc<AtomicUsize>) {
+    let (log, fs, told, options) =
+        (machine.log(), machine.sim.fs.clone(), told.clone(), machine.append_options());
+    let batch = large_batch();
+    during_write_backs(&fs, move || {
+        (0..2).for_each(|_| _ = put(&log, &batch, options).unwrap());
+        told.fetch_add(1, Ordering::SeqCst) + 1 < times
+    });
+}
+
+#[test]
+fn settling_leaves_to_the_next_time_what_comes_meanwhile_and_forgets_none_of_it() {
+    let options = StoreOptions { journal: JournalOptions::with_bytes(64 << 20), ..Machine::with_journal() };
+    let config = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
+    let machine = Machine::with_options(SimEnv::new(1), config, options);
+    (0..4).for_each(|_| _ = put(&machine.log(), &large_batch(), machine.append_options()).unwrap());
+    let told = Arc::new(AtomicUsize::new(0));
+    append_during_write_backs(&machine, 6, &told);
+    let is_left = || machine.store().write_cache().bytes() > 0;
+    for pass in 1..=3 {
+        machine.store().settle().unwrap();
+        assert_eq!((told.load(Ordering::SeqCst), is_left()), (2 * pass, true));
+    }
+    machine.store().settle().unwrap();
+    assert!(!is_left());
+    assert_eq!(machine.records().unwrap().len(), 16);
 }
 
 #[test]

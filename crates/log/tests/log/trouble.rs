@@ -1,8 +1,9 @@
 //! Log dirs that fail, are full, or keep a reserve, beside a journal that others need.
 
+use std::panic::catch_unwind;
 use std::path::PathBuf;
 
-use riverrun_env::sim::SimEnv;
+use riverrun_env::sim::{PlantedBug, SimEnv};
 use riverrun_env::{FileSystem, OpenMode};
 use riverrun_journal::{JournalOptions, RecoveredEntry};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
@@ -218,6 +219,42 @@ fn a_write_that_fails_while_settling_fails_the_dir_and_loses_nothing() {
         failed += 1;
     }
     assert!(failed > 3, "{failed}");
+}
+
+/// Settles and makes a checkpoint, while the disk refuses to begin with a part of it, and then the power fails. Returns
+/// whether it came to that.
+fn lose_what_the_disk_does_not_begin_with(count: u64, bug: Option<PlantedBug>) -> bool {
+    let options = StoreOptions { journal: JournalOptions::with_bytes(64 << 20), ..Machine::with_journal() };
+    let config = LogConfig { durability: DurabilityLevel::SyncSync, ..LogConfig::default() };
+    let mut machine = Machine::with_options(SimEnv::new(count), config, options);
+    let value = |number: i64| format!("{number}{}", "x".repeat(100_000));
+    (0..25).for_each(|number| assert_eq!(machine.append(&value(number)), Offset(number)));
+    if let Some(bug) = bug {
+        machine.sim.fs.plant(bug);
+    }
+    machine.sim.fs.fail_write_back_after(count);
+    let checkpointed = machine.store().checkpoint();
+    let has_failed = machine.store().dir_failure(0).is_some();
+    assert_eq!(checkpointed.is_err(), has_failed);
+    if has_failed {
+        let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
+        assert!(matches!(error, AppendError::Storage(LogError::DirFailed { .. })), "{error}");
+    }
+    machine.crash();
+    let expected: Vec<_> = (0..25).map(|number| (number, value(number))).collect();
+    assert!(machine.records().unwrap() == expected, "write-back {count}");
+    has_failed
+}
+
+#[test]
+fn what_the_disk_does_not_begin_with_fails_the_dir_and_loses_nothing() {
+    let mut failed = 0;
+    while lose_what_the_disk_does_not_begin_with(failed, None) {
+        failed += 1;
+    }
+    assert!(failed > 2, "{failed}");
+    let bug = Some(PlantedBug::IgnoredWriteBackError);
+    catch_unwind(|| lose_what_the_disk_does_not_begin_with(0, bug)).unwrap_err();
 }
 
 #[test]
