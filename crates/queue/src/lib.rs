@@ -38,10 +38,27 @@
 //! - A [`WaitStrategy`] says what a tailer does while there is nothing: [`BusySpin`] for a thread with a core of its
 //!   own, [`SpinThenYield`], or [`Park`], which leaves the core to others, and costs an append
 //!   half a microsecond where it has to wake it.
-//! - [`Queue::named_tailer`] keeps its place in the queue's directory.
+//! - [`Queue::named_tailer`] keeps its place in the queue's directory, and no segment while it is closed.
 //! - [`QueueView`] only reads: a live queue of others, a copy, a file system that is mounted for reading.
 //! - [`PartitionTailer`] reads a partition of a server on this machine, from the server's own files.
 //! - [`Retention`] removes old segments, in the background of whoever appends.
+//!
+//! # What it does to your process
+//!
+//! - The first queue that is opened, also for reading, sets a handler of SIGBUS for the whole process: a mapped page that
+//!   cannot be read any more is an error then, and not the end. A SIGBUS of anything else goes to whoever handled it
+//!   before. A handler that your program sets later replaces it, unless that passes on what is not its own.
+//! - A queue with appenders in this process has two threads, `queue-syncer` and `queue-keeper`, however many appenders
+//!   there are. Reading starts none.
+//! - Locks say who lives, and a child that is forked without exec has its parent's: while it lives, an append that its
+//!   parent died in keeps everybody else waiting. Fork before you open a queue, or exec. What is opened is closed on exec.
+//! - All processes together have at most 1,024 appenders on a queue at once. The two threads of each process count as
+//!   appenders, and so does a [`Queue::sync`] while it runs.
+//! - It needs Linux, `/proc` (which tells one boot from another), and a file system with shared mappings and locks of byte
+//!   ranges. Processes of one machine may reach a queue by several mounts, as from containers, but not machines over a
+//!   network. When nobody has it open and the next one comes by another mount than the last, that one recovers it
+//!   as after a boot: it reads what lies above the last sync, and what an appender that was killed has left
+//!   half done goes into a directory `cut-<epoch>`, which is yours to remove.
 //!
 //! Two worked examples run: `examples/ping_pong.rs` (two processes, quotes and orders) and `examples/two_hops.rs`
 //! (a service between two queues, which goes on where it was). The files are drawn in `docs/format/queue.md`.

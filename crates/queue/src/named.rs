@@ -44,6 +44,8 @@ pub(crate) struct Place {
     path: PathBuf,
     file: File,
     sequence: u64,
+    /// Records from the place on that were gone when it was opened.
+    pub(crate) missed: i64,
 }
 
 impl Place {
@@ -65,7 +67,7 @@ impl Place {
         }
         let newest = (0..2).filter_map(|slot| read_slot(&file, slot)).max_by_key(|(_, sequence)| *sequence);
         let sequence = newest.map_or(0, |(_, sequence)| sequence);
-        Ok((Self { path, file, sequence }, newest.map(|(kept, _)| kept)))
+        Ok((Self { path, file, sequence, missed: 0 }, newest.map(|(kept, _)| kept)))
     }
 
     /// Removes the place that bears `name`, unless there is none. Refuses one that is in use.

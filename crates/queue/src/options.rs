@@ -59,6 +59,9 @@ pub enum Durability {
 /// Which old segments are removed. A segment goes as a whole, the oldest first, and never the one that is
 /// appended to.
 ///
+/// Only tailers that are open keep a segment. A named one that is closed keeps nothing: what it has not read goes too,
+/// and [`Tailer::missed`](crate::Tailer::missed) tells how much that was.
+///
 /// Where files lie in memory (tmpfs), up to three removed segments are kept besides, empty, and are the next ones:
 /// the memory of a queue that is as large as it gets is used again and again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

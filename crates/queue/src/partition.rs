@@ -26,6 +26,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Reads a partition of a server, whose directory is `<log dir>/<topic id>/<partition>`
 /// (`riverrun topic describe` tells the id).
 ///
+/// It sees what the server has written into the segments: with durability 2 and 4 that is at once (unless
+/// `journal.async.write` is set), with 1 and 3, which sync through the journal, about ten seconds after the ack unless much
+/// is written. The directory of a new partition may not be there before: then [`open`](Self::open) is an error.
+///
 /// ```no_run
 /// use riverrun_queue::{PartitionTailer, StartAt};
 ///

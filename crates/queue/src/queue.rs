@@ -53,10 +53,12 @@ const MARK_LOOKS: u32 = 100;
 
 /// How far a queue goes that nobody has recovered yet.
 ///
-/// Invariants: counts until somebody declares the control file's fields true in `life`.
+/// Invariants: counts until the control file [`counts`] or somebody has published something, in this boot.
 #[derive(Debug)]
 struct Snapshot {
     life: Life,
+    /// What the control file called published.
+    published: u64,
     /// The head as recovery would find it, and how far the disk has it for certain.
     head: Head,
     synced: u64,
@@ -177,6 +179,10 @@ impl Queue {
 
     /// The tailer of this name, where its place was last kept ([`Tailer::keep_place`]), or at `otherwise` if
     /// it is new. It can be open once at a time.
+    ///
+    /// A name holds nothing while no tailer of it is open: records that it has not read go with their segments when an
+    /// appender's [`Retention`] or [`apply_retention`](Self::apply_retention) lets them go. It goes on at the first
+    /// that is left then, and [`Tailer::missed`] tells how many it has not seen.
     pub fn named_tailer(&self, name: &str, otherwise: StartAt) -> Result<Tailer, QueueError> {
         Tailer::open_named(Arc::clone(&self.core), name, otherwise)
     }
@@ -192,7 +198,8 @@ impl Queue {
     }
 
     /// Reads every record that was published before the call, and checks every batch's checksum that is older
-    /// than this opening of the queue. Returns how many records there are; the first damage is the error.
+    /// than this opening of the queue, and that leader epochs, which no checksum covers, rise up to the queue's. Returns
+    /// how many records there are; the first damage is the error.
     pub fn verify(&self) -> Result<u64, QueueError> {
         verify(&self.core)
     }
@@ -215,7 +222,8 @@ impl Queue {
 
 /// A queue that is open for reading only: nothing of it is written, and nobody waits for it. It may lie on a file
 /// system that is mounted for reading, appenders may be at it meanwhile, and a queue that died is looked at as it
-/// is: what a recovery would find is what there is.
+/// is: what a recovery would find is what there is. It may be reached by another mount than its appenders', as from
+/// a container of the same machine.
 ///
 /// Retention does not see its tailers, and appenders do not wake them: one that waits sleeps a millisecond at
 /// most.
@@ -231,7 +239,8 @@ impl QueueView {
         let (control, segments) = open_files(dir, Access::Read)?;
         let life = Life::of(control.file()).at("look at", control.path())?;
         let (mut recovery, mut snapshot) = (Recovery::default(), None);
-        let trusted_from = if control.life() == life {
+        let published = control.published();
+        let trusted_from = if counts(&control, &life) {
             recovery::check_kept(&control, &segments)?;
             control.head()?.position
         } else {
@@ -239,11 +248,17 @@ impl QueueView {
             recovery = found;
             let synced = control.mark().map_or(0, |mark| mark.head.position);
             let over = AtomicBool::new(false);
-            snapshot = Some(Snapshot { life, head: end.head, synced, over });
+            snapshot = Some(Snapshot { life, published, head: end.head, synced, over });
             end.head.position
         };
         let core = Arc::new(Core { control, segments, trusted_from, stuck: Stuck::default(), snapshot });
         Ok(Self { core, recovery })
+    }
+
+    /// Whether the queue was last used before a boot or through another mount, and nobody has it open: then it is seen
+    /// as a recovery would find it, and nothing comes before somebody opens it.
+    pub fn is_unrecovered(&self) -> bool {
+        self.core.is_unrecovered()
     }
 
     /// What an opening for writing would find to do, if nobody has done it since.
@@ -331,9 +346,25 @@ impl QueueView {
     }
 }
 
+/// Whether what the control file says is true in `life`: it was used in it, or somebody has it open, through whatever
+/// mount of the same machine. The kernel keeps locks and pages by file, and not by mount.
+fn counts(control: &Control, life: &Life) -> bool {
+    // The lock first: it becomes shared when the recovery is over. Where a network's file system shows another machine's
+    // lock, the boot is another.
+    control.life() == *life
+        || (sys::is_lock_shared(control.file(), LIVE_BYTE) && control.life().boot == life.boot)
+}
+
 fn verify(core: &Arc<Core>) -> Result<u64, QueueError> {
     let end = core.head()?.next_offset;
     let mut tailer = Tailer::open(Arc::clone(core), StartAt::Start)?;
+    let mut batches = tailer.fork();
+    let mut epoch = LeaderEpoch(0);
+    while batches.batch_offset() < end
+        && let Some(header) = batches.pass_batch_of(&(epoch..=core.control.epoch()))?
+    {
+        epoch = header.leader_epoch();
+    }
     let mut records = 0;
     while tailer.offset() < end && tailer.next()?.is_some() {
         records += 1;
@@ -375,8 +406,15 @@ impl Core {
     /// The snapshot, as long as it counts.
     fn snapshot(&self) -> Option<&Snapshot> {
         let snapshot = self.snapshot.as_ref()?;
-        if !snapshot.over.load(Relaxed) && self.control.life() == snapshot.life {
-            snapshot.over.store(true, Relaxed);
+        if !snapshot.over.load(Relaxed) {
+            // Who opened it through another mount may have gone again since the last look.
+            let is_used = || {
+                self.control.published() != snapshot.published
+                    && self.control.life().boot == snapshot.life.boot
+            };
+            if counts(&self.control, &snapshot.life) || is_used() {
+                snapshot.over.store(true, Relaxed);
+            }
         }
         (!snapshot.over.load(Relaxed)).then_some(snapshot)
     }

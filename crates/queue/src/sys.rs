@@ -46,6 +46,20 @@ pub(crate) fn try_lock_byte(file: &File, byte: u64, kind: LockKind) -> io::Resul
     set_lock(file, byte, lock_type, libc::F_OFD_SETLK)
 }
 
+/// Whether somebody else holds the shared lock of one byte of `file`, which may be open for reading only. False where
+/// the file system has no locks.
+pub(crate) fn is_lock_shared(file: &File, byte: u64) -> bool {
+    // SAFETY: flock is a plain struct of integers, for which zeros are a value.
+    let mut request: libc::flock = unsafe { std::mem::zeroed() };
+    request.l_type = libc::F_WRLCK as libc::c_short;
+    request.l_whence = libc::SEEK_SET as libc::c_short;
+    request.l_start = byte as libc::off_t;
+    request.l_len = 1;
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and the request is a valid flock, which is ours.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut request) } == 0;
+    asked && request.l_type == libc::F_RDLCK as libc::c_short
+}
+
 /// Undoes [`try_lock_byte`].
 pub(crate) fn unlock_byte(file: &File, byte: u64) -> io::Result<()> {
     set_lock(file, byte, libc::F_UNLCK, libc::F_OFD_SETLK).map(|_| ())
@@ -162,7 +176,8 @@ pub(crate) fn wall_coarse_ms() -> i64 {
 }
 
 /// What tells one life of a file system from another: the machine's boot, and the mount. What is in memory
-/// only survives neither a boot nor the loss of a mounted device.
+/// only survives neither a boot nor the loss of a mounted device. One file system may be reached by several mounts, as
+/// from containers: of a queue that somebody has open `queue::counts` knows that its life goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) boot: u128,
@@ -195,4 +210,23 @@ fn mount_of(file: &File) -> io::Result<u64> {
         unsafe { libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, mask, &raw mut found) };
     check(result)?;
     Ok(found.stx_mnt_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_reads_sees_that_a_lock_is_shared() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let reading = File::open(file.path()).expect("a file");
+        assert!(!is_lock_shared(&reading, 7), "nobody has it");
+        assert!(try_lock_byte(file.as_file(), 7, LockKind::Exclusive).expect("locks"));
+        assert!(!is_lock_shared(&reading, 7), "one is alone");
+        assert!(try_lock_byte(file.as_file(), 7, LockKind::Shared).expect("locks"));
+        assert!(is_lock_shared(&reading, 7));
+        assert!(!is_lock_shared(&reading, 8), "another byte");
+        drop(file);
+        assert!(!is_lock_shared(&reading, 7), "it went with its holder");
+    }
 }

@@ -9,13 +9,14 @@
 
 #![expect(unsafe_code, reason = "lends bytes of the mapping that are published")]
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use riverrun_records::{
     Batch, BatchHeader, BatchRecords, CorruptCause, PlainBatch, Record, RecordIter, UnverifiedBatch, layout,
 };
-use riverrun_types::{Offset, TimestampMs};
+use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use crate::error::{Damage, QueueError};
 use crate::mapping::POPULATE_BYTES;
@@ -91,11 +92,12 @@ impl Tailer {
     /// Begins where the tailer of this name was kept, or at `otherwise` if it is new. What retention has
     /// removed since is passed over. Refuses a place whose record before it is not the one that was read.
     pub(crate) fn open_named(core: Arc<Core>, name: &str, otherwise: StartAt) -> Result<Self, QueueError> {
-        let (place, kept) = Place::open(core.segments.dir(), name)?;
+        let (mut place, kept) = Place::open(core.segments.dir(), name)?;
         let mut tailer = match kept {
             None => Self::open(core, otherwise)?,
             Some(kept) => Self::open_kept(core, &place, &kept)?,
         };
+        place.missed = kept.map_or(0, |kept| (tailer.from.0 - kept.offset.0).max(0));
         tailer.place = Some(place);
         Ok(tailer)
     }
@@ -124,6 +126,11 @@ impl Tailer {
         let control = &self.core.control;
         let kept = Kept { offset: self.from, queue_id: control.queue_id(), epoch: control.epoch() };
         self.place.as_mut().map_or(Ok(()), |place| place.keep(&kept))
+    }
+
+    /// How many records a named tailer has not read that were removed before it was opened: it began behind them.
+    pub fn missed(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.missed.unsigned_abs())
     }
 
     fn at_end(core: Arc<Core>) -> Result<Self, QueueError> {
@@ -443,6 +450,17 @@ impl Tailer {
             self.from = self.batch_offset;
         }
         Ok(header)
+    }
+
+    /// As [`pass_batch`](Self::pass_batch), but refuses a batch with another leader epoch, which no checksum covers.
+    pub(crate) fn pass_batch_of(
+        &mut self,
+        epochs: &RangeInclusive<LeaderEpoch>,
+    ) -> Result<Option<BatchHeader>, QueueError> {
+        if self.next_header()?.is_some_and(|header| !epochs.contains(&header.leader_epoch())) {
+            return Err(self.segment.damaged(self.within(), Damage::Field("leader epoch")));
+        }
+        self.pass_batch()
     }
 
     /// Appends the next batch to `into` and passes over it, as over what is left of the one that is open. False,

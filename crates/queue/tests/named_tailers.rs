@@ -41,6 +41,22 @@ fn a_name_goes_on_where_its_place_was_kept() {
 }
 
 #[test]
+fn a_closed_name_keeps_no_segment_and_knows_what_it_has_missed() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = filled(dir.path());
+    assert_eq!(read(&queue, "one", 10), Offset(0));
+    let two = Retention { bytes: Some(2 * SMALL.segment_bytes), ..Retention::default() };
+    assert!(queue.apply_retention(&two).unwrap() > 0);
+    let start = queue.start_offset().unwrap();
+    let mut tailer = queue.named_tailer("one", StartAt::Start).unwrap();
+    assert_eq!((tailer.offset(), tailer.missed()), (start, start.0.unsigned_abs() - 10));
+    tailer.keep_place().unwrap();
+    drop(tailer);
+    assert_eq!(queue.named_tailer("one", StartAt::Start).unwrap().missed(), 0);
+    assert_eq!(queue.named_tailer("new", StartAt::Start).unwrap().missed(), 0);
+}
+
+#[test]
 fn a_slot_that_is_damaged_falls_back_to_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
     let queue = filled(dir.path());

@@ -97,6 +97,110 @@ fn a_view_follows_a_live_appender() {
     });
 }
 
+/// Makes the queue's last use one through another mount of this file system, as a container has it.
+fn use_by_another_mount(dir: &Path) {
+    let control = std::fs::OpenOptions::new().write(true).open(dir.join("queue.control")).unwrap();
+    control.write_all_at(&u64::MAX.to_le_bytes(), 64 + 16).unwrap();
+}
+
+#[test]
+fn a_view_follows_appenders_that_reach_the_queue_by_another_mount() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    fill(&queue, 20);
+    use_by_another_mount(dir.path());
+    let view = QueueView::open(dir.path()).unwrap();
+    assert!(!view.is_unrecovered(), "somebody has it open");
+    let mut tailer = view.tailer(StartAt::End).unwrap();
+    fill(&queue, 20);
+    assert_eq!(tailer.next().unwrap().unwrap().offset, Offset(20));
+    assert_eq!((count(&view), view.end_offset().unwrap()), (40, Offset(40)));
+}
+
+#[test]
+fn a_view_of_a_queue_that_nobody_has_open_follows_who_opens_it_by_another_mount() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(&Queue::create(dir.path(), SMALL).unwrap(), 20);
+    for (stays, before) in [(true, 20), (false, 30)] {
+        use_by_another_mount(dir.path());
+        let view = QueueView::open(dir.path()).unwrap();
+        assert!(view.is_unrecovered() && view.recovery().from_disk);
+        assert_eq!(count(&view), before);
+        let mut tailer = view.tailer(StartAt::End).unwrap();
+        let queue = Queue::open(dir.path()).unwrap();
+        fill(&queue, 10);
+        use_by_another_mount(dir.path());
+        // One that came and went between two looks leaves what it published.
+        let _open = stays.then_some(queue);
+        assert_eq!(tailer.next().unwrap().unwrap().offset, Offset(before));
+        assert!(!view.is_unrecovered());
+        assert_eq!(count(&view), before + 10);
+    }
+}
+
+/// A process in a mount namespace of its own, in which the same directory lies on another mount.
+struct Elsewhere(std::process::Child);
+
+impl Elsewhere {
+    /// None where this user may not make one.
+    fn start() -> Option<Self> {
+        let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
+        let mut child = std::process::Command::new("unshare").args(["-m", "sleep", "600"]).spawn().ok()?;
+        for _ in 0..2000 {
+            let there = namespace(&child.id().to_string()).ok();
+            if there.is_some() && there != namespace("self").ok() {
+                return Some(Self(child));
+            }
+            if child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("unshare neither ends nor begins");
+    }
+
+    fn path(&self, dir: &Path) -> std::path::PathBuf {
+        Path::new(&format!("/proc/{}/root", self.0.id())).join(dir.strip_prefix("/").unwrap())
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn appenders_and_views_of_two_mount_namespaces_see_one_queue() {
+    let Some(elsewhere) = Elsewhere::start() else {
+        eprintln!("skipped: this user may not make a mount namespace (unshare -m)");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().canonicalize().unwrap();
+    let there = elsewhere.path(&here);
+    let queue = Queue::create(&here, SMALL).unwrap();
+    fill(&queue, 10);
+    for (path, other) in [(&here, &there), (&there, &here)] {
+        // Whoever opens it first leaves its own mount in the control file.
+        let queue = Queue::open(path).unwrap();
+        let view = QueueView::open(other).unwrap();
+        assert!(!view.is_unrecovered(), "somebody has it open");
+        let before = view.end_offset().unwrap();
+        let mut tailer = view.tailer(StartAt::End).unwrap();
+        fill(&queue, 10);
+        assert_eq!(tailer.next().unwrap().unwrap().offset, before);
+        assert_eq!(view.end_offset().unwrap().0, before.0 + 10);
+    }
+    drop(queue);
+    let first = Queue::open(&there).unwrap();
+    assert!(first.recovery().from_disk);
+    let mut tailer = QueueView::open(&here).unwrap().tailer(StartAt::End).unwrap();
+    fill(&first, 1);
+    assert_eq!(tailer.next().unwrap().map(|record| record.offset), Some(Offset(30)));
+}
+
 #[test]
 fn a_view_keeps_nobody_from_anything() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,6 +245,21 @@ fn what_passes_a_bound_is_not_called_damage() {
         matches!(&error, QueueError::OverBound { path, position, .. } if *path == segment && position.0 == 0)
     );
     assert!(error.to_string().contains("inflated bytes"), "{error}");
+}
+
+#[test]
+fn verify_finds_a_leader_epoch_that_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    fill(&queue, 40);
+    assert_eq!(queue.verify().unwrap(), 40);
+    let file =
+        std::fs::OpenOptions::new().write(true).open(dir.path().join(format!("{:020}.log", 0))).unwrap();
+    for flipped in [1_i32, -1] {
+        file.write_all_at(&flipped.to_be_bytes(), layout::LENGTH_END as u64).unwrap();
+        let error = QueueView::open(dir.path()).unwrap().verify().unwrap_err();
+        assert!(matches!(&error, QueueError::Damaged { position, .. } if position.0 == 0), "{error}");
+    }
 }
 
 #[test]

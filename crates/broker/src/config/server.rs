@@ -44,6 +44,9 @@ options! {
     /// does: with `:retention.ms=N` or `:retention.bytes=N` behind `:rw` (`orders=/var/lib/orders:rw:retention.bytes=10737418240`)
     /// the oldest segments go, as with a topic's options of these names; never the one that is appended to, nor one that a
     /// process of this machine is reading with a tailer. Processes that append remove what their own retention says.
+    /// Server and appenders may reach the queue by different mounts of one machine, as a container does by a volume. A queue
+    /// that nobody has open, and that was last used before a boot or by another mount, is served as a recovery would find
+    /// it, with a warning in the log, until somebody opens it to append.
     mounts: Vec<Mount> = "mounts", List("name=directory pairs separated by commas, each with any of :rw, :synced, :retention.ms=N and :retention.bytes=N behind it"), Some("");
     /// Threads that serve connections and requests. Not set: one for each processor core. Compressed records that are
     /// many (above 16 KiB in a request), or of a connection whose last ones took long, are inflated and compressed again

@@ -173,6 +173,15 @@ impl MountedQueue {
     /// Opens a queue for reading only.
     fn open(mount: &Mount) -> Result<Self, QueueError> {
         let view = QueueView::open(&mount.dir)?;
+        if view.is_unrecovered() {
+            let (topic, dir) = (&mount.topic, mount.dir.display());
+            tracing::warn!(
+                topic,
+                %dir,
+                "a mounted queue was last used before a boot or through another mount, and nobody has it open: it is \
+                 served as a recovery would find it, until somebody opens it to append"
+            );
+        }
         let start = view.start_offset()?;
         Ok(Self {
             name: Arc::from(mount.topic.as_str()),
