@@ -49,6 +49,7 @@ fn what_was_made_is_told_to_people_and_to_programs() {
 fn a_queue_is_made_filled_read_and_checked() {
     let (_dir, path) = queue();
     assert_eq!(run(&["queue", "tail", &path, "--from", "1"]).ended(0).text(), "two\nthree\n");
+    assert_eq!(run(&["queue", "tail", &path, "--from", "-1h"]).ended(0).text(), "one\ntwo\nthree\n");
     let info = run(&["queue", "info", &path, "--json"]).ended(0).json();
     assert_eq!((&info["end_offset"], &info["unsynced_bytes"]), (&3.into(), &0.into()));
     assert_eq!(run(&["queue", "verify", &path, "--json"]).ended(0).json()["records"], 3);
@@ -76,6 +77,22 @@ fn a_name_goes_on_and_is_reset() {
         run(&args).ended(0).text()
     };
     assert_eq!((tail(&[]), tail(&[]), tail(&["--reset"])), ("one\n".into(), "two\n".into(), "one\n".into()));
+}
+
+#[test]
+fn a_name_says_how_many_records_went_before_it_read_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("queue").to_str().expect("text").to_owned();
+    run(&["queue", "create", &path, "--segment-bytes", "4096"]).ended(0);
+    append(&path, &b"a line of some length\n".repeat(500));
+    run(&["queue", "tail", &path, "--name", "job", "--count", "5"]).ended(0);
+    let queue = riverrun_queue::Queue::open(Path::new(&path)).expect("a queue");
+    let retention = riverrun_queue::Retention { bytes: Some(8192), ..riverrun_queue::Retention::default() };
+    assert!(queue.apply_retention(&retention).expect("removed") > 0);
+    let missed = queue.start_offset().expect("known").0 - 5;
+    let told = run(&["queue", "tail", &path, "--name", "job"]).ended(0).stderr;
+    assert!(told.contains(&format!("{missed} records that were not read")), "{told}");
+    assert_eq!(run(&["queue", "tail", &path, "--name", "job"]).ended(0).stderr, "");
 }
 
 #[test]
@@ -111,6 +128,24 @@ fn a_partition_of_a_live_server_is_read_from_its_files() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     server.feed(&["produce", "quotes"], b"four\n").ended(0);
     assert_eq!(finish(following, b"").ended(0).text(), "four\n");
+
+    let copy = tempfile::tempdir().expect("a directory");
+    let new = copy.path().join("id/0");
+    let new_dir = new.to_str().expect("text");
+    let missing = run(&["queue", "tail", new_dir, "--partition"]).ended(1);
+    assert!(missing.stderr.contains("--follow waits"), "{}", missing.stderr);
+    let nowhere = copy.path().join("none/id/0");
+    run(&["queue", "tail", nowhere.to_str().expect("text"), "--partition", "--follow"]).ended(1);
+    let mut follow =
+        riverrun(&["queue", "tail", new_dir, "--partition", "--from", "end", "--follow", "--count", "4"]);
+    let following = follow.spawn().expect("the binary runs");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::fs::create_dir_all(copy.path().join("id/new")).expect("room");
+    for entry in std::fs::read_dir(&dir).expect("a directory").map(|entry| entry.expect("an entry")) {
+        std::fs::copy(entry.path(), copy.path().join("id/new").join(entry.file_name())).expect("room");
+    }
+    std::fs::rename(copy.path().join("id/new"), &new).expect("a directory");
+    assert_eq!(finish(following, b"").ended(0).text(), "one\ntwo\nthree\nfour\n");
 
     let unnamed = run(&["queue", "tail", &dir]).ended(3);
     assert!(unnamed.stderr.contains("--partition"), "{}", unnamed.stderr);

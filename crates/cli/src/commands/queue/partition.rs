@@ -3,10 +3,10 @@
 //! Guarantees that nothing is written or locked: the server does not notice. What it has only in memory or in its journal
 //! comes when it gets into the segments.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
-use riverrun_queue::{Batch, Offset, PartitionTailer, StartAt, TimestampMs};
+use riverrun_queue::{Batch, Offset, PartitionTailer, QueueError, StartAt, TimestampMs};
 
 use super::queue_failure;
 use super::tail::{TailArgs, push};
@@ -17,7 +17,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Prints records as `args` say.
 pub(super) fn tail(args: &TailArgs, out: &mut impl Write) -> Result<(), Failure> {
-    let mut tailer = PartitionTailer::open(&args.dir, args.from).map_err(|error| queue_failure(&error))?;
+    let mut tailer = open(args)?;
     let mut printer = Printer::new(args);
     while printer.left > 0 {
         match tailer.next_batch().map_err(|error| queue_failure(&error))? {
@@ -30,6 +30,40 @@ pub(super) fn tail(args: &TailArgs, out: &mut impl Write) -> Result<(), Failure>
         }
     }
     out.flush().map_err(|error| Failure::output(&error))
+}
+
+/// Opens the partition. The server makes the directory of a new one with the first records that get into its segments:
+/// who follows waits for it, but not for a log dir.
+fn open(args: &TailArgs) -> Result<PartitionTailer, Failure> {
+    let mut from = args.from;
+    let mut is_told = false;
+    loop {
+        let error = match PartitionTailer::open(&args.dir, from) {
+            Ok(tailer) => return Ok(tailer),
+            Err(error) => error,
+        };
+        let is_missing =
+            matches!(&error, QueueError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
+        let log_dir = args.dir.ancestors().nth(2);
+        if !is_missing || !log_dir.is_some_and(|dir| dir.as_os_str().is_empty() || dir.is_dir()) {
+            return Err(queue_failure(&error));
+        }
+        if !args.follow {
+            return Err(queue_failure(&error).advise(
+                "the server makes the directory of a new partition with its first records, at the levels that sync about \
+                 ten seconds after they were acked; --follow waits for it",
+            ));
+        }
+        if !is_told {
+            tracing::warn!("{} is not there yet: waiting for it", args.dir.display());
+            is_told = true;
+        }
+        // Whatever comes into it comes after the end that was asked for.
+        if from == StartAt::End {
+            from = StartAt::Start;
+        }
+        std::thread::sleep(LOOK_INTERVAL * 10);
+    }
 }
 
 /// Prints what a batch holds of what is wanted.

@@ -15,6 +15,7 @@ use crate::text::time::{TIME_FORMS, now, parse_time};
 const EXAMPLES: &str = "\
 Examples:
   riverrun queue tail quotes --from end --follow
+  riverrun queue tail quotes --from -15m
   riverrun queue tail --partition riverrun-data/logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0";
 
 /// Flags of `queue tail`.
@@ -26,13 +27,18 @@ pub(crate) struct TailArgs {
     #[arg(value_name = "DIR")]
     pub(super) dir: PathBuf,
     /// DIR is a partition of a server on this machine, <log dir>/<topic id>/<partition>, which is only read; `riverrun
-    /// topic describe` tells the id. Records come when the server has written them into its segments
+    /// topic describe` tells the id. Records come when the server has written them into its segments: with durability 2
+    /// and 4 at once (unless journal.async.write is set), with 1 and 3, which sync through the journal, about ten
+    /// seconds later. Before the first ones DIR may not be there, which --follow waits for
     #[arg(long, conflicts_with_all = ["name", "synced"])]
     partition: bool,
-    /// Where to begin: start, end, an offset, or a time
-    #[arg(long, value_name = "PLACE", default_value = "start", value_parser = parse_place)]
+    /// Where to begin: start, end, an offset, a time such as 2013-01-01T10:00:00Z or 2013-01-01, milliseconds since
+    /// 1970 (more than 12 digits), or a time ago such as -90s, -15m, -1h, -2d
+    #[arg(long, value_name = "PLACE", default_value = "start", value_parser = parse_place, allow_hyphen_values = true)]
     pub(super) from: StartAt,
-    /// Go on where a tailer of this name has ended, and keep the place for the next; --from is for a new name
+    /// Go on where a tailer of this name has ended, and keep the place for the next; --from is for a new name. While
+    /// none of this name runs, retention removes also what it has not read: then it goes on at the first record that is
+    /// left, and says how many are missing
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Begin at --from also if the name has a place, which is forgotten
@@ -75,6 +81,13 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
         return partition::tail(args, &mut out);
     }
     let mut tailer = open(args).map_err(|error| not_open(args, &error))?;
+    let missed = tailer.missed();
+    if missed > 0 {
+        let from = tailer.offset();
+        tracing::warn!(
+            "{missed} records that were not read under this name were removed: it goes on at {from}"
+        );
+    }
     tailer.set_synced_only(args.synced);
     let mut line = Vec::new();
     let mut printed = 0;
