@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::environment::{Environment, TopicDurability};
+use crate::environment::{Environment, LoopbackFigures, TopicDurability};
 use crate::histogram::{Latencies, LatencySummary};
 use crate::omb::omb_result;
 use crate::plan::{Durability, Plan, Replicas, Shrunk, TargetRate};
@@ -94,7 +94,7 @@ struct Ours<'a> {
     publish: Option<LatencyFigures>,
     publish_delay: Option<LatencyFigures>,
     end_to_end: Option<LatencyFigures>,
-    backlog: Option<BacklogFigures>,
+    backlog: Option<BacklogDocument>,
     disk_full: Option<DiskFullFigures>,
     log_dirs: &'a [LogDirFigures],
     seconds: &'a [Second],
@@ -150,6 +150,30 @@ struct Replication {
 struct MinInSync {
     wanted: i16,
     used: i16,
+}
+
+/// How a backlog was read, and the share of the loopback interface that this took: the rates in the totals are of all the
+/// measurement, most of which may be the time in which the backlog was written.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BacklogDocument {
+    #[serde(flatten)]
+    figures: BacklogFigures,
+    /// Bytes a second by those that the loopback interface carries for any program, and by those without pacing.
+    to_loopback: Option<f64>,
+    to_unpaced_loopback: Option<f64>,
+}
+
+impl BacklogDocument {
+    fn new(figures: BacklogFigures, loopback: Option<LoopbackFigures>) -> Self {
+        let rate = (figures.drain_s > 0.0).then(|| figures.drained_bytes as f64 / figures.drain_s);
+        let share = |limit: Option<f64>| Some(rate? / limit.filter(|limit| *limit > 0.0)?);
+        Self {
+            figures,
+            to_loopback: share(loopback.map(|loopback| loopback.bytes_per_s)),
+            to_unpaced_loopback: share(loopback.and_then(|loopback| loopback.unpaced_bytes_per_s)),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -227,7 +251,7 @@ fn ours<'a>(
         publish: LatencyFigures::of(&figures.publish),
         publish_delay: LatencyFigures::of(&figures.delay),
         end_to_end: LatencyFigures::of(&figures.end_to_end),
-        backlog: figures.backlog,
+        backlog: figures.backlog.map(|backlog| BacklogDocument::new(backlog, environment.loopback)),
         disk_full: figures.disk_full,
         log_dirs: &outcome.log_dirs,
         seconds: &figures.seconds,
@@ -321,5 +345,24 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
             .server
             .filter(|_| records > 0)
             .map(|server| server.cpu_s * 1e6 / records as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_s_share_of_loopback_is_of_the_time_in_which_it_was_read() {
+        let figures = BacklogFigures { drain_s: 0.5, drained_bytes: 1000, ..BacklogFigures::default() };
+        let shares = |figures, loopback| {
+            let one = BacklogDocument::new(figures, loopback);
+            (one.to_loopback, one.to_unpaced_loopback)
+        };
+        let loopback = |unpaced| Some(LoopbackFigures { bytes_per_s: 4000.0, unpaced_bytes_per_s: unpaced });
+        assert_eq!(shares(figures, loopback(Some(8000.0))), (Some(0.5), Some(0.25)));
+        assert_eq!(shares(figures, loopback(None)), (Some(0.5), None));
+        assert_eq!(shares(figures, None), (None, None));
+        assert_eq!(shares(BacklogFigures::default(), loopback(Some(8000.0))), (None, None), "none was read");
     }
 }

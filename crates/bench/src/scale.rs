@@ -5,12 +5,16 @@
 
 use std::time::Duration;
 
-use crate::plan::{Plan, Shrunk};
+use crate::plan::{Plan, Shrunk, TargetRate};
 
 /// A measurement that is shrunk is not shorter than this.
 const TEST_MIN: Duration = Duration::from_secs(5);
 /// A warm-up that is shrunk is not shorter than this.
 const WARMUP_MIN: Duration = Duration::from_secs(2);
+
+/// A backlog that is written as fast as it goes is not shrunk below this: less is read in a tenth of a second. One that is
+/// written at a rate is, since the time that this takes is what is to shrink.
+const BACKLOG_MIN: u64 = 1 << 30;
 
 /// Shrinks a plan by a factor between 0 and 1; 1 leaves it as it is.
 pub fn shrink(plan: &mut Plan, scale: f64) {
@@ -30,6 +34,15 @@ pub fn shrink(plan: &mut Plan, scale: f64) {
     plan.test = shorter("measurement", plan.test, TEST_MIN);
     plan.disk_full = plan.disk_full.map(|time| shorter("full disk", time, TEST_MIN / 3));
     plan.warmup = shorter("warm-up", plan.warmup, WARMUP_MIN);
+    let is_unpaced = plan.rate == TargetRate::Unpaced;
+    if let Some(backlog) = &mut plan.backlog {
+        let (scaled, least) = (fewer(backlog.bytes, scale), if is_unpaced { BACKLOG_MIN } else { 0 });
+        let least = least.min(backlog.bytes);
+        if scaled < least {
+            floors.push(format!("backlog {} MiB, and not {}", least >> 20, scaled >> 20));
+        }
+        backlog.bytes = scaled.max(least);
+    }
     plan.shrunk = Some(Shrunk {
         test_s: plan.test.as_secs_f64(),
         warmup_s: plan.warmup.as_secs_f64(),
@@ -37,12 +50,9 @@ pub fn shrink(plan: &mut Plan, scale: f64) {
     });
     if !floors.is_empty() {
         plan.notes
-            .push(format!("--scale {scale}: no time gets shorter than it must be: {}", floors.join("; ")));
+            .push(format!("--scale {scale}: nothing gets smaller than it must be: {}", floors.join("; ")));
     }
     plan.messages = plan.messages.map(|messages| fewer(messages, scale));
-    if let Some(backlog) = &mut plan.backlog {
-        backlog.bytes = fewer(backlog.bytes, scale);
-    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a share of a count is no greater than it")]
@@ -86,8 +96,32 @@ warmupDurationMinutes: 1\nmessages: 5000\nconsumerBacklogSizeGB: 1\n";
         assert_eq!(told(0.5), (shrunk(300.0, 30.0, false), Vec::new()));
         let (found, notes) = told(0.001);
         assert_eq!(found, shrunk(5.0, 2.0, true));
-        let expected = "--scale 0.001: no time gets shorter than it must be: measurement 5.0 s, and not 0.6 s; warm-up 2.0 s, and not 0.1 s";
+        let expected = "--scale 0.001: nothing gets smaller than it must be: measurement 5.0 s, and not 0.6 s; warm-up 2.0 s, and not 0.1 s";
         assert_eq!(notes, [expected]);
+    }
+
+    #[test]
+    fn a_backlog_that_is_written_as_fast_as_it_goes_stays_large_enough_to_be_read_for_a_while() {
+        let text = |gb: f64| {
+            format!(
+                "name: n\ntopics: 3\npartitionsPerTopic: 5\nmessageSize: 512\nsubscriptionsPerTopic: 1
+consumerPerSubscription: 1\nproducersPerTopic: 2\nproducerRate: -1\ntestDurationMinutes: 10
+warmupDurationMinutes: 1\nconsumerBacklogSizeGB: {gb}\n"
+            )
+        };
+        let shrunk = |gb, scale| {
+            let workload = Workload::parse("w", &text(gb)).expect("a workload");
+            let mut plan =
+                to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan");
+            shrink(&mut plan, scale);
+            (plan.backlog.map(|one| one.bytes), plan.notes)
+        };
+        assert_eq!(shrunk(4.0, 0.5), (Some(1 << 31), Vec::new()));
+        let (bytes, notes) = shrunk(4.0, 0.125);
+        assert_eq!(bytes, Some(1 << 30));
+        let expected = "--scale 0.125: nothing gets smaller than it must be: backlog 1024 MiB, and not 512";
+        assert_eq!(notes, [expected]);
+        assert_eq!(shrunk(0.5, 0.5).0, Some(1 << 29), "nor does it grow");
     }
 
     fn topics(workload: &Workload) -> Vec<TopicPlan> {

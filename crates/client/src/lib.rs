@@ -4,6 +4,9 @@
 //! newest version of each request that both sides know, and says clearly what a server does not offer. It knows
 //! nothing of the server's inside. Everything runs on a [tokio](https://docs.rs/tokio) runtime.
 //!
+//! All of it is Rust but for zstd: its codec is libzstd (C), which `zstd-sys` compiles and links statically, so that building
+//! needs a C compiler. Nothing else of the system is linked but libc.
+//!
 //! # Producing
 //!
 //! [`Producer::send`] hands a record over and answers with a [`Delivery`]: a future of its own, which tells where the

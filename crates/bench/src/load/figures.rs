@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use crate::histogram::Latencies;
 
-/// Records that were acked, and how long that took.
+/// Records that were acked, and how long that took; of those that failed, how long they waited until then.
 ///
-/// Invariants: `from_send` counts all of `records`, and `from_due` those of them that had a time to be sent at.
+/// Invariants: `from_send` counts all of `records` and `failed`, and `from_due` those of them that had a time to be sent at.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// How many.
+    /// How many were acked.
     pub records: u64,
     /// Bytes of their values.
     pub bytes: u64,
+    /// How many were not acked and never will be.
+    pub failed: u64,
     /// From the time at which they were due.
     from_due: Latencies,
     /// From the call that handed them to the client.
@@ -20,10 +22,20 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Adds a record.
+    /// Adds a record that was acked.
     pub fn record(&mut self, bytes: u64, from_due: Option<Duration>, from_send: Duration) {
         self.records += 1;
         self.bytes += bytes;
+        self.waited(from_due, from_send);
+    }
+
+    /// Adds a record that failed: it is in no rate, and in the latencies with what it has waited.
+    pub fn fail(&mut self, from_due: Option<Duration>, from_send: Duration) {
+        self.failed += 1;
+        self.waited(from_due, from_send);
+    }
+
+    fn waited(&mut self, from_due: Option<Duration>, from_send: Duration) {
         self.from_send.record(from_send);
         if let Some(from_due) = from_due {
             self.from_due.record(from_due);
@@ -34,6 +46,7 @@ impl Figures {
     pub fn merge(&mut self, other: &Self) {
         self.records += other.records;
         self.bytes += other.bytes;
+        self.failed += other.failed;
         self.from_due.merge(&other.from_due);
         self.from_send.merge(&other.from_send);
     }
@@ -63,8 +76,6 @@ pub struct Interval {
     pub steady: Figures,
     /// Records that were handed to the client.
     pub handed_over: u64,
-    /// Records that were not acked and never will be.
-    pub failed: u64,
 }
 
 impl Interval {
@@ -73,7 +84,6 @@ impl Interval {
         self.warmup.merge(&other.warmup);
         self.steady.merge(&other.steady);
         self.handed_over += other.handed_over;
-        self.failed += other.failed;
     }
 
     /// Warm-up and the rest together.
@@ -86,6 +96,11 @@ impl Interval {
     /// Records that were acked.
     pub fn acked(&self) -> u64 {
         self.warmup.records + self.steady.records
+    }
+
+    /// Records that were not acked and never will be.
+    pub fn failed(&self) -> u64 {
+        self.warmup.failed + self.steady.failed
     }
 }
 
@@ -116,14 +131,16 @@ mod tests {
     #[test]
     fn intervals_add_up() {
         let mut sum = Interval::default();
-        for failed in 0..3 {
-            let mut one = Interval { handed_over: 5, failed, ..Interval::default() };
+        for _ in 0..3 {
+            let mut one = Interval { handed_over: 5, ..Interval::default() };
             one.warmup.record(1, None, MS);
+            one.warmup.fail(None, 4 * MS);
             one.steady.record(2, None, 3 * MS);
             sum.merge(&one);
         }
-        assert_eq!((sum.acked(), sum.failed, sum.handed_over), (6, 3, 15));
+        assert_eq!((sum.acked(), sum.failed(), sum.handed_over), (6, 3, 15));
         let all = sum.all();
-        assert_eq!((all.records, all.bytes, all.latency().count()), (6, 9, 6));
+        assert_eq!((all.records, all.bytes, all.failed), (6, 9, 3));
+        assert_eq!((all.latency().count(), all.latency().max_us()), (9, 4000), "what failed has waited, too");
     }
 }

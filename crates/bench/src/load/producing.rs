@@ -205,16 +205,18 @@ impl<E: Clone + Send + Sync + 'static> Meter<E> for Tally<E> {
         let mut state = self.outcome(now);
         state.decided += sent.len() as u64;
         if let Err(error) = outcome {
-            state.interval.failed += sent.len() as u64;
             state.error.get_or_insert_with(|| error.clone());
-            return;
         }
         let interval = &mut state.interval;
         let since = |begin: Instant| now.saturating_duration_since(begin);
         for sent in sent {
             let is_steady = sent.number >= self.warmup_records;
             let figures = if is_steady { &mut interval.steady } else { &mut interval.warmup };
-            figures.record(sent.bytes as u64, sent.due.map(since), since(sent.begun));
+            let (from_due, from_send) = (sent.due.map(since), since(sent.begun));
+            match outcome {
+                Ok(()) => figures.record(sent.bytes as u64, from_due, from_send),
+                Err(_) => figures.fail(from_due, from_send),
+            }
         }
     }
 

@@ -154,7 +154,8 @@ fn warm_up_is_counted_apart_and_the_rest_begins_when_its_first_record_is_sent() 
 fn what_is_not_acked_is_counted_and_the_first_reason_kept() {
     let tally = tally(0);
     let interval = run(Refusing::new(Duration::from_millis(20), &tally), 10, None, &tally);
-    assert_eq!((interval.failed, interval.steady.records), (3, 7));
+    assert_eq!((interval.failed(), interval.steady.records, interval.all().bytes), (3, 7, 70));
+    assert_eq!(interval.steady.latency().count(), 10, "those that failed have waited, too");
     assert_eq!(tally.lock().error, Some(3));
     let max_us = interval.steady.latency().max_us();
     assert!((20_000..400_000).contains(&max_us), "{max_us} us");
@@ -165,7 +166,7 @@ fn a_record_that_is_not_taken_ends_the_load_and_what_was_sent_has_its_outcome() 
     let tally = tally(0);
     let target = Refusing { refused: 5, ..Refusing::new(Duration::from_millis(20), &tally) };
     let interval = run(target, 1000, None, &tally);
-    assert_eq!((interval.handed_over, interval.acked(), interval.failed), (4, 3, 1));
+    assert_eq!((interval.handed_over, interval.acked(), interval.failed()), (4, 3, 1));
     assert_eq!(tally.lock().refusal, Some(5));
 }
 
@@ -182,7 +183,7 @@ fn a_load_ends_when_it_is_told_to() {
     let interval = run(Refusing::new(Duration::from_millis(1), &tally), u64::MAX, Some(1000.0), &tally);
     ending.join().expect("it only sleeps");
     assert!(interval.handed_over >= 10, "{}", interval.handed_over);
-    assert_eq!(interval.acked() + interval.failed, interval.handed_over);
+    assert_eq!(interval.acked() + interval.failed(), interval.handed_over);
 }
 
 #[test]

@@ -49,6 +49,10 @@ function durability(run) {
   return synced === true ? "synced" : synced === false ? "page cache" : "not known";
 }
 
+// Of a backlog, by the time in which it was read: bytes a second, and what publishing beside it waited.
+const drainRate = (run) => run.backlog && run.backlog.drainedBytes / run.backlog.drainS;
+const meanwhile = (run) => run.backlog && run.backlog.publishMeanwhile && run.backlog.publishMeanwhile.p99_us;
+
 // Rows of a group's table: name, the figure, how it is written, and whether more is better (for the ratio).
 const ROWS = [
   ["Durability of acked records", durability, String],
@@ -61,8 +65,10 @@ const ROWS = [
   ["Read, share of loopback TCP", (run) => run.totals.consumeToLoopback, share],
   ["Read, share of it without pacing", (run) => run.totals.consumeToUnpacedLoopback, share],
   ["Backlog: time to read it, s", (run) => run.backlog && run.backlog.drainS, number, false],
-  ["Backlog: read, MB/s", (run) => run.backlog && run.backlog.drainedBytes / 1e6 / run.backlog.drainS, number, true],
-  ["Publish p99 meanwhile", (run) => run.backlog && run.backlog.publishMeanwhile && run.backlog.publishMeanwhile.p99_us, time, false],
+  ["Backlog: read, MB/s", (run) => run.backlog && drainRate(run) / 1e6, number, true],
+  ["Backlog: read, share of loopback TCP", (run) => run.backlog && run.backlog.toLoopback, share],
+  ["Backlog: read, share of it without pacing", (run) => run.backlog && run.backlog.toUnpacedLoopback, share],
+  ["Publish p99 while the backlog is read", meanwhile, time, false],
   ["Acked while the disk was full, records", (run) => run.diskFull && run.diskFull.ackedMeanwhile, number, true],
   ["Room again: time to the first ack, s", (run) => run.diskFull && run.diskFull.firstAckS, number, false],
   ...[["Publish", "publish"], ["End to end", "endToEnd"]].flatMap(([name, key]) =>
@@ -341,7 +347,8 @@ function middle(runs, figure) {
 const OVERVIEW = [
   ["Published, records/s", (run) => run.totals.publishRate, brief, true],
   ["Read, records/s", (run) => run.totals.consumeRate, brief, true],
-  ["Backlog read, MB/s", (run) => run.backlog && run.backlog.drainedBytes / 1e6 / run.backlog.drainS, number, true],
+  ["Backlog read, MB/s", (run) => run.backlog && drainRate(run) / 1e6, number, true],
+  ["Publish p99 meanwhile", meanwhile, time, false],
   ["Publish p99", (run) => run.publish && run.publish.p99_us, time, false],
   ["End to end p99", (run) => run.endToEnd && run.endToEnd.p99_us, time, false],
 ].filter(([, figure]) => results.some((run) => figure(run) > 0));

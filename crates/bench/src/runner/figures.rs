@@ -84,6 +84,21 @@ pub struct BacklogFigures {
     pub publish_meanwhile: Option<LatencySummary>,
 }
 
+/// What was read in less time than this says little of how fast it goes, and of what it does to others.
+const DRAIN_MIN_S: f64 = 3.0;
+
+impl BacklogFigures {
+    /// What is to be known where the backlog was read in a moment.
+    pub(super) fn short_note(&self) -> Option<String> {
+        (self.drained && self.drain_s < DRAIN_MIN_S).then(|| {
+            format!(
+                "the backlog was read in {:.2} s: its rate and what is measured meanwhile are of that moment alone; a larger one (--scale) is read for longer",
+                self.drain_s
+            )
+        })
+    }
+}
+
 /// What a run measured.
 #[derive(Debug, Default)]
 pub struct Figures {
@@ -230,6 +245,15 @@ mod tests {
         taken.counts.acked = acked;
         taken.publish.record_many_us(latency_us, acked);
         taken
+    }
+
+    #[test]
+    fn a_backlog_that_was_read_in_a_moment_is_noted() {
+        let drained =
+            |drain_s, drained| BacklogFigures { drain_s, drained, ..BacklogFigures::default() }.short_note();
+        let note = drained(0.6, true).expect("a note");
+        assert!(note.starts_with("the backlog was read in 0.60 s: "), "{note}");
+        assert_eq!((drained(3.0, true), drained(0.6, false)), (None, None));
     }
 
     #[test]

@@ -424,6 +424,7 @@ impl<'a> Run<'a> {
         if unread {
             notes.push("the backlog was not read as far as it should be: the run was given up".to_owned());
         }
+        notes.extend(figures.backlog.and_then(|backlog| backlog.short_note()));
         if self.plan.rate == TargetRate::Search {
             notes.push(
                 "the rate was searched for: latencies are also those of rates that were too high".to_owned(),

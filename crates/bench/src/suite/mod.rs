@@ -25,7 +25,8 @@ pub struct Scenario {
     pub suite: String,
     /// Its own name.
     pub scenario: String,
-    /// What it is about.
+    /// What it is about; may be left out.
+    #[serde(default)]
     pub about: String,
     /// What is run.
     workload: Map<String, Value>,
@@ -219,6 +220,12 @@ vary: [{producerConfig.linger.ms: [0, 9]}, {durability: [sync]}]\n";
         let empty = "suite: X\nscenario: y\nabout: z\nworkload: {}\nvary: [{topics: 3}]\n";
         let error = Scenario::parse("x", empty).expect("it reads").cases().expect_err("no list");
         assert!(error.to_string().contains("topics has no list"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_need_not_say_what_it_is_about() {
+        let scenario = Scenario::parse("x", "suite: X\nscenario: y\nworkload: {}\n").expect("it is right");
+        assert_eq!(scenario.about, "");
     }
 
     #[test]

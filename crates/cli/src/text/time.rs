@@ -158,6 +158,12 @@ pub(crate) fn parts(time: TimestampMs) -> [i64; 7] {
     [year, month, day, seconds / 3600, seconds / 60 % 60, seconds % 60, ms]
 }
 
+/// The day of the week in UTC, from 0 for Sunday.
+pub(crate) fn day_of_week(time: TimestampMs) -> i64 {
+    // The epoch was a Thursday.
+    (time.0.div_euclid(DAY_MS) + 4).rem_euclid(7)
+}
+
 /// RFC 3339 with milliseconds, in UTC; `-` for Kafka's "no timestamp".
 pub(crate) fn format_time(time: TimestampMs) -> String {
     if time == TimestampMs::NONE {

@@ -89,14 +89,18 @@ fn rate(totals: &Value, key: &str, word: &str) -> String {
     if records <= 0.0 {
         return String::new();
     }
-    let share = |of: &str, words: &str| {
-        let share = totals[format!("{key}To{of}")].as_f64();
+    let share = shares(&totals[format!("{key}ToLoopback")], &totals[format!("{key}ToUnpacedLoopback")]);
+    format!("{records:.0} rec/s ({:.1} MB/s{share}) {word}", bytes / 1e6)
+}
+
+/// What part of the loopback interface a rate took, as any program finds that, and without pacing.
+fn shares(paced: &Value, unpaced: &Value) -> String {
+    let share = |share: &Value, words: &str| {
         // Less is a trace, which says nothing of a limit.
-        let told = share.filter(|share| *share >= 0.01);
+        let told = share.as_f64().filter(|share| *share >= 0.01);
         told.map_or_else(String::new, |share| format!(", {share:.3} of {words}"))
     };
-    let share = share("Loopback", "loopback TCP") + &share("UnpacedLoopback", "it without pacing");
-    format!("{records:.0} rec/s ({:.1} MB/s{share}) {word}", bytes / 1e6)
+    share(paced, "loopback TCP") + &share(unpaced, "it without pacing")
 }
 
 /// The rates before it are of the whole measurement, in which the backlog was written, too.
@@ -106,8 +110,13 @@ fn backlog(backlog: &Value) -> String {
         return String::new();
     }
     let mb_per_s = number(&backlog["drainedBytes"]) / 1e6 / seconds;
+    let share = shares(&backlog["toLoopback"], &backlog["toUnpacedLoopback"]);
+    let meanwhile = match latency(backlog, "publishMeanwhile", "publish") {
+        none if none.is_empty() => none,
+        told => format!(", meanwhile {told}"),
+    };
     format!(
-        "backlog of {records:.0} read in {seconds:.2} s ({:.0} rec/s, {mb_per_s:.1} MB/s)",
+        "backlog of {records:.0} read in {seconds:.2} s ({:.0} rec/s, {mb_per_s:.1} MB/s{share}){meanwhile}",
         records / seconds
     )
 }
@@ -149,6 +158,13 @@ mod tests {
     fn a_backlog_is_told_by_itself_and_so_is_a_full_disk() {
         let drained = json!({"drainedRecords": 2000, "drainS": 0.5, "drainedBytes": 5_000_000});
         assert_eq!(backlog(&drained), "backlog of 2000 read in 0.50 s (4000 rec/s, 10.0 MB/s)");
+        let beside = json!({
+            "drainedRecords": 2000, "drainS": 0.5, "drainedBytes": 5_000_000, "toLoopback": 0.25, "toUnpacedLoopback": 0.125,
+            "publishMeanwhile": {"p50_us": 1500, "p99_us": 20_000, "p999_us": 30_000, "max_us": 40_000},
+        });
+        let expected = "backlog of 2000 read in 0.50 s (4000 rec/s, 10.0 MB/s, 0.250 of loopback TCP, 0.125 of it without pacing), \
+meanwhile publish p50 1.50, p99 20.00, p99.9 30.00, max 40.00 ms";
+        assert_eq!(backlog(&beside), expected);
         assert_eq!(disk_full(&json!({"firstAckS": 0.254})), "first ack 0.25 s after the disk had room again");
         assert_eq!(disk_full(&json!({"fullAtS": 1.0})), "no ack after the disk had room again");
         assert_eq!((backlog(&Value::Null), disk_full(&Value::Null)), (String::new(), String::new()));

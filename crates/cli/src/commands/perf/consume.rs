@@ -80,7 +80,8 @@ pub(crate) struct ConsumeArgs {
     /// Milliseconds between two lines of --show-detailed-stats
     #[arg(long, value_name = "MS", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     reporting_interval: u64,
-    /// How times are written: letters y, M, d, H, m, s, S and text in single quotes; times are UTC
+    /// How times are written: Java's letters y, M, d, E, H, h, a, m, s, S, X, Z, z and text in single quotes; times are
+    /// UTC, names English
     #[arg(long, value_name = "PATTERN", default_value = DEFAULT_PATTERN)]
     date_format: DateFormat,
     /// Print no names of columns

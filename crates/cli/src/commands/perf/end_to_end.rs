@@ -296,7 +296,7 @@ fn check(records: &[ConsumerRecord], value: &[u8]) -> Result<(), Failure> {
 }
 
 fn summary(latencies: &Latencies) -> String {
-    let percentile = |percentile| lines::whole_ms(latencies.percentile_us(percentile));
+    let percentile = |percentile| lines::cut_ms(latencies.percentile_us(percentile));
     format!(
         "{}\nAvg latency: {:.4} ms\nPercentiles: 50th = {}, 99th = {}, 99.9th = {}\n",
         lines::microseconds("from send to read", latencies),
@@ -413,6 +413,9 @@ mod tests {
 
     #[test]
     fn the_summary_has_the_lines_of_kafka_s_tool() {
+        let mut below = Latencies::new();
+        below.record_us(525);
+        assert!(summary(&below).ends_with("\nPercentiles: 50th = 0, 99th = 0, 99.9th = 0\n"));
         let mut latencies = Latencies::new();
         (1..=1000).for_each(|ms| latencies.record_us(ms * 1000));
         let text = summary(&latencies);

@@ -26,12 +26,18 @@ fn ms(us: u64) -> f64 {
     us as f64 / US_PER_MS
 }
 
-/// Milliseconds without a fraction, as the tools print percentiles.
-pub(super) fn whole_ms(us: u64) -> u64 {
+/// Milliseconds without a fraction. Kafka's producer tool subtracts times of a clock of milliseconds: that is as often
+/// above as below.
+fn rounded_ms(us: u64) -> u64 {
     (us + 500) / 1000
 }
 
-/// What was sent since the last such line.
+/// Milliseconds without a fraction, as Kafka's tool prints percentiles from send to read: it cuts the rest off.
+pub(super) fn cut_ms(us: u64) -> u64 {
+    us / 1000
+}
+
+/// What was sent since the last such line; latencies also of what failed.
 pub(super) fn sent_lately(figures: &Figures, time: Duration) -> String {
     let latency = figures.latency();
     format!(
@@ -47,7 +53,7 @@ pub(super) fn sent_lately(figures: &Figures, time: Duration) -> String {
 /// What was sent in all; with a warm-up, `what` tells the records after it from all.
 pub(super) fn sent_in_all(figures: &Figures, time: Duration, what: &str) -> String {
     let latency = figures.latency();
-    let percentile = |percentile| whole_ms(latency.percentile_us(percentile));
+    let percentile = |percentile| rounded_ms(latency.percentile_us(percentile));
     format!(
         "{} {what} sent, {:.6} records/sec ({:.2} MB/sec), {:.2} ms avg latency, {:.2} ms max latency, \
          {} ms 50th, {} ms 95th, {} ms 99th, {} ms 99.9th.",
@@ -235,8 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn milliseconds_are_rounded_and_not_cut_off() {
-        assert_eq!([0, 499, 500, 1499, 1500].map(whole_ms), [0, 0, 1, 1, 2]);
+    fn milliseconds_are_rounded_or_cut_off_as_kafka_s_tool_does() {
+        assert_eq!([0, 499, 500, 1499, 1500].map(rounded_ms), [0, 0, 1, 1, 2]);
+        assert_eq!([0, 525, 999, 1000, 1999].map(cut_ms), [0, 0, 0, 1, 1]);
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub(crate) enum PerfCommand {
     ///
     /// With a throughput, each record has a time at which it is due, and its latency counts from there: what waits
     /// because the server is slow has waited. The latency from the call of send, as Kafka's tool counts it, is printed
-    /// as well. Both are measured for every record, in microseconds, and never clipped.
+    /// as well. Both are measured for every record, in microseconds, and never clipped. A record that could not be delivered
+    /// counts with what it waited until that was known; rates and numbers of records are of what was acked.
     Produce(produce::ProduceArgs),
     /// Read records, and print rates (flags and lines of kafka-consumer-perf-test)
     Consume(consume::ConsumeArgs),
