@@ -104,6 +104,11 @@ pub trait File: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether the byte at `position` would have to come from the disk; `false` where nobody can tell. Reads nothing.
+    fn is_evicted(&self, _position: u64) -> bool {
+        false
+    }
+
     /// The descriptor, for `sendfile`; none in simulation.
     fn raw_fd(&self) -> Option<BorrowedFd<'_>>;
 }

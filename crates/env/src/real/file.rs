@@ -14,6 +14,14 @@ use crate::File;
 #[derive(Debug)]
 pub(super) struct RealFile(pub(super) fs::File);
 
+impl RealFile {
+    /// Reads the byte at `position` if that needs no waiting.
+    fn probe(&self, position: u64) -> rustix::io::Result<usize> {
+        let mut probe = [0; 1];
+        rustix::io::preadv2(&self.0, &mut [io::IoSliceMut::new(&mut probe)], position, ReadWriteFlags::NOWAIT)
+    }
+}
+
 impl File for RealFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         loop {
@@ -121,9 +129,11 @@ impl File for RealFile {
     }
 
     fn is_cached(&self, position: u64) -> bool {
-        let mut probe = [0; 1];
-        let mut buffers = [io::IoSliceMut::new(&mut probe)];
-        matches!(rustix::io::preadv2(&self.0, &mut buffers, position, ReadWriteFlags::NOWAIT), Ok(1))
+        self.probe(position) == Ok(1)
+    }
+
+    fn is_evicted(&self, position: u64) -> bool {
+        self.probe(position) == Err(Errno::AGAIN)
     }
 
     fn raw_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -136,6 +146,13 @@ mod tests {
     use rustix::fs::{Mode, OFlags};
 
     use super::*;
+
+    #[test]
+    fn what_was_just_written_is_in_memory_and_what_is_not_there_is_not_on_the_disk() {
+        let file = RealFile(tempfile::tempfile().unwrap());
+        file.write_all_at(&[1; 5000], 0).unwrap();
+        assert!(!file.is_evicted(0) && !file.is_evicted(4999) && !file.is_evicted(1 << 20));
+    }
 
     #[test]
     fn what_keeps_the_disk_from_beginning_is_told_unless_there_is_no_such_way() {

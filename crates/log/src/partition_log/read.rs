@@ -253,6 +253,7 @@ impl OpenLog {
         let Some((index, start)) = self.find_start(view, limits.from)? else { return Ok(slice) };
         let segment = &view.segments[index];
         let size_bytes = view.extent(index).size_bytes;
+        segment.forget_if_evicted(start, start.saturating_add(limits.bytes_max))?;
         let end = find_end(view, index, start, limits.while_unproved(segment, start, size_bytes))?;
         if end.position > start {
             let Effort { bytes, met_disk } = segment.prove(start, end.position)?;
@@ -305,6 +306,8 @@ pub(super) fn find_position(segment: &Segment, offset: Offset, size_bytes: u64) 
     let relative = offset.0 - segment.base_offset.0;
     let entry = segment.last_entry_where(|entry| i64::from(entry.relative_offset) <= relative)?;
     let mut position = u64::from(entry.position);
+    // Before the look at it brings it back.
+    segment.forget_if_evicted(position, position + 1)?;
     let log = segment.log_file()?;
     while position < size_bytes {
         let header = segment.header_at(&*log, position, size_bytes)?;

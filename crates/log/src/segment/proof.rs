@@ -2,9 +2,9 @@
 //!
 //! Not every reader looks at a batch's CRC, and what that leaves out (base offset, length, leader epoch, magic) no reader
 //! can check. So both are proved here: the one by the CRCs, the other by the running checksums of the index; each once
-//! for each range since the segment was opened, because what was right once is in the page cache then. What becomes of
-//! it on the disk later is the scrub's to find. What this process has written needs no proof: that was checked when it
-//! came. Where a sync has failed none of that holds: what was written may be lost, and the next read may bring what lay
+//! for each range since the segment was opened, because what was right once is in the page cache then. What this process
+//! has written needs no proof: that was checked when it came. Once a segment is complete, a range that has left the page
+//! cache is proved anew, whoever wrote it ([`Segment::forget_if_evicted`]). Where a sync has failed none of that holds: what was written may be lost, and the next read may bring what lay
 //! there before. The segments of a log dir that has failed forget what they know at each read
 //! ([`Segment::forget_proofs`]).
 //!
@@ -25,7 +25,7 @@ use crate::scan::{BatchScan, ScanStop};
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-use tests::believes_contents;
+use tests::{believes_contents, is_evicted};
 
 /// Ranges of one segment that are remembered. With more the shortest is forgotten, which costs least to prove again.
 const RANGES_MAX: usize = 16;
@@ -33,6 +33,8 @@ const RANGES_MAX: usize = 16;
 const WINDOW_BYTES: usize = 64 * 1024;
 /// Batches up to this size are small: with larger ones, reading the headers alone costs less than reading all.
 const SMALL_BATCH_BYTES: u64 = 2048;
+/// Of a range, one byte in so many is asked whether it is in memory.
+const PROBE_BYTES: usize = 256 * 1024;
 /// Said where a `.log` is shorter than it was.
 const CUT: &str = "the file ends inside a batch";
 
@@ -40,6 +42,12 @@ const CUT: &str = "the file ends inside a batch";
 #[cfg(not(test))]
 const fn believes_contents() -> bool {
     false
+}
+
+/// Whether a byte would have to come from the disk.
+#[cfg(not(test))]
+fn is_evicted(log: &dyn File, position: u64) -> bool {
+    log.is_evicted(position)
 }
 
 /// Ranges of positions.
@@ -98,6 +106,10 @@ impl Proved {
     pub(super) fn nothing() -> Self {
         Self::written_from(u64::MAX)
     }
+
+    fn knows_nothing(&self) -> bool {
+        self.written_from == u64::MAX && self.headers.0.is_empty() && self.contents.0.is_empty()
+    }
 }
 
 /// What a proof took.
@@ -118,6 +130,22 @@ impl Segment {
     /// Whatever is read next is proved, also what this process has written.
     pub(crate) fn forget_proofs(&self) {
         *self.proved.lock() = Proved::nothing();
+    }
+
+    /// Has everything proved anew if some of the range would have to come from the disk: who knows what that has now. More
+    /// than the range may come with it, as the system reads ahead. Only of a complete segment: while somebody writes to a
+    /// file, some file systems say of all of it that it needs waiting for.
+    pub(crate) fn forget_if_evicted(&self, start: u64, end: u64) -> Result<(), LogError> {
+        let end = end.min(self.extent().map_or(0, |extent| extent.size_bytes));
+        if start >= end || self.proved.lock().knows_nothing() {
+            return Ok(());
+        }
+        let log = self.log_file()?;
+        let mut probed = (start..end).step_by(PROBE_BYTES).chain([end - 1]);
+        if probed.any(|position| is_evicted(&*log, position)) {
+            self.forget_proofs();
+        }
+        Ok(())
     }
 
     /// Whether the range needs no proof any more.

@@ -22,10 +22,15 @@ const RECORDS: i64 = 3;
 
 thread_local! {
     static BELIEVES_CONTENTS: Cell<bool> = const { Cell::new(false) };
+    static IS_EVICTED: Cell<bool> = const { Cell::new(false) };
 }
 
 pub(super) fn believes_contents() -> bool {
     BELIEVES_CONTENTS.get()
+}
+
+pub(super) fn is_evicted(log: &dyn File, position: u64) -> bool {
+    IS_EVICTED.get() || log.is_evicted(position)
 }
 
 fn open(sim: &SimEnv) -> LogStore {
@@ -114,6 +119,37 @@ fn what_was_right_once_is_not_looked_at_again_and_what_was_written_since_needs_n
     assert!(log.read(Offset(0), 1 << 20, Offset(RECORDS + 1), true).unwrap().met_disk);
     assert!(segment.is_proved(0, old) && segment.is_proved(0, size));
     assert!(!log.read(Offset(0), 1 << 20, Offset(RECORDS + 1), true).unwrap().met_disk);
+}
+
+#[test]
+fn what_has_left_memory_is_looked_at_again_once_its_segment_is_complete() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    let config = LogConfig { segment_bytes: 250, ..LogConfig::default() };
+    let log = store.partition(ID, 0, Arc::new(config), LeaderEpoch(1)).unwrap();
+    for _ in 0..=RECORDS {
+        append(&log);
+    }
+    let segments = log.open().unwrap().view().segments.clone();
+    assert!(segments.len() > 1 && segments[0].extent().is_some());
+    let intact = read(&log).unwrap();
+    let path = segments[0].log_path();
+    // The last byte of an offset: what this process has written is believed as long as it stays in memory.
+    let mut flipped = intact.clone();
+    let second =
+        BatchHeader::parse(intact.first_chunk::<{ layout::HEADER_BYTES }>().unwrap()).unwrap().size_bytes();
+    flipped[second + 7] ^= 1 << 5;
+    put(&sim, &path, &flipped);
+    assert_eq!(read(&log), Ok(flipped));
+    IS_EVICTED.set(true);
+    let last = segments.last().unwrap();
+    last.forget_if_evicted(0, u64::MAX).unwrap();
+    let known = (last.is_proved(0, 1), segments[0].is_proved(0, 1));
+    let refused = read(&log);
+    IS_EVICTED.set(false);
+    assert_eq!(known, (true, true), "one that is written to says nothing of memory");
+    let error = refused.unwrap_err();
+    assert!(error.contains("00000000.log"), "{error}");
 }
 
 #[test]
