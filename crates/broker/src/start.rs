@@ -10,10 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
-use riverrun_journal::JournalId;
+use riverrun_journal::{JournalError, JournalId};
 use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
 use riverrun_queue::CONTROL_NAME;
-use riverrun_types::PartitionId;
+use riverrun_types::{ErrorKind, PartitionId};
 use thiserror::Error;
 use tokio::sync::Notify;
 
@@ -47,6 +47,14 @@ pub enum StartError {
     /// A log dir cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The disk does not let a journal be opened.
+    #[error("a journal cannot be opened: {source}. {way_out}")]
+    Journal {
+        /// What the system said of which file.
+        source: JournalError,
+        /// What to do, and what is lost by it.
+        way_out: String,
+    },
     /// An address cannot be bound.
     #[error("cannot listen on {address}: {source}{}", hint(source))]
     Bind {
@@ -145,6 +153,17 @@ fn refuse_queues(env: &Env, config: &BrokerConfig) -> Result<(), StartError> {
     Ok(())
 }
 
+fn without_journal(error: LogError, journals: &JournalRegistry) -> StartError {
+    match error {
+        LogError::Journal(source @ (JournalError::Io { .. } | JournalError::Write { .. }))
+            if source.kind() == ErrorKind::GiveUp =>
+        {
+            StartError::Journal { source, way_out: journals.way_out() }
+        }
+        error => error.into(),
+    }
+}
+
 /// Opens everything that a configuration names. Blocks for the disk.
 pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>, StartError> {
     refuse_queues(&env, &config)?;
@@ -165,7 +184,8 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
-    let logs = Arc::new(LogStore::open(&env, &dirs, log_store_options(&env, &config, &dirs, &journals))?);
+    let logs = LogStore::open(&env, &dirs, log_store_options(&env, &config, &dirs, &journals));
+    let logs = Arc::new(logs.map_err(|error| without_journal(error, &journals))?);
     let config = Arc::new(config);
     let network = &config.network;
     let budgets = Budgets {

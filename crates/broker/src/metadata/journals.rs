@@ -98,6 +98,20 @@ impl JournalRegistry {
         dirs.iter().map(id).collect()
     }
 
+    /// What can be done if one of the journals cannot be opened, and what is lost by it. Only before [`Self::begin`].
+    pub(crate) fn way_out(&self) -> String {
+        let content = self.content.lock();
+        let others = "Bring its disk back and start again; or name another, empty directory in its place in journal.dirs";
+        if content.is_settled || content.journals.iter().all(|known| known.id.is_none()) {
+            return format!("{others}: nothing is lost by that, as no acked record is in the journals only");
+        }
+        format!(
+            "{others}, make a file {ACCEPT_LOSS_FILE} in {} and start: acked records that are in that journal only are \
+             lost then",
+            self.dir().display()
+        )
+    }
+
     /// Writes down that these journals are in use, durably. `ids` are those of the journals that hold records, or have
     /// held some. Refuses them while records may lie in others, or in the same in another order.
     pub(crate) fn begin(&self, dirs: &[PathBuf], ids: &[Option<String>]) -> Result<(), MetadataError> {

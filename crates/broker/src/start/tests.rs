@@ -151,3 +151,34 @@ fn what_keeps_a_server_from_listening_is_told_by_its_kind() {
     }
     assert!(!told(io::ErrorKind::Other).contains("another server"), "{}", told(io::ErrorKind::Other));
 }
+
+/// Starts with these journals, in order.
+fn start_with(sim: &SimEnv, journals: &str) -> Result<Arc<Broker>, String> {
+    let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("journal.dirs", journals)]);
+    open_broker(sim.env(), config.expect("valid")).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_start_without_one_of_two_journals_names_the_ways_out_and_they_are_some() {
+    let sim = SimEnv::new(1);
+    // In the place of a disk that is dead.
+    sim.fs.open(Path::new("/dead"), OpenMode::CreateNew).expect("made");
+    let broker = start_with(&sim, "/a,/b").expect("starts");
+    let topic = create(&broker, "kept");
+    append(&broker, &topic);
+    broker.logs.close().expect("settled");
+    broker.journals.finish().expect("written");
+    broker.metadata.close().expect("written");
+    drop(broker);
+    let error = start_with(&sim, "/a,/dead").expect_err("no directory");
+    assert!(error.contains("/dead") && error.contains("nothing is lost"), "{error}");
+    let broker = start_with(&sim, "/a,/c").expect("as it says");
+    append(&broker, &create(&broker, "more"));
+    sim.fs.crash();
+    drop(broker);
+    let error = start_with(&sim, "/dead,/c").expect_err("no directory");
+    assert!(error.contains("/dead") && error.contains("make a file accept-loss in /data/meta"), "{error}");
+    sim.fs.open(Path::new("/data/meta/accept-loss"), OpenMode::CreateNew).expect("made");
+    let broker = start_with(&sim, "/d,/c").expect("as it says");
+    assert!(broker.partition(&topic, 0).is_ok());
+}
