@@ -5,6 +5,10 @@
 //! a loop, and a test when it likes. At most one file is made ahead, and only where the writer could otherwise not
 //! but make one.
 //!
+//! Where the volume is in its reserve, nothing is filled that need not be; a spare stays as large as it is. A spare for
+//! which there is no space at all is made once more as a small one, which the writer needs to use a file again in which
+//! everything is settled while it is the only one.
+//!
 //! Nothing that was acked depends on a spare, so if the system is short of something, or a write or a sync of it fails,
 //! it is given up and removed, and the writer makes the file itself when it needs it. That does not poison the journal:
 //! the writer's own attempt does, if the disk is no better then. If the file that is written to cannot be filled for
@@ -17,7 +21,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::files::NoRoom;
 use crate::making::{FileMaker, MadeFile};
-use crate::room::Room;
+use crate::room::{FIRST_STEP_BYTES, Room};
+use crate::volume::Volume;
 
 /// What a step has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,42 +50,51 @@ struct State {
 
 /// Shared by the writer and the thread that works ahead. The lock is never held while the disk is waited for, apart
 /// from making an empty file or removing one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ahead {
+    volume: Volume,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Ahead {
+    pub(crate) fn new(volume: Volume) -> Self {
+        Self { volume, state: Mutex::default(), changed: Condvar::new() }
+    }
+
     /// Wants the file that is written to be filled to its end.
     pub(crate) fn fill(&self, room: Arc<Room>, path: PathBuf) {
         self.state.lock().current = Some((room, path));
         self.changed.notify_all();
     }
 
-    /// Wants a spare, unless there is one.
+    /// Wants a spare, unless there is one that is as large.
     pub(crate) fn order(&self, maker: FileMaker) {
         let mut state = self.state.lock();
+        if let Some(small) = state.spare.take_if(|spare| spare.room.bytes() < maker.bytes) {
+            small.remove();
+        }
         if state.spare.is_none() {
             state.order = Some(maker);
             self.changed.notify_all();
         }
     }
 
-    /// Whether a spare is there or will be.
-    pub(crate) fn has_spare(&self) -> bool {
+    /// Whether a spare of `bytes` is there or will be.
+    pub(crate) fn has_spare(&self, bytes: u64) -> bool {
         let state = self.state.lock();
-        state.order.is_some() || state.spare.is_some()
+        state.order.as_ref().is_some_and(|order| order.bytes >= bytes)
+            || state.spare.as_ref().is_some_and(|spare| spare.room.bytes() >= bytes)
     }
 
-    /// Takes the spare, if it is filled to its end or `is_part_welcome`. What was ordered is no longer wanted if it is
-    /// welcome in any state and not there.
-    pub(crate) fn take(&self, is_part_welcome: bool) -> Option<MadeFile> {
+    /// Takes the spare, if it has `bytes` and is filled to its end or `is_part_welcome`. What was ordered is no longer
+    /// wanted if it is welcome in any state and not there.
+    pub(crate) fn take(&self, is_part_welcome: bool, bytes: u64) -> Option<MadeFile> {
         let mut state = self.state.lock();
         if is_part_welcome {
             state.order = None;
         }
-        state.spare.take_if(|spare| is_part_welcome || spare.room.is_full())
+        state.spare.take_if(|spare| spare.room.bytes() >= bytes && (is_part_welcome || spare.room.is_full()))
     }
 
     /// Nothing is wanted any more.
@@ -119,6 +133,10 @@ impl Ahead {
                 None => return state.make(),
             }
         };
+        if room.filled() >= FIRST_STEP_BYTES && self.volume.is_in_reserve() {
+            self.state.lock().leave(&room);
+            return Step::Again;
+        }
         let result = room.fill_step(&path);
         let mut state = self.state.lock();
         if let Err(reason) = result {
@@ -149,6 +167,14 @@ impl State {
         Step::Again
     }
 
+    /// Leaves this file as it is: the writer may fill the one that it writes to, and a spare is used as far as it goes.
+    fn leave(&mut self, room: &Arc<Room>) {
+        self.current.take_if(|(current, _)| Arc::ptr_eq(current, room));
+        if self.spare.as_ref().is_some_and(|spare| Arc::ptr_eq(&spare.room, room)) {
+            room.leave();
+        }
+    }
+
     /// Fills this file no further. If it is the one that is written to, the writer fills it as it can, and learns of a
     /// failure.
     fn give_up(&mut self, room: &Arc<Room>, reason: &NoRoom) {
@@ -156,6 +182,9 @@ impl State {
         if let Some(spare) = self.spare.take_if(|spare| Arc::ptr_eq(&spare.room, room)) {
             tracing::warn!(path = %spare.path.display(), ?reason, "a journal file could not be filled ahead");
             spare.remove();
+            if matches!(reason, NoRoom::Shortage(_)) && room.filled() > 0 {
+                self.order = spare.smaller(FIRST_STEP_BYTES);
+            }
         }
     }
 }

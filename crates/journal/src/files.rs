@@ -3,7 +3,8 @@
 //! Owns the names in the journal's directory and which files may be overwritten. Guarantees that a frame is only ever
 //! written where zeros were synced before, so that a group's sync writes no metadata of the file system; that no block
 //! of a frame is written twice under one name; and that a file gets another start only once a synced header says that
-//! nothing in it need be found. Refuses to grow beyond the journal's size: the writer waits then.
+//! nothing in it need be found. Refuses to grow beyond the journal's size: the writer waits then. That size is small
+//! while the volume is in its reserve.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,6 +17,7 @@ use crate::ahead::Ahead;
 use crate::frames::FileHeader;
 use crate::making::{FileMaker, MadeFile};
 use crate::room::{FIRST_STEP_BYTES, Room};
+use crate::volume::Volume;
 use crate::{JournalError, JournalId, JournalOptions};
 
 /// Extension of files that hold frames.
@@ -138,6 +140,7 @@ pub(crate) struct Files {
     pub(crate) next_start: u64,
     pub(crate) next_number: u64,
     pub(crate) ahead: Arc<Ahead>,
+    pub(crate) volume: Volume,
 }
 
 impl Files {
@@ -159,15 +162,49 @@ impl Files {
     /// Fills the current file with zeros up to behind a frame of `frame_bytes`, as far as that was not done ahead.
     /// Durable when it returns.
     pub(crate) fn allocate_for(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
-        let behind = self.end + frame_bytes + self.alignment();
+        let offset = self.offset_behind(frame_bytes, self.alignment());
         let Some(current) = &mut self.current else { return Err(NoRoom::Full) };
-        let offset = (behind - current.header.start).min(current.header.bytes);
         if current.room.filled() < offset {
             // Whoever fills it ahead is late, or has given up.
             current.is_filled_ahead = false;
-            current.room.fill_to(offset, &current.path)?;
+            if self.volume.is_in_reserve() {
+                current.room.fill_sparingly(offset, &current.path)?;
+            } else {
+                current.room.fill_to(offset, &current.path)?;
+            }
         }
         Ok(())
+    }
+
+    /// Where the current file has to be filled to if `more` is to be filled behind a frame, from its start.
+    fn offset_behind(&self, frame_bytes: u64, more: u64) -> u64 {
+        let Some(current) = &self.current else { return 0 };
+        (self.end + frame_bytes + more - current.header.start).min(current.header.bytes)
+    }
+
+    /// Whether a frame, and a note behind it, go into what the current file is filled to.
+    pub(crate) fn is_filled_for(&self, frame_bytes: u64) -> bool {
+        let offset = self.offset_behind(frame_bytes, 2 * self.alignment());
+        self.current.as_ref().is_some_and(|current| current.room.filled() >= offset)
+    }
+
+    /// Whether the current file may take more of the volume.
+    pub(crate) fn may_grow(&self) -> bool {
+        !self.volume.is_in_reserve() || self.bytes() < self.volume.bytes_max_in_reserve()
+    }
+
+    /// What the files take of the volume, about.
+    fn bytes(&self) -> u64 {
+        let bytes = |file: &OlderFile| file.frames_end.saturating_sub(file.start);
+        let older: u64 = self.older.iter().map(|file| bytes(file).next_multiple_of(FIRST_STEP_BYTES)).sum();
+        older + self.current.as_ref().map_or(0, |current| current.room.filled())
+    }
+
+    /// Whether half of what the current file is filled to is used, and no other could be used after it.
+    pub(crate) fn ends_soon(&self, settled: u64) -> bool {
+        let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled);
+        let is_used = |current: &CurrentFile| 2 * (self.end - current.header.start) >= current.room.filled();
+        !is_one_settled && self.current.as_ref().is_some_and(is_used)
     }
 
     /// Why the current file cannot be trusted any more, if filling it has failed.
@@ -187,13 +224,23 @@ impl Files {
             self.ahead.fill(current.room.clone(), current.path.clone());
             has_asked = true;
         }
+        // Also a small server has a file to turn to when its volume is full: this one, if it is the only one, could not be
+        // used again although everything in it is settled.
+        if used > FIRST_STEP_BYTES / 2 && self.older.is_empty() && !self.ahead.has_spare(FIRST_STEP_BYTES) {
+            let order = self.maker(FIRST_STEP_BYTES);
+            self.ahead.order(order);
+            self.next_number += 1;
+            has_asked = true;
+        }
+        let Some(current) = self.current.as_mut() else { return has_asked };
         let is_due = !current.has_ordered && used > (bytes / 8).max(FIRST_STEP_BYTES / 2);
         if !is_due {
             return has_asked;
         }
         current.has_ordered = true;
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled);
-        if is_one_settled || self.older.len() + 2 > self.options.files_max() || self.ahead.has_spare() {
+        let has_its_size = self.older.len() + 2 > self.options.files_max();
+        if is_one_settled || has_its_size || self.ahead.has_spare(bytes) || self.volume.is_in_reserve() {
             return has_asked;
         }
         let order = self.maker(bytes);
@@ -204,14 +251,25 @@ impl Files {
 
     /// Goes on in another file with room for a frame of `frame_bytes`, all frames before being synced: in one that was
     /// made ahead, in one that is settled, or in a new one. A journal without a current file may always have one more:
-    /// it has no place to note what is settled, and needs that to use its other files again. Durable when it returns.
+    /// it has no place to note what is settled, and needs that to use its other files again. So may one that has only
+    /// one file, which it cannot use again while frames go there. Durable when it returns.
     pub(crate) fn begin(&mut self, claims: Claims, frame_bytes: u64) -> Result<(), NoRoom> {
+        // The header, the frame, and a note.
+        let needed = frame_bytes + 3 * self.alignment();
+        let is_in_reserve = self.volume.is_in_reserve();
+        let small = needed.next_multiple_of(FIRST_STEP_BYTES).min(self.options.file_bytes);
         let count = self.older.len() + usize::from(self.current.is_some());
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
-        let mut file = if let Some(spare) = self.ahead.take(!is_one_settled) {
+        let mut file = if let Some(spare) = self.ahead.take(!is_one_settled, needed) {
             self.with_header(spare)
         } else if is_one_settled {
-            self.recycle()?
+            self.recycle(is_in_reserve, needed)?
+        } else if is_in_reserve {
+            let may_grow = self.bytes() + small <= self.volume.bytes_max_in_reserve();
+            if self.current.is_some() && count > 1 && (count >= self.options.files_max() || !may_grow) {
+                return Err(NoRoom::Full);
+            }
+            self.make(small)?
         } else if count < self.options.files_max() || self.current.is_none() {
             self.make(self.options.file_bytes)?
         } else {
@@ -272,7 +330,7 @@ impl Files {
             id: self.id,
             alignment: u32::try_from(self.options.alignment).expect("checked with the options"),
             start: self.next_start,
-            bytes: made.bytes,
+            bytes: made.room.bytes(),
             previous_end: self.end,
             synced: 0,
             settled: 0,
@@ -282,13 +340,21 @@ impl Files {
     }
 
     /// Takes the name from the oldest file, which is settled on disk. Its bytes may be overwritten when this returns.
-    fn recycle(&mut self) -> Result<CurrentFile, NoRoom> {
+    /// In the reserve it stays as large as it is, or gives a part back, if it is the only one: another will be needed to use
+    /// it once more.
+    fn recycle(&mut self, is_in_reserve: bool, needed: u64) -> Result<CurrentFile, NoRoom> {
         let oldest = *self.older.front().expect("the caller has seen it");
-        let maker = self.maker(self.options.file_bytes);
+        let mut maker = self.maker(self.options.file_bytes);
         let (from, to) = (oldest.name.path(&self.dir), maker.path());
         self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
         self.older.pop_front();
         self.sync_dir()?;
+        if is_in_reserve {
+            let len = self.len_to_reuse(&to, maker.bytes).map_err(|error| NoRoom::of(&to, error))?;
+            let is_only = self.current.is_none() && self.older.is_empty();
+            let given_back = if is_only { (len / 2).min(FIRST_STEP_BYTES) } else { 0 };
+            maker.bytes = (len - given_back).next_multiple_of(self.alignment()).max(needed);
+        }
         let len = self.len_to_reuse(&to, maker.bytes).map_err(|error| NoRoom::of(&to, error))?;
         maker.open(len).map(|made| self.with_header(made))
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
@@ -104,6 +104,7 @@ impl Journal {
             settled: AtomicU64::new(recovered.settled),
             settled_on_disk: AtomicU64::new(recovered.settled_on_disk),
             full_since_us: AtomicU64::new(0),
+            wants_files: AtomicBool::new(false),
             oldest: AtomicU64::new(recovered.oldest),
             counters: Counters::default(),
             first_use: Mutex::default(),
@@ -130,7 +131,8 @@ impl Journal {
         *self.shared.first_use.lock() = Some(note);
     }
 
-    /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk.
+    /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk. Refuses everything while
+    /// the journal waits for what the system is short of.
     pub fn submit(&self, submission: Submission) -> Result<(), JournalError> {
         let (bytes, bytes_max) = (submission.payload.len(), self.entry_bytes_max());
         if bytes > bytes_max {
@@ -148,6 +150,9 @@ impl Journal {
             }
             if queue.is_closing || queue.is_abandoned {
                 return Err(JournalError::Closed);
+            }
+            if let Some(error) = &queue.shortage {
+                return Err(error.clone());
             }
             queue.entries.push_back(queued);
             self.shared.queued_count.fetch_add(1, Ordering::Relaxed);
@@ -229,6 +234,16 @@ impl Journal {
         self.delivered().0.saturating_sub(from)
     }
 
+    /// Whether it should be given files back by [`Self::settle_to`]: it is half full, or its volume has no room for more.
+    pub fn wants_settling(&self) -> bool {
+        self.used_bytes() >= self.bytes_max() / 2 || self.is_out_of_room()
+    }
+
+    /// Whether its volume has no room for more, and something in it is not settled.
+    pub fn is_out_of_room(&self) -> bool {
+        self.shared.wants_files.load(Ordering::Relaxed) && self.used_bytes() > 0
+    }
+
     /// What [`Self::used_bytes`] may come to before entries have to wait for [`Self::settle_to`].
     pub fn bytes_max(&self) -> u64 {
         self.options.files_max() as u64 * self.options.file_bytes
@@ -245,7 +260,8 @@ impl Journal {
         self.shared.queue.lock().failure.clone()
     }
 
-    /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.
+    /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile, and
+    /// no others are taken.
     pub fn shortage(&self) -> Option<JournalError> {
         self.shared.queue.lock().shortage.clone()
     }

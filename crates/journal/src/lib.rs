@@ -65,6 +65,7 @@ mod recovery;
 mod replay;
 mod room;
 mod shared;
+mod volume;
 mod writer;
 
 pub use entry::{

@@ -27,11 +27,10 @@ pub(crate) struct FileMaker {
 #[derive(Debug)]
 pub(crate) struct MadeFile {
     pub(crate) number: u64,
-    pub(crate) bytes: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
     pub(crate) room: Arc<Room>,
-    env: Env,
+    maker: FileMaker,
 }
 
 impl FileMaker {
@@ -53,7 +52,7 @@ impl FileMaker {
         let open = || self.open_for_writing(&path).map_err(|error| NoRoom::of(&path, error));
         let (file, to_fill) = (open()?, open()?);
         let room = Arc::new(Room::new(to_fill, self.bytes, filled));
-        Ok(MadeFile { number: self.number, bytes: self.bytes, path, file, room, env: self.env.clone() })
+        Ok(MadeFile { number: self.number, path, file, room, maker: self.clone() })
     }
 
     fn open_for_writing(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -70,9 +69,14 @@ impl FileMaker {
 }
 
 impl MadeFile {
+    /// What makes it anew with `bytes`; none if it is no larger.
+    pub(crate) fn smaller(&self, bytes: u64) -> Option<FileMaker> {
+        (self.maker.bytes > bytes).then(|| FileMaker { bytes, ..self.maker.clone() })
+    }
+
     /// Gives the file's place on the disk back. If that fails, the next start does it.
     pub(crate) fn remove(&self) {
-        if let Err(error) = self.env.fs.remove_file(&self.path) {
+        if let Err(error) = self.maker.env.fs.remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "a journal file without a name is left behind");
         }
     }

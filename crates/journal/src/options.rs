@@ -41,6 +41,9 @@ pub struct JournalOptions {
     pub sync_interval: Duration,
     /// How to sync.
     pub sync_method: SyncMethod,
+    /// Bytes of the directory's volume, up to a twentieth of it, that are kept for others: while less is left, the journal
+    /// makes nothing ahead and hardly grows, and uses small parts of its files again.
+    pub reserve_bytes: u64,
 }
 
 impl JournalOptions {
@@ -54,6 +57,7 @@ impl JournalOptions {
             alignment: 4096,
             sync_interval: Duration::from_secs(1),
             sync_method: SyncMethod::DirectDsync,
+            reserve_bytes: 0,
         }
     }
 

@@ -16,11 +16,13 @@ use bytes::Bytes;
 use riverrun_env::{AlignedBuffer, Env, OpenMode};
 use riverrun_types::Position;
 
-use crate::files::{FileName, Files, NoRoom, OlderFile, open_to_recover};
+use crate::ahead::Ahead;
+use crate::files::{CurrentFile, FileName, Files, NoRoom, OlderFile, open_to_recover};
 use crate::frames::{EntryToEncode, FileHeader, Frame, FrameHeader, encode_frame, frame_bytes};
 use crate::held::HeldFile;
 use crate::reader::FrameReader;
 use crate::replay::{Replay, ReplayFile};
+use crate::volume::Volume;
 use crate::{JournalError, JournalId, JournalOptions, RecoveredEntry, StreamId};
 
 mod closed;
@@ -114,7 +116,7 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
     let mut replay: Vec<_> =
         readers.filter(|(_, end)| *end > settled).map(|(reader, end)| ReplayFile { reader, end }).collect();
     if !tail.is_empty() {
-        replay.push(rewrite(&mut files, &tail, settled)?);
+        replay.push(rewrite(&mut files, &tail, settled, settled_on_disk)?);
         settled_on_disk = settled;
     }
     let oldest = replay.first().map_or(files.next_start, |file| file.reader.header.start);
@@ -152,6 +154,7 @@ fn files_of(
     let end = |last: &FileHeader| {
         if trusts_page_cache() { walk.end } else { walk.synced.max(last.frames_start()) }
     };
+    let volume = Volume::new(env, dir, options.reserve_bytes);
     Ok(Files {
         env: env.clone(),
         dir: dir.to_path_buf(),
@@ -162,7 +165,8 @@ fn files_of(
         end: last.map_or(0, end),
         next_start: last.map_or(0, FileHeader::next_start),
         next_number: listing.files.iter().map(|name| name.number + 1).max().unwrap_or(0),
-        ahead: Arc::default(),
+        ahead: Arc::new(Ahead::new(volume.clone())),
+        volume,
     })
 }
 
@@ -373,6 +377,7 @@ fn rewrite(
     files: &mut Files,
     tail: &[Vec<RecoveredEntry>],
     settled: u64,
+    settled_on_disk: u64,
 ) -> Result<ReplayFile, JournalError> {
     let failed = |error| match error {
         NoRoom::Shortage(error) | NoRoom::Failed(error) => error,
@@ -385,10 +390,10 @@ fn rewrite(
     });
     let frames_bytes = sizes.sum::<usize>() as u64;
     let bytes = files.options.file_bytes.max(frames_bytes + 2 * alignment as u64);
-    let mut file = files.make(bytes).map_err(failed)?;
+    let mut file =
+        make_for_tail(files, bytes, frames_bytes + 2 * alignment as u64, settled_on_disk).map_err(failed)?;
     file.header.settled = settled;
     file.header.synced = file.header.frames_start() + frames_bytes;
-    file.allocate_to(frames_bytes + 2 * alignment as u64).map_err(failed)?;
     let mut position = file.header.frames_start();
     for entries in tail {
         let frame = encode(files.id, position, settled, entries, alignment);
@@ -403,6 +408,26 @@ fn rewrite(
     let path: PathBuf = current.unwrap_or_default();
     let file = open_to_recover(&files.env, &path).map_err(|error| JournalError::io(&path, error))?;
     Ok(ReplayFile { reader: FrameReader::open(path, file)?, end: position })
+}
+
+/// Makes a file without a name, with room up to `filled`. If there is no space for it, files go for it in which everything
+/// is settled.
+fn make_for_tail(
+    files: &mut Files,
+    bytes: u64,
+    filled: u64,
+    settled_on_disk: u64,
+) -> Result<CurrentFile, NoRoom> {
+    loop {
+        let made = files.make(bytes).and_then(|file| file.allocate_to(filled).map(|()| file));
+        let Err(NoRoom::Shortage(_)) = &made else { return made };
+        // The last one holds the tail.
+        let is_of_use = files.older.len() > 1 && files.older[0].frames_end <= settled_on_disk;
+        let Some(oldest) = files.older.front().filter(|_| is_of_use) else { return made };
+        let path = oldest.name.path(&files.dir);
+        files.env.fs.remove_file(&path).map_err(|error| NoRoom::of(&path, error))?;
+        files.older.pop_front();
+    }
 }
 
 fn encode(

@@ -53,6 +53,11 @@ impl Room {
         self.filled.load(Ordering::Acquire)
     }
 
+    /// Size that the file will have, or has if it was left.
+    pub(crate) fn bytes(&self) -> u64 {
+        if self.is_left.load(Ordering::Acquire) { self.filled() } else { self.bytes }
+    }
+
     /// Whether there is nothing to fill any more: the file is filled to its end, or was left.
     pub(crate) fn is_full(&self) -> bool {
         self.filled() >= self.bytes || self.is_left.load(Ordering::Acquire)
@@ -74,6 +79,15 @@ impl Room {
     /// Fills the file up to `offset` at least, or to its end. Durable when it returns. Waits for a step that another
     /// thread is at.
     pub(crate) fn fill_to(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
+        self.fill_in_steps(offset, STEP_BYTES, path)
+    }
+
+    /// As [`Self::fill_to`], and not much more than that.
+    pub(crate) fn fill_sparingly(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
+        self.fill_in_steps(offset, FIRST_STEP_BYTES, path)
+    }
+
+    fn fill_in_steps(&self, offset: u64, step: u64, path: &Path) -> Result<(), NoRoom> {
         let offset = offset.min(self.bytes);
         if self.filled() >= offset {
             return Ok(());
@@ -81,7 +95,7 @@ impl Room {
         let mut filling = self.filling.lock();
         let filled = self.filled();
         let is_done = filled >= offset || self.is_left.load(Ordering::Acquire);
-        let result = if is_done { Ok(()) } else { self.fill(filled, offset, path, &mut filling) };
+        let result = if is_done { Ok(()) } else { self.fill(filled, offset, step, path, &mut filling) };
         // Who waits is served before who fills ahead takes the next step.
         MutexGuard::unlock_fair(filling);
         result
@@ -100,13 +114,14 @@ impl Room {
         &self,
         filled: u64,
         offset: u64,
+        step: u64,
         path: &Path,
         failure: &mut Option<JournalError>,
     ) -> Result<(), NoRoom> {
         if let Some(error) = failure {
             return Err(NoRoom::Failed(error.clone()));
         }
-        let step = if filled < FIRST_STEP_BYTES { FIRST_STEP_BYTES - filled } else { STEP_BYTES };
+        let step = if filled < FIRST_STEP_BYTES { FIRST_STEP_BYTES - filled } else { step };
         let target = self.bytes.min(filled + (offset - filled).next_multiple_of(step));
         let result = self.write_zeros(filled, target, path);
         match &result {

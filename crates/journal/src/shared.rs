@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) settled_on_disk: AtomicU64,
     /// Since when the thread waits for a file to use again, in microseconds of the monotonic clock; 0: it does not.
     pub(crate) full_since_us: AtomicU64,
+    /// The thread has no file to go on with, or soon will have none, before the journal has its full size.
+    pub(crate) wants_files: AtomicBool,
     /// Start of the oldest file in which something was not settled when the current file was begun.
     pub(crate) oldest: AtomicU64,
     pub(crate) counters: Counters,

@@ -32,6 +32,9 @@ const ANNOUNCED_AHEAD: usize = 8;
 /// How long to wait before the disk is asked again whether it has space.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
+/// In the reserve of its volume, so long is waited for files to be settled before others are refused.
+const SETTLING_WAIT_US: u64 = 2_000_000;
+
 /// What the thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
@@ -136,8 +139,8 @@ pub(crate) struct Writer {
     is_ahead_wanted: bool,
     /// The group waits for something that the system is short of.
     is_short: bool,
-    /// The group waits for a file to use again.
-    is_full: bool,
+    /// The current file could not grow when that was tried last.
+    is_in_reserve: bool,
 }
 
 impl Writer {
@@ -155,7 +158,7 @@ impl Writer {
             buffers: Buffers::default(),
             is_ahead_wanted: false,
             is_short: false,
-            is_full: false,
+            is_in_reserve: false,
         }
     }
 
@@ -246,7 +249,7 @@ impl Writer {
     /// Writes the group, syncs if anyone in it wants that, and tells the owners.
     fn store(&mut self) -> Result<Turn, JournalError> {
         let bytes = self.group.frame_bytes().next_multiple_of(self.files.options.alignment);
-        if let Some(turn) = self.make_room(bytes as u64, false)? {
+        if let Some(turn) = self.make_room(bytes as u64)? {
             return Ok(turn);
         }
         let started = self.now();
@@ -260,7 +263,7 @@ impl Writer {
         self.write(&frame, wants_sync, started)?;
         self.shared.note_first_use(self.files.id, &self.files.dir)?;
         self.tell(frame, wants_sync);
-        if std::mem::take(&mut self.is_full) {
+        if self.shared.full_since_us.load(Ordering::Relaxed) > 0 {
             self.shared.full_since_us.store(0, Ordering::Relaxed);
         }
         if std::mem::take(&mut self.is_short) {
@@ -269,22 +272,51 @@ impl Writer {
         }
         let settled = self.shared.settled.load(Ordering::Acquire);
         self.is_ahead_wanted |= self.files.look_ahead(settled);
+        let wants_files = self.is_in_reserve && self.files.ends_soon(settled);
+        if self.shared.wants_files.load(Ordering::Relaxed) != wants_files {
+            self.shared.wants_files.store(wants_files, Ordering::Relaxed);
+        }
         Ok(Turn::Again)
     }
 
     /// Makes sure that a frame of `frame_bytes` can be written at `files.end`; otherwise says what to do meanwhile.
-    fn make_room(&mut self, frame_bytes: u64, is_note: bool) -> Result<Option<Turn>, JournalError> {
-        let result = if self.files.has_place_for(frame_bytes, is_note) {
-            self.files.allocate_for(frame_bytes)
+    fn make_room(&mut self, frame_bytes: u64) -> Result<Option<Turn>, JournalError> {
+        let result = if !self.files.has_place_for(frame_bytes, false) {
+            self.is_in_reserve = !self.files.may_grow();
+            self.go_on_elsewhere(frame_bytes)
+        } else if self.files.is_filled_for(frame_bytes) {
+            Ok(())
         } else {
-            self.sync()?;
-            self.begin(frame_bytes)
+            self.make_room_here(frame_bytes)
         };
         match result {
             Ok(()) => Ok(None),
             Err(NoRoom::Failed(error)) => Err(error),
             Err(reason) => Ok(Some(self.wait_for_room(&reason))),
         }
+    }
+
+    /// Fills the current file further, or goes on elsewhere if that is not to be.
+    fn make_room_here(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
+        self.is_in_reserve = !self.files.may_grow();
+        let shortage = if self.is_in_reserve {
+            None
+        } else {
+            match self.files.allocate_for(frame_bytes) {
+                Err(NoRoom::Shortage(error)) => Some(error),
+                result => return result,
+            }
+        };
+        self.is_in_reserve = true;
+        match (self.go_on_elsewhere(frame_bytes), shortage) {
+            (Err(NoRoom::Full), Some(error)) => Err(NoRoom::Shortage(error)),
+            (result, _) => result,
+        }
+    }
+
+    fn go_on_elsewhere(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
+        self.sync().map_err(NoRoom::Failed)?;
+        self.begin(frame_bytes)
     }
 
     fn wait_for_room(&mut self, reason: &NoRoom) -> Turn {
@@ -295,18 +327,33 @@ impl Writer {
         if is_abandoned || is_closing {
             return Turn::Done;
         }
+        self.shared.wants_files.store(true, Ordering::Relaxed);
         if let NoRoom::Shortage(error) = reason {
-            if !std::mem::replace(&mut self.is_short, true) {
-                tracing::warn!(%error, "the journal waits for what the system is short of");
-                self.shared.queue.lock().shortage = Some(error.clone());
-            }
+            self.wait_for_system(error);
             return Turn::Sleep(Some(SHORTAGE_WAIT));
         }
-        if !std::mem::replace(&mut self.is_full, true) {
-            let now_us = u64::try_from(self.now().as_micros()).unwrap_or(u64::MAX);
-            self.shared.full_since_us.store(now_us.max(1), Ordering::Relaxed);
+        let now_us = u64::try_from(self.now().as_micros()).unwrap_or(u64::MAX).max(1);
+        let since_us = match self.shared.full_since_us.load(Ordering::Relaxed) {
+            0 => now_us,
+            since_us => since_us,
+        };
+        self.shared.full_since_us.store(since_us, Ordering::Relaxed);
+        if !self.is_in_reserve {
+            return Turn::Sleep(None);
         }
-        Turn::Sleep(None)
+        // With more space it would not have to wait; and it waits in vain if there is none to settle into either.
+        if now_us.saturating_sub(since_us) >= SETTLING_WAIT_US {
+            self.wait_for_system(&JournalError::io(&self.files.dir, io::ErrorKind::StorageFull.into()));
+        }
+        Turn::Sleep(Some(SHORTAGE_WAIT))
+    }
+
+    /// Whoever comes now is refused, until what waits is stored.
+    fn wait_for_system(&mut self, error: &JournalError) {
+        if !std::mem::replace(&mut self.is_short, true) {
+            tracing::warn!(%error, "the journal waits for what the system is short of");
+            self.shared.queue.lock().shortage = Some(error.clone());
+        }
     }
 
     /// Goes on in the next file. Files that are settled, while no synced header says so, become usable by a note.
@@ -322,6 +369,7 @@ impl Writer {
         self.files.begin(claims, frame_bytes)?;
         self.say_settled(settled);
         self.publish_oldest();
+        self.is_in_reserve |= !self.files.may_grow();
         Ok(())
     }
 

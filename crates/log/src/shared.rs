@@ -150,12 +150,15 @@ impl StoreShared {
         self.is_closing.load(Ordering::Acquire)
             || !self.is_recovered.load(Ordering::Acquire)
             || is_near(self.cache.bytes(), self.cache.bytes_max())
-            || self.journals.iter().any(|journal| is_near(journal.used_bytes(), journal.bytes_max()))
+            || self
+                .journals
+                .iter()
+                .any(|journal| is_near(journal.used_bytes(), journal.bytes_max()) || journal.is_out_of_room())
     }
 
-    /// Whether some journal has come so far that it should be given files back.
+    /// Whether some journal has come so far that it should be given files back, or has no room for more.
     pub(crate) fn is_journal_half_full(&self) -> bool {
-        self.journals.iter().any(|journal| journal.used_bytes() >= journal.bytes_max() / 2)
+        self.journals.iter().any(|journal| journal.wants_settling())
     }
 }
 

@@ -163,7 +163,8 @@ impl LogStore {
         let mut replays = Vec::with_capacity(options.journal_dirs.len());
         for (index, dir) in options.journal_dirs.iter().enumerate() {
             let closed = options.closed_journals.get(index).copied().flatten();
-            let opened = Journal::open_closed(env, dir, options.journal, closed);
+            let journal = JournalOptions { reserve_bytes: options.reserve_bytes, ..options.journal };
+            let opened = Journal::open_closed(env, dir, journal, closed);
             let (journal, replay) = opened.map_err(LogError::Journal)?;
             journals.push(Arc::new(journal));
             replays.push(replay);

@@ -443,8 +443,8 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
     create_topic(&mut client, "t", 1, &[("durability", "4")]);
     crate::support::find_coordinator(&mut client, "g");
     assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
-    // Room for segments, where offsets may use the reserve, and none for a file of the journal.
-    sim.fs.set_space(Some(1 << 20));
+    // No room for segments, nor for a file of the journal.
+    sim.fs.set_space(Some(0));
     // As long as there is room in the file that was made before, it goes on.
     let begun = Instant::now();
     let refused = loop {
@@ -453,9 +453,11 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
             refused => break refused,
         }
     };
-    assert_eq!(refused, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    // The journal is found out first, or that the log dir is full.
+    let told = [ErrorCode::COORDINATOR_NOT_AVAILABLE, ErrorCode::NOT_COORDINATOR];
+    assert!(told.contains(&refused), "{refused:?}");
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
-    assert!(status.contains("503") && body.contains("a journal waits: /data/journal"), "{status} {body}");
+    assert!(status.contains("503") && body.contains("/data/"), "{status} {body}");
     assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new(), "the connection is served");
     sim.fs.set_space(None);
     let begun = Instant::now();
@@ -464,6 +466,25 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
     }
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
     assert!(!body.contains("journal"), "{status} {body}");
+    server.stop().expect("a clean stop");
+}
+
+#[test]
+fn group_offsets_go_on_in_the_reserve_whatever_the_journal_would_take() {
+    let sim = SimEnv::new(19);
+    let server = simulated(&sim, &[("log.dir.reserve.bytes", "4194304")]);
+    let mut client = Client::new(&server);
+    create_topic(&mut client, "t", 1, &[("durability", "4")]);
+    crate::support::find_coordinator(&mut client, "g");
+    assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
+    sim.fs.set_space(Some(4_000_000));
+    // Of a block of the journal each: more than there is.
+    for number in 0..1500 {
+        let committed = crate::lifecycle::commit(&mut client, "g", "t", number);
+        assert_eq!(committed, ErrorCode::NONE, "commit {number}");
+    }
+    let left = riverrun_env::FileSystem::available_bytes(&*sim.fs, "/data".as_ref()).expect("known");
+    assert!(left > 2_000_000, "{left} bytes are left");
     server.stop().expect("a clean stop");
 }
 

@@ -257,14 +257,17 @@ fn a_disk_without_space_for_a_spare_poisons_nothing_and_is_asked_again() {
         played.step(u64::MAX);
         assert_eq!(played.store(), Turn::Again);
     }
-    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (1, 0), "its place was given back");
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new")), (1, 1));
+    let left = sim.env().fs.available_bytes(Path::new(DIR)).unwrap();
+    assert!(left > FILE_BYTES / 8, "its place was given back but for a little: {left}");
     sim.fs.set_space(Some(0));
+    assert_eq!(played.store(), Turn::Again, "the little that was kept");
     assert!(matches!(played.store(), Turn::Sleep(Some(_))));
     assert!(played.journal.failure().is_none());
     sim.fs.set_space(None);
     assert_eq!(played.writer.turn(), Turn::Again);
     played.step(u64::MAX);
-    assert_eq!((names(&sim, ".journal"), names(&sim, ".new"), played.acked()), (2, 1, 7));
+    assert_eq!((names(&sim, ".journal"), names(&sim, ".new"), played.acked()), (3, 0, 8));
 }
 
 #[test]
@@ -390,4 +393,143 @@ fn owners_in_a_large_group_are_announced_before_they_are_told() {
     let (announced, told) = *owner.0.lock();
     assert_eq!(told, 100);
     assert!((80..100).contains(&announced), "{announced}");
+}
+
+/// A journal of the default size of files, on a volume of which only the reserve is left.
+fn in_reserve(sim: &SimEnv, space: u64, reserve_bytes: u64) -> Played {
+    sim.fs.set_space(Some(space));
+    let options = JournalOptions { reserve_bytes, ..options(SyncMethod::DirectDsync, 8) };
+    Played::open(sim, options).unwrap()
+}
+
+#[test]
+fn a_journal_in_the_reserve_of_its_volume_hardly_grows_and_uses_again_what_is_settled() {
+    let sim = SimEnv::new(1);
+    let reserve_bytes = 8 << 20;
+    let mut played = in_reserve(&sim, reserve_bytes - 1, reserve_bytes);
+    for number in 0..200 {
+        assert_eq!(played.store(), Turn::Again, "entry {number}");
+        played.step(u64::MAX);
+        if played.journal.wants_settling() {
+            played.journal.settle_to(played.journal.delivered());
+        }
+    }
+    assert_eq!(played.acked(), 200);
+    let left = sim.env().fs.available_bytes(Path::new(DIR)).unwrap();
+    assert!(left > reserve_bytes / 8 * 6, "{left} bytes are left of {reserve_bytes}");
+    // With space it has its size again.
+    sim.fs.set_space(Some(100 << 20));
+    for _ in 0..30 {
+        assert_eq!(played.store(), Turn::Again);
+        played.step(u64::MAX);
+    }
+    assert!(played.journal.used_bytes() > 3_000_000);
+    assert!(!played.journal.is_out_of_room());
+    drop(played);
+    sim.fs.crash();
+    Journal::open(&sim.env(), Path::new(DIR), options(SyncMethod::DirectDsync, 8)).unwrap();
+}
+
+#[test]
+fn a_journal_without_any_space_goes_on_in_files_that_it_has() {
+    for method in METHODS {
+        for with_reserve in [false, true] {
+            let sim = SimEnv::new(1);
+            let reserve_bytes = if with_reserve { 1 << 20 } else { 0 };
+            let options = JournalOptions { reserve_bytes, ..options(method, 8) };
+            let mut played = Played::open(&sim, options).unwrap();
+            for _ in 0..2 {
+                assert_eq!(played.store(), Turn::Again);
+                played.step(u64::MAX);
+            }
+            sim.fs.set_space(Some(0));
+            for number in 0..50 {
+                assert_eq!(played.store(), Turn::Again, "{method:?}, {with_reserve}, entry {number}");
+                played.step(u64::MAX);
+                played.journal.settle_to(played.journal.delivered());
+            }
+            // So it does after a start, which gives the file back that was made ahead.
+            drop(played);
+            sim.fs.crash();
+            let mut played = Played::open(&sim, options).unwrap();
+            for number in 0..50 {
+                assert_eq!(played.store(), Turn::Again, "{method:?}, {with_reserve}, later entry {number}");
+                played.step(u64::MAX);
+                played.journal.settle_to(played.journal.delivered());
+            }
+            assert_eq!(played.acked(), 50);
+        }
+    }
+}
+
+#[test]
+fn whoever_comes_while_the_journal_waits_for_space_is_refused_at_once() {
+    let sim = SimEnv::new(1);
+    let mut played = in_reserve(&sim, (1 << 20) - 1, 1 << 20);
+    while played.store() == Turn::Again {
+        played.step(u64::MAX);
+    }
+    let acked = played.acked();
+    assert!(played.journal.is_out_of_room(), "who settles is asked for room");
+    sim.clock.advance(Duration::from_secs(10));
+    assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))));
+    // The writer is the test's: the journal takes the thread for started.
+    played.journal.thread.set(std::thread::current()).unwrap();
+    let submission = played.queued().submission;
+    let refused = played.journal.submit(submission).unwrap_err();
+    assert_eq!(refused.kind(), riverrun_types::ErrorKind::Retry, "{refused}");
+    sim.fs.set_space(None);
+    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.acked(), acked + 1, "what waited is stored");
+    let submission = played.queued().submission;
+    played.journal.submit(submission).unwrap();
+    assert_eq!(played.writer.turn(), Turn::Again);
+    assert_eq!(played.acked(), acked + 2);
+}
+
+#[test]
+fn what_was_acked_in_the_reserve_survives_a_power_cut_anywhere() {
+    for (method, space) in METHODS.into_iter().flat_map(|method| [(method, 2 << 20), (method, 900_000)]) {
+        for stop in 0.. {
+            let sim = SimEnv::new(stop);
+            sim.fs.tear_blocks(true);
+            sim.fs.set_space(Some(space));
+            let options = JournalOptions { reserve_bytes: 4 << 20, ..options(method, 8) };
+            sim.fs.stop_after(stop);
+            let (mut settled, mut is_whole) = (0, false);
+            let mut acked = 0;
+            if let Ok(mut played) = Played::open(&sim, options) {
+                is_whole = true;
+                for number in 0..24 {
+                    is_whole &= played.store() != Turn::Done;
+                    played.step(number % 4);
+                    acked = played.acked();
+                    if played.journal.wants_settling() {
+                        settled = acked;
+                        played.journal.settle_to(played.journal.delivered());
+                    }
+                }
+            }
+            sim.fs.crash();
+            sim.fs.set_space(None);
+            let (_journal, mut replay) = Journal::open(&sim.env(), Path::new(DIR), options).unwrap();
+            let mut next = None;
+            while let Some(entries) = replay.next().unwrap() {
+                for entry in entries {
+                    let index = entry.header.index;
+                    assert!(next.is_none_or(|next| next == index), "{method:?}, stop {stop}");
+                    assert!(next.is_some() || index <= settled, "{method:?}, stop {stop}: from {index}");
+                    assert!(entry.payload == payload(index), "entry {index}");
+                    next = Some(index + 1);
+                }
+            }
+            assert!(replay.damaged().is_empty());
+            let found = next.unwrap_or(settled);
+            assert!(found >= acked, "{method:?}, stop {stop}: {acked} acked, {found} found");
+            if is_whole {
+                assert!(acked > 10 && settled > 0, "{acked} acked, {settled} settled");
+                break;
+            }
+        }
+    }
 }

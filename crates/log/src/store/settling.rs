@@ -71,6 +71,7 @@ impl LogStore {
             std::thread::sleep(REST.min(timeout));
         }
         self.shared.cache.alarm().wait(timeout)
+            || self.shared.journals.iter().any(|journal| journal.is_out_of_room())
     }
 
     /// Ends the wait of who settles, or its next one.

@@ -1,0 +1,42 @@
+//! How much room the journal's volume has, and what the journal may take of it.
+//!
+//! Below its reserve the journal takes next to nothing more: it makes nothing ahead, goes on in files that it has and
+//! that are settled, and grows in small steps, up to a small part of the reserve. So the reserve stays for those for
+//! whom it is kept.
+
+use std::path::{Path, PathBuf};
+
+use riverrun_env::Env;
+
+/// The reserve is this share of the volume at most.
+const VOLUME_SHARE: u64 = 20;
+/// A journal that is larger than this share of the reserve does not grow into it.
+const RESERVE_SHARE: u64 = 8;
+
+/// The volume that a journal's directory is on.
+#[derive(Clone, Debug)]
+pub(crate) struct Volume {
+    env: Env,
+    dir: PathBuf,
+    reserve_bytes: u64,
+}
+
+impl Volume {
+    pub(crate) fn new(env: &Env, dir: &Path, reserve_bytes: u64) -> Self {
+        let total_bytes = env.fs.total_bytes(dir).unwrap_or(u64::MAX);
+        let reserve_bytes = reserve_bytes.min(total_bytes / VOLUME_SHARE);
+        Self { env: env.clone(), dir: dir.to_path_buf(), reserve_bytes }
+    }
+
+    /// Whether less is left than the reserve. Never without one: then the disk itself says when it is full.
+    pub(crate) fn is_in_reserve(&self) -> bool {
+        self.reserve_bytes > 0
+            && self.env.fs.available_bytes(&self.dir).is_ok_and(|available| available < self.reserve_bytes)
+    }
+
+    /// What the journal may grow to within the reserve, of which half is for others alone.
+    pub(crate) fn bytes_max_in_reserve(&self) -> u64 {
+        let available = self.env.fs.available_bytes(&self.dir).unwrap_or(0);
+        if available < self.reserve_bytes / 2 { 0 } else { self.reserve_bytes / RESERVE_SHARE }
+    }
+}
