@@ -131,9 +131,17 @@ impl Journal {
         *self.shared.first_use.lock() = Some(note);
     }
 
-    /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk. Refuses everything while
-    /// the journal waits for what the system is short of.
+    /// Queues an entry; entries are stored in the order of these calls. Never waits for the disk.
     pub fn submit(&self, submission: Submission) -> Result<(), JournalError> {
+        self.queue(submission, false)
+    }
+
+    /// As [`Self::submit`], but refused while the journal waits for what the system is short of.
+    pub fn submit_unless_short(&self, submission: Submission) -> Result<(), JournalError> {
+        self.queue(submission, true)
+    }
+
+    fn queue(&self, submission: Submission, unless_short: bool) -> Result<(), JournalError> {
         let (bytes, bytes_max) = (submission.payload.len(), self.entry_bytes_max());
         if bytes > bytes_max {
             return Err(JournalError::TooLarge { bytes, bytes_max });
@@ -151,7 +159,7 @@ impl Journal {
             if queue.is_closing || queue.is_abandoned {
                 return Err(JournalError::Closed);
             }
-            if let Some(error) = &queue.shortage {
+            if let Some(error) = queue.shortage.as_ref().filter(|_| unless_short) {
                 return Err(error.clone());
             }
             queue.entries.push_back(queued);
@@ -260,8 +268,7 @@ impl Journal {
         self.shared.queue.lock().failure.clone()
     }
 
-    /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile, and
-    /// no others are taken.
+    /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.
     pub fn shortage(&self) -> Option<JournalError> {
         self.shared.queue.lock().shortage.clone()
     }

@@ -476,13 +476,13 @@ fn whoever_comes_while_the_journal_waits_for_space_is_refused_at_once() {
     // The writer is the test's: the journal takes the thread for started.
     played.journal.thread.set(std::thread::current()).unwrap();
     let submission = played.queued().submission;
-    let refused = played.journal.submit(submission).unwrap_err();
+    let refused = played.journal.submit_unless_short(submission).unwrap_err();
     assert_eq!(refused.kind(), riverrun_types::ErrorKind::Retry, "{refused}");
     sim.fs.set_space(None);
     assert_eq!(played.writer.turn(), Turn::Again);
     assert_eq!(played.acked(), acked + 1, "what waited is stored");
     let submission = played.queued().submission;
-    played.journal.submit(submission).unwrap();
+    played.journal.submit_unless_short(submission).unwrap();
     assert_eq!(played.writer.turn(), Turn::Again);
     assert_eq!(played.acked(), acked + 2);
 }

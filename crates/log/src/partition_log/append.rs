@@ -100,7 +100,7 @@ impl PartitionLog {
         let log_append_time = prepared.log_append_time;
         let piece = prepared.take_piece(base_offset, epoch, options.now);
         if appender.mode == Mode::Journal {
-            self.submit(log, &piece)?;
+            self.submit(log, &piece, options.origin)?;
         }
         if let Some(producers) = &mut producers {
             for batch in prepared.batches().filter(|batch| batch.header.has_producer_id()) {

@@ -18,6 +18,7 @@ use super::tail::{Piece, TailEntry};
 use super::writer::{SegmentWriter, WriteBack};
 use crate::error::{AppendError, LogError};
 use crate::pace::Pace;
+use crate::producer_state::AppendOrigin;
 use crate::shared::stream_of;
 
 /// A run of the tail that is settled at once, in bytes: what one write takes without holding the writer for long.
@@ -38,8 +39,9 @@ impl PartitionLog {
         if bytes > bytes_max { Err(AppendError::LargerThanJournal { bytes, bytes_max }) } else { Ok(()) }
     }
 
-    /// Hands a piece to the journal. The caller holds the appender's lock, and nothing has happened after an error.
-    pub(super) fn submit(&self, log: &OpenLog, piece: &Piece) -> Result<(), LogError> {
+    /// Hands a piece to the journal. A client is refused while the journal waits for space; groups wait with it, whose state
+    /// would have to be read anew otherwise, without what waits. The caller holds the appender's lock, and nothing has happened after an error.
+    pub(super) fn submit(&self, log: &OpenLog, piece: &Piece, origin: AppendOrigin) -> Result<(), LogError> {
         if let Some(failure) = log.journal_failure.get() {
             return Err(failure.clone());
         }
@@ -54,7 +56,11 @@ impl PartitionLog {
         let header = header_of(self, piece);
         let owner = log.owner.clone();
         let submission = Submission { header, payload: piece.bytes.clone(), wants, owner };
-        journal.submit(submission).map_err(|error| {
+        let submitted = match origin {
+            AppendOrigin::Client => journal.submit_unless_short(submission),
+            AppendOrigin::Coordinator => journal.submit(submission),
+        };
+        submitted.map_err(|error| {
             log.take_back(bytes);
             match error {
                 JournalError::Closed => LogError::Closed,

@@ -15,6 +15,7 @@ use super::open::{Appender, Mode, OpenLog};
 use super::tail::Piece;
 use super::writer::{SegmentWriter, record_producer};
 use crate::error::LogError;
+use crate::producer_state::AppendOrigin;
 
 /// How long what is on its way through the journal is waited for.
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -139,7 +140,8 @@ impl Switch {
         }
         let staged = std::mem::take(&mut appender.staged);
         for (index, piece) in staged.iter().enumerate() {
-            if let Err(error) = self.partition.submit(&self.log, piece) {
+            // They were taken already, and wait with the journal.
+            if let Err(error) = self.partition.submit(&self.log, piece, AppendOrigin::Coordinator) {
                 // The journal has failed or is closed, and takes nothing else of this log either.
                 appender.next_offset = piece.base_offset;
                 self.log.reset_producers(writer, &staged[..index]);
