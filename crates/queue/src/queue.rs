@@ -53,13 +53,14 @@ const MARK_LOOKS: u32 = 100;
 
 /// How far a queue goes that nobody has recovered yet.
 ///
-/// Invariants: counts until the control file [`counts`] or somebody has published something, in this boot.
+/// Invariants: counts until the control file [`counts`] or somebody has published something, in this boot and in this
+/// file. In these, `head` is not beyond `published`.
 #[derive(Debug)]
 struct Snapshot {
     life: Life,
     /// What the control file called published.
     published: u64,
-    /// The head as recovery would find it, and how far the disk has it for certain.
+    /// The head as every recovery would keep it, and how far the disk has it for certain.
     head: Head,
     synced: u64,
     over: AtomicBool,
@@ -244,12 +245,14 @@ impl QueueView {
             recovery::check_kept(&control, &segments)?;
             control.head()?.position
         } else {
-            let (end, found) = recovery::foresee(&control, &segments)?;
+            // In the same boot and file it may be opened by a mount that takes away what lies beyond.
+            let until = if control.life().is_of_one_file(&life) { published } else { u64::MAX };
+            let (head, found) = recovery::foresee(&control, &segments, until)?;
             recovery = found;
             let synced = control.mark().map_or(0, |mark| mark.head.position);
             let over = AtomicBool::new(false);
-            snapshot = Some(Snapshot { life, published, head: end.head, synced, over });
-            end.head.position
+            snapshot = Some(Snapshot { life, published, head, synced, over });
+            head.position
         };
         let core = Arc::new(Core { control, segments, trusted_from, stuck: Stuck::default(), snapshot });
         Ok(Self { core, recovery })
@@ -350,24 +353,24 @@ impl QueueView {
 /// mount of the same machine. The kernel keeps locks and pages by file, and not by mount.
 fn counts(control: &Control, life: &Life) -> bool {
     // The lock first: it becomes shared when the recovery is over. Where a network's file system shows another machine's
-    // lock, the boot is another.
+    // lock, the boot is another; a copy that is made anew in its place says what another file is.
     control.life() == *life
-        || (sys::is_lock_shared(control.file(), LIVE_BYTE) && control.life().boot == life.boot)
+        || (sys::is_lock_shared(control.file(), LIVE_BYTE) && control.life().is_of_one_file(life))
 }
 
 fn verify(core: &Arc<Core>) -> Result<u64, QueueError> {
     let end = core.head()?.next_offset;
     let mut tailer = Tailer::open(Arc::clone(core), StartAt::Start)?;
     let mut batches = tailer.fork();
-    let mut epoch = LeaderEpoch(0);
+    let (mut epoch, mut records) = (LeaderEpoch(0), 0);
     while batches.batch_offset() < end
         && let Some(header) = batches.pass_batch_of(&(epoch..=core.control.epoch()))?
     {
         epoch = header.leader_epoch();
-    }
-    let mut records = 0;
-    while tailer.offset() < end && tailer.next()?.is_some() {
-        records += 1;
+        // In step, so that what is left to read is no older than what was looked at.
+        while tailer.offset() < batches.batch_offset() && tailer.next()?.is_some() {
+            records += 1;
+        }
     }
     Ok(records)
 }
@@ -410,7 +413,7 @@ impl Core {
             // Who opened it through another mount may have gone again since the last look.
             let is_used = || {
                 self.control.published() != snapshot.published
-                    && self.control.life().boot == snapshot.life.boot
+                    && self.control.life().is_of_one_file(&snapshot.life)
             };
             if counts(&self.control, &snapshot.life) || is_used() {
                 snapshot.over.store(true, Relaxed);

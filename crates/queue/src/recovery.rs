@@ -59,19 +59,26 @@ pub(crate) fn recover(control: &Control, segments: &Segments) -> Result<Recovery
     Ok(recovery)
 }
 
-/// What [`recover`] would find in another life, and where the queue would end. Writes nothing.
-pub(crate) fn foresee(control: &Control, segments: &Segments) -> Result<(Mark, Recovery), QueueError> {
+/// What [`recover`] would find in another life, and the head up to the position `until`. Writes nothing.
+pub(crate) fn foresee(
+    control: &Control,
+    segments: &Segments,
+    until: u64,
+) -> Result<(Head, Recovery), QueueError> {
     let mark = newest_mark(control)?;
     let bases = segments.list()?;
-    let scan = Scan::run(segments, &mark, &bases, |_, _| Ok(()))?;
+    let mut scan = Scan::begin(segments, &mark, &bases)?;
+    scan.run(segments, until, |_, _| Ok(()))?;
+    let head = scan.head;
+    scan.run(segments, u64::MAX, |_, _| Ok(()))?;
     let records_kept = scan.head.next_offset.0 - scan.begin_offset.0;
     let cut_at = scan.first_cut(segments, &bases)?;
     let recovery = Recovery { from_disk: true, records_kept, cut_at, cut_to: None };
-    Ok((Mark { head: scan.head, ..mark }, recovery))
+    Ok((head, recovery))
 }
 
 /// Refuses a head before which the queue is known to have been: it would be taken for the end, and what lies behind it
-/// would be lost without a word. In the life in which the queue was last used, also while others are at it.
+/// would be lost without a word. For a control file that counts, also while others are at it.
 pub(crate) fn check_kept(control: &Control, segments: &Segments) -> Result<(), QueueError> {
     // The head last, since it moves on meanwhile.
     let (mark, bases) = (control.mark(), segments.list()?);
@@ -110,7 +117,8 @@ fn recover_from_disk(control: &Control, segments: &Segments) -> Result<Recovery,
     let bases = segments.list()?;
     // What was read may have come from memory, as after a copy of the files.
     let sync = |file: &File, path: &std::path::Path| file.sync_data().at("sync", path);
-    let scan = Scan::run(segments, &mark, &bases, sync)?;
+    let mut scan = Scan::begin(segments, &mark, &bases)?;
+    scan.run(segments, u64::MAX, sync)?;
     let epoch = LeaderEpoch(mark.epoch.0.wrapping_add(1).max(0));
     let cut_at = scan.first_cut(segments, &bases)?;
     let cut_to = match cut_at {
@@ -133,16 +141,16 @@ struct Scan {
 }
 
 impl Scan {
-    /// Reads as far as everything is whole. Each segment is given to `passed` when it was read.
+    /// Reads as far as everything is whole, and no further than `until`. Each segment is given to `passed` when it was
+    /// read.
     fn run(
+        &mut self,
         segments: &Segments,
-        mark: &Mark,
-        bases: &[Offset],
+        until: u64,
         passed: impl Fn(&File, &std::path::Path) -> Result<(), QueueError>,
-    ) -> Result<Self, QueueError> {
-        let mut scan = Self::begin(segments, mark, bases)?;
-        while scan.segment(segments, &passed)? {}
-        Ok(scan)
+    ) -> Result<(), QueueError> {
+        while self.segment(segments, until, &passed)? {}
+        Ok(())
     }
 
     /// Begins at the mark, or at the first segment if retention has removed the mark's.
@@ -163,6 +171,7 @@ impl Scan {
     fn segment(
         &mut self,
         segments: &Segments,
+        until: u64,
         passed: &impl Fn(&File, &std::path::Path) -> Result<(), QueueError>,
     ) -> Result<bool, QueueError> {
         let path = segments.path(self.head.segment_base);
@@ -171,7 +180,10 @@ impl Scan {
         loop {
             let within = self.head.position % segments.segment_bytes();
             match read_batch(&file, within, segments.segment_bytes(), &mut buffer).at("read", &path)? {
-                Some(batch) if batch.0 == self.head.next_offset => {
+                Some(batch)
+                    if batch.0 == self.head.next_offset
+                        && self.head.position + buffer.len() as u64 <= until =>
+                {
                     self.head.position += buffer.len() as u64;
                     self.head.next_offset = batch.1;
                 }
@@ -182,13 +194,12 @@ impl Scan {
         let next = self.head.next_offset;
         // A cut of power may have kept a segment's name and lost its size: then nothing of it was synced.
         let size = std::fs::metadata(segments.path(next)).map_or(0, |metadata| metadata.len());
-        if next == self.head.segment_base || size != segments.segment_bytes() {
+        let position = (self.head.position / segments.segment_bytes() + 1) * segments.segment_bytes();
+        if next == self.head.segment_base || size != segments.segment_bytes() || position > until {
             return Ok(false);
         }
         // Whatever follows here is over: the segment that begins with the next offset was rolled to.
-        let number = self.head.position / segments.segment_bytes() + 1;
-        self.head =
-            Head { position: number * segments.segment_bytes(), next_offset: next, segment_base: next };
+        self.head = Head { position, next_offset: next, segment_base: next };
         Ok(true)
     }
 

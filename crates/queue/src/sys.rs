@@ -190,6 +190,11 @@ const STATX_MNT_ID: u32 = 0x1000;
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
 impl Life {
+    /// Whether both are of one file in one boot, by whatever mounts: its pages and its locks are the same then.
+    pub(crate) fn is_of_one_file(&self, other: &Self) -> bool {
+        *self == Self { mount: self.mount, ..*other }
+    }
+
     /// The life in which `file` is open.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;

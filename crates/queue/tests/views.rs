@@ -138,6 +138,54 @@ fn a_view_of_a_queue_that_nobody_has_open_follows_who_opens_it_by_another_mount(
     }
 }
 
+#[test]
+fn a_view_does_not_show_what_the_next_who_opens_the_queue_may_take_away() {
+    for by_another_mount in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = Queue::create(dir.path(), SMALL).unwrap();
+        fill(&queue, 20);
+        let path = dir.path().join("queue.control");
+        let control = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let before = common::control_of(dir.path());
+        fill(&queue, 1);
+        drop(queue);
+        // As an appender leaves it that is killed when its batch is whole, and not published.
+        let mut killed = before.clone();
+        killed[4104..4112].copy_from_slice(&common::control_of(dir.path())[4104..4112]);
+        control.write_all_at(&killed, 0).unwrap();
+        use_by_another_mount(dir.path());
+        let view = QueueView::open(dir.path()).unwrap();
+        assert!(view.is_unrecovered());
+        assert_eq!((view.end_offset().unwrap(), count(&view)), (Offset(20), 20));
+        let mut tailer = view.tailer(StartAt::End).unwrap();
+        if !by_another_mount {
+            control.write_all_at(&before[80..88], 80).unwrap();
+        }
+        let queue = Queue::open(dir.path()).unwrap();
+        assert_eq!(queue.recovery().from_disk, by_another_mount);
+        fill(&queue, 2);
+        for offset in 20..22 + i64::from(by_another_mount) {
+            assert_eq!(tailer.next().unwrap().unwrap().offset, Offset(offset));
+        }
+        assert!(tailer.next().unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_copy_that_is_made_anew_in_its_place_is_not_taken_for_the_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    fill(&queue, 10);
+    let copy = common::after_a_cut_of_power(dir.path(), &common::control_of(dir.path()));
+    let view = QueueView::open(copy.path()).unwrap();
+    assert!(view.is_unrecovered());
+    fill(&queue, 1);
+    let control = std::fs::OpenOptions::new().write(true).open(copy.path().join("queue.control")).unwrap();
+    control.write_all_at(&common::control_of(dir.path()), 0).unwrap();
+    assert!(view.is_unrecovered(), "nobody has opened it");
+    assert_eq!((view.end_offset().unwrap(), count(&view)), (Offset(10), 10));
+}
+
 /// A process in a mount namespace of its own, in which the same directory lies on another mount.
 struct Elsewhere(std::process::Child);
 
@@ -260,6 +308,23 @@ fn verify_finds_a_leader_epoch_that_cannot_be() {
         let error = QueueView::open(dir.path()).unwrap().verify().unwrap_err();
         assert!(matches!(&error, QueueError::Damaged { position, .. } if position.0 == 0), "{error}");
     }
+}
+
+#[test]
+fn verify_tells_the_first_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = Queue::create(dir.path(), SMALL).unwrap();
+    fill(&queue, 40);
+    let bases = QueueView::open(dir.path()).unwrap().segments().unwrap();
+    let segments: Vec<_> = bases.iter().map(|base| dir.path().join(format!("{:020}.log", base.0))).collect();
+    let write = |path: &Path, bytes: &[u8], at| {
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+    };
+    write(&segments[0], &[9], 500);
+    // An epoch of which no recovery was.
+    write(&segments[1], &7_i32.to_be_bytes(), layout::LENGTH_END as u64);
+    let error = QueueView::open(dir.path()).unwrap().verify().unwrap_err();
+    assert!(matches!(&error, QueueError::Damaged { path, .. } if *path == segments[0]), "{error}");
 }
 
 #[test]
