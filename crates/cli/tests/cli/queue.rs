@@ -1,13 +1,13 @@
 //! `riverrun queue`: without a server.
 
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::common::{Server, finish, riverrun, run};
+use crate::common::{Server, WAIT, finish, riverrun, run};
 
 /// A queue with three records.
 fn queue() -> (TempDir, String) {
@@ -108,6 +108,30 @@ fn looking_changes_nothing_and_finds_damage() {
     run(&["queue", "verify", &path]).ended(5);
 }
 
+/// Reads one output of a command up to where it says `words`, and gives it back for what follows.
+fn read_until<R: Read + Send + 'static>(
+    child: &mut Child,
+    take: impl FnOnce(&mut Child) -> Option<R>,
+    words: &'static str,
+) -> R {
+    let mut output = take(child).expect("piped");
+    let (said, hears) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        let (mut text, mut byte) = (Vec::new(), [0]);
+        while !text.ends_with(words.as_bytes()) {
+            if output.read(&mut byte).expect("readable") == 0 {
+                return;
+            }
+            text.push(byte[0]);
+        }
+        let _ = said.send(output);
+    });
+    hears.recv_timeout(WAIT).unwrap_or_else(|error| {
+        let _ = child.kill();
+        panic!("it does not say {words:?}: {error}");
+    })
+}
+
 #[test]
 fn a_partition_of_a_live_server_is_read_from_its_files() {
     let server = Server::start();
@@ -123,9 +147,9 @@ fn a_partition_of_a_live_server_is_read_from_its_files() {
     assert_eq!(tail(&["--from", "end"]), "");
 
     let mut follow =
-        riverrun(&["queue", "tail", &dir, "--partition", "--from", "end", "--follow", "--count", "1"]);
-    let following = follow.spawn().expect("the binary runs");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+        riverrun(&["queue", "tail", &dir, "--partition", "--from", "2", "--follow", "--count", "2"]);
+    let mut following = follow.spawn().expect("the binary runs");
+    following.stdout = Some(read_until(&mut following, |child| child.stdout.take(), "three\n"));
     server.feed(&["produce", "quotes"], b"four\n").ended(0);
     assert_eq!(finish(following, b"").ended(0).text(), "four\n");
 
@@ -138,8 +162,8 @@ fn a_partition_of_a_live_server_is_read_from_its_files() {
     run(&["queue", "tail", nowhere.to_str().expect("text"), "--partition", "--follow"]).ended(1);
     let mut follow =
         riverrun(&["queue", "tail", new_dir, "--partition", "--from", "end", "--follow", "--count", "4"]);
-    let following = follow.spawn().expect("the binary runs");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut following = follow.spawn().expect("the binary runs");
+    following.stderr = Some(read_until(&mut following, |child| child.stderr.take(), "is not there yet"));
     std::fs::create_dir_all(copy.path().join("id/new")).expect("room");
     for entry in std::fs::read_dir(&dir).expect("a directory").map(|entry| entry.expect("an entry")) {
         std::fs::copy(entry.path(), copy.path().join("id/new").join(entry.file_name())).expect("room");
