@@ -36,7 +36,7 @@
 //! segment's size, to which `.preparing` grows, and `segment.spare-<n>`, which were segments until retention removed
 //! them and become the next ones when they are full of zeros. That is done only where files lie in memory, and never
 //! with a file that somebody has open to read: he holds its lock, or who only reads the one of [`VIEW_BYTE`]. Who makes
-//! `.preparing` grow holds the lock of [`MAKE_BYTE`] at each step. The first who opens a queue removes them all.
+//! `.preparing` grow holds the lock of [`MAKE_BYTE`] at each step, where files lie in memory. The first who opens a queue removes them all.
 
 /// What a page is taken for, whatever the machine's: fields are kept apart by it.
 pub(crate) const PAGE_BYTES: usize = 4096;

@@ -148,8 +148,9 @@ pub(crate) fn make_file(path: &Path, segment_bytes: u64) -> Result<File, QueueEr
 /// step: it may take long. Stops at who is in a step of the same file for longer than `patience`.
 ///
 /// In memory, the kernel takes back the whole range of a step whose process is killed or stopped at it, with what somebody
-/// else has allocated there. So each step is made with a lock of the file, by who finds then that it has its name still: who
-/// takes the name away, and then the lock, has a file that nobody else allocates in.
+/// else has allocated there. So each step is made there with a lock of the file, by who finds then that it has its name still:
+/// who takes the name away, and then the lock, has a file that nobody else allocates in. On a disk, where nothing is taken
+/// back and a step may take long, nobody waits.
 fn continue_file(
     path: &Path,
     segment_bytes: u64,
@@ -171,15 +172,16 @@ fn continue_file(
         return Ok(false);
     }
     let until = begin.saturating_add(portion).min(segment_bytes);
+    let locks = sys::is_in_memory(&file);
     while begin < until {
         let end = (begin + STEP_BYTES).min(until);
-        if !lock_step(&file, path, patience)? || !is_named(&file, path)? {
+        if locks && !lock_step(&file, path, patience)? || !is_named(&file, path)? {
             // An append could not wait, and finishes it: there is another one to be made.
             return Ok(false);
         }
         allocate(&file, path, begin..end)?;
         begin = end;
-        if begin < until {
+        if locks {
             sys::unlock_byte(&file, MAKE_BYTE).at("unlock", path)?;
         }
         between();
@@ -342,7 +344,7 @@ impl Segments {
 
     /// Takes the pages of a full segment from `begin` on out of the mapping that this process writes by, if they are written
     /// to disk one day. Else each page that is written costs every core that this process runs on an interrupt, to make it
-    /// read-only there first. Before `begin` that was done, and who reads by a mapping of its own has nothing to write.
+    /// read-only there first. What lies before `begin` is written already, and who reads by a mapping of its own has nothing to write.
     pub(crate) fn forget_pages(&self, base: Offset, begin: u64) {
         let mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         let written = mapped.iter().find(|mapped| mapped.base == base && mapped.access == Access::Write);
@@ -575,8 +577,7 @@ mod tests {
 
     #[test]
     fn a_view_that_cannot_lock_reads_only_what_is_never_used_again() {
-        let dirs = [tempfile::tempdir().ok(), tempfile::tempdir_in("/dev/shm").ok()];
-        for dir in dirs.into_iter().flatten() {
+        for dir in dirs() {
             let views = Segments::new(dir.path(), 4096, Access::Read);
             let path = views.path(Offset(7));
             make_file(&path, 4096).expect("room for a page");
@@ -620,36 +621,45 @@ mod tests {
         assert_eq!(segments.get_or_make(Offset(6), 2).expect("made anew").map.len() as u64, BYTES);
     }
 
-    #[test]
-    fn an_append_leaves_what_was_begun_to_who_is_stopped_at_it() {
-        const BYTES: u64 = 3 * 4096;
-        let dir = tempfile::tempdir().expect("a directory");
-        let segments = Segments::new(dir.path(), BYTES, Access::Write);
-        let preparing = dir.path().join(PREPARING_NAME);
-        assert!(!segments.prepare(4096, 0, || ()).expect("room"));
-        let stopped = Access::Write.open(&preparing).expect("begun");
-        assert!(sys::try_lock_byte(&stopped, MAKE_BYTE, LockKind::Exclusive).expect("a kernel of now"));
-        assert!(!segments.prepare(BYTES, 0, || ()).expect("no error"), "and so does the background");
-        assert_eq!(segments.get_or_make(Offset(5), 1).expect("made anew").map.len() as u64, BYTES);
-        assert!(!is_named(&stopped, &segments.path(Offset(5))).expect("looked at"));
-        assert_eq!(stopped.metadata().expect("open").len(), 4096, "it is as it was");
-        assert!(!dir.path().join(NEW_NAME).exists());
+    /// Directories on a disk and in memory, as far as there are both.
+    fn dirs() -> impl Iterator<Item = tempfile::TempDir> {
+        [tempfile::tempdir().ok(), tempfile::tempdir_in("/dev/shm").ok()].into_iter().flatten()
     }
 
     #[test]
-    fn who_makes_a_segment_has_done_with_it_between_two_steps() {
+    fn an_append_leaves_what_was_begun_to_who_is_stopped_at_it_in_memory() {
+        const BYTES: u64 = 3 * 4096;
+        for dir in dirs() {
+            let segments = Segments::new(dir.path(), BYTES, Access::Write);
+            let preparing = dir.path().join(PREPARING_NAME);
+            assert!(!segments.prepare(4096, 0, || ()).expect("room"));
+            let stopped = Access::Write.open(&preparing).expect("begun");
+            let leaves = sys::is_in_memory(&stopped);
+            assert!(sys::try_lock_byte(&stopped, MAKE_BYTE, LockKind::Exclusive).expect("a kernel of now"));
+            assert!(!segments.prepare(4096, 0, || ()).expect("no error"), "and so does the background");
+            assert_eq!(segments.get_or_make(Offset(5), 1).expect("made").map.len() as u64, BYTES);
+            assert_eq!(is_named(&stopped, &segments.path(Offset(5))).expect("looked at"), !leaves);
+            let len = stopped.metadata().expect("open").len();
+            assert_eq!(len, if leaves { 4096 } else { BYTES }, "in memory it is as it was");
+            assert!(!dir.path().join(NEW_NAME).exists());
+        }
+    }
+
+    #[test]
+    fn who_makes_a_segment_has_done_with_it_after_each_step() {
         const BYTES: u64 = 3 * STEP_BYTES;
-        let dir = tempfile::tempdir().expect("a directory");
-        let segments = Segments::new(dir.path(), BYTES, Access::Write);
-        let begun = || std::fs::metadata(dir.path().join(PREPARING_NAME)).map(|file| file.ino()).ok();
-        let (mut inode, mut steps) = (None, 0);
-        let whole = segments.prepare(BYTES, 0, || {
-            (inode, steps) = (inode.or(begun()), steps + 1);
-            segments.get_or_make(Offset(5), 1).expect("made");
-        });
-        assert_eq!((whole.expect("no error"), steps), (false, 1));
-        let made = std::fs::metadata(segments.path(Offset(5))).expect("made");
-        assert_eq!((Some(made.ino()), made.len()), (inode, BYTES), "an append goes on with it");
+        for (dir, portion) in dirs().zip([BYTES; 2]).chain(dirs().zip([STEP_BYTES; 2])) {
+            let segments = Segments::new(dir.path(), BYTES, Access::Write);
+            let begun = || std::fs::metadata(dir.path().join(PREPARING_NAME)).map(|file| file.ino()).ok();
+            let (mut inode, mut steps) = (None, 0);
+            let whole = segments.prepare(portion, 0, || {
+                (inode, steps) = (inode.or(begun()), steps + 1);
+                segments.get_or_make(Offset(5), 1).expect("made");
+            });
+            assert_eq!((whole.expect("no error"), steps), (false, 1));
+            let made = std::fs::metadata(segments.path(Offset(5))).expect("made");
+            assert_eq!((Some(made.ino()), made.len()), (inode, BYTES), "an append goes on with it");
+        }
     }
 
     #[test]
@@ -661,10 +671,12 @@ mod tests {
             make_file(&segments.path(Offset(base)), BYTES).expect("room");
         }
         let written = segments.expect(Offset(7), 0).expect("there");
-        let over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            // The other thread ends also if this one fails, with which the sender goes.
+            let (alive, over) = std::sync::mpsc::sync_channel::<()>(0);
+            let segments = &segments;
+            scope.spawn(move || {
+                while over.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                     segments.forget_pages(Offset(7), 0);
                     segments.expect(Offset(7), 0).expect("there");
                 }
@@ -673,9 +685,8 @@ mod tests {
                 let read = segments.get_to_read(Offset(8), 1).expect("nobody has it").expect("there");
                 read.into_last().is_some()
             });
-            let lasts = lasts.count();
-            over.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert_eq!(lasts, 2000);
+            assert_eq!(lasts.count(), 2000);
+            drop(alive);
         });
         drop(written);
     }
