@@ -11,7 +11,7 @@ use crate::mapping::Access;
 use crate::queue::Core;
 use crate::wait::Watch;
 
-/// How long one sleeps over a queue that nobody has opened for writing since the machine started.
+/// How long one sleeps over a queue that nobody has recovered yet: no wake-up comes from it.
 const UNRECOVERED_SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// Rings when a queue has grown.

@@ -208,14 +208,12 @@ impl Control {
         }
     }
 
-    /// Sets everything to `mark`, which is synced. For the one who is alone, after recovery.
+    /// Sets everything to `mark`, which is synced. For the one who is alone, after recovery; views may look on.
     pub(crate) fn reset(&self, mark: &Mark) {
         self.forget_the_dead();
         self.u32(at::EPOCH_AT).store(mark.epoch.0 as u32, Relaxed);
         self.u64(at::DIRTY_END_AT).store(mark.head.position, Relaxed);
-        protocol::store_head(self, 0, &mark.head);
-        self.u64(at::HEADS_AT + at::HEAD_BYTES).store(u64::MAX, Relaxed);
-        self.u64(at::PUBLISHED_AT).store(mark.head.position, Release);
+        protocol::reset(self, &mark.head);
         self.store_mark(mark);
         self.u64(at::SYNCED_AT).store(mark.head.position, Release);
     }

@@ -48,11 +48,11 @@
 //! - The first queue that is opened, also for reading, sets a handler of SIGBUS for the whole process: a mapped page that
 //!   cannot be read any more is an error then, and not the end. A SIGBUS of anything else goes to whoever handled it
 //!   before. A handler that your program sets later replaces it, unless that passes on what is not its own.
-//! - A queue with appenders in this process has two threads, `queue-syncer` and `queue-keeper`, however many appenders
-//!   there are. Reading starts none.
+//! - A [`Queue`] with appenders has two threads, `queue-syncer` and `queue-keeper`, however many appenders there are; its
+//!   clones have the same ones, and one that is opened again has its own. Reading starts none.
 //! - Locks say who lives, and a child that is forked without exec has its parent's: while it lives, an append that its
 //!   parent died in keeps everybody else waiting. Fork before you open a queue, or exec. What is opened is closed on exec.
-//! - All processes together have at most 1,024 appenders on a queue at once. The two threads of each process count as
+//! - All processes together have at most 1,024 appenders on a queue at once. The two threads of each [`Queue`] count as
 //!   appenders, and so does a [`Queue::sync`] while it runs.
 //! - It needs Linux, `/proc` (which tells one boot from another), and a file system with shared mappings and locks of byte
 //!   ranges. Processes of one machine may reach a queue by several mounts, as from containers, but not machines over a

@@ -152,6 +152,29 @@ fn what_is_published_is_whole_and_so_is_its_head() {
 }
 
 #[test]
+fn a_head_that_is_set_back_is_whole() {
+    for (position, segment) in [(1, 1), (2, 0)] {
+        loom::model(move || {
+            let queue = Queue::new();
+            for position in [1, 2] {
+                protocol::publish(&*queue, &Queue::head(position, 0));
+            }
+            let recovering = {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || protocol::reset(&*queue, &Queue::head(position, segment)))
+            };
+            match protocol::look(&*queue) {
+                Look::Whole(head) => assert_eq!(head, Queue::head(head.position, 2 - head.position)),
+                Look::Overtaken => {}
+                Look::Nothing => panic!("a head is missing"),
+            }
+            recovering.join().expect("the recovery ends");
+            assert_eq!(protocol::look(&*queue), Look::Whole(Queue::head(position, segment)));
+        });
+    }
+}
+
+#[test]
 fn a_head_is_not_mixed_from_two_while_one_appender_goes_on() {
     loom::model(|| {
         let queue = Queue::new();

@@ -45,6 +45,17 @@ pub(crate) fn publish<M: Memory>(memory: &M, head: &Head) {
     memory.long(at::PUBLISHED_AT).store(head.position, Release);
 }
 
+/// Publishes `head` alone, wherever the queue was before. For the one who is alone but for readers.
+pub(crate) fn reset<M: Memory>(memory: &M, head: &Head) {
+    if look(memory) != Look::Whole(*head) {
+        publish(memory, head);
+    }
+    let other = usize::from(load_head(memory, 0) == *head);
+    // SYNC: heads. Who does not find what was published before sees that something else is.
+    M::fence(Release);
+    memory.long(at::HEADS_AT + other * at::HEAD_BYTES).store(u64::MAX, Relaxed);
+}
+
 /// A look at the queue's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -76,7 +87,7 @@ fn load_head<M: Memory>(memory: &M, slot: usize) -> Head {
 }
 
 #[inline]
-pub(crate) fn store_head<M: Memory>(memory: &M, slot: usize, head: &Head) {
+fn store_head<M: Memory>(memory: &M, slot: usize, head: &Head) {
     let place = at::HEADS_AT + slot * at::HEAD_BYTES;
     memory.long(place).store(head.position, Relaxed);
     memory.long(place + 8).store(head.next_offset.0 as u64, Relaxed);

@@ -95,15 +95,32 @@ impl Tailer {
         let (mut place, kept) = Place::open(core.segments.dir(), name)?;
         let mut tailer = match kept {
             None => Self::open(core, otherwise)?,
-            Some(kept) => Self::open_kept(core, &place, &kept)?,
+            Some(kept) => Self::open_kept(&core, &place, &kept)?,
         };
         place.missed = kept.map_or(0, |kept| (tailer.from.0 - kept.offset.0).max(0));
         tailer.place = Some(place);
         Ok(tailer)
     }
 
-    fn open_kept(core: Arc<Core>, place: &Place, kept: &Kept) -> Result<Self, QueueError> {
-        let (start, end) = (core.start_offset()?, core.head()?.next_offset);
+    fn open_kept(core: &Arc<Core>, place: &Place, kept: &Kept) -> Result<Self, QueueError> {
+        loop {
+            let start = core.start_offset()?;
+            match Self::open_kept_from(Arc::clone(core), place, kept, start) {
+                // Retention has gone on meanwhile.
+                Err(QueueError::OffsetOutOfRange { .. }) if core.start_offset()? > start => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    /// The same while the queue begins with `start`.
+    fn open_kept_from(
+        core: Arc<Core>,
+        place: &Place,
+        kept: &Kept,
+        start: Offset,
+    ) -> Result<Self, QueueError> {
+        let end = core.head()?.next_offset;
         let lost = || QueueError::PlaceLost { path: place.path().to_owned(), offset: kept.offset, end };
         if kept.queue_id != core.control.queue_id() || kept.offset > end {
             return Err(lost());
@@ -204,6 +221,10 @@ impl Tailer {
             return Err(QueueError::OffsetOutOfRange { offset, start, end });
         }
         self.seek_to_segment(|bases| bases.partition_point(|base| *base <= offset))?;
+        if self.batch_offset > offset {
+            // Retention has just removed it.
+            return Err(QueueError::OffsetOutOfRange { offset, start: self.batch_offset, end });
+        }
         let limit = self.core.published();
         while let Some(header) = self.peek(limit)? {
             if header.next_offset() > offset {

@@ -29,8 +29,9 @@ struct Info {
     segment_bytes: u64,
     unsynced_bytes: u64,
     poisoned: bool,
-    /// Whether nobody has opened the queue since a boot or a mount, so that the files have to be read to find
-    /// out what they hold: how many records above the last sync are whole, and where the first is not.
+    /// Whether nobody has the queue open, and it was last used before a boot or through another mount, so that the files
+    /// have to be read to find out what they hold: how many records above the last sync are whole, and where the first is
+    /// not.
     unrecovered: bool,
     unrecovered_records: i64,
     cut_at: Option<String>,
