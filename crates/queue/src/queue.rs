@@ -259,12 +259,13 @@ impl QueueView {
     }
 
     /// Whether the queue was last used before a boot or through another mount, and nobody has it open: then it is seen
-    /// as a recovery would find it, and nothing comes before somebody opens it.
+    /// as far as whoever recovers it will keep it, and nothing comes before somebody opens it.
     pub fn is_unrecovered(&self) -> bool {
         self.core.is_unrecovered()
     }
 
-    /// What an opening for writing would find to do, if nobody has done it since.
+    /// What an opening for writing by the same mount would find to do, if nobody has done it since. What was not published
+    /// it may keep, and the view does not show.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
