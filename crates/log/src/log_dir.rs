@@ -53,8 +53,8 @@ struct Memory {
     is_unwritten: bool,
 }
 
-/// A log dir in use. Locks are taken in the order `log_starts`, `memory`. Nobody waits for the disk under `memory`,
-/// which appends take too.
+/// A log dir in use. Locks are taken in the order `settling`, `checkpointing`, `write_backs`, `log_starts`, `memory`.
+/// Nobody waits for the disk under `memory`, which appends take too.
 ///
 /// Invariants: while `log_starts` is not locked, `memory` holds every move of a log start that the file holds.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(crate) struct LogDir {
     /// Held while a checkpoint is made: one at a time.
     checkpointing: Mutex<()>,
     is_closed: AtomicBool,
-    has_failed: AtomicBool,
+    has_failed: Arc<AtomicBool>,
     failure: Mutex<Option<String>>,
     /// Set before the first partition goes offline: nobody looks at each as long as it is not.
     has_met_trouble: AtomicBool,
@@ -130,7 +130,7 @@ impl LogDir {
             partitions: Mutex::default(),
             checkpointing: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            has_failed: AtomicBool::new(false),
+            has_failed: Arc::default(),
             failure: Mutex::default(),
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(shared.reserve_bytes()),
@@ -168,7 +168,7 @@ impl LogDir {
             partitions: Mutex::default(),
             checkpointing: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            has_failed: AtomicBool::new(true),
+            has_failed: Arc::new(AtomicBool::new(true)),
             failure: Mutex::new(Some(error.to_string())),
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(shared.reserve_bytes()),
@@ -344,7 +344,8 @@ impl LogDir {
             }
             LogError::Io { source, .. } if source.kind() != io::ErrorKind::NotFound => {
                 self.ask_for_look();
-                error
+                // What has failed before explains it.
+                self.check_usable().err().unwrap_or(error)
             }
             _ => error,
         }
@@ -477,6 +478,11 @@ impl LogDir {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// For those who have only the files: set once the dir has failed.
+    pub(crate) fn failed_flag(&self) -> Arc<AtomicBool> {
+        self.has_failed.clone()
     }
 
     /// A partition may go offline next.

@@ -325,7 +325,13 @@ impl Repair {
     /// Makes the index say what the file holds now.
     fn rebuild_index(&self, cut: &Cut) -> Result<(), LogError> {
         let (fs, pool) = (self.env.fs.clone(), Arc::new(FilePool::new(1)));
-        let home = Arc::new(Home { fs, pool, dir: self.dir.clone(), partition: self.id });
+        let home = Arc::new(Home {
+            fs,
+            pool,
+            dir: self.dir.clone(),
+            partition: self.id,
+            has_failed: Arc::default(),
+        });
         let segment = Segment::open(home, cut.base);
         // Every entry is made anew: those of a damaged segment may speak of what it held before.
         segment.load_trusted(|_| false)?;

@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use riverrun_env::{File, FileSystem, OpenMode};
@@ -47,6 +48,8 @@ pub(crate) struct Home {
     pub(crate) pool: Arc<FilePool>,
     pub(crate) dir: PathBuf,
     pub(crate) partition: PartitionId,
+    /// Set for good once nothing more may be written there.
+    pub(crate) has_failed: Arc<AtomicBool>,
 }
 
 impl Home {

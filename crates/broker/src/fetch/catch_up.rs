@@ -31,15 +31,23 @@ impl PartialEq for FileRef {
     }
 }
 
+/// A connection whose next reads may have to wait for the disk.
+#[derive(Clone, Copy, Debug)]
+struct Cold {
+    /// How many of them.
+    reads: u32,
+    /// Where a fetch without a session begins.
+    begin_at: usize,
+}
+
 /// The catch-up reads of a server.
 ///
-/// Invariants: `cold` holds a connection exactly while its next reads may have to wait for the disk, with the number
-/// of them.
+/// Invariants: `cold` holds a connection exactly while its next reads may have to wait for the disk.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
     waits: Semaphore,
     distance_bytes: u64,
-    cold: Mutex<HashMap<u64, u32>>,
+    cold: Mutex<HashMap<u64, Cold>>,
     readers: Mutex<Readers<FileRef>>,
 }
 
@@ -90,7 +98,7 @@ impl CatchUp {
 
     /// A connection begins. Where it will read is unknown, so its first fetch may have to wait for the disk.
     pub(crate) fn begin(&self, connection: u64) {
-        self.cold.lock().insert(connection, 1);
+        self.cold.lock().insert(connection, Cold { reads: 1, begin_at: 0 });
     }
 
     /// A connection is gone.
@@ -123,17 +131,28 @@ impl CatchUp {
 
     /// The connection met records on the disk.
     pub(crate) fn met_cold(&self, connection: u64, read: Option<&FarRead>) {
-        self.cold.lock().insert(connection, COLD_FOR);
+        self.cold.lock().entry(connection).or_insert(Cold { reads: 0, begin_at: 0 }).reads = COLD_FOR;
         if let Some(read) = read {
             self.readers.lock().met_cold(read.id);
         }
     }
 
+    /// The connection's fetch had enough before it came to the partition at `place`: the next one without a session begins
+    /// there, so that those behind come to their turn.
+    pub(crate) fn go_on_at(&self, connection: u64, place: usize) {
+        self.cold.lock().insert(connection, Cold { reads: COLD_FOR, begin_at: place });
+    }
+
+    /// Where a fetch of the connection without a session begins.
+    pub(crate) fn begin_at(&self, connection: u64) -> usize {
+        self.cold.lock().get(&connection).map_or(0, |cold| cold.begin_at)
+    }
+
     fn cool_down(&self, connection: u64) {
         let mut cold = self.cold.lock();
         if let Some(left) = cold.get_mut(&connection) {
-            *left -= 1;
-            if *left == 0 {
+            left.reads -= 1;
+            if left.reads == 0 {
                 cold.remove(&connection);
             }
         }

@@ -1,14 +1,15 @@
 //! Reading what one fetch may take: partition by partition, within its byte limits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_log::{Chunk, ReadError, ReadSlice};
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{LeaderEpoch, Offset};
+use riverrun_types::{LeaderEpoch, Offset, PartitionId};
 
 use super::catch_up::{CatchUp, FileRead};
 use super::readers::ReaderId;
-use super::session::{TopicRef, Wanted};
+use super::session::{NO_SESSION, Plan, TopicRef, Wanted};
 use crate::broker::{Broker, TopicKey};
 use crate::context::{Operation, RequestContext, Resource};
 use crate::error;
@@ -21,6 +22,9 @@ use crate::partitions::{Partition, Waiter};
 /// Bytes of records that one pass proves before it answers what it has: it must not keep who else waits, for the disk or
 /// for its thread. What one partition had to prove is bounded alike by the log.
 const PROVED_BYTES_MAX: u64 = 1024 * 1024;
+/// Time that one pass spends on opening logs and on finding and proving what was not proved, before it answers what it has.
+/// Many small partitions that are cold cost little each in bytes, and a turn of the disk each.
+const COLD_TIME_MAX: Duration = Duration::from_millis(10);
 
 /// What a fetch may take in all.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +50,6 @@ pub(crate) struct Answer {
     pub(crate) more: bool,
     /// Bytes that the log had to prove.
     proved_bytes: u64,
-    /// Whether some of these had to come from the disk.
-    met_disk: bool,
 }
 
 impl Answer {
@@ -63,8 +65,26 @@ impl Answer {
             bytes: 0,
             more: false,
             proved_bytes: 0,
-            met_disk: false,
         }
+    }
+}
+
+/// What a pass has spent on partitions that are cold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    proved_bytes: u64,
+    time: Duration,
+}
+
+impl Spent {
+    /// Whether that is enough for now.
+    fn is_enough(self) -> bool {
+        self.proved_bytes >= PROVED_BYTES_MAX || self.time >= COLD_TIME_MAX
+    }
+
+    fn add(&mut self, proved_bytes: u64, time: Duration) {
+        self.proved_bytes += proved_bytes;
+        self.time += time;
     }
 }
 
@@ -87,84 +107,106 @@ pub(crate) struct Pass {
     /// Whether something is to be said at once: an error, or records of a partition that has more than the limits
     /// let through, so that waiting brings nothing, or what has cost so much that the rest must wait.
     pub(crate) urgent: bool,
-    proved_bytes: u64,
-    met_disk: bool,
-}
-
-impl Pass {
-    /// Whether it has done enough for now: the partitions that are left come first in the next one, if the client has a
-    /// session.
-    fn is_spent(&self) -> bool {
-        self.met_disk || self.proved_bytes >= PROVED_BYTES_MAX
-    }
 }
 
 /// Reads everything once. If `waiter` is given, it is enrolled at each partition *before* that is read, so that
 /// no advance is missed.
+///
+/// Once enough was spent on what is cold, the partitions that are left come first in the next pass: a session sees to
+/// that itself, and without one it begins behind the partition at which the last one had spent enough.
 pub(crate) fn read_all(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    wanted: &[Wanted],
+    plan: &Plan,
     limits: Limits,
     waiter: Option<&Arc<Waiter>>,
 ) -> Pass {
     let image = broker.metadata.image();
-    let answers = Vec::with_capacity(wanted.len());
-    let mut pass = Pass { answers, bytes: 0, urgent: false, proved_bytes: 0, met_disk: false };
-    for wanted in wanted {
+    let (wanted, connection) = (&plan.wanted, context.connection.id);
+    let has_session = plan.session_id != NO_SESSION;
+    let first = if has_session { 0 } else { broker.catch_up.begin_at(connection).min(wanted.len()) };
+    let clock = &broker.env.clock;
+    let mut spent = Spent::default();
+    let mut pass = Pass { answers: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
+    for (place, wanted) in wanted.iter().enumerate().cycle().skip(first).take(wanted.len()) {
+        let is_left = spent.is_enough();
         let mut leader_epoch = LeaderEpoch::UNKNOWN;
-        let mut answer = match resolve(broker, context, &image, wanted, &mut leader_epoch) {
+        let begun = clock.monotonic();
+        let mut was_open = true;
+        let mut answer = match resolve(broker, context, &image, wanted, &mut leader_epoch, is_left) {
             Ok(source) => {
                 if let Some(waiter) = waiter {
                     source.enroll(waiter);
                 }
                 let turn = Turn {
                     catch_up: &broker.catch_up,
-                    connection: context.connection.id,
+                    connection,
                     bytes_left: limits.bytes_max.saturating_sub(pass.bytes),
                     first: pass.bytes == 0,
                 };
                 match source {
-                    Source::Log(partition) if pass.is_spent() => leave(&partition),
-                    Source::Log(partition) => read_one(&partition, wanted, turn),
+                    Source::Left(partition) => {
+                        pass.urgent = true;
+                        leave(partition.as_deref(), wanted)
+                    }
+                    Source::Log { partition, is_open } => {
+                        was_open = is_open;
+                        read_one(&partition, wanted, turn)
+                    }
                     Source::Queue(queue) => read_mounted(queue, wanted, turn),
                 }
             }
             Err(code) => Answer::error(code),
         };
+        // What is warm costs nothing, however many there are.
+        if !was_open || answer.proved_bytes > 0 {
+            spent.add(answer.proved_bytes, clock.monotonic().saturating_sub(begun));
+        }
+        if spent.is_enough() && !is_left && !has_session {
+            broker.catch_up.go_on_at(connection, place + 1);
+        }
         answer.leader_epoch = leader_epoch;
         pass.bytes += answer.bytes;
         pass.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
-        pass.proved_bytes += answer.proved_bytes;
-        pass.met_disk |= answer.met_disk;
-        pass.urgent |= (answer.bytes > 0 && answer.more) || pass.is_spent();
+        pass.urgent |= answer.bytes > 0 && answer.more;
         pass.answers.push(answer);
     }
+    // In the order that was asked for.
+    let count = pass.answers.len();
+    pass.answers.rotate_right(first.min(count));
     pass
 }
 
 /// What a partition's records are read from.
 enum Source<'b> {
-    Log(Arc<Partition>),
+    Log {
+        partition: Arc<Partition>,
+        is_open: bool,
+    },
+    /// Enough was spent before; of a partition that nobody has opened nothing is known.
+    Left(Option<Arc<Partition>>),
     Queue(&'b MountedQueue),
 }
 
 impl Source<'_> {
     fn enroll(&self, waiter: &Arc<Waiter>) {
         match self {
-            Self::Log(partition) => partition.enroll(waiter),
+            Self::Log { partition, .. } => partition.enroll(waiter),
+            // A pass that leaves something is answered at once.
+            Self::Left(_) => {}
             Self::Queue(queue) => queue.enroll(waiter),
         }
     }
 }
 
-/// Finds what is wanted, and tells the topic's epoch as soon as the topic is known.
+/// Finds what is wanted, and tells the topic's epoch as soon as the topic is known. What `is_left` is not opened.
 fn resolve<'b>(
     broker: &'b Arc<Broker>,
     context: &RequestContext,
     image: &Image,
     wanted: &Wanted,
     leader_epoch: &mut LeaderEpoch,
+    is_left: bool,
 ) -> Result<Source<'b>, ErrorCode> {
     let key = match &wanted.partition.topic {
         TopicRef::Name(name) => TopicKey::Name(name),
@@ -179,7 +221,14 @@ fn resolve<'b>(
     let index = wanted.partition.index;
     match broker.mounted(topic, index) {
         Some(queue) => Ok(Source::Queue(queue?)),
-        None => broker.partition(topic, index).map(Source::Log),
+        None if is_left && topic.log_dir(index).is_some() => {
+            Ok(Source::Left(broker.partitions.get(PartitionId { topic: topic.id, index })))
+        }
+        None => {
+            let known = broker.partitions.get(PartitionId { topic: topic.id, index });
+            let is_open = known.is_some_and(|partition| partition.log.open_log_start().is_some());
+            broker.partition(topic, index).map(|partition| Source::Log { partition, is_open })
+        }
     }
 }
 
@@ -216,12 +265,15 @@ fn try_read_mounted(queue: &MountedQueue, wanted: &Wanted, turn: Turn<'_>) -> Re
     })
 }
 
-/// Leaves a partition's records to the next pass.
-fn leave(partition: &Partition) -> Answer {
-    let high_watermark = partition.high_watermark();
-    match partition.log.log_start_offset() {
-        Ok(log_start) => Answer { high_watermark, log_start, ..Answer::error(ErrorCode::NONE) },
-        Err(error) => failed(partition, high_watermark, &error.into()),
+/// Leaves a partition's records to the next pass, and waits for nothing. What nobody knows without a look at its files
+/// stays as the client was told.
+fn leave(partition: Option<&Partition>, wanted: &Wanted) -> Answer {
+    let unknown = Answer::error(ErrorCode::NONE);
+    let told = wanted.told.unwrap_or((unknown.high_watermark, unknown.log_start));
+    Answer {
+        high_watermark: partition.map_or(told.0, Partition::high_watermark),
+        log_start: partition.and_then(|partition| partition.log.open_log_start()).unwrap_or(told.1),
+        ..unknown
     }
 }
 
@@ -273,7 +325,6 @@ fn try_read(
         bytes: slice.len,
         more,
         proved_bytes: slice.proved_bytes,
-        met_disk: slice.met_disk,
         parts: parts(slice, turn, partition, wanted),
     })
 }
@@ -291,12 +342,15 @@ fn parts(slice: ReadSlice, turn: Turn<'_>, partition: &Partition, wanted: &Wante
     let offsets = wanted.fetch_offset..slice.next_offset;
     // What is partly in memory reaches up to the end of the log.
     let is_whole = slice.chunks.len() == 1;
+    // By the time it is sent it lies in the page cache, and nobody would know any more that it did not before.
+    if slice.met_disk {
+        turn.catch_up.met_cold(turn.connection, None);
+    }
     let part = |chunk| match chunk {
         Chunk::File { file, position, len } => {
             let read =
                 FileRead { file: &file, position, len, offsets: offsets.clone(), log_end: slice.log_end };
             let far = if is_whole { turn.catch_up.follow(id, read) } else { None };
-            // By the time it is sent it lies in the page cache, and nobody would know any more that it did not before.
             if slice.met_disk {
                 turn.catch_up.met_cold(turn.connection, far.as_deref());
             }
@@ -306,3 +360,6 @@ fn parts(slice: ReadSlice, turn: Turn<'_>, partition: &Partition, wanted: &Wante
     };
     slice.chunks.into_iter().map(part).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,7 @@ pub(crate) async fn handle(
         Err(refused) => return refused,
     };
     drop(frame);
-    let pass = read_patiently(broker, context, &plan.wanted, limits, patience, &mut charge).await;
+    let pass = read_patiently(broker, context, &plan, limits, patience, &mut charge).await;
     answer(broker, call, &plan, pass, isolation_level)
 }
 
@@ -102,21 +102,20 @@ fn refuse(call: Call, code: ErrorCode) -> Outcome {
 async fn read_patiently(
     broker: &Arc<Broker>,
     context: &RequestContext,
-    wanted: &[Wanted],
+    plan: &Plan,
     limits: Limits,
     patience: Patience,
     charge: &mut Charge,
 ) -> Pass {
-    let enough = |pass: &Pass| pass.urgent || wanted.is_empty() || pass.bytes >= patience.bytes_min;
+    let enough = |pass: &Pass| pass.urgent || plan.wanted.is_empty() || pass.bytes >= patience.bytes_min;
     let connection = context.connection.id;
-    let read = |waiter| {
-        broker.catch_up.look_up(connection, move || read_all(broker, context, wanted, limits, waiter))
-    };
+    let read =
+        |waiter| broker.catch_up.look_up(connection, move || read_all(broker, context, plan, limits, waiter));
     let mut pass = read(None).await;
     if enough(&pass) {
         return pass;
     }
-    charge.resize(waiting_bytes(context, wanted));
+    charge.resize(waiting_bytes(context, &plan.wanted));
     let waiter = Arc::new(Waiter::default());
     loop {
         pass = read(Some(&waiter)).await;

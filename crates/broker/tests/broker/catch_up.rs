@@ -168,15 +168,18 @@ fn a_fetch_of_many_partitions_that_nobody_has_read_takes_little_at_a_time() {
         let answers = response.responses.remove(0).partitions;
         assert_eq!(answers.len(), left.len());
         for answer in &answers {
-            let found = (answer.error_code, answer.high_watermark, answer.log_start_offset);
-            assert_eq!(found, (0, 1, 0), "partition {}", answer.partition_index);
+            let found = (answer.high_watermark, answer.log_start_offset);
+            // Of a log that is left before anybody opened it nothing is known.
+            let is_left = records(answer).is_empty() && found == (-1, -1);
+            let partition = answer.partition_index;
+            assert!(answer.error_code == 0 && (found == (1, 0) || is_left), "{partition}: {found:?}");
         }
         let mut found: Vec<i32> = Vec::new();
         for answer in answers.iter().filter(|answer| !records(answer).is_empty()) {
             assert!(values(records(answer)) == [value(0)]);
             found.push(answer.partition_index);
         }
-        // Each is nearly 1 MiB. What had to come from the disk is the last; in memory the second is.
+        // Each is nearly 1 MiB: the second is the last, or the first if the disk took its time.
         assert!((1..=2).contains(&found.len()), "{found:?} at once");
         left.retain(|partition| !found.contains(partition));
     }

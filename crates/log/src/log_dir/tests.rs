@@ -15,6 +15,11 @@ use crate::store::{LogStore, Place, StoreOptions};
 const KNOWN: PartitionId = PartitionId { topic: TopicId([1; 16]), index: 0 };
 const NEW: PartitionId = PartitionId { index: 1, ..KNOWN };
 
+/// What comes at once unless it never comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// With a millisecond between them.
+const LOOKS_MAX: u32 = 30_000;
+
 const EIO: i32 = 5;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
@@ -264,8 +269,10 @@ fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
     sim.fs.during_next_write_back(move || {
         let syncs = fs.syncs();
         tell.send(()).unwrap();
-        while fs.syncs() == syncs {
-            thread::yield_now();
+        let mut looks = 0;
+        while fs.syncs() == syncs && looks < LOOKS_MAX {
+            thread::sleep(Duration::from_millis(1));
+            looks += 1;
         }
         // Time for it to go on, which it must not.
         thread::sleep(Duration::from_millis(300));
@@ -274,11 +281,72 @@ fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
     thread::scope(|scope| {
         let beside = dir.clone();
         let checkpoint = scope.spawn(move || {
-            told.recv().unwrap();
+            told.recv_timeout(PATIENCE).unwrap();
             beside.checkpoint(false, Haste::AtOnce).map(|_| ())
         });
         store.settle().unwrap_err();
         checkpoint.join().unwrap().unwrap_err();
     });
     assert!(dir.checkpointed(KNOWN).is_none_or(|known| known.recovery_point == Offset(0)));
+}
+
+/// What a read finds in a dir that has failed is for the next start, which has the journal: nothing is written there.
+#[test]
+fn damage_that_is_found_in_a_dir_that_has_failed_is_not_written_down_there() {
+    for has_failed in [false, true] {
+        let sim = SimEnv::new(1);
+        let (_store, log) = running(&sim);
+        let path = log.path().join("00000000000000000000.log");
+        if has_failed {
+            log.dir().judge(LogError::write(&path, io::Error::from_raw_os_error(EIO)));
+        }
+        log.note_damage(&LogError::corrupt(&path, 0, "not what was written"));
+        assert!(log.damage().is_some());
+        let marker = log.path().join("00000000000000000000.damaged");
+        assert_eq!(sim.fs.exists(&marker).unwrap(), !has_failed);
+    }
+}
+
+#[test]
+fn an_index_that_is_damaged_is_rebuilt_in_memory_in_a_dir_that_has_failed() {
+    for has_failed in [false, true] {
+        let sim = SimEnv::new(1);
+        let store = open(&sim);
+        recover(&store);
+        append_much(&store);
+        store.settle().unwrap();
+        store.checkpoint().unwrap();
+        let log = partition(&store, KNOWN);
+        let path = log.path().join("00000000000000000000.index");
+        let file = sim.fs.open(&path, riverrun_env::OpenMode::ReadWrite).unwrap();
+        let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        let last = bytes.len() - 1;
+        for byte in &mut bytes[crate::index::HEADER_BYTES..=last] {
+            *byte ^= 0xff;
+        }
+        file.write_all_at(&bytes, 0).unwrap();
+        if has_failed {
+            log.dir().judge(LogError::write(&path, io::Error::from_raw_os_error(EIO)));
+        }
+        for from in [0, 1, 0] {
+            let found = log.read(Offset(from), 100, Offset(2), true).unwrap();
+            assert_eq!(found.next_offset, Offset(from + 1));
+        }
+        let mut after = vec![0; bytes.len()];
+        file.read_exact_at(&mut after, 0).unwrap();
+        assert_eq!(after == bytes, has_failed, "whether it was left as it is");
+    }
+}
+
+#[test]
+fn a_read_error_in_a_dir_that_has_failed_is_its_failure() {
+    let sim = SimEnv::new(1);
+    let (_store, log) = running(&sim);
+    let (dir, path) = (log.dir(), log.path().join("00000000000000000000.log"));
+    dir.judge(LogError::write(&path, io::Error::from_raw_os_error(EIO)));
+    let error = || LogError::io(&path, io::Error::from_raw_os_error(EIO));
+    for error in [dir.judge(error()), dir.judge_at_once(error())] {
+        assert!(matches!(error, LogError::DirFailed { .. }), "{error}");
+    }
 }

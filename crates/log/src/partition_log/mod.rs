@@ -199,6 +199,14 @@ impl PartitionLog {
         Ok(self.open()?.log_start())
     }
 
+    /// As [`Self::log_start_offset`] of a log that is open; of another one nothing. Waits for nobody.
+    pub fn open_log_start(&self) -> Option<Offset> {
+        match &*self.state.try_read()? {
+            State::Open(log) => Some(log.log_start()),
+            _ => None,
+        }
+    }
+
     /// The offset after the last record that the log holds. What was appended and is not stored yet lies beyond it.
     pub fn log_end_offset(&self) -> Result<Offset, LogError> {
         Ok(self.open()?.end())
@@ -491,6 +499,12 @@ impl PartitionLog {
 
     fn home(&self) -> Arc<Home> {
         let pool = self.dir.open_logs().pool().clone();
-        Arc::new(Home { fs: self.dir.env().fs.clone(), pool, dir: self.path(), partition: self.id })
+        Arc::new(Home {
+            fs: self.dir.env().fs.clone(),
+            pool,
+            dir: self.path(),
+            partition: self.id,
+            has_failed: self.dir.failed_flag(),
+        })
     }
 }

@@ -36,13 +36,23 @@ impl PartitionLog {
     }
 
     /// Takes the partition offline if the error says that its files are damaged. The first such error stays the
-    /// answer, and the next start knows which segment it was.
+    /// answer, and the next start knows which segment it was, unless the whole dir has failed.
     pub(crate) fn note_damage(&self, error: &LogError) {
         if !error.is_lasting() {
             return;
         }
         self.dir.note_trouble();
-        if self.damage.set(error.clone()).is_ok() {
+        if self.damage.set(error.clone()).is_err() {
+            return;
+        }
+        if self.dir.has_failed() {
+            // What its files lack is in the journal, and nothing is written here any more.
+            tracing::error!(
+                partition = %self.id(), %error,
+                "its log dir has failed, and not all of the partition can be read back: it goes offline; the next start \
+                 brings back what the journal has"
+            );
+        } else {
             tracing::error!(
                 partition = %self.id(), %error,
                 "damage was found: the partition goes offline; stop the server in order, look with `riverrun log \

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use riverrun_env::{File, OpenMode};
 use riverrun_types::Offset;
@@ -183,7 +184,7 @@ impl Segment {
     }
 
     /// Rebuilds the index from the log, up to the last boundary that is known. Lookups and the writer wait, which
-    /// only damage can bring about.
+    /// only damage can bring about. In a dir that has failed it is rebuilt in memory.
     pub(super) fn rebuild_after(&self, error: &DecodeError) -> Result<(), LogError> {
         let mut index = self.index.lock();
         let log = self.log_file()?;
@@ -196,7 +197,8 @@ impl Segment {
             Some(extent) => extent.size_bytes,
             None => u64::from(index.last.position),
         };
-        let file = self.start_index_anew(error)?;
+        let is_written = !self.home.has_failed.load(Ordering::Acquire);
+        let file = if is_written { Some(self.start_index_anew(error)?) } else { None };
         let (entries, expected) = self.scan_entries(&*log, end)?;
         if let Some(extent) = self.extent()
             && expected > extent.next_offset
@@ -204,11 +206,15 @@ impl Segment {
             let what = format!("ends at offset {expected}, above the next segment's {}", extent.next_offset);
             return Err(LogError::corrupt(&self.log_path(), end, what));
         }
+        let last = entries.last().copied().unwrap_or(IndexEntry::START);
+        let Some(file) = file else {
+            *index = Index { is_loaded: true, stored: 0, tail: entries, last };
+            return Ok(());
+        };
         let numbered = (0_u32..).zip(&entries);
         let bytes: Vec<u8> = numbered.flat_map(|(number, entry)| self.codec.encode(number, *entry)).collect();
         let written = file.write_all_at(&bytes, entry_position(0));
         written.map_err(|error| LogError::io(&self.index_path(), error))?;
-        let last = entries.last().copied().unwrap_or(IndexEntry::START);
         let stored = u32::try_from(entries.len()).expect("one entry for each 4 KiB of a segment");
         *index = Index { is_loaded: true, stored, tail: Vec::new(), last };
         Ok(())
