@@ -9,6 +9,7 @@
 //! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead. That is
 //! left to who settles: a sync may take long, and who has met the error may be somebody whom others wait for.
 
+mod checkpointing;
 mod device;
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,9 +20,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use riverrun_env::{ChangeError, Env, File, LockGuard, Volume, atomic_replace, is_shortage, read_whole};
+use riverrun_env::{ChangeError, Env, File, LockGuard, Volume, is_shortage, read_whole};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, Position, TopicId};
 
+pub(crate) use self::checkpointing::Coverage;
 use self::device::Looks;
 use crate::checkpoint::{CHECKPOINT_FILE, DecodeError, DirCheckpoint, PartitionCheckpoint};
 use crate::config::LogConfig;
@@ -515,97 +517,6 @@ impl LogDir {
         LogError::DirFailed { path: self.path.clone(), reason: reason.clone() }
     }
 
-    /// Syncs the dir and remembers how far each partition is synced, if anything has changed.
-    pub(crate) fn checkpoint(&self, is_clean: bool, haste: Haste) -> Result<Coverage, LogError> {
-        let _in_haste = self.hurry.note(haste);
-        let _checkpointing = self.checkpointing.lock();
-        // It may be another process's by now: only the last checkpoint comes after the closing.
-        if self.check_open().is_err() && !is_clean {
-            return Ok(Coverage::Partial);
-        }
-        self.check_usable()?;
-        let (dirty, is_unwritten) = {
-            let mut memory = self.memory.lock();
-            (std::mem::take(&mut memory.dirty), memory.is_unwritten)
-        };
-        if dirty.is_empty() && !is_unwritten && !is_clean {
-            return Ok(Coverage::Complete);
-        }
-        let (captured, coverage) = self.capture(dirty);
-        // What could not be captured may have made the dir fail.
-        self.check_usable()?;
-        if !captured.is_empty() {
-            let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
-            volume.sync().map_err(|error| self.fail(&self.path, &error))?;
-            // It says nothing of pages that the system has let go of just before, when it was told to begin with them.
-            drop(self.write_backs.write());
-            self.check_usable()?;
-        }
-        if let Err(error) = self.write_checkpoint(&captured, is_clean) {
-            // The logs learn from a later one that they are covered.
-            for Captured { log, .. } in &captured {
-                log.note_uncovered();
-            }
-            return Err(error);
-        }
-        Ok(coverage)
-    }
-
-    fn capture(&self, dirty: Vec<PartitionId>) -> (Vec<Captured>, Coverage) {
-        let mut captured = Vec::with_capacity(dirty.len());
-        let mut coverage = Coverage::Complete;
-        let mut pace = Pace::new(&self.env, &self.shared, &self.hurry);
-        for id in dirty {
-            pace.step();
-            let Some(log) = self.handle(id) else { continue };
-            match log.capture() {
-                Ok(Some(checkpoint)) => captured.push(Captured { log, checkpoint }),
-                Ok(None) => {}
-                Err(error) => {
-                    let error = self.judge(error);
-                    // It stays dirty, and the checkpoint says of it what it said before.
-                    tracing::warn!(partition = %id, %error, "left out of the checkpoint");
-                    self.mark_dirty(id);
-                    coverage = Coverage::Partial;
-                }
-            }
-        }
-        (captured, coverage)
-    }
-
-    /// Writes what is known, with what was captured and is synced now.
-    fn write_checkpoint(&self, captured: &[Captured], is_clean: bool) -> Result<(), LogError> {
-        let (bytes, generation) = {
-            // A move that is under way counts as older than the new generation: it has to be in the bytes.
-            let _log_starts = self.log_starts.lock();
-            let mut memory = self.memory.lock();
-            // One that was deleted since has left the memory already.
-            let is_here = |captured: &&Captured| !captured.log.is_deleted();
-            for Captured { log, checkpoint } in captured.iter().filter(is_here) {
-                memory.take(log.id(), checkpoint);
-            }
-            memory.is_unwritten = true;
-            memory.checkpoint.generation += 1;
-            memory.checkpoint.is_clean = is_clean;
-            (memory.checkpoint.encode(), memory.checkpoint.generation)
-        };
-        let path = self.path.join(CHECKPOINT_FILE);
-        let replaced = atomic_replace(&*self.env.fs, &path, &bytes);
-        replaced.map_err(|error| match error {
-            // The checkpoint before is whole, and the next one is written to a file of its own.
-            ChangeError::Undone(error) => self.judge(LogError::io(&path, error)),
-            ChangeError::Unknown(error) => self.fail(&path, &error),
-        })?;
-        if let Some(log_starts) = &mut *self.log_starts.lock() {
-            log_starts.checkpointed(generation);
-        }
-        self.memory.lock().is_unwritten = false;
-        for Captured { log, checkpoint } in captured {
-            log.confirm_capture(checkpoint);
-        }
-        Ok(())
-    }
-
     /// Closes the partitions that nobody has used for `older_than`; returns how many.
     pub(crate) fn close_idle(&self, older_than: Duration) -> usize {
         let now = self.env.clock.monotonic();
@@ -697,15 +608,6 @@ impl LogDir {
     }
 }
 
-/// How much of what had changed a checkpoint has taken in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Coverage {
-    /// All of it.
-    Complete,
-    /// Some partitions were left out.
-    Partial,
-}
-
 /// Has brought near what settling one of the next partitions needs.
 fn prefetch_next(coming: &[Arc<PartitionLog>]) {
     if let Some(log) = coming.get(1) {
@@ -714,12 +616,6 @@ fn prefetch_next(coming: &[Arc<PartitionLog>]) {
     if let Some(log) = coming.first() {
         log.prefetch_writer();
     }
-}
-
-/// A partition and what was captured of it.
-struct Captured {
-    log: Arc<PartitionLog>,
-    checkpoint: PartitionCheckpoint,
 }
 
 impl Memory {

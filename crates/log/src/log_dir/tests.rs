@@ -3,6 +3,7 @@ use std::thread;
 
 use bytes::BytesMut;
 use riverrun_env::FileSystem as _;
+use riverrun_env::atomic_replace;
 use riverrun_env::sim::SimEnv;
 use riverrun_journal::JournalOptions;
 use riverrun_records::{BatchBuilder, BatchOptions};
