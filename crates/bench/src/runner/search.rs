@@ -1,9 +1,9 @@
 //! The search for the highest rate that lasts.
 //!
 //! Pure: it is told once in a period what was sent and read, and answers the rate of the next. The rule is that of
-//! `OpenMessaging` Benchmark: the rate grows while producers and consumers keep up, by a factor that doubles with each
-//! success and halves with each failure; when one of them falls behind, the next rate is what was done, less what is
-//! left to do.
+//! `OpenMessaging` Benchmark (`RateController` of its main line; variants of it aim at a latency): the rate grows while
+//! producers and consumers keep up, by a factor that is doubled before each growth and halved with each failure; when one
+//! of them falls behind, the next rate is what was done, or what was to be done less what is left, whichever is less.
 
 use std::time::Duration;
 
@@ -100,8 +100,8 @@ impl RateSearch {
         if left > self.limit(self.options.publish_backlog) {
             return self.slow_down(seconds, expected, left, sent);
         }
-        self.rate += self.rate * self.ramp;
         self.ramp = (self.ramp * 2.0).min(self.options.ramp_max);
+        self.rate += self.rate * self.ramp;
         self.rate
     }
 
@@ -171,8 +171,25 @@ mod tests {
             for readers in [None, Some(1), Some(3)] {
                 let rates = rates(capacity, readers, 60);
                 let mean = rates[20..].iter().sum::<f64>() / 40.0;
-                // One period in three tries more, by a factor of 3 at most; the others are at the capacity or near it.
+                // Every other period tries twice as much; the others are at the capacity.
                 assert!((0.85..2.0).contains(&(mean / capacity)), "{capacity}: {mean}, {rates:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rates_are_those_of_the_original_s_own_test() {
+        // Totals of records that were acked and read after each of two seconds, and the rates that follow.
+        let cases = [
+            ("what is read falls behind", [(10_000, 10_000), (20_000, 15_000)], [20_000.0, 5000.0]),
+            ("what is sent falls behind", [(10_000, 10_000), (15_000, 20_000)], [20_000.0, 5000.0]),
+            ("growth after one failure", [(10_000, 5000), (20_000, 20_000)], [5000.0, 10_000.0]),
+        ];
+        for (case, totals, expected) in cases {
+            let mut search = RateSearch::new(SearchOptions::default());
+            for ((acked, read), expected) in totals.into_iter().zip(expected) {
+                let rate = search.next(Duration::from_secs(1), acked, Some((read, 1)));
+                assert!((rate - expected).abs() < 1e-6, "{case}: {rate}, and not {expected}");
             }
         }
     }
