@@ -2,10 +2,12 @@
 //!
 //! Owns the protocol: one JSON document on each line, a request and its answer in turn. Both sides bound what they read.
 //! A worker does what whoever connects tells it, which is to send load to any server that it can reach: it belongs on an
-//! address that only the runner reaches. When the connection ends, so does its load.
+//! address that only the runner reaches. When the connection ends, so does its load: at once where it is closed, and after
+//! a minute where the other side is gone without a word, as when its machine or the network is.
 
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -24,6 +26,11 @@ const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
 /// A worker that is there takes a connection at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The system ends a connection when the other system has not answered for so long. A runner itself may say nothing for
+/// longer, while it waits for another worker.
+const GONE_AFTER: Duration = Duration::from_mins(1);
+/// After so much silence the other system is asked whether it is there, and so often from then on.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
@@ -127,6 +134,9 @@ impl Lines {
     fn new(stream: TcpStream) -> Self {
         // Best effort: without it an answer may come some milliseconds later.
         let _ = stream.set_nodelay(true);
+        if let Err(error) = notice_who_is_gone(&stream) {
+            tracing::warn!(%error, "a peer that is gone without a word will not be noticed");
+        }
         let (read, write) = stream.into_split();
         Self { read: BufReader::new(read), write }
     }
@@ -148,6 +158,14 @@ impl Lines {
             Some(_) => Err("the line was cut off, or is longer than any message".to_owned()),
         }
     }
+}
+
+/// The last timeout holds for probes, and for what was sent and never acked, during which there are none.
+fn notice_who_is_gone(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, PROBE_EVERY)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(GONE_AFTER.as_millis()).unwrap_or(u32::MAX))
 }
 
 /// Works for whoever connects, one after the other, until the future is dropped.
@@ -324,6 +342,21 @@ mod tests {
             }
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn both_sides_have_the_system_find_out_whether_the_other_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (runner, worker) = tokio::join!(TcpStream::connect(address), listener.accept());
+        for stream in [runner.expect("it listens"), worker.expect("one has connected").0] {
+            let lines = Lines::new(stream);
+            let socket: &TcpStream = lines.write.as_ref();
+            assert!(sockopt::socket_keepalive(socket).expect("an option"));
+            assert_eq!(sockopt::tcp_keepidle(socket).expect("an option"), PROBE_EVERY);
+            assert_eq!(sockopt::tcp_keepintvl(socket).expect("an option"), PROBE_EVERY);
+            assert_eq!(sockopt::tcp_user_timeout(socket).expect("an option"), 60_000);
+        }
     }
 
     #[tokio::test]
