@@ -113,6 +113,12 @@ impl Plan {
         groups.dedup();
         groups.len()
     }
+
+    /// Members of each group, where all have as many.
+    pub fn members(&self) -> usize {
+        let Some(first) = self.consumers.first() else { return 0 };
+        self.consumers.iter().filter(|consumer| consumer.subscription == first.subscription).count()
+    }
 }
 
 /// A topic.
@@ -181,6 +187,8 @@ pub struct LoadPlan {
     pub producer_settings: Properties,
     /// Settings of consumers.
     pub consumer_settings: Properties,
+    /// Whether consumers commit what each poll has returned, in the background, whatever their settings say of commits.
+    pub commits_each_poll: bool,
     /// Keys.
     pub keys: KeyPlan,
     /// Values.
@@ -474,6 +482,7 @@ mod tests {
         let plan = LoadPlan {
             producer_settings: Properties::parse("acks=all"),
             consumer_settings: Properties::default(),
+            commits_each_poll: true,
             keys: KeyPlan::Distribution { distribution: KeyDistribution::Mixed, range: 9 },
             values: ValuePlan::Letters { bytes: 5 },
             value_bytes: 5,
@@ -503,6 +512,7 @@ mod tests {
             load: LoadPlan {
                 producer_settings: Properties::default(),
                 consumer_settings: Properties::default(),
+                commits_each_poll: false,
                 keys: KeyPlan::NONE,
                 values: ValuePlan::Letters { bytes: 1 },
                 value_bytes: 1,
@@ -521,5 +531,6 @@ mod tests {
             notes: Vec::new(),
         };
         assert_eq!((plan.readers(false), plan.readers(true), plan.replication()), (2, 1, 2));
+        assert_eq!(plan.members(), 2);
     }
 }

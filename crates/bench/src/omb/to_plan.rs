@@ -47,11 +47,12 @@ pub fn to_plan(
     let values = values(file, workload, options, &mut notes)?;
     let producer_settings = driver.producer_settings(&options.zone);
     let consumers = consumers(workload, &options.run);
+    let consumer_settings = driver.consumer_settings(&options.zone);
     let load = LoadPlan {
         producer_settings,
+        commits_each_poll: commits_each_poll(&consumer_settings),
         // Members of a group are there before producers send and have their partitions only after it.
-        consumer_settings: Properties::parse("auto.offset.reset=earliest")
-            .with(&driver.consumer_settings(&options.zone)),
+        consumer_settings: Properties::parse("auto.offset.reset=earliest").with(&consumer_settings),
         keys: keys(file, workload)?,
         values,
         value_bytes: workload.message_size,
@@ -78,6 +79,11 @@ pub fn to_plan(
     };
     options.replication.into_iter().for_each(|replication| plan.replicate(replication));
     Ok(plan)
+}
+
+/// Where clients are not to commit by themselves, the original's consumers do it after each poll.
+fn commits_each_poll(consumer_settings: &Properties) -> bool {
+    consumer_settings.get("enable.auto.commit").is_some_and(|value| !value.eq_ignore_ascii_case("true"))
 }
 
 fn rate(rate: f64) -> TargetRate {
@@ -224,6 +230,19 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
         assert_eq!((plan.rate, plan.load.stamp, plan.backlog), (TargetRate::Fixed(7.0), Stamp::Value, None));
         assert_eq!(plan.load.values, ValuePlan::Letters { bytes: 4 });
         assert_eq!(plan.load.consumer_settings.get("auto.offset.reset"), Some("earliest"));
+    }
+
+    #[test]
+    fn consumers_commit_each_poll_where_they_are_not_to_commit_by_themselves() {
+        let workload = Workload::parse("w.yaml", WORKLOAD).expect("a workload");
+        let commits = |config: &str| {
+            let text = "name: d\ndriverClass: x.KafkaBenchmarkDriver\nreplicationFactor: 1\nconsumerConfig: ";
+            let driver = Driver::parse("d.yaml", &format!("{text}{config}\n")).expect("a driver");
+            let plan = to_plan("w.yaml", &workload, &driver, &options()).expect("it can be run");
+            plan.load.commits_each_poll
+        };
+        assert!(commits("enable.auto.commit=false"));
+        assert!(!commits("enable.auto.commit=true") && !commits("fetch.min.bytes=1"));
     }
 
     #[test]

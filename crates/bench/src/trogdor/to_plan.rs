@@ -154,6 +154,7 @@ fn empty(common: &Common) -> Plan {
         load: LoadPlan {
             producer_settings: Properties::default(),
             consumer_settings: Properties::default(),
+            commits_each_poll: false,
             keys: KeyPlan::NONE,
             values: ValuePlan::Letters { bytes: 1 },
             value_bytes: 1,

@@ -188,7 +188,7 @@ impl Load {
     }
 
     async fn start_consumers(&mut self, catch_up: bool) -> Result<(), ClientError> {
-        let options = settings::consumer(&self.share.load.consumer_settings, &self.share.bootstrap)?;
+        let options = settings::consumer(&self.share.load, &self.share.bootstrap)?;
         let plans: Vec<_> =
             self.share.consumers.iter().filter(|plan| plan.catch_up == catch_up).cloned().collect();
         let connect = plans.iter().map(|plan| connect(options.clone(), plan));
@@ -308,6 +308,7 @@ mod tests {
             load: LoadPlan {
                 producer_settings: Properties::default(),
                 consumer_settings: Properties::default(),
+                commits_each_poll: false,
                 keys: KeyPlan::NONE,
                 values: ValuePlan::Letters { bytes: 10 },
                 value_bytes: 10,

@@ -36,7 +36,7 @@ fn unknown(settings: &Properties, tables: &[&[OptionDef]], of: &str) -> Vec<Stri
 /// What is to be said of settings that the client does not have. Fails with a value that it does not take.
 pub(crate) fn check(load: &LoadPlan) -> Result<Vec<String>, ClientError> {
     producer(&load.producer_settings, "")?;
-    consumer(&load.consumer_settings, "")?;
+    consumer(load, "")?;
     let of_producer = unknown(&load.producer_settings, &PRODUCER, "producer");
     Ok([of_producer, unknown(&load.consumer_settings, &CONSUMER, "consumer")].concat())
 }
@@ -50,19 +50,28 @@ pub(super) fn producer(settings: &Properties, bootstrap: &str) -> Result<Produce
 }
 
 /// How a consumer is set.
-pub(super) fn consumer(settings: &Properties, bootstrap: &str) -> Result<ConsumerOptions, ClientError> {
+pub(super) fn consumer(load: &LoadPlan, bootstrap: &str) -> Result<ConsumerOptions, ClientError> {
     let mut options = ConsumerOptions::new(ClusterOptions::new(bootstrap));
     // Nobody polls while a backlog is built, and consumers stay members all the same.
     options.rebalance_timeout = POLL_INTERVAL_MAX;
-    for (name, value) in meant(settings).filter(|(name, _)| is_in(&CONSUMER, name)) {
+    for (name, value) in meant(&load.consumer_settings).filter(|(name, _)| is_in(&CONSUMER, name)) {
         options.set(name, value)?;
+    }
+    if load.commits_each_poll {
+        // When the next one begins, in the background and one commit at a time.
+        (options.auto_commit, options.auto_commit_interval) = (true, Some(Duration::ZERO));
     }
     Ok(options)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::idle_share;
     use super::*;
+
+    fn load(consumer_settings: &str) -> LoadPlan {
+        LoadPlan { consumer_settings: Properties::parse(consumer_settings), ..idle_share().load }
+    }
 
     #[test]
     fn settings_of_other_clients_are_told_and_wrong_values_refused() {
@@ -76,11 +85,22 @@ mod tests {
         assert_eq!(told.len(), 1);
         assert!(told[0].starts_with("producer setting send.buffer.bytes is not"), "{told:?}");
         assert!(producer(&Properties::parse("linger.ms=soon"), "a:1").is_err());
-        let settings = Properties::parse("fetch.min.bytes=5\nacks=1");
-        let options = consumer(&settings, "a:1").expect("known ones are right");
+        let read = load("fetch.min.bytes=5\nacks=1");
+        let options = consumer(&read, "a:1").expect("known ones are right");
         assert_eq!((options.fetch_min_bytes, options.rebalance_timeout), (5, POLL_INTERVAL_MAX));
-        let own = Properties::parse("max.poll.interval.ms=700");
+        let own = load("max.poll.interval.ms=700");
         assert_eq!(consumer(&own, "a:1").expect("a time").rebalance_timeout, Duration::from_millis(700));
-        assert_eq!(unknown(&settings, &CONSUMER, "consumer").len(), 1);
+        assert_eq!(unknown(&read.consumer_settings, &CONSUMER, "consumer").len(), 1);
+    }
+
+    #[test]
+    fn commits_of_each_poll_are_made_whatever_the_settings_say() {
+        let made = |commits_each_poll| {
+            let load = load("enable.auto.commit=false\nauto.commit.interval.ms=9000");
+            let options = consumer(&LoadPlan { commits_each_poll, ..load }, "a:1").expect("they are right");
+            (options.auto_commit, options.auto_commit_interval)
+        };
+        assert_eq!(made(true), (true, Some(Duration::ZERO)));
+        assert_eq!(made(false), (false, Some(Duration::from_secs(9))));
     }
 }
