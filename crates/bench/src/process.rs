@@ -47,6 +47,9 @@ pub struct ProcessRun {
     pub resident_bytes_max: u64,
     /// The most memory since the process began, which may have been before the run.
     pub peak_bytes: u64,
+    /// Whether it had ended by the end of the run: then the rest is of the last look at which it was there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
 }
 
 impl ProcessRun {
@@ -54,7 +57,9 @@ impl ProcessRun {
     pub(crate) fn look(&mut self, before: &ProcessUsage, now: &ProcessUsage) {
         self.cpu_s = now.cpu_s - before.cpu_s;
         self.resident_bytes_max = self.resident_bytes_max.max(now.resident_bytes);
-        self.peak_bytes = now.peak_bytes;
+        // A process that is ending has no memory any more, and tells of none.
+        self.peak_bytes = self.peak_bytes.max(now.peak_bytes);
+        self.ended = false;
     }
 }
 
@@ -78,7 +83,7 @@ impl ProcessWatch {
     pub fn usage(&self) -> io::Result<ProcessUsage> {
         let stat = stat(self.pid)?;
         if stat.start_ticks != self.start_ticks {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("process {} has ended", self.pid)));
+            return Err(ended(self.pid));
         }
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         Ok(ProcessUsage {
@@ -109,16 +114,19 @@ impl RunUsage {
             cpu_s: 0.0,
             resident_bytes_max: usage.resident_bytes,
             peak_bytes: usage.peak_bytes,
+            ended: false,
         };
         let runs = watches.iter().zip(&before).map(begun).collect();
         Ok(Self { watches, before, runs })
     }
 
-    /// Looks again, which should be about once a second. A process that has ended keeps what it had at the last look.
+    /// Looks again, which should be about once a second. A process that has ended keeps what it had at the last look, and
+    /// its run says so.
     pub fn sample(&mut self) {
         for ((watch, before), run) in self.watches.iter().zip(&self.before).zip(&mut self.runs) {
-            if let Ok(usage) = watch.usage() {
-                run.look(before, &usage);
+            match watch.usage() {
+                Ok(usage) => run.look(before, &usage),
+                Err(_) => run.ended = true,
             }
         }
     }
@@ -131,6 +139,8 @@ impl RunUsage {
 }
 
 struct Stat {
+    /// Whether it has ended, and is there only until its parent asks for its exit.
+    has_ended: bool,
     cpu_ticks: u64,
     start_ticks: u64,
 }
@@ -139,8 +149,15 @@ fn stat(pid: u32) -> io::Result<Stat> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path)
         .map_err(|error| io::Error::new(error.kind(), format!("process {pid}: {error}")))?;
-    parse_stat(&text)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected")))
+    match parse_stat(&text) {
+        Some(stat) if stat.has_ended => Err(ended(pid)),
+        Some(stat) => Ok(stat),
+        None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{path} is not as expected"))),
+    }
+}
+
+fn ended(pid: u32) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("process {pid} has ended"))
 }
 
 /// A name may hold blanks and parentheses itself: it ends at the last one.
@@ -148,6 +165,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let fields: Vec<_> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
     let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some(Stat {
+        has_ended: matches!(*fields.first()?, "Z" | "X"),
         cpu_ticks: field(USER_TIME_FIELD)? + field(SYSTEM_TIME_FIELD)?,
         start_ticks: field(START_FIELD)?,
     })
@@ -212,6 +230,8 @@ fn kafka_version(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
     use super::*;
 
     #[test]
@@ -243,6 +263,23 @@ mod tests {
         let used = run.finish()[0];
         assert!(used.cpu_s >= 0.05 && used.cpu_s < 100.0, "{used:?}");
         assert!(used.resident_bytes_max >= memory.len() as u64, "{used:?}");
+    }
+
+    #[test]
+    fn a_process_that_ends_within_a_run_keeps_what_it_had_and_is_told() {
+        let mut child = Command::new("sleep").arg("600").spawn().expect("a program of every system");
+        let mut run =
+            RunUsage::begin(vec![ProcessWatch::new(child.id()).expect("it runs")]).expect("it runs");
+        run.sample();
+        let before = run.runs[0];
+        assert!(!before.ended && before.peak_bytes > 0, "{before:?}");
+        child.kill().expect("it runs");
+        // It has ended then, and is still there: nobody has asked for its exit yet.
+        let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&child)), until_ended).expect("a child of ours");
+        let used = run.finish()[0];
+        child.wait().expect("a child of ours");
+        assert_eq!(used, ProcessRun { ended: true, ..before });
     }
 
     #[test]

@@ -191,6 +191,8 @@ struct Totals {
     caught_up_bytes: u64,
     acked_late: u64,
     received_late: u64,
+    /// Over all groups, those that catch up left out: acked, and not read when the waiting for it ended.
+    unread: u64,
     publish_rate: f64,
     publish_bytes_rate: f64,
     consume_rate: f64,
@@ -332,6 +334,7 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
         caught_up_bytes: counts.caught_up_bytes,
         acked_late: late.acked,
         received_late: late.received,
+        unread: figures.unread,
         publish_rate: rate(counts.acked),
         publish_bytes_rate: rate(counts.acked_bytes),
         consume_rate: rate(counts.received),
@@ -343,7 +346,8 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
         consume_to_unpaced_loopback: share(read_bytes, unpaced),
         server_cpu_us_per_record: figures
             .server
-            .filter(|_| records > 0)
+            // What one that ended used since the last look is not known.
+            .filter(|server| records > 0 && !server.ended)
             .map(|server| server.cpu_s * 1e6 / records as f64),
     }
 }

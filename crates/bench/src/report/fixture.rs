@@ -141,7 +141,14 @@ topicConfig: min.insync.replicas=1\n";
             acked_meanwhile: 12,
             first_ack_s: Some(0.125),
         });
-        let used = |pid, cpu_s| ProcessRun { pid, cpu_s, resident_bytes_max: 1 << 27, peak_bytes: 1 << 28 };
+        figures.unread = if self.backlog { 7 } else { 0 };
+        let used = |pid, cpu_s| ProcessRun {
+            pid,
+            cpu_s,
+            resident_bytes_max: 1 << 27,
+            peak_bytes: 1 << 28,
+            ended: false,
+        };
         figures.server = Some(used(4711, self.slowness() as f64));
         figures.client = Some(used(4712, 2.0));
         let worker = |pid| WorkerRun { address: format!("127.0.0.1:{pid}"), used: used(pid, 1.5) };

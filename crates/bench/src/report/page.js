@@ -76,6 +76,7 @@ const ROWS = [
       .map(([label, field]) => [`${name} ${label}`, (run) => run[key] && run[key][field], time, false])),
   ["Not delivered, records", (run) => run.totals.failed, number],
   ["Due and not sent, records", (run) => run.totals.overdue, number],
+  ["Acked and not read, records", (run) => run.totals.unread, number],
   ["Server CPU, s", (run) => run.serverUsage && run.serverUsage.cpu_s, number],
   ["Server CPU by record, µs", (run) => run.totals.serverCpuUsPerRecord, number, false],
   ["Server memory, MB", (run) => run.serverUsage && run.serverUsage.resident_bytes_max / 1e6, number, false],

@@ -108,11 +108,14 @@ pub struct Figures {
     pub counts: Counts,
     /// What came after it of what was sent in it.
     pub late: Counts,
+    /// Records that were acked and that nobody had read when the waiting for it ended, over all groups but those that
+    /// catch up.
+    pub unread: u64,
     /// Latencies of all that, what came late included.
     pub publish: Latencies,
     /// From the time at which a record was to be sent to the moment in which it was.
     pub delay: Latencies,
-    /// From that time to the moment in which it was read.
+    /// From that time to the moment in which it was read, or the least that it can have waited for that.
     pub end_to_end: Latencies,
     /// By the second.
     pub seconds: Vec<Second>,
@@ -135,11 +138,13 @@ pub struct Figures {
 /// Turns what is taken into figures.
 ///
 /// Invariants: `figures` holds what was added since `begin`; `lately` what of it is in no period yet, which took
-/// `lately_s`.
+/// `lately_s`; `acks` the same acks as `figures`, late ones included.
 #[derive(Debug)]
 pub(super) struct Recorder {
     begun: Instant,
     looked: Instant,
+    /// When was looked, and how many records were acked since the look before.
+    acks: Vec<(Instant, u64)>,
     lately: Taken,
     lately_s: f64,
     backlog: u64,
@@ -153,6 +158,7 @@ impl Recorder {
         Self {
             begun: now,
             looked: now,
+            acks: Vec::new(),
             lately: Taken::default(),
             lately_s: 0.0,
             backlog: 0,
@@ -170,6 +176,7 @@ impl Recorder {
         let now = Instant::now();
         let seconds = (now - self.looked).as_secs_f64().max(f64::MIN_POSITIVE);
         self.looked = now;
+        self.acks.push((now, taken.counts.acked));
         self.figures.test_s = (now - self.begun).as_secs_f64();
         self.figures.counts.add(&taken.counts);
         self.add_latencies(taken);
@@ -201,8 +208,26 @@ impl Recorder {
 
     /// Adds what came after the measurement: latencies count, rates do not.
     pub(super) fn add_late(&mut self, taken: &Taken) {
+        self.acks.push((Instant::now(), taken.counts.acked));
         self.figures.late.add(&taken.counts);
         self.add_latencies(taken);
+    }
+
+    /// Adds records that were acked and that are not read by now, over so many groups. Which ones these are nobody knows:
+    /// they count as those that were acked last, each with the time since the look that told of its ack. That is the least
+    /// that they can have waited, and leaving them out would hide the very delay that kept them from being read.
+    pub(super) fn add_unread(&mut self, unread: u64, groups: u64, now: Instant) {
+        self.figures.unread = unread;
+        // What was acked before the measurement began has waited at least since then.
+        let earlier = (self.begun, u64::MAX);
+        let mut left = unread;
+        for (looked, acked) in self.acks.iter().rev().copied().chain([earlier]) {
+            let count = left.min(acked.saturating_mul(groups));
+            if count > 0 {
+                self.figures.end_to_end.record_many(now.saturating_duration_since(looked), count);
+            }
+            left -= count;
+        }
     }
 
     fn add_latencies(&mut self, taken: &Taken) {
@@ -254,6 +279,31 @@ mod tests {
         let note = drained(0.6, true).expect("a note");
         assert!(note.starts_with("the backlog was read in 0.60 s: "), "{note}");
         assert_eq!((drained(3.0, true), drained(0.6, false)), (None, None));
+    }
+
+    #[test]
+    fn what_nobody_has_read_counts_with_the_least_that_it_can_have_waited() {
+        let waited = |unread| {
+            let mut recorder = Recorder::new();
+            recorder.add(&taken(10, 5), 0, None);
+            recorder.add(&taken(10, 5), 0, None);
+            recorder.add_late(&taken(2, 5));
+            let begun = recorder.begun;
+            let looks: Vec<_> = recorder.acks.iter().map(|(_, acked)| *acked).collect();
+            assert_eq!(looks, [10, 10, 2]);
+            for ((looked, _), at_s) in recorder.acks.iter_mut().zip([10, 20, 30]) {
+                *looked = begun + Duration::from_secs(at_s);
+            }
+            recorder.add_unread(unread, 2, begun + Duration::from_secs(100));
+            let figures = recorder.finish();
+            assert_eq!((figures.unread, figures.end_to_end.count()), (unread, unread));
+            // To three digits, and so to a tenth of a second.
+            [0.0, 50.0, 100.0].map(|one| (figures.end_to_end.percentile_us(one) + 500_000) / 1_000_000)
+        };
+        assert_eq!(waited(0), [0; 3]);
+        assert_eq!(waited(4), [70; 3], "both groups may miss the same two");
+        assert_eq!(waited(30), [70, 80, 90], "4, 20 and 6 of them");
+        assert_eq!(waited(100), [70, 100, 100], "more than were acked within the measurement");
     }
 
     #[test]

@@ -146,13 +146,13 @@ impl FleetUsage {
 }
 
 /// The parts of `count` workers: producers in blocks, so that their numbers stay together, and consumers in turn, so
-/// that the members of a group are spread.
+/// that the members of a group are spread. No worker has two more than another.
 fn split(plan: &Plan, bootstrap: &str, count: usize) -> Vec<LoadShare> {
-    let per_worker = plan.producers.len().div_ceil(count).max(1);
-    let mut blocks = plan.producers.chunks(per_worker);
+    let (each, more) = (plan.producers.len() / count, plan.producers.len() % count);
     let mut before = 0;
     let part = |index: usize| {
-        let producers = blocks.next().unwrap_or_default().to_vec();
+        let end = before + each + usize::from(index < more);
+        let producers = plan.producers[before..end].to_vec();
         let producers_before = before;
         before += producers.len();
         let own = |(at, _): &(usize, &ConsumerPlan)| at % count == index;
@@ -182,7 +182,7 @@ mod tests {
         let mut usage = FleetUsage::begin(used(5.0, 3));
         usage.sample(&used(6.0, 8));
         usage.sample(&used(7.5, 4));
-        let expected = ProcessRun { pid: 7, cpu_s: 2.5, resident_bytes_max: 8, peak_bytes: 9 };
+        let expected = ProcessRun { pid: 7, cpu_s: 2.5, resident_bytes_max: 8, peak_bytes: 9, ended: false };
         assert_eq!(usage.finish(), [WorkerRun { address: "h:1".to_owned(), used: expected }]);
     }
 
@@ -198,6 +198,9 @@ consumerPerSubscription: 4\nproducersPerTopic: 5\nproducerRate: 7\ntestDurationM
         assert_eq!(producers, [(0, 2), (2, 2), (4, 1)]);
         assert_eq!(shares.iter().map(|one| one.consumers.len()).collect::<Vec<_>>(), [2, 1, 1]);
         assert!(shares.iter().all(|one| one.producers_total == 5));
-        assert_eq!(split(&plan, "a:1", 9).iter().map(|one| one.producers.len()).sum::<usize>(), 5);
+        let counts =
+            |workers| split(&plan, "a:1", workers).iter().map(|one| one.producers.len()).collect::<Vec<_>>();
+        assert_eq!(counts(4), [2, 1, 1, 1]);
+        assert_eq!(counts(9), [1, 1, 1, 1, 1, 0, 0, 0, 0]);
     }
 }

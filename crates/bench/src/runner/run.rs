@@ -1,8 +1,8 @@
 //! One run: a plan on one server, from its topics to its figures.
 //!
 //! Guarantees that what was sent within the measurement is waited for after it, so that no latency is cut off where the
-//! clock stopped; that rates count what was acked and read within it; and that topics are gone when it is over, however
-//! it ended.
+//! clock stopped, and that what has not come by then is told; that rates count what was acked and read within it; and that
+//! topics are gone when it is over, however it ended.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -384,11 +384,19 @@ impl<'a> Run<'a> {
     /// Waits for the acks of what was sent, and for its readers.
     async fn wait_for_late(&mut self, mut recorder: Recorder) -> Result<Figures, RunError> {
         self.settle(|taken| recorder.add_late(taken)).await?;
+        let unread = self.backlog();
+        recorder.add_unread(unread, self.plan.readers(false) as u64, Instant::now());
         let unacked = self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed);
         let mut figures = recorder.finish();
         if unacked > 0 {
             figures.notes.push(format!(
                 "{unacked} records were neither acked nor refused {} s after the end, and have no latency here",
+                LATE_TIMEOUT.as_secs()
+            ));
+        }
+        if unread > 0 {
+            figures.notes.push(format!(
+                "{unread} records were acked and not read {} s after the end. They count with the least that they can have waited",
                 LATE_TIMEOUT.as_secs()
             ));
         }
@@ -398,7 +406,7 @@ impl<'a> Run<'a> {
     /// Ends the load and waits for its acks and readers, though not for ever.
     async fn settle(&mut self, mut add: impl FnMut(&Taken)) -> Result<(), RunError> {
         self.fleet.order(Order::StopProducing).await?;
-        let begun = Instant::now();
+        let begun = tokio::time::Instant::now();
         loop {
             // Threads see an order a moment later, and may have sent a record meanwhile: the first look comes after it.
             tokio::time::sleep(LATE_LOOK_EVERY).await;
@@ -436,6 +444,12 @@ impl<'a> Run<'a> {
                 LATE_TIMEOUT.as_secs()
             ));
         }
+        if figures.server.is_some_and(|server| server.ended) {
+            notes.push(
+                "the server's process ended within the measurement: its processor time and memory are those of the last look before"
+                    .to_owned(),
+            );
+        }
         if figures.disk_full.is_some_and(|disk| disk.first_ack_s.is_none()) {
             notes.push("after the disk was free again, no record was acked within the run".to_owned());
         }
@@ -460,4 +474,60 @@ impl<'a> Run<'a> {
 fn usage(watch: Option<&ProcessWatch>) -> Result<RunUsage, RunError> {
     let watches = std::iter::once(ProcessWatch::own()?).chain(watch.cloned()).collect();
     Ok(RunUsage::begin(watches)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+    use crate::process::ProcessRun;
+
+    fn plan() -> Plan {
+        let text = "name: n\ntopics: 1\npartitionsPerTopic: 1\nmessageSize: 8\nsubscriptionsPerTopic: 2
+consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationMinutes: 1\n";
+        let workload = Workload::parse("w", text).expect("a workload");
+        to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan")
+    }
+
+    /// A run whose clients do nothing at all.
+    async fn idle(plan: &Plan) -> Run<'_> {
+        let nobody = Plan { producers: Vec::new(), consumers: Vec::new(), ..plan.clone() };
+        let fleet = Fleet::prepare(&nobody, "127.0.0.1:1", &[]).await.expect("there is nobody to connect");
+        Run::new(plan, fleet, SearchOptions::default(), None)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_consumers_that_stopped_have_not_read_is_counted_and_told() {
+        let plan = plan();
+        let mut run = idle(&plan).await;
+        (run.totals.sent, run.totals.acked, run.totals.received) = (100, 100, 120);
+        let figures = run.wait_for_late(Recorder::new()).await.expect("nobody fails");
+        assert_eq!((figures.unread, figures.end_to_end.count()), (80, 80), "of two groups");
+        let note = figures.notes.join("\n");
+        assert!(note.starts_with("80 records were acked and not read 60 s after the end"), "{note}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_all_was_read_nothing_is_added_and_told() {
+        let plan = plan();
+        let mut run = idle(&plan).await;
+        (run.totals.sent, run.totals.acked, run.totals.received) = (100, 100, 200);
+        let figures = run.wait_for_late(Recorder::new()).await.expect("nobody fails");
+        assert_eq!((figures.unread, figures.end_to_end.count()), (0, 0));
+        assert_eq!(figures.notes, Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ended_is_told() {
+        let plan = plan();
+        let run = idle(&plan).await;
+        let told = |ended| {
+            let server = Some(ProcessRun { ended, ..ProcessRun::default() });
+            let mut figures = Figures { server, ..Figures::default() };
+            run.note(&mut figures);
+            figures.notes.join("\n")
+        };
+        assert!(told(true).starts_with("the server's process ended"), "{}", told(true));
+        assert_eq!(told(false), "");
+    }
 }
