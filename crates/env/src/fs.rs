@@ -99,12 +99,14 @@ pub trait File: Send + Sync + fmt::Debug {
     /// waits for nothing, and nothing depends on it.
     fn advise_will_need(&self, _position: u64, _len: u64) {}
 
-    /// Whether the byte at `position` lies in the page cache; `false` where nobody can tell. Reads nothing from disk.
+    /// Whether the byte at `position` lies in the page cache; `false` where nobody can tell. Waits for no disk, but where it
+    /// does not lie there the system may begin to read it and what follows.
     fn is_cached(&self, _position: u64) -> bool {
         false
     }
 
-    /// Whether the byte at `position` would have to come from the disk; `false` where nobody can tell. Reads nothing.
+    /// Whether the byte at `position` would have to come from the disk; `false` where nobody can tell. As
+    /// [`Self::is_cached`] it waits for none, and may have the system begin to read.
     fn is_evicted(&self, _position: u64) -> bool {
         false
     }

@@ -155,6 +155,27 @@ fn a_full_disk_takes_what_fits_and_recovers_when_space_returns() {
 }
 
 #[test]
+fn a_full_device_takes_nothing_more_below_it_and_leaves_the_others_alone() {
+    let fs = SimFileSystem::new(1);
+    let make = |path: &str| fs.open(path.as_ref(), OpenMode::CreateNew).unwrap();
+    fs.create_dir_all("/full/below".as_ref()).unwrap();
+    let (before, other) = (make("/full/before"), make("/other"));
+    before.write_all_at(b"1234", 0).unwrap();
+    fs.fill_device(Some("/full".as_ref()));
+    let after = make("/full/below/after");
+    for (file, at) in [(&before, 2), (&after, 0)] {
+        assert_eq!(file.write_all_at(b"abc", at).unwrap_err().kind(), ErrorKind::StorageFull);
+    }
+    assert_eq!((before.len().unwrap(), after.len().unwrap()), (4, 0));
+    before.write_all_at(b"abcd", 0).expect("overwriting needs no space");
+    other.write_all_at(b"abc", 0).unwrap();
+    let available = |path: &str| fs.available_bytes(path.as_ref()).unwrap();
+    assert_eq!((available("/full/below"), available("/")), (0, u64::MAX));
+    fs.fill_device(None);
+    after.write_all_at(b"abc", 0).unwrap();
+}
+
+#[test]
 fn a_replacement_says_whether_the_disk_is_known() {
     let fs = SimFileSystem::new(1);
     let replace = |bytes: &[u8]| atomic_replace(&fs, "/f".as_ref(), bytes);

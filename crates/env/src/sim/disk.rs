@@ -119,6 +119,8 @@ pub(super) struct Disk {
     dead: Option<PathBuf>,
     /// Bytes by which files may still grow.
     pub(super) space: Option<u64>,
+    /// No file below may grow.
+    pub(super) full: Option<PathBuf>,
 }
 
 fn stopped() -> io::Error {
@@ -152,6 +154,7 @@ impl Disk {
             unreadable_files: BTreeSet::new(),
             dead: None,
             space: None,
+            full: None,
         }
     }
 
@@ -257,14 +260,31 @@ impl Disk {
     pub(super) fn make_unreadable(&mut self, path: Option<&Path>) -> io::Result<()> {
         self.unreadable = path.map(Path::to_path_buf);
         self.unreadable_files.clear();
-        let mut open = path.map(|path| self.resolve(path)).transpose()?.into_iter().collect::<Vec<_>>();
+        if let Some(path) = path {
+            self.unreadable_files = self.files_below(path)?;
+        }
+        Ok(())
+    }
+
+    fn files_below(&self, path: &Path) -> io::Result<BTreeSet<Inode>> {
+        let (mut files, mut open) = (BTreeSet::new(), vec![self.resolve(path)?]);
         while let Some(inode) = open.pop() {
             match self.directory(inode) {
                 Ok(directory) => open.extend(directory.live.values()),
-                Err(_) => _ = self.unreadable_files.insert(inode),
+                Err(_) => _ = files.insert(inode),
             }
         }
-        Ok(())
+        Ok(files)
+    }
+
+    /// Bytes by which files below `path` may still grow, if there is an end to that.
+    pub(super) fn space_of(&self, path: &Path) -> Option<u64> {
+        if self.full.as_ref().is_some_and(|full| path.starts_with(full)) { Some(0) } else { self.space }
+    }
+
+    fn is_on_full_device(&self, inode: Inode) -> bool {
+        let files = self.full.as_ref().and_then(|full| self.files_below(full).ok());
+        files.is_some_and(|files| files.contains(&inode))
     }
 
     pub(super) fn check_readable(&self, inode: Inode) -> io::Result<()> {
@@ -391,6 +411,9 @@ impl Disk {
         }
         let len = self.file_mut(inode)?.len();
         let growth = (position + bytes.len()).saturating_sub(len) as u64;
+        if growth > 0 && self.is_on_full_device(inode) {
+            return self.report_short_write(io::ErrorKind::StorageFull.into());
+        }
         if let Some(space) = self.space.filter(|space| *space < growth) {
             let missing = usize::try_from(growth - space).map_err(io::Error::other)?;
             self.space = Some(0);

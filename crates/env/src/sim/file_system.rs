@@ -150,6 +150,12 @@ impl SimFileSystem {
         self.disk.lock().space = bytes;
     }
 
+    /// Has no file below `path` grow any more, as if that were a volume of its own that is full, whatever is removed
+    /// there; `None` ends it.
+    pub fn fill_device(&self, path: Option<&Path>) {
+        self.disk.lock().full = path.map(Path::to_path_buf);
+    }
+
     /// The process is killed; the page cache stays.
     pub fn kill(&self) {
         self.disk.lock().restart();
@@ -260,8 +266,8 @@ impl FileSystem for SimFileSystem {
         })
     }
 
-    fn available_bytes(&self, _path: &Path) -> io::Result<u64> {
-        self.with(|disk| Ok(disk.space.unwrap_or(u64::MAX)))
+    fn available_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.with(|disk| Ok(disk.space_of(path).unwrap_or(u64::MAX)))
     }
 
     // What a simulation limits is the space that is left: the disk around it is as large as can be.
