@@ -3,7 +3,7 @@
 //!
 //! Pure: configs and changes in, checked configs out, or a sentence for the client that says why not.
 
-use super::broker::{BrokerConfig, check_topic_configs};
+use super::broker::{BrokerConfig, check_altered_configs};
 use super::definition::{Kind, shown, split_list};
 use super::server::CORDONED_LOG_DIRS;
 use super::topic::{self, TopicOverrides};
@@ -34,7 +34,8 @@ pub enum ConfigChange {
     Subtract(String),
 }
 
-/// The configs after `changes`, of which there is at most one for each config. They are right, alone and against each other, or nothing is changed.
+/// The configs after `changes`, of which there is at most one for each config. What is changed is right, alone and against
+/// the others, or nothing is changed.
 pub fn alter_topic_configs(
     config: &BrokerConfig,
     current: &TopicOverrides,
@@ -57,7 +58,7 @@ pub fn alter_topic_configs(
             None => _ = altered.remove(name),
         }
     }
-    check_topic_configs(config, &altered)?;
+    check_altered_configs(config, current, &altered)?;
     Ok(altered)
 }
 
@@ -126,6 +127,36 @@ mod tests {
         let both = [("cleanup.policy", "compact,delete")];
         assert_eq!(policy(&both, subtract("delete")), Ok(vec!["cleanup.policy=compact".into()]));
         assert_eq!(policy(&both, subtract("delete,compact")), Ok(vec!["cleanup.policy=".into()]));
+    }
+
+    #[test]
+    fn what_a_change_does_not_touch_does_not_stand_in_its_way() {
+        let config = BrokerConfig::from_pairs([("log.cleaner.max.compaction.lag.ms", "100")]).expect("valid");
+        let current = [
+            ("min.compaction.lag.ms", "1000"),
+            ("flush.messages", "1"),
+            ("durability", "4"),
+            ("segment.ms", "0"),
+            ("gone.with.the.wind", "1"),
+        ];
+        let current: TopicOverrides = current.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let change =
+            |name: &str, change| alter_topic_configs(&config, &current, &[(name.to_owned(), change)]);
+        for (name, value) in [("retention.ms", "5"), ("durability", "4"), ("durability", "1")] {
+            let altered = change(name, set(value)).expect("taken");
+            assert_eq!(altered.get(name).map(String::as_str), Some(value));
+        }
+        assert!(change("flush.messages", ConfigChange::Delete).is_ok());
+        for (name, value, part) in [
+            ("durability", "2", "flush.messages=1"),
+            ("flush.messages", "2", "durability=4"),
+            ("flush.ms", "2", "durability=4"),
+            ("min.compaction.lag.ms", "999", "above"),
+            ("segment.ms", "-1", "segment.ms"),
+        ] {
+            let error = change(name, set(value)).expect_err("refused");
+            assert!(error.contains(part), "{name}={value}: {error}");
+        }
     }
 
     #[test]

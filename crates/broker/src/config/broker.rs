@@ -178,15 +178,12 @@ impl BrokerConfig {
         if overrides.is_empty() && !is_offsets {
             return Arc::clone(&self.topic_defaults);
         }
-        let valid =
-            |name: &str, text: &str| topic::definition(name).is_some_and(|def| def.check(text).is_ok());
-        let kept = overrides.iter().filter(|(name, text)| valid(name, text));
-        let mut kept: TopicOverrides = kept.map(|(name, text)| (name.clone(), text.clone())).collect();
+        let mut valid = valid(overrides);
         if is_offsets {
             let level = self.groups.offsets_topic_durability.to_string();
-            kept.entry(topic::DURABILITY.to_owned()).or_insert(level);
+            valid.entry(topic::DURABILITY.to_owned()).or_insert(level);
         }
-        read_topic(&self.settings, &kept).map_or_else(|_| Arc::clone(&self.topic_defaults), Arc::new)
+        read_topic(&self.settings, &valid).map_or_else(|_| Arc::clone(&self.topic_defaults), Arc::new)
     }
 
     /// The directories of records: `log.dirs`, else `logs` in the data directory.
@@ -356,7 +353,19 @@ pub(crate) fn read_topic(settings: &Settings, overrides: &TopicOverrides) -> Res
 /// Checks the configs that a topic would set for itself, alone and against each other. The error is a whole
 /// sentence for the client.
 pub fn check_topic_configs(config: &BrokerConfig, overrides: &TopicOverrides) -> Result<(), String> {
-    for (name, text) in overrides {
+    check_altered_configs(config, &TopicOverrides::new(), overrides)
+}
+
+/// The same of a topic that has set `current` for itself until now. What the change does not touch was taken once, and is
+/// not looked at again: where the server's options or its version are others by now, it may no longer be right, and
+/// must not stand in the way of what has nothing to do with it.
+pub(crate) fn check_altered_configs(
+    config: &BrokerConfig,
+    current: &TopicOverrides,
+    altered: &TopicOverrides,
+) -> Result<(), String> {
+    let is_touched = |name: &str| current.get(name) != altered.get(name);
+    for (name, text) in altered.iter().filter(|(name, _)| is_touched(name)) {
         let Some(def) = topic::definition(name) else {
             let known = TopicOptions::DEFINITIONS.iter().map(|def| def.name);
             let hint =
@@ -366,11 +375,25 @@ pub fn check_topic_configs(config: &BrokerConfig, overrides: &TopicOverrides) ->
         def.check(text)
             .map_err(|reason| format!("Invalid value {} for configuration {name}: {reason}", shown(text)))?;
     }
-    let options = read_topic(&config.settings, overrides)
+    let valid = valid(altered);
+    let options = read_topic(&config.settings, &valid)
         .map_err(|bad| format!("Invalid value for configuration {}: {}", bad.name, bad.reason))?;
-    check_lags(options.min_compaction_lag_ms, options.max_compaction_lag_ms)?;
-    let own = overrides.contains_key(topic::DURABILITY).then_some(options.durability);
-    durability::check_level(own, options.flush_messages, options.flush_ms)
+    if ["min.compaction.lag.ms", "max.compaction.lag.ms"].into_iter().any(is_touched) {
+        check_lags(options.min_compaction_lag_ms, options.max_compaction_lag_ms)?;
+    }
+    if [topic::DURABILITY, "flush.messages", "flush.ms"].into_iter().any(is_touched) {
+        let own = valid.contains_key(topic::DURABILITY).then_some(options.durability);
+        durability::check_level(own, options.flush_messages, options.flush_ms)?;
+    }
+    Ok(())
+}
+
+/// Those of a topic's own configs that this version takes.
+fn valid(overrides: &TopicOverrides) -> TopicOverrides {
+    let is_valid =
+        |name: &str, text: &str| topic::definition(name).is_some_and(|def| def.check(text).is_ok());
+    let valid = overrides.iter().filter(|(name, text)| is_valid(name, text));
+    valid.map(|(name, text)| (name.clone(), text.clone())).collect()
 }
 
 #[cfg(test)]

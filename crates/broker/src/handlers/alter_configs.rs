@@ -13,7 +13,7 @@ use super::config_change::{Ask, Subject, Wish, change_all, check_dynamic, nothin
 use super::config_resource::Refusal;
 use crate::broker::Broker;
 use crate::config::{
-    BrokerConfig, CORDONED_LOG_DIRS, ConfigChange, TopicOverrides, check_topic_configs, shown,
+    BrokerConfig, CORDONED_LOG_DIRS, ConfigChange, TopicOverrides, check_altered_configs, shown,
 };
 use crate::context::RequestContext;
 use crate::metadata::Image;
@@ -51,8 +51,12 @@ fn wish(
         let cordoned = configs.remove(CORDONED_LOG_DIRS);
         return Ok(Wish::Cordon(cordoned.map_or(ConfigChange::Delete, ConfigChange::Set)));
     };
-    check_topic_configs(config, &configs).map_err(|message| (ErrorCode::INVALID_CONFIG, message))?;
-    Ok(Wish::Topic { id, alter: Box::new(move |_| Ok(configs)) })
+    let config = Arc::clone(config);
+    let checked = move |current: &TopicOverrides| {
+        check_altered_configs(&config, current, &configs)?;
+        Ok(configs)
+    };
+    Ok(Wish::Topic { id, alter: Box::new(checked) })
 }
 
 /// The values of a request, each name once.
