@@ -58,10 +58,12 @@ options! {
     retries: u32 = "retries", Kind::Int(0, i32::MAX as i64), Some("2147483647");
     /// Who chooses the partition of a record that names none: uniform-sticky (KIP-794); sticky (KIP-480); round-robin,
     /// which gives every record to the next partition whatever its key; keyed-round-robin, which does so with records
-    /// without a key only, as Kafka's default did before KIP-480; or one of Kafka's class names for the first three.
+    /// without a key only, as Kafka's default did before KIP-480. Names of Kafka's classes are taken, too:
+    /// `DefaultPartitioner` is sticky, `RoundRobinPartitioner` is round-robin, and `UniformStickyPartitioner`, which is not
+    /// uniform-sticky, is sticky for all records, whatever their keys.
     partitioner: PartitionerChoice = "partitioner.class",
         Kind::Text("uniform-sticky, sticky, round-robin or keyed-round-robin"), Some("uniform-sticky");
-    /// Whether records with a key are spread as if they had none.
+    /// Whether records with a key are spread as if they had none, by the partitioners that honour keys.
     partitioner_ignore_keys: bool = "partitioner.ignore.keys", Kind::Bool, Some("false");
     /// Whether the uniform sticky partitioner gives less to partitions whose leader takes batches more slowly.
     partitioner_adaptive: bool = "partitioner.adaptive.partitioning.enable", Kind::Bool, Some("true");

@@ -13,6 +13,9 @@ pub enum PartitionerChoice {
     UniformSticky,
     /// [`Sticky`].
     Sticky,
+    /// [`Sticky`] that ignores keys whatever `partitioner.ignore.keys` says, as `UniformStickyPartitioner` did, which Kafka 4
+    /// has no more. [`UniformSticky`] is another one: the default of Kafka 4, which honours keys.
+    StickyIgnoringKeys,
     /// [`RoundRobin`].
     RoundRobin,
     /// [`KeyedRoundRobin`].
@@ -21,13 +24,16 @@ pub enum PartitionerChoice {
     Custom(Arc<dyn Partitioner>),
 }
 
+/// The class that ignored keys: it has no other name here.
+const UNIFORM_STICKY_CLASS: &str = "org.apache.kafka.clients.producer.UniformStickyPartitioner";
+
 /// The names, the first of each its own, the others those of Kafka's classes.
 const NAMES: [(&str, PartitionerChoice); 9] = [
     ("uniform-sticky", PartitionerChoice::UniformSticky),
     ("", PartitionerChoice::UniformSticky),
     ("sticky", PartitionerChoice::Sticky),
     ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", PartitionerChoice::Sticky),
-    ("org.apache.kafka.clients.producer.UniformStickyPartitioner", PartitionerChoice::Sticky),
+    (UNIFORM_STICKY_CLASS, PartitionerChoice::StickyIgnoringKeys),
     ("round-robin", PartitionerChoice::RoundRobin),
     ("roundrobin", PartitionerChoice::RoundRobin),
     ("org.apache.kafka.clients.producer.RoundRobinPartitioner", PartitionerChoice::RoundRobin),
@@ -46,6 +52,7 @@ impl PartitionerChoice {
                 )
             }
             Self::Sticky => Box::new(Sticky::new(seed).ignore_keys(ignore_keys)),
+            Self::StickyIgnoringKeys => Box::new(Sticky::new(seed).ignore_keys(true)),
             Self::RoundRobin => Box::new(RoundRobin::default()),
             Self::KeyedRoundRobin => Box::new(KeyedRoundRobin::new(seed).ignore_keys(ignore_keys)),
             Self::Custom(partitioner) => partitioner.for_topic(seed),
@@ -62,6 +69,7 @@ impl OptionValue for PartitionerChoice {
         match self {
             Self::UniformSticky => "uniform-sticky",
             Self::Sticky => "sticky",
+            Self::StickyIgnoringKeys => UNIFORM_STICKY_CLASS,
             Self::RoundRobin => "round-robin",
             Self::KeyedRoundRobin => "keyed-round-robin",
             Self::Custom(_) => "custom",

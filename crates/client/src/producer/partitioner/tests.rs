@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ProducerOptions;
 
 const BATCH_BYTES: usize = 16_384;
 
@@ -228,6 +229,31 @@ fn a_key_decides_unless_keys_are_ignored() {
     assert_eq!(Sticky::new(1).choose(&record, &topic), keyed);
     assert!(matches!(UniformSticky::new(1, 1).ignore_keys(true).choose(&record, &topic), Choice::Sticky(_)));
     assert!(matches!(Sticky::new(1).ignore_keys(true).choose(&record, &topic), Choice::Sticky(_)));
+}
+
+/// Whether a record with a key goes where its key belongs.
+#[test]
+fn each_name_does_with_keys_what_kafka_s_class_of_that_name_does() {
+    let (topic, record) = (Topic::of(7), RecordRef::new("t", b"").with_key(b"21"));
+    let (keyed, first) = (Choice::Fixed(partition_of_key(b"21", 7)), Choice::Fixed(0));
+    for (name, honours) in [
+        ("", true),
+        ("uniform-sticky", true),
+        ("sticky", true),
+        ("keyed-round-robin", true),
+        ("round-robin", false),
+        ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", true),
+        ("org.apache.kafka.clients.producer.UniformStickyPartitioner", false),
+        ("org.apache.kafka.clients.producer.RoundRobinPartitioner", false),
+    ] {
+        let options = ProducerOptions::from_properties([("partitioner.class", name)]).unwrap();
+        let chosen = options.partitioner.for_topic(&options, 1).choose(&record, &topic);
+        assert_eq!(chosen == keyed, honours, "{name}: {chosen:?}");
+        assert!(honours || chosen == first || matches!(chosen, Choice::Sticky(_)), "{name}: {chosen:?}");
+        let text = options.get("partitioner.class").unwrap();
+        let again = ProducerOptions::from_properties([("partitioner.class", text.as_str())]).unwrap();
+        assert_eq!(again.get("partitioner.class"), Some(text), "{name}");
+    }
 }
 
 proptest! {
