@@ -63,6 +63,8 @@ pub(super) struct Drained {
     pub(super) requests: BTreeMap<NodeId, Vec<Batch>>,
     /// Batches that were tried for too long.
     pub(super) expired: Vec<Batch>,
+    /// Batches for partitions that are there no more.
+    pub(super) gone: Vec<Batch>,
     /// Topics with a batch to send and no known leader.
     pub(super) leaderless: BTreeSet<Arc<str>>,
     /// When there may be more, if nothing happens before.
@@ -181,7 +183,13 @@ impl Accumulator {
             state.topics.push(Topic::new(name, partitioner));
             place
         };
-        state.topics[place].learn(topic);
+        if state.topics[place].learn(topic, Instant::now()) {
+            // What was chosen so far may be gone, and what waits there is not to wait for long.
+            state.topics[place].set_partitioner(self.options.partitioner.for_topic(&self.options, seed));
+            state.recall_all();
+            state.list_topic(place);
+            self.wake.notify_one();
+        }
         !state.topics[place].waits_for_leader()
     }
 
@@ -264,8 +272,9 @@ impl Accumulator {
         let topic = &mut state.topics[at];
         let (Choice::Fixed(partition) | Choice::Sticky(partition)) = choice;
         let key = QueueKey { topic: at, partition };
-        let Some(queue) = usize::try_from(partition).ok().and_then(|at| topic.queues.get_mut(at)) else {
-            return Ok(Appended::NoSuchPartition(topic.partition_count()));
+        let count = topic.partition_count();
+        let Some(queue) = topic.queue_for_records(partition) else {
+            return Ok(Appended::NoSuchPartition(count));
         };
         let (handle, look) = if let Some(open) = queue.open(reserved_bytes) {
             let handle = open.append(record, timestamp, reserved_bytes, waiter)?;
@@ -321,6 +330,8 @@ impl Accumulator {
         for key in taken {
             state.list_unless_empty(key);
         }
+        let State { leaders, held, .. } = &mut *state;
+        leaders.keep(|node| held.contains_key(&node));
         drained.more |= !state.active.is_empty();
         state.counts.requests += drained.requests.len() as u64;
         drained.check_at(state.parked.peek().map(|Reverse((at, _))| *at));
@@ -425,6 +436,11 @@ impl Accumulator {
     ) -> Turn {
         let Some(queue) = state.queue(key) else { return Turn::Over };
         queue.listed = false;
+        if let Some(at) = state.topics[key.topic].gone_at(key.partition) {
+            give_up_gone(state, key, at, plan.now, drained);
+            return Turn::Over;
+        }
+        let Some(queue) = state.queue(key) else { return Turn::Over };
         let spent = plan.producer.is_some_and(|(_, epoch)| !queue.mend(epoch));
         if spent {
             self.id_spent.store(true, Ordering::Relaxed);
@@ -691,6 +707,16 @@ impl Accumulator {
 
     fn spare(&self) -> MutexGuard<'_, Vec<Spare>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes out what waits for a partition that is gone, if it is time. Until then somebody is asked once more whether it is.
+fn give_up_gone(state: &mut State, key: QueueKey, at: Instant, now: Instant, drained: &mut Drained) {
+    if at > now {
+        drained.leaderless.insert(Arc::clone(&state.topics[key.topic].name));
+        state.park(key, at);
+    } else if let Some(queue) = state.queue(key) {
+        drained.gone.extend(queue.take_all());
     }
 }
 

@@ -24,6 +24,7 @@ use super::random_seed;
 use crate::cluster::{Cluster, KnownTopic, Lane, TopicInfo};
 use crate::error::ClientError;
 use crate::retry::{Backoff, Chance, Pauses};
+use crate::topic_partition::TopicPartition;
 
 /// How long room that was freed is kept back at most, while more comes.
 const RELEASE_PAUSE: Duration = Duration::from_millis(1);
@@ -143,6 +144,9 @@ impl Sender {
             next_check = drained.next_check.into_iter().chain(next_check).min();
             for batch in drained.expired {
                 self.give_up(batch);
+            }
+            for batch in drained.gone {
+                self.fail_gone(batch);
             }
             self.stale.extend(drained.leaderless);
             for (node, batches) in drained.requests {
@@ -369,6 +373,13 @@ impl Sender {
             last: last.map(Arc::new),
         };
         self.accumulator.settle(batch, Err(error), false);
+    }
+
+    /// Ends a batch whose partition is there no more. What it was numbered is a gap, should the partition come back.
+    fn fail_gone(&self, batch: Batch) {
+        let partition = TopicPartition::new(Arc::clone(batch.topic()), batch.key.partition);
+        let broken = batch.stamp.is_some();
+        self.accumulator.settle(batch, Err(ClientError::UnknownPartition(partition)), broken);
     }
 
     /// Why a batch was sent to nobody, if that is because nobody leads its partition.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverrun_types::NodeId;
+use riverrun_types::{NodeId, TopicId};
 use tokio::time::Instant;
 
 use super::partitioner::{Choice, TopicPartitioner, TopicView};
@@ -12,13 +12,20 @@ use super::queue::PartitionQueue;
 use super::record::RecordRef;
 use crate::cluster::TopicInfo;
 
+/// How long a partition may seem to be gone because of a server that is behind the others.
+pub(super) const GONE_GRACE: Duration = Duration::from_secs(3);
+
 /// One topic.
 ///
-/// Invariants: `queues` and `leaders` have an entry for each partition, and never get shorter; `available` holds those
-/// that have a leader, sorted.
+/// Invariants: `queues` and `leaders` have an entry for each partition that there was at any time, and never get shorter:
+/// what is under way comes back to its queue. The first `count` are those of the topic that has this `id` now; `available`
+/// holds those that have a leader, sorted. What waits for the others is given up at `gone_at`.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: Arc<str>,
+    id: TopicId,
+    count: usize,
+    gone_at: Option<Instant>,
     pub(super) queues: Vec<PartitionQueue>,
     leaders: Vec<Option<NodeId>>,
     available: Vec<i32>,
@@ -27,6 +34,7 @@ pub(super) struct Topic {
 
 /// What a partitioner sees.
 struct View<'a> {
+    count: usize,
     queues: &'a [PartitionQueue],
     leaders: &'a [Option<NodeId>],
     available: &'a [i32],
@@ -39,7 +47,7 @@ fn at<T>(items: &[T], partition: i32) -> Option<&T> {
 
 impl TopicView for View<'_> {
     fn partition_count(&self) -> i32 {
-        i32::try_from(self.queues.len()).unwrap_or(i32::MAX).max(1)
+        i32::try_from(self.count).unwrap_or(i32::MAX).max(1)
     }
 
     fn available(&self) -> &[i32] {
@@ -57,17 +65,35 @@ impl TopicView for View<'_> {
 
 impl Topic {
     pub(super) fn new(name: Arc<str>, partitioner: Box<dyn TopicPartitioner>) -> Self {
-        Self { name, queues: Vec::new(), leaders: Vec::new(), available: Vec::new(), partitioner }
+        let (queues, leaders, available) = (Vec::new(), Vec::new(), Vec::new());
+        let (id, count, gone_at) = (TopicId::ZERO, 0, None);
+        Self { name, id, count, gone_at, queues, leaders, available, partitioner }
     }
 
-    /// Takes in what the cluster says of the topic now.
-    pub(super) fn learn(&mut self, topic: &TopicInfo) {
-        let count = topic.partitions.len().max(self.queues.len());
-        self.queues.resize_with(count, PartitionQueue::default);
+    /// Takes in what the cluster says of the topic now. Answers whether it has fewer partitions than before: then it was made
+    /// anew, for no topic loses any, and a server that says so of the same one has not heard of all of them yet. Where topics
+    /// have no ids, whatever is said is believed.
+    pub(super) fn learn(&mut self, topic: &TopicInfo, now: Instant) -> bool {
+        let (before, told) = (self.count, topic.partitions.len());
+        let is_same = topic.id != TopicId::ZERO && topic.id == self.id;
+        self.count = if is_same { told.max(before) } else { told };
+        self.id = topic.id;
+        let kept = self.count.max(self.queues.len());
+        self.queues.resize_with(kept, PartitionQueue::default);
         self.leaders = topic.partitions.iter().map(|one| one.leader).collect();
-        self.leaders.resize(count, None);
+        self.leaders.resize(kept, None);
         self.available =
             topic.partitions.iter().filter(|one| one.leader.is_some()).map(|one| one.index).collect();
+        let fewer = self.count < before;
+        if fewer {
+            self.gone_at = Some(now + GONE_GRACE);
+        }
+        fewer
+    }
+
+    /// Has somebody else choose among the partitions.
+    pub(super) fn set_partitioner(&mut self, partitioner: Box<dyn TopicPartitioner>) {
+        self.partitioner = partitioner;
     }
 
     /// Whether nobody leads a partition that has something to send.
@@ -75,9 +101,22 @@ impl Topic {
         self.queues.iter().zip(&self.leaders).any(|(queue, leader)| leader.is_none() && !queue.is_empty())
     }
 
+    /// When to give up a partition that only an earlier topic of this name had. None for the others, and where topics have no
+    /// ids: there nobody can tell that topic from this one.
+    pub(super) fn gone_at(&self, partition: i32) -> Option<Instant> {
+        let is_beyond = usize::try_from(partition).is_ok_and(|at| at >= self.count);
+        self.gone_at.filter(|_| is_beyond && self.id != TopicId::ZERO)
+    }
+
     /// Number of partitions, as far as is known.
     pub(super) fn partition_count(&self) -> i32 {
-        i32::try_from(self.queues.len()).unwrap_or(i32::MAX)
+        i32::try_from(self.count).unwrap_or(i32::MAX)
+    }
+
+    /// The queue of a partition that records may go to.
+    pub(super) fn queue_for_records(&mut self, partition: i32) -> Option<&mut PartitionQueue> {
+        let at = usize::try_from(partition).ok().filter(|at| *at < self.count)?;
+        self.queues.get_mut(at)
     }
 
     /// The partition for a record, and the one that was left for it with a batch that is complete by that.
@@ -90,8 +129,8 @@ impl Topic {
         if let Some(partition) = record.partition {
             return (Choice::Fixed(partition), None);
         }
-        let Self { queues, leaders, available, partitioner, .. } = self;
-        let view = View { queues, leaders, available, slow };
+        let Self { count, queues, leaders, available, partitioner, .. } = self;
+        let view = View { count: *count, queues, leaders, available, slow };
         match partitioner.choose(record, &view) {
             Choice::Sticky(partition)
                 if at(queues, partition).is_some_and(|queue| queue.needs_batch(record_bytes)) =>
@@ -113,7 +152,8 @@ impl Topic {
 
 /// Since when each leader has taken nothing of what waits for it.
 ///
-/// Invariants: holds the nodes that had no room at the last look and at all looks since that time.
+/// Invariants: holds the nodes that had no room at the last look and at all looks since that time, while something waits for
+/// them: of others nobody would hear that they have.
 #[derive(Debug, Default)]
 pub(super) struct Leaders {
     held_up: BTreeMap<NodeId, Instant>,
@@ -133,6 +173,12 @@ impl Leaders {
         if !timeout.is_zero() && now.saturating_duration_since(since) > timeout {
             self.slow.insert(node);
         }
+    }
+
+    /// Forgets all but these nodes.
+    pub(super) fn keep(&mut self, waited_for: impl Fn(NodeId) -> bool) {
+        self.held_up.retain(|node, _| waited_for(*node));
+        self.slow.retain(|node| waited_for(*node));
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use riverrun_client::{
     Acks, ClientError, Delivery, ErrorCode, Producer, ProducerOptions, ProducerRecord, RecordMetadata,
-    RecordRef,
+    RecordRef, partition_of_key,
 };
 use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use riverrun_protocol::{ApiKey, ProduceRequest, ProduceResponse, Records};
 use riverrun_records::UnverifiedBatch;
-use riverrun_types::Offset;
+use riverrun_types::{Offset, TopicId};
 
 use crate::leaders::{Looks, has_slowed_down, look_without_leader, looked_after};
 use crate::server::{Call, PARTITIONS, Reply, ScriptedServer, TOPIC_ID};
@@ -57,11 +57,12 @@ fn seen(request: &ProduceRequest<'_>) -> Seen {
     Seen { producer, sequence: batch.base_sequence(), records: batch.record_count() }
 }
 
-fn answer(call: &Call<'_>, code: ErrorCode, base_offset: i64) -> Reply {
-    let index = call.decode::<ProduceRequest<'_>>().topic_data[0].partition_data[0].index;
+pub(crate) fn answer(call: &Call<'_>, code: ErrorCode, base_offset: i64) -> Reply {
+    let request = call.decode::<ProduceRequest<'_>>();
+    let index = request.topic_data[0].partition_data[0].index;
     let partition = PartitionProduceResponse { index, error_code: code.0, base_offset, ..Default::default() };
     let topic = TopicProduceResponse {
-        topic_id: TOPIC_ID,
+        topic_id: request.topic_data[0].topic_id,
         partition_responses: vec![partition],
         ..TopicProduceResponse::default()
     };
@@ -545,6 +546,44 @@ async fn a_partition_that_the_topic_does_not_have_is_refused() {
     let record = ProducerRecord { partition: Some(PARTITIONS), ..ProducerRecord::new("t", "v") };
     let error = producer.send(record).await.unwrap_err();
     assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 1")), "{error}");
+}
+
+/// Deleted and made again, with one partition in place of two.
+#[tokio::test]
+async fn a_topic_made_anew_with_fewer_partitions_is_sent_to_as_it_is_now() {
+    const ANEW: TopicId = TopicId([8; 16]);
+    let anew = Arc::new(Mutex::new(false));
+    let is_anew = Arc::clone(&anew);
+    let server = ScriptedServer::start(move |call| match (call.key, *is_anew.lock().unwrap()) {
+        (ApiKey::Metadata, true) => {
+            let mut metadata = call.metadata_of_epoch(0);
+            metadata.topics[0].topic_id = ANEW;
+            metadata.topics[0].partitions.truncate(1);
+            call.answer(&metadata)
+        }
+        (ApiKey::Produce, is_anew) => {
+            let asked = call.decode::<ProduceRequest<'_>>().topic_data[0].topic_id;
+            let known = asked == if is_anew { ANEW } else { TOPIC_ID };
+            answer(call, if known { ErrorCode::NONE } else { ErrorCode::UNKNOWN_TOPIC_ID }, 40)
+        }
+        _ => Reply::Usual,
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    let to_second = || ProducerRecord { partition: Some(1), ..ProducerRecord::new("t", "value") };
+    assert_eq!(offset(producer.send(to_second()).await.unwrap()).await, 40);
+    *anew.lock().unwrap() = true;
+    let failed = tokio::time::timeout(Duration::from_secs(30), producer.send(to_second()).await.unwrap());
+    let error = failed.await.expect("long before the delivery timeout").unwrap_err();
+    assert!(matches!(error, ClientError::UnknownPartition(_)), "{error}");
+    let keys = (0_u8..).map(|key| [key]).filter(|key| partition_of_key(key, PARTITIONS) == 1);
+    for key in keys.take(3) {
+        let placed =
+            producer.send(ProducerRecord::new("t", "value").with_key(key.to_vec())).await.unwrap().await;
+        assert_eq!(placed.unwrap().partition, 0);
+    }
+    let error = producer.send(to_second()).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 0")), "{error}");
 }
 
 #[tokio::test]

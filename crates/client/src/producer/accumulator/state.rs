@@ -124,10 +124,13 @@ impl State {
 
     /// Lists every queue that has something to send.
     pub(super) fn list_all(&mut self) {
-        for topic in 0..self.topics.len() {
-            for partition in 0..self.topics[topic].partition_count() {
-                self.list_unless_empty(QueueKey { topic, partition });
-            }
+        (0..self.topics.len()).for_each(|topic| self.list_topic(topic));
+    }
+
+    /// Lists every queue of a topic that has something to send, those of partitions that are gone among them.
+    pub(super) fn list_topic(&mut self, topic: usize) {
+        for (partition, _) in (0..).zip(0..self.topics[topic].queues.len()) {
+            self.list_unless_empty(QueueKey { topic, partition });
         }
     }
 

@@ -4,6 +4,7 @@ mod history;
 
 use futures_util::future::FutureExt as _;
 use proptest::prelude::*;
+use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, Offset, TopicId};
 
 use super::*;
@@ -11,6 +12,7 @@ use crate::cluster::{ClusterOptions, PartitionInfo};
 use crate::producer::Delivery;
 use crate::producer::listener::Callback;
 use crate::producer::partitioner::partition_of_key;
+use crate::producer::topics::GONE_GRACE;
 
 const NODE: NodeId = NodeId(1);
 
@@ -20,18 +22,22 @@ fn accumulator(change: impl FnOnce(&mut ProducerOptions)) -> Accumulator {
     options.batch_bytes = 200;
     change(&mut options);
     let accumulator = Accumulator::new(Arc::new(options));
-    let partition = |index| PartitionInfo {
+    accumulator.learn(&topic(TopicId::ZERO, &[NODE; 3]), 1);
+    accumulator
+}
+
+/// The topic with these leaders.
+fn topic(id: TopicId, leaders: &[NodeId]) -> TopicInfo {
+    let partition = |(index, leader): (i32, &NodeId)| PartitionInfo {
         index,
-        leader: Some(NODE),
+        leader: Some(*leader),
         leader_epoch: LeaderEpoch(0),
-        replicas: vec![NODE],
-        in_sync: vec![NODE],
+        replicas: vec![*leader],
+        in_sync: vec![*leader],
         unusable: Vec::new(),
     };
-    let partitions = (0..3).map(partition).collect();
-    let topic = TopicInfo { name: "t".to_owned(), id: TopicId::ZERO, internal: false, partitions };
-    accumulator.learn(&topic, 1);
-    accumulator
+    let partitions = (0..).zip(leaders).map(partition).collect();
+    TopicInfo { name: "t".to_owned(), id, internal: false, partitions }
 }
 
 const VALUE: [u8; 1024] = [b'x'; 1024];
@@ -276,6 +282,131 @@ fn a_leader_for_which_nothing_waits_any_more_is_left_alone() {
     }
     drop(delivery);
     assert_eq!(look(&accumulator, true, false, now + Duration::from_secs(3)).2, 0);
+}
+
+/// Has what waits for partitions that are gone fail when it is time, and answers which these are.
+fn fail_gone(accumulator: &Accumulator) -> Vec<i32> {
+    let now = Instant::now();
+    assert!(look(accumulator, true, true, now).0.gone.is_empty(), "somebody may be behind");
+    let gone = look(accumulator, true, true, now + GONE_GRACE).0.gone;
+    let partitions = partitions(&gone);
+    for batch in gone {
+        accumulator.settle(batch, Err(ClientError::Closed), false);
+    }
+    partitions
+}
+
+fn has_no_partition_2(accumulator: &Accumulator) -> bool {
+    let appended = accumulator.append(&record(2, 1), TimestampMs(1), 1, &mut None);
+    matches!(appended, Ok(Appended::NoSuchPartition(1)))
+}
+
+#[test]
+fn a_topic_made_anew_with_fewer_partitions_is_filled_as_it_is_now() {
+    let accumulator = accumulator(|_| {});
+    let made = |number| TopicId([number; 16]);
+    accumulator.learn(&topic(made(1), &[NODE; 3]), 1);
+    append(&accumulator, &record(1, 1));
+    append(&accumulator, &record(2, 1));
+    accumulator.learn(&topic(made(1), &[NODE; 1]), 1);
+    assert_eq!(fail_gone(&accumulator), [0; 0], "no topic loses a partition");
+    let mut last = topic(made(1), &[NODE; 3]);
+    last.partitions[..2].iter_mut().for_each(|partition| partition.leader = None);
+    accumulator.learn(&last, 1);
+    append(&accumulator, &RecordRef::new("t", b"v"));
+    accumulator.learn(&topic(made(2), &[NODE; 1]), 1);
+    // The batch of the one before has room still.
+    append(&accumulator, &RecordRef::new("t", b"v"));
+    assert_eq!(fail_gone(&accumulator), [1, 2]);
+    assert!(has_no_partition_2(&accumulator));
+    let keyless = RecordRef::new("t", &VALUE[..190]);
+    assert_eq!(partition_of_key(b"b", 3), 2);
+    for record in [keyless, keyless.with_key(b"b")].iter().cycle().take(20) {
+        append(&accumulator, record);
+        let batches = drain(&accumulator);
+        assert_eq!(partitions(&batches), [0]);
+        deliver(&accumulator, batches);
+    }
+    accumulator.learn(&topic(made(3), &[NODE; 3]), 1);
+    append(&accumulator, &record(2, 190));
+    assert!(partitions(&drain(&accumulator)).contains(&2), "it is there again");
+}
+
+#[test]
+fn what_comes_back_from_a_partition_that_is_gone_is_not_tried_again() {
+    let accumulator = accumulator(|_| {});
+    accumulator.learn(&topic(TopicId([1; 16]), &[NODE; 3]), 1);
+    append(&accumulator, &record(2, 190));
+    let under_way = drain(&accumulator);
+    accumulator.learn(&topic(TopicId([2; 16]), &[NODE; 1]), 1);
+    for batch in under_way {
+        let error = ClientError::Server { code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message: None };
+        assert!(accumulator.settle_error(batch, error, Instant::now()));
+    }
+    assert_eq!(fail_gone(&accumulator), [2]);
+}
+
+/// A server that is behind may say so, too.
+#[test]
+fn where_topics_have_no_ids_what_was_handed_over_waits_for_partitions_that_seem_gone() {
+    let accumulator = accumulator(|_| {});
+    append(&accumulator, &record(2, 190));
+    assert!(!accumulator.learn(&topic(TopicId::ZERO, &[NODE; 1]), 1), "it waits for a leader");
+    assert!(has_no_partition_2(&accumulator));
+    assert_eq!(fail_gone(&accumulator), [0; 0]);
+}
+
+/// Puts records without a key into batches of their own, each sent at once where its leader takes it. Answers where they
+/// were sent to.
+fn spread(
+    accumulator: &Accumulator,
+    leaders: &[NodeId],
+    takes: impl Fn(NodeId) -> bool,
+    now: Instant,
+) -> Vec<i32> {
+    let mut sent = Vec::new();
+    for _ in 0..50 {
+        append(accumulator, &RecordRef::new("t", &VALUE[..190]));
+        let mut plan = DrainPlan {
+            now,
+            producer: None,
+            fresh_allowed: true,
+            leader: &mut |_, partition| leaders.get(usize::try_from(partition).ok()?).copied(),
+            has_room: &mut |node| takes(node),
+        };
+        let drained = accumulator.drain(&mut plan);
+        for batch in drained.expired {
+            accumulator.settle(batch, Err(ClientError::Closed), false);
+        }
+        for batches in drained.requests.into_values() {
+            sent.extend(partitions(&batches));
+            deliver(accumulator, batches);
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_leader_that_was_slow_is_tried_again_when_nothing_waits_for_it_any_more() {
+    const OTHER: NodeId = NodeId(2);
+    const LEADERS: [NodeId; 3] = [NODE, NODE, OTHER];
+    let timeout = Duration::from_millis(10);
+    let accumulator = accumulator(|options| {
+        options.partitioner_availability_timeout = timeout;
+        options.delivery_timeout = Duration::from_mins(1);
+    });
+    accumulator.learn(&topic(TopicId::ZERO, &LEADERS), 1);
+    append(&accumulator, &record(2, 190));
+    let now = Instant::now();
+    let but_other = |node: NodeId| node != OTHER;
+    spread(&accumulator, &LEADERS, but_other, now);
+    let sent = spread(&accumulator, &LEADERS, but_other, now + timeout * 2);
+    assert!(sent.len() >= 49, "from the first look on the others get all: {sent:?}");
+    // What waits for it has been tried for too long by now.
+    let later = now + Duration::from_mins(2);
+    spread(&accumulator, &LEADERS, but_other, later);
+    let sent = spread(&accumulator, &LEADERS, |_| true, later);
+    assert!(sent.contains(&2), "{sent:?}");
 }
 
 #[test]
