@@ -415,10 +415,12 @@ impl Cluster {
         self.any_connection().await?.version_of(api)
     }
 
+    /// Of those that are up the one whose server owes the fewest answers: it may be one that does not answer at all.
     async fn any_connection(&self) -> Result<Arc<Connection>, ClientError> {
         let nodes: Vec<NodeId> = lock(&self.known).nodes.values().map(|node| node.id).collect();
-        if let Some(live) = nodes.iter().find_map(|node| self.live_connection(*node, Lane::Data)) {
-            return Ok(live);
+        let live = nodes.iter().filter_map(|node| self.live_connection(*node, Lane::Data));
+        if let Some(least) = live.min_by_key(|connection| connection.unanswered()) {
+            return Ok(least);
         }
         // Others may answer at once while one is given its pause.
         for node in nodes.into_iter().filter(|node| !self.is_paused(*node, Lane::Data)) {

@@ -162,6 +162,8 @@ pub(crate) struct Connection {
     versions: OnceLock<HashMap<i16, (i16, i16)>>,
     next_correlation: AtomicI32,
     sender: mpsc::Sender<Outgoing>,
+    /// A permit is taken for each request that was written and not answered.
+    in_flight: Arc<Semaphore>,
     broken: Arc<AtomicBool>,
     writing: AbortHandle,
     reading: AbortHandle,
@@ -204,7 +206,7 @@ impl Connection {
         let in_flight = Arc::new(Semaphore::new(options.in_flight_max));
         let broken = Arc::new(AtomicBool::new(false));
         let traffic = || Arc::clone(&options.traffic);
-        let writing = write_requests(writer, outgoing, expect, in_flight, traffic());
+        let writing = write_requests(writer, outgoing, expect, Arc::clone(&in_flight), traffic());
         let writing = tokio::spawn(writing).abort_handle();
         let reading = read_answers(reader, expected, Arc::clone(&broken), traffic());
         let reading = tokio::spawn(reading).abort_handle();
@@ -214,6 +216,7 @@ impl Connection {
             versions: OnceLock::new(),
             next_correlation: AtomicI32::new(0),
             sender,
+            in_flight,
             broken,
             writing,
             reading,
@@ -243,6 +246,12 @@ impl Connection {
     /// Whether the connection can no longer be used.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire) || self.sender.is_closed()
+    }
+
+    /// Requests that were handed over and are neither answered nor, where there is no answer, written.
+    pub(crate) fn unanswered(&self) -> usize {
+        let waiting = self.sender.max_capacity() - self.sender.capacity();
+        waiting + (self.options.in_flight_max - self.in_flight.available_permits())
     }
 
     /// The newest version of a request that both sides know.
