@@ -257,7 +257,8 @@ impl Consumer {
     }
 
     async fn poll_into(&mut self, timeout: Duration, sink: &mut impl Sink) -> Result<(), ClientError> {
-        let deadline = Instant::now() + timeout;
+        // A time that no clock reaches is no limit.
+        let deadline = Instant::now().checked_add(timeout);
         let _polling = self.membership.as_ref().map(Membership::polling);
         self.take_events();
         self.commit_when_due();
@@ -266,12 +267,18 @@ impl Consumer {
             self.take_records(sink)?;
             let now = Instant::now();
             self.start_work(now);
-            if sink.len() > 0 || now >= deadline {
+            if sink.len() > 0 || deadline.is_some_and(|at| now >= at) {
                 return Ok(());
             }
             let retries = self.assignment.next_retry(now).into_iter();
             let timers = retries.chain(self.refresh_at.filter(|at| *at > now && !self.stale.is_empty()));
-            let wake = timers.chain([deadline]).min().unwrap_or(deadline);
+            let wake = timers.chain(deadline).min();
+            let timer = async {
+                match wake {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             let group = async {
                 match &mut self.membership {
                     Some(membership) => membership.next_event().await,
@@ -281,7 +288,7 @@ impl Consumer {
             tokio::select! {
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.handle(done)?,
                 event = group => self.handle_group(event),
-                () = sleep_until(wake) => {}
+                () = timer => {}
             }
         }
     }
@@ -345,7 +352,7 @@ impl Consumer {
                     self.commit_in_background(positions, Some(done));
                 }
             }
-            GroupEvent::Lost => self.lose(&self.assignment()),
+            GroupEvent::Lost { .. } => self.lose(&self.assignment()),
             GroupEvent::Failed(error) => {
                 self.lose(&self.assignment());
                 self.failed = Some(error);
@@ -419,13 +426,15 @@ impl Consumer {
     }
 
     /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it. Partitions that the group
-    /// has given to others meanwhile are left out.
+    /// has given to others meanwhile are left out. Fails with `UNKNOWN_MEMBER_ID` if the group gives the member up before it
+    /// is done: the positions are those of another membership then, and the next poll begins a new one.
     pub async fn commit(&mut self) -> Result<(), ClientError> {
         self.take_events();
         self.commit_positions(self.assignment.uncommitted()).await
     }
 
-    /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it.
+    /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it. Where the group has given the
+    /// member up since the last poll, it fails as [`commit`](Self::commit) does.
     pub async fn commit_offsets(
         &mut self,
         offsets: &BTreeMap<TopicPartition, CommittedOffset>,
@@ -445,10 +454,10 @@ impl Consumer {
         if positions.is_empty() {
             return Ok(());
         }
-        let identity = self.membership.as_ref().map(Membership::shared_identity);
-        let committed = commits::commit(coordinator, identity, positions.clone()).await;
-        self.count_commit(committed.is_ok());
-        committed?;
+        let committer = self.membership.as_ref().map(Membership::committer);
+        let result = commits::commit(coordinator, committer, positions.clone()).await;
+        self.count_commit(result.is_ok());
+        result?;
         self.note_committed(&positions);
         Ok(())
     }
@@ -476,8 +485,7 @@ impl Consumer {
             let Some(coordinator) = coordinator else {
                 return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
             };
-            let committed = start::committed(&coordinator, &partitions).await?;
-            committed.into_iter().map(|(partition, found)| Ok((partition, found?))).collect()
+            start::all_committed(&coordinator, &partitions).await
         })
     }
 

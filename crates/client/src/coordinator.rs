@@ -21,6 +21,8 @@ use crate::topic_partition::{TopicPartition, by_topic};
 const TOPIC_NAMES_UP_TO: i16 = 9;
 /// First version of `OffsetFetch` that asks for several groups at once.
 const FETCH_GROUPS_SINCE: i16 = 8;
+/// First version of `OffsetFetch` that can ask for stable offsets only (KIP-447).
+const STABLE_SINCE: i16 = 7;
 
 /// Bytes that the offsets of one request may take on the server. It keeps them as one batch, and Kafka refuses a batch of
 /// more than its `message.max.bytes`, 1 MiB by default: about 10,000 offsets.
@@ -56,6 +58,22 @@ impl MemberIdentity {
     pub(crate) fn none() -> Self {
         Self { member_id: String::new(), instance_id: None, epoch: -1 }
     }
+
+    /// Is no member any more. The name of a static member outlives that.
+    pub(crate) fn forget(&mut self) {
+        self.member_id.clear();
+        self.epoch = -1;
+    }
+}
+
+/// Which committed offsets somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stability {
+    /// Those that no open transaction may set anew: for others there is an error that passes. An older server knows no
+    /// such difference.
+    Required,
+    /// All, as they are now.
+    Any,
 }
 
 /// The coordinator of one group.
@@ -233,12 +251,16 @@ impl GroupCoordinator {
     pub(crate) async fn committed(
         &self,
         partitions: Option<&[TopicPartition]>,
+        stability: Stability,
     ) -> Result<BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>, ClientError> {
         let node = self.node().await?;
         let connection =
             self.cluster.connection(node, Lane::Data).await.inspect_err(|error| self.note(error))?;
         let version = connection.version_of(ApiKey::OffsetFetch)?.min(TOPIC_NAMES_UP_TO);
-        let request = self.fetch_request(partitions, version);
+        let request = OffsetFetchRequest {
+            require_stable: stability == Stability::Required && version >= STABLE_SINCE,
+            ..self.fetch_request(partitions, version)
+        };
         let limits = CallLimits { version_max: version, ..CallLimits::default() };
         let frame = connection.call(&request, limits).await.inspect_err(|error| self.note(error))?;
         let answer = frame.decode::<OffsetFetchRequest<'_>>()?;

@@ -96,7 +96,8 @@ impl Pauses {
 /// The time that one call has for all its attempts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
-    deadline: Instant,
+    /// None where no clock reaches it.
+    deadline: Option<Instant>,
     pauses: Pauses,
 }
 
@@ -107,7 +108,8 @@ impl Retry {
 
     /// For a caller who has less time. With none, there is one attempt.
     pub(crate) fn within(options: &ClusterOptions, patience: Duration) -> Self {
-        Self { deadline: Instant::now() + patience, pauses: Pauses::new(Backoff::of_retries(options)) }
+        let deadline = Instant::now().checked_add(patience);
+        Self { deadline, pauses: Pauses::new(Backoff::of_retries(options)) }
     }
 
     /// Pauses before another attempt, or hands the error back because another would be no use.
@@ -121,7 +123,7 @@ impl Retry {
     /// The same for an error that is no use to retry in general, but is here.
     pub(crate) async fn pause_or_give_up(&mut self, error: ClientError) -> Result<(), ClientError> {
         let pause = self.pauses.fail();
-        if Instant::now() + pause >= self.deadline {
+        if self.deadline.is_some_and(|deadline| Instant::now() + pause >= deadline) {
             return Err(error);
         }
         tokio::time::sleep(pause).await;
@@ -186,5 +188,14 @@ mod tests {
         // 1.5 s of pauses that grow, and then one a second; with pauses of 100 ms it would be 200.
         assert!((20..=30).contains(&attempts), "{attempts}");
         assert!(begun.elapsed() > Duration::from_secs(18) && begun.elapsed() < Duration::from_secs(20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_that_no_clock_reaches_is_no_limit() {
+        let mut retry = Retry::within(&ClusterOptions::new("a:1"), Duration::MAX);
+        let error = ClientError::Server { code: ErrorCode::NOT_COORDINATOR, message: None };
+        for attempt in 0..1000 {
+            assert!(retry.pause_after(error.clone()).await.is_ok(), "attempt {attempt}");
+        }
     }
 }

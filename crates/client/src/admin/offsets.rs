@@ -10,7 +10,7 @@ use riverrun_types::{ErrorKind, NodeId, Offset};
 use super::{Admin, Results, all_failed};
 use crate::cluster::Lane;
 use crate::connection::{CallLimits, ResponseFrame};
-use crate::coordinator::{CommittedOffset, GroupCoordinator, MemberIdentity};
+use crate::coordinator::{CommittedOffset, GroupCoordinator, MemberIdentity, Stability};
 use crate::error::ClientError;
 use crate::leaders::Patience;
 use crate::list_offsets::{FoundOffset, Isolation, OffsetSpec, list_offsets_within};
@@ -91,7 +91,7 @@ impl Admin {
         let coordinator = self.coordinator(group);
         let mut retry = self.retry();
         let found = loop {
-            match coordinator.committed(None).await {
+            match coordinator.committed(None, Stability::Any).await {
                 Ok(found) => break found,
                 Err(error) => retry.pause_after(error).await?,
             }

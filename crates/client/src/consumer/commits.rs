@@ -5,21 +5,25 @@ use std::sync::Arc;
 use riverrun_protocol::ErrorCode;
 
 use super::assignment::Positions;
-use super::group::SharedIdentity;
+use super::group::Committer;
 use crate::coordinator::{GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
 use crate::retry::Retry;
 
-/// Commits, trying again while the coordinator moves or the group is between two assignments.
+/// Commits, trying again while the coordinator moves or the group is between two assignments, but not once the group has
+/// given the member up.
 pub(super) async fn commit(
     coordinator: Arc<GroupCoordinator>,
-    identity: Option<SharedIdentity>,
+    committer: Option<Committer>,
     positions: Positions,
 ) -> Result<(), ClientError> {
     let mut left = positions;
     let mut retry = Retry::new(coordinator.cluster().options());
     loop {
-        let member = identity.as_ref().map_or_else(MemberIdentity::none, SharedIdentity::get);
+        let member = match &committer {
+            Some(committer) => committer.member()?,
+            None => MemberIdentity::none(),
+        };
         let mut failed = None;
         for (partition, result) in coordinator.commit(&member, &left).await {
             match result {

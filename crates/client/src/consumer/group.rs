@@ -1,8 +1,9 @@
 //! Membership in a group: a task of its own that joins, gives signs of life and tells the consumer what to read.
 //!
 //! Owns the events between that task and [`Consumer::poll`](super::Consumer::poll). Guarantees that a partition is
-//! only given up to the group after the consumer has confirmed it, so that the commit comes first; and that a consumer
-//! which is not polled for `max.poll.interval.ms` leaves, until it is polled again.
+//! only given up to the group after the consumer has confirmed it, so that the commit comes first; that what was read in
+//! one membership is not committed in a later one; and that a consumer which is not polled for `max.poll.interval.ms`
+//! leaves, until it is polled again.
 
 mod assignors;
 mod classic;
@@ -12,7 +13,7 @@ mod server_side;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use riverrun_protocol::leave_group_request::MemberIdentity as LeavingMember;
-use riverrun_protocol::{ConsumerGroupHeartbeatRequest, LeaveGroupRequest};
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ErrorCode, LeaveGroupRequest};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -42,37 +43,74 @@ pub(super) enum GroupEvent {
     Assign(Vec<TopicPartition>),
     /// Commit and give these up, then confirm.
     Revoke { partitions: Vec<TopicPartition>, done: oneshot::Sender<()> },
-    /// All partitions belong to others by now: stop, and commit nothing.
-    Lost,
+    /// All partitions belong to others by now: stop, and commit nothing. So many memberships are over.
+    Lost { memberships: u64 },
     /// Membership has ended with this error.
     Failed(ClientError),
 }
 
+/// Who this member is.
+#[derive(Debug)]
+struct Known {
+    member: MemberIdentity,
+    /// How many of its memberships are over.
+    lost: u64,
+}
+
 /// The identity that the group knows this member by, shared with who commits.
 #[derive(Clone, Debug)]
-pub(super) struct SharedIdentity(Arc<Mutex<MemberIdentity>>);
+struct SharedIdentity(Arc<Mutex<Known>>);
 
 impl SharedIdentity {
     fn new(options: &ConsumerOptions) -> Self {
         let instance_id = options.instance_id.clone();
-        Self(Arc::new(Mutex::new(MemberIdentity { instance_id, ..MemberIdentity::none() })))
+        let member = MemberIdentity { instance_id, ..MemberIdentity::none() };
+        Self(Arc::new(Mutex::new(Known { member, lost: 0 })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, MemberIdentity> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As it is now.
-    pub(super) fn get(&self) -> MemberIdentity {
-        self.lock().clone()
+    fn get(&self) -> MemberIdentity {
+        self.lock().member.clone()
     }
 
     fn set_member(&self, member_id: &str) {
-        member_id.clone_into(&mut self.lock().member_id);
+        member_id.clone_into(&mut self.lock().member.member_id);
     }
 
     fn set_epoch(&self, epoch: i32) {
-        self.lock().epoch = epoch;
+        self.lock().member.epoch = epoch;
+    }
+
+    /// Ends a membership, and answers how many are over. The next begins as what `renew` makes of the member.
+    fn lose(&self, renew: impl FnOnce(&mut MemberIdentity)) -> u64 {
+        let mut known = self.lock();
+        renew(&mut known.member);
+        known.lost += 1;
+        known.lost
+    }
+}
+
+/// Who commits what was read in one membership, now and at any later time.
+#[derive(Clone, Debug)]
+pub(super) struct Committer {
+    identity: SharedIdentity,
+    lost: u64,
+}
+
+impl Committer {
+    /// As the group knows it now. Fails if the group has given the member up since: others may have read on from what was
+    /// committed before, and would be set back by it.
+    pub(super) fn member(&self) -> Result<MemberIdentity, ClientError> {
+        let known = self.identity.lock();
+        if known.lost == self.lost {
+            return Ok(known.member.clone());
+        }
+        let message = "the group had given the member up before this commit could be made".to_owned();
+        Err(ClientError::Server { code: ErrorCode::UNKNOWN_MEMBER_ID, message: Some(message) })
     }
 }
 
@@ -92,6 +130,12 @@ impl MemberContext {
     /// Fails only when the consumer is gone.
     async fn tell(&self, event: GroupEvent) -> Result<(), ClientError> {
         self.events.send(event).await.map_err(|_| ClientError::Closed)
+    }
+
+    /// The group has given the member up, or the member the group. Fails only when the consumer is gone.
+    async fn lose(&self, renew: impl FnOnce(&mut MemberIdentity)) -> Result<(), ClientError> {
+        let memberships = self.identity.lose(renew);
+        self.tell(GroupEvent::Lost { memberships }).await
     }
 
     /// What is subscribed to now. A later change is seen by waiting on `subscription`.
@@ -131,11 +175,9 @@ impl MemberContext {
             if let Err(error) = leave(&self.coordinator, &self.options, &self.identity.get()).await {
                 tracing::debug!(%error, "the group will notice by itself");
             }
-            self.identity.set_member("");
-            self.identity.set_epoch(-1);
             // What was under way has not failed, and what fails later begins later.
             self.attempts.lock().succeed();
-            if let Err(error) = self.tell(GroupEvent::Lost).await {
+            if let Err(error) = self.lose(MemberIdentity::forget).await {
                 return error;
             }
             polls.resumed().await;
@@ -145,11 +187,14 @@ impl MemberContext {
 
 /// The consumer's side of its membership. Dropping it ends the task; the group notices when its signs of life
 /// are missing, unless [`leave`](Self::leave) tells it.
+///
+/// Invariants: `lost` memberships are over as far as the consumer has heard: what it reads, it reads in the one after these.
 #[derive(Debug)]
 pub(super) struct Membership {
     events: mpsc::Receiver<GroupEvent>,
     subscription: watch::Sender<Subscription>,
     identity: SharedIdentity,
+    lost: u64,
     attempts: SharedAttempts,
     coordinator: Arc<GroupCoordinator>,
     options: Arc<ConsumerOptions>,
@@ -190,7 +235,7 @@ impl Membership {
             let _ = sender.send(GroupEvent::Failed(ended)).await;
         });
         let task = task.abort_handle();
-        Self { events, subscription, identity, attempts, coordinator, options, polls, task }
+        Self { events, subscription, identity, lost: 0, attempts, coordinator, options, polls, task }
     }
 
     /// Subscribes to something else.
@@ -203,9 +248,9 @@ impl Membership {
         self.polls.begin()
     }
 
-    /// Who commits, now and at any later time.
-    pub(super) fn shared_identity(&self) -> SharedIdentity {
-        self.identity.clone()
+    /// Who commits what is read now.
+    pub(super) fn committer(&self) -> Committer {
+        Committer { identity: self.identity.clone(), lost: self.lost }
     }
 
     /// What keeps it from being a member, if something does.
@@ -216,14 +261,22 @@ impl Membership {
     /// The next event. After the end of the task there is none, ever.
     pub(super) async fn next_event(&mut self) -> GroupEvent {
         match self.events.recv().await {
-            Some(event) => event,
+            Some(event) => self.noted(event),
             None => std::future::pending().await,
         }
     }
 
     /// An event that has come already.
     pub(super) fn try_event(&mut self) -> Option<GroupEvent> {
-        self.events.try_recv().ok()
+        let event = self.events.try_recv().ok()?;
+        Some(self.noted(event))
+    }
+
+    fn noted(&mut self, event: GroupEvent) -> GroupEvent {
+        if let GroupEvent::Lost { memberships } = event {
+            self.lost = memberships;
+        }
+        event
     }
 
     /// Ends the task and leaves the group, so that others get the partitions at once. A static member of the

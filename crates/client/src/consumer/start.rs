@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverrun_protocol::ErrorCode;
 use riverrun_types::{LeaderEpoch, NodeId, Offset};
 
 use super::assignment::Incarnation;
 use super::options::{ConsumerOptions, OffsetReset, StartAt};
 use crate::cluster::Cluster;
-use crate::coordinator::{CommittedOffset, GroupCoordinator};
+use crate::coordinator::{CommittedOffset, GroupCoordinator, Stability};
 use crate::error::ClientError;
 use crate::leaders::{Obstacle, Patience};
 use crate::list_offsets::{OffsetSpec, list_offsets_within};
@@ -58,7 +59,7 @@ pub(super) async fn ask_group(
     let mut progress = Progress::default();
     let partitions: Vec<TopicPartition> = sought.iter().map(|sought| sought.partition.clone()).collect();
     let committed = match coordinator.as_deref() {
-        Some(coordinator) => committed(coordinator, &partitions).await,
+        Some(coordinator) => committed(coordinator, &partitions, &mut Retry::new(&options.cluster)).await,
         None => Ok(BTreeMap::new()),
     };
     for sought in sought {
@@ -98,16 +99,35 @@ pub(super) async fn find_leaders(cluster: Arc<Cluster>, open: Vec<Asked>) -> Pro
 
 type Committed = BTreeMap<TopicPartition, Result<CommittedOffset, ClientError>>;
 
-/// What the group has committed for each of these partitions, trying again where that may help.
-pub(super) async fn committed(
+/// What the group has committed for each of these partitions, trying again where that may help all of them.
+async fn committed(
     coordinator: &GroupCoordinator,
     partitions: &[TopicPartition],
+    retry: &mut Retry,
 ) -> Result<Committed, ClientError> {
-    let mut retry = Retry::new(coordinator.cluster().options());
     loop {
-        match coordinator.committed(Some(partitions)).await {
+        match coordinator.committed(Some(partitions), Stability::Required).await {
             Ok(committed) => return Ok(committed),
             Err(error) => retry.pause_after(error).await?,
+        }
+    }
+}
+
+/// The same for somebody who waits for all of them: what an open transaction may set anew is asked for again.
+pub(super) async fn all_committed(
+    coordinator: &GroupCoordinator,
+    partitions: &[TopicPartition],
+) -> Result<BTreeMap<TopicPartition, CommittedOffset>, ClientError> {
+    let mut retry = Retry::new(coordinator.cluster().options());
+    loop {
+        let committed = committed(coordinator, partitions, &mut retry).await?;
+        let found: Result<_, ClientError> =
+            committed.into_iter().map(|(partition, found)| Ok((partition, found?))).collect();
+        match found {
+            Err(error) if error.code() == Some(ErrorCode::UNSTABLE_OFFSET_COMMIT) => {
+                retry.pause_after(error).await?;
+            }
+            found => return found,
         }
     }
 }

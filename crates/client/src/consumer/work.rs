@@ -419,14 +419,14 @@ impl Consumer {
     /// Commits after the commits that were begun before. `done` is told when it has ended.
     pub(super) fn commit_in_background(&mut self, positions: Positions, done: Option<oneshot::Sender<()>>) {
         let Some(coordinator) = self.coordinator.clone() else { return };
-        let identity = self.membership.as_ref().map(Membership::shared_identity);
+        let committer = self.membership.as_ref().map(Membership::committer);
         let previous = self.committing.take();
         let (tell, told) = oneshot::channel();
         self.committing = Some(tokio::spawn(async move {
             if let Some(previous) = previous {
                 let _ = previous.await;
             }
-            let result = commits::commit(coordinator, identity, positions.clone()).await;
+            let result = commits::commit(coordinator, committer, positions.clone()).await;
             if let Err(error) = &result {
                 tracing::warn!(%error, "positions could not be committed");
             }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{
-    ClientError, CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode, OffsetReset, Record,
-    StartAt, TopicPartition,
+    ClientError, CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, ErrorCode, OffsetReset,
+    OffsetSpec, Record, StartAt, TopicPartition,
 };
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
@@ -18,6 +18,7 @@ use riverrun_protocol::{
 };
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+use tokio::time::timeout;
 
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
@@ -397,6 +398,23 @@ async fn records_are_shown_where_they_lie() {
     assert_eq!((count, seen), (4, expected));
     assert_eq!(consumer.position(&partition(0)), Some(Offset(END)));
     assert_eq!(consumer.lag(&partition(0)), Some(0));
+}
+
+/// It is how "for ever" is written.
+#[tokio::test]
+async fn a_time_that_no_clock_reaches_is_no_limit() {
+    let server =
+        server(|call| (call.key == ApiKey::ListOffsets && call.nth == 0).then_some(Reply::Close)).await;
+    let mut consumer = consumer_at(&server, StartAt::Offset(Offset(BEGIN))).await;
+    let patience = Duration::from_mins(1);
+    let wanted = vec![(partition(0), OffsetSpec::Latest)];
+    let found = timeout(patience, consumer.find_offsets(wanted, Duration::MAX)).await.expect("in time");
+    assert_eq!(found[0].1.as_ref().unwrap().map(|found| found.offset), Some(Offset(END)));
+    let polled = timeout(patience, consumer.poll(Duration::MAX)).await.expect("in time");
+    assert_eq!(offsets(&polled.unwrap()), [10, 11, 12, 13]);
+    consumer.seek(&partition(0), StartAt::Offset(Offset(12))).unwrap();
+    let shown = timeout(patience, consumer.poll_each(Duration::MAX, |_, _| {})).await.expect("in time");
+    assert_eq!(shown.unwrap(), 2);
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{
-    Assignor, ClientError, ClusterOptions, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, Trouble,
+    Assignor, ClientError, ClusterOptions, CommittedOffset, Consumer, ConsumerOptions, ErrorCode,
+    GroupProtocol, Trouble,
 };
 use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverrun_protocol::consumer_protocol::{decode_assignment, decode_subscription, encode_assignment};
@@ -346,6 +347,10 @@ async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_nam
         assert!(Instant::now() < deadline, "it joins again");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    // Its own offsets are of that time, too, until it polls.
+    let offset = CommittedOffset { offset: Offset(END), leader_epoch: None, metadata: String::new() };
+    let error = consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID));
     consumer.commit().await.unwrap();
     assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "it is how a test asserts")]
 
 mod cluster;
+mod commits;
 mod consumer;
 mod groups;
 mod hostile;

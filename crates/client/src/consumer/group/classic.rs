@@ -28,6 +28,7 @@ use super::{GroupEvent, MemberContext};
 use crate::cluster::{Cluster, Lane};
 use crate::connection::{CallLimits, wire_ms};
 use crate::consumer::subscription::Subscription;
+use crate::coordinator::MemberIdentity;
 use crate::error::ClientError;
 use crate::topic_partition::{TopicPartition, by_topic};
 
@@ -92,10 +93,8 @@ impl ClassicMember {
     }
 
     async fn lose(&mut self) -> Result<(), ClientError> {
-        self.context.identity.set_member("");
-        self.context.identity.set_epoch(-1);
         self.owned.clear();
-        self.context.tell(GroupEvent::Lost).await
+        self.context.lose(MemberIdentity::forget).await
     }
 
     /// Joins and syncs until there is an assignment. Pauses after each attempt but the one that a new member gets its id by.

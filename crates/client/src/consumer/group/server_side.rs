@@ -293,8 +293,7 @@ impl ServerSideMember {
             Some(ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID) => {
                 self.owned.clear();
                 (self.target, self.revocation) = (None, None);
-                self.context.identity.set_epoch(0);
-                self.context.tell(GroupEvent::Lost).await?;
+                self.context.lose(|member| member.epoch = 0).await?;
             }
             _ if error.kind() == ErrorKind::Retry => {
                 tracing::debug!(%error, "a heartbeat failed");

@@ -1,0 +1,260 @@
+//! What a member commits, and what a group says was committed.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use riverrun_client::{Admin, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, StartAt};
+use riverrun_protocol::api_versions_response::ApiVersion;
+use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
+use riverrun_protocol::consumer_protocol::encode_assignment;
+use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
+use riverrun_protocol::offset_commit_request::OffsetCommitRequestPartition;
+use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use riverrun_protocol::offset_fetch_request::OffsetFetchRequestTopics;
+use riverrun_protocol::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+};
+use riverrun_protocol::{
+    ApiKey, ApiVersionsResponse, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
+    ConsumerProtocolAssignment, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse,
+    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse, SyncGroupResponse,
+};
+use riverrun_types::Offset;
+
+use crate::consumer::{
+    END, Told, committed, nothing_committed, offsets, options, partition, records, server, wait_for,
+};
+use crate::server::{Call, Reply, TOPIC_ID};
+
+/// A group of either protocol that puts off what its member commits, for as long as that is the member of the first
+/// commit; of a later one it takes everything.
+struct Group {
+    /// Whether it gives the member up meanwhile.
+    gives_up: bool,
+    /// Generation or epoch of the first commit.
+    first: Option<i32>,
+    gave_up: bool,
+    joins: i32,
+    told: Told,
+}
+
+impl Group {
+    fn answer(&mut self, call: &Call<'_>) -> Option<Reply> {
+        let reply = match call.key {
+            ApiKey::JoinGroup => self.join(call),
+            ApiKey::SyncGroup => {
+                let assigned = AssignedTopic { topic: "t".into(), partitions: vec![0, 1] };
+                let assignment =
+                    ConsumerProtocolAssignment { assigned_partitions: vec![assigned], user_data: None };
+                let assignment = encode_assignment(&assignment, 0).unwrap().into();
+                call.answer(&SyncGroupResponse { assignment, ..SyncGroupResponse::default() })
+            }
+            ApiKey::Heartbeat => {
+                let error_code = self.opinion().0;
+                call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() })
+            }
+            ApiKey::ConsumerGroupHeartbeat => self.beat(call),
+            ApiKey::LeaveGroup => call.answer(&LeaveGroupResponse::default()),
+            ApiKey::OffsetCommit => self.commit(call),
+            ApiKey::OffsetFetch => nothing_committed(call),
+            _ => return None,
+        };
+        Some(reply)
+    }
+
+    /// What it says to a member that is alive: once, after the first commit, that it does not know it.
+    fn opinion(&mut self) -> ErrorCode {
+        let due = self.gives_up && self.first.is_some();
+        if due && !std::mem::replace(&mut self.gave_up, true) {
+            return ErrorCode::UNKNOWN_MEMBER_ID;
+        }
+        ErrorCode::NONE
+    }
+
+    fn join(&mut self, call: &Call<'_>) -> Reply {
+        self.joins += 1;
+        let request = call.decode::<JoinGroupRequest<'_>>();
+        call.answer(&JoinGroupResponse {
+            generation_id: self.joins,
+            protocol_name: Some(request.protocols[0].name.clone()),
+            leader: "another".into(),
+            member_id: "me".into(),
+            ..JoinGroupResponse::default()
+        })
+    }
+
+    fn beat(&mut self, call: &Call<'_>) -> Reply {
+        let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+        let joins = request.member_epoch == 0;
+        self.joins += i32::from(joins);
+        let topic_partitions = vec![TopicPartitions { topic_id: TOPIC_ID, partitions: vec![0, 1] }];
+        let error_code = if joins || request.member_epoch < 0 { 0 } else { self.opinion().0 };
+        call.answer(&ConsumerGroupHeartbeatResponse {
+            error_code,
+            member_epoch: if request.member_epoch < 0 { -1 } else { self.joins },
+            heartbeat_interval_ms: 10,
+            assignment: joins.then_some(Assignment { topic_partitions }),
+            ..ConsumerGroupHeartbeatResponse::default()
+        })
+    }
+
+    fn commit(&mut self, call: &Call<'_>) -> Reply {
+        let request = call.decode::<OffsetCommitRequest<'_>>();
+        let epoch = request.generation_id_or_member_epoch;
+        if *self.first.get_or_insert(epoch) != epoch {
+            return committed(call, &self.told);
+        }
+        let put_off = |one: &OffsetCommitRequestPartition<'_>| OffsetCommitResponsePartition {
+            partition_index: one.partition_index,
+            error_code: ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0,
+        };
+        let topics = request.topics.iter().map(|topic| OffsetCommitResponseTopic {
+            name: topic.name.clone(),
+            partitions: topic.partitions.iter().map(put_off).collect(),
+            ..OffsetCommitResponseTopic::default()
+        });
+        call.answer(&OffsetCommitResponse { topics: topics.collect(), ..OffsetCommitResponse::default() })
+    }
+}
+
+/// Others may have read on meanwhile, and would be set back.
+#[tokio::test]
+async fn a_commit_that_is_tried_again_ends_with_the_membership_that_it_was_begun_in() {
+    for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        // The group gives the member up, or the member leaves, for it is not polled meanwhile.
+        for gives_up in [true, false] {
+            let told = Told::default();
+            let heard = Arc::clone(&told);
+            let mut group = Group { gives_up, first: None, gave_up: false, joins: 0, told: heard };
+            let server = server(move |call| group.answer(call)).await;
+            let mut options = ConsumerOptions {
+                group: Some("g".to_owned()),
+                group_protocol,
+                heartbeat_interval: Duration::from_millis(10),
+                auto_commit: false,
+                ..options(&server)
+            };
+            options.cluster.retry_timeout = Duration::from_mins(1);
+            if !gives_up {
+                options.rebalance_timeout = Duration::from_secs(2);
+            }
+            let mut consumer = Consumer::new(options).await.unwrap();
+            consumer.subscribe(&["t".to_owned()]).await.unwrap();
+            wait_for(&mut consumer, "both are read", |consumer| {
+                [0, 1].iter().all(|index| consumer.position(&partition(*index)) == Some(Offset(END)))
+            })
+            .await;
+            let error = consumer.commit().await.unwrap_err();
+            assert_eq!(error.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID), "{group_protocol:?}, {gives_up}");
+            assert!(told.lock().unwrap().is_empty(), "{group_protocol:?}, {gives_up}: {told:?}");
+        }
+    }
+}
+
+/// Where the group has committed partitions 0 and 1.
+const COMMITTED: [i64; 2] = [12, 13];
+
+/// What is committed of these partitions; of the first it is not known yet if `unstable`.
+fn offsets_of(call: &Call<'_>, indexes: &[i32], unstable: bool, version: i16) -> Reply {
+    let code = |index: i32| {
+        if unstable && index == 0 { ErrorCode::UNSTABLE_OFFSET_COMMIT.0 } else { ErrorCode::NONE.0 }
+    };
+    let offset = |index: i32| if code(index) == 0 { COMMITTED[usize::try_from(index).unwrap()] } else { -1 };
+    if version < 8 {
+        let partitions = indexes.iter().map(|&partition_index| OffsetFetchResponsePartition {
+            partition_index,
+            committed_offset: offset(partition_index),
+            error_code: code(partition_index),
+            ..OffsetFetchResponsePartition::default()
+        });
+        let topic = OffsetFetchResponseTopic { name: "t".into(), partitions: partitions.collect() };
+        return call.answer(&OffsetFetchResponse { topics: vec![topic], ..OffsetFetchResponse::default() });
+    }
+    let partitions = indexes.iter().map(|&partition_index| OffsetFetchResponsePartitions {
+        partition_index,
+        committed_offset: offset(partition_index),
+        error_code: code(partition_index),
+        ..OffsetFetchResponsePartitions::default()
+    });
+    let topic = OffsetFetchResponseTopics {
+        name: "t".into(),
+        partitions: partitions.collect(),
+        ..OffsetFetchResponseTopics::default()
+    };
+    let group = OffsetFetchResponseGroup {
+        group_id: "g".into(),
+        topics: vec![topic],
+        ..OffsetFetchResponseGroup::default()
+    };
+    call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
+}
+
+/// All versions, but of `OffsetFetch` up to this one.
+fn versions(call: &Call<'_>, offset_fetch_max: i16) -> Reply {
+    let range = |key: &ApiKey| ApiVersion {
+        api_key: *key as i16,
+        min_version: *key.versions().start(),
+        max_version: match key {
+            ApiKey::OffsetFetch => offset_fetch_max,
+            other => *other.versions().end(),
+        },
+    };
+    let api_keys = ApiKey::ALL.iter().map(range).collect();
+    call.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
+}
+
+/// A consumer would begin before what the transaction has read, and so read that twice.
+#[tokio::test]
+async fn offsets_that_a_transaction_may_still_set_are_waited_for() {
+    for (version, can_wait) in [(6, false), (7, true), (9, true)] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        let server = server(move |call| match call.key {
+            ApiKey::ApiVersions => Some(versions(call, version)),
+            ApiKey::OffsetFetch => {
+                let request = call.decode::<OffsetFetchRequest<'_>>();
+                heard.lock().unwrap().push(request.require_stable);
+                let of_group = |topic: &OffsetFetchRequestTopics<'_>| topic.partition_indexes.clone();
+                let mut indexes: Vec<i32> = request
+                    .groups
+                    .iter()
+                    .flat_map(|group| &group.topics)
+                    .flatten()
+                    .flat_map(of_group)
+                    .collect();
+                let named = request.topics.iter().flatten();
+                indexes.extend(named.flat_map(|topic| topic.partition_indexes.clone()));
+                Some(offsets_of(call, &indexes, request.require_stable && call.nth % 3 != 2, version))
+            }
+            _ => None,
+        })
+        .await;
+        let grouped = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+        let mut consumer = Consumer::new(grouped).await.unwrap();
+        let known = consumer.committed(&[partition(0), partition(1)]).await.unwrap();
+        let known: Vec<i64> = known.values().map(|committed| committed.offset.0).collect();
+        assert_eq!(known, COMMITTED, "version {version}");
+        consumer.assign(vec![(partition(0), StartAt::Committed)]).await.unwrap();
+        assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [12, 13], "version {version}");
+        let asked = asked.lock().unwrap();
+        let expected = if can_wait { vec![true; 6] } else { vec![false; 2] };
+        assert_eq!(*asked, expected, "version {version}");
+    }
+}
+
+/// As Kafka's own tools do.
+#[tokio::test]
+async fn who_only_looks_at_a_group_sees_its_offsets_as_they_are() {
+    let server = server(|call| {
+        (call.key == ApiKey::OffsetFetch).then(|| {
+            let unstable = call.decode::<OffsetFetchRequest<'_>>().require_stable;
+            offsets_of(call, &[0, 1], unstable, 9)
+        })
+    })
+    .await;
+    let admin = Admin::new(server.options()).await.unwrap();
+    let known = admin.group_offsets("g").await.unwrap();
+    let known: Vec<i64> = known.values().map(|committed| committed.offset.0).collect();
+    assert_eq!(known, COMMITTED);
+}
