@@ -4,14 +4,15 @@
 //! written where zeros were synced before, so that a group's sync writes no metadata of the file system; that no block
 //! of a frame is written twice under one name; and that a file gets another start only once a synced header says that
 //! nothing in it need be found. Refuses to grow beyond the journal's size: the writer waits then. That size is small
-//! while the volume is in its reserve.
+//! while the volume is in its reserve. The last block that a file is filled to is kept for a note of what is settled, or
+//! for the zeros behind that: without a note no settled file could be used again.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use riverrun_env::{AlignedBuffer, Env, File, OpenMode, is_shortage};
+use riverrun_env::{AlignedBuffer, Directory, Env, File, OpenMode, is_shortage};
 
 use crate::ahead::Ahead;
 use crate::frames::FileHeader;
@@ -98,6 +99,8 @@ pub(crate) struct CurrentFile {
     pub(crate) room: Arc<Room>,
     /// It is being filled ahead.
     is_filled_ahead: bool,
+    /// A small file to turn to was asked for, or was there.
+    has_standby: bool,
     /// A file to come after it was asked for.
     has_ordered: bool,
 }
@@ -110,6 +113,8 @@ pub(crate) struct OlderFile {
     pub(crate) start: u64,
     /// Position where its frames end; everything in it may be overwritten once this is settled.
     pub(crate) frames_end: u64,
+    /// What it takes of the volume.
+    pub(crate) bytes: u64,
 }
 
 /// What a new file's header has to say.
@@ -126,7 +131,7 @@ pub(crate) struct Claims {
 /// Invariants:
 /// - `end` is where the next frame goes or, without a current file, where the frames of the last older file end.
 /// - Frames lie below what `current.room` has filled, and at least one more block that was synced as zeros lies behind them,
-///   unless the file ends there.
+///   unless the file ends there; behind a frame with entries there is one for a note besides.
 /// - `older` is in the order of positions; all of them lie below the current file, and `next_start` behind that.
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -159,10 +164,10 @@ impl Files {
         self.current.as_ref().is_some_and(|current| self.end + frame_bytes + kept <= current.header.end())
     }
 
-    /// Fills the current file with zeros up to behind a frame of `frame_bytes`, as far as that was not done ahead.
-    /// Durable when it returns.
+    /// Fills the current file with zeros up to behind a frame of `frame_bytes` and a note, as far as that was not done
+    /// ahead. Durable when it returns.
     pub(crate) fn allocate_for(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
-        let offset = self.offset_behind(frame_bytes, self.alignment());
+        let offset = self.offset_behind(frame_bytes, 2 * self.alignment());
         let Some(current) = &mut self.current else { return Err(NoRoom::Full) };
         if current.room.filled() < offset {
             // Whoever fills it ahead is late, or has given up.
@@ -174,6 +179,13 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    /// The same for a note alone.
+    pub(crate) fn allocate_for_note(&self) -> Result<(), NoRoom> {
+        let offset = self.offset_behind(self.alignment(), self.alignment());
+        let Some(current) = &self.current else { return Err(NoRoom::Full) };
+        current.room.fill_exactly(offset, &current.path)
     }
 
     /// Where the current file has to be filled to if `more` is to be filled behind a frame, from its start.
@@ -188,22 +200,52 @@ impl Files {
         self.current.as_ref().is_some_and(|current| current.room.filled() >= offset)
     }
 
-    /// Whether the current file may take more of the volume.
-    pub(crate) fn may_grow(&self) -> bool {
-        !self.volume.is_in_reserve() || self.bytes() < self.volume.bytes_max_in_reserve()
+    /// Whether less is left of the volume than its reserve.
+    pub(crate) fn is_in_reserve(&self) -> bool {
+        self.volume.is_in_reserve()
     }
 
-    /// What the files take of the volume, about.
+    /// Whether the current file may take what [`Self::allocate_for`] needs.
+    pub(crate) fn may_grow_for(&self, frame_bytes: u64) -> bool {
+        let filled = self.current.as_ref().map_or(0, |current| current.room.filled());
+        let missing = self.offset_behind(frame_bytes, 2 * self.alignment()).saturating_sub(filled);
+        self.may_grow_by(missing.next_multiple_of(FIRST_STEP_BYTES))
+    }
+
+    /// Whether the files may take more of the volume.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.may_grow_by(FIRST_STEP_BYTES.min(self.options.file_bytes))
+    }
+
+    fn may_grow_by(&self, bytes: u64) -> bool {
+        !self.is_in_reserve()
+            || self.bytes() + bytes <= self.volume.bytes_max_in_reserve().min(self.options.bytes_max())
+    }
+
+    /// Whether the journal may have another file of `bytes`. Without a current file it always may: it has no place to
+    /// note what is settled, and needs that to use its other files again. So it may with one file only, which it cannot
+    /// use again while frames go there. Files that were made in the reserve are small, and there may be more of them.
+    fn may_make(&self, bytes: u64, is_in_reserve: bool) -> bool {
+        let Some(oldest) = self.older.front().filter(|_| self.current.is_some()) else { return true };
+        if is_in_reserve {
+            return self.may_grow_by(bytes);
+        }
+        let is_count_reached = self.older.len() + 1 >= self.options.files_max();
+        !is_count_reached || self.next_start - oldest.start + bytes <= self.options.bytes_max()
+    }
+
+    /// What the files take of the volume.
     fn bytes(&self) -> u64 {
-        let bytes = |file: &OlderFile| file.frames_end.saturating_sub(file.start);
-        let older: u64 = self.older.iter().map(|file| bytes(file).next_multiple_of(FIRST_STEP_BYTES)).sum();
+        let older: u64 = self.older.iter().map(|file| file.bytes).sum();
         older + self.current.as_ref().map_or(0, |current| current.room.filled())
     }
 
-    /// Whether half of what the current file is filled to is used, and no other could be used after it.
+    /// Whether as much is unsettled in the current file as half of what it is filled to, and no other could be used after
+    /// it.
     pub(crate) fn ends_soon(&self, settled: u64) -> bool {
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled);
-        let is_used = |current: &CurrentFile| 2 * (self.end - current.header.start) >= current.room.filled();
+        let unsettled = |current: &CurrentFile| self.end.saturating_sub(current.header.start.max(settled));
+        let is_used = |current: &CurrentFile| 2 * unsettled(current) >= current.room.filled();
         !is_one_settled && self.current.as_ref().is_some_and(is_used)
     }
 
@@ -226,7 +268,9 @@ impl Files {
         }
         // Also a small server has a file to turn to when its volume is full: this one, if it is the only one, could not be
         // used again although everything in it is settled.
-        if used > FIRST_STEP_BYTES / 2 && self.older.is_empty() && !self.ahead.has_spare(FIRST_STEP_BYTES) {
+        let wants_standby = !current.has_standby && used > FIRST_STEP_BYTES / 2 && self.older.is_empty();
+        current.has_standby |= wants_standby;
+        if wants_standby && !self.ahead.has_spare(FIRST_STEP_BYTES) {
             let order = self.maker(FIRST_STEP_BYTES);
             self.ahead.order(order);
             self.next_number += 1;
@@ -239,8 +283,8 @@ impl Files {
         }
         current.has_ordered = true;
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled);
-        let has_its_size = self.older.len() + 2 > self.options.files_max();
-        if is_one_settled || has_its_size || self.ahead.has_spare(bytes) || self.volume.is_in_reserve() {
+        let is_of_use = !is_one_settled && !self.ahead.has_spare(bytes) && !self.is_in_reserve();
+        if !is_of_use || !self.may_make(bytes, false) {
             return has_asked;
         }
         let order = self.maker(bytes);
@@ -250,46 +294,49 @@ impl Files {
     }
 
     /// Goes on in another file with room for a frame of `frame_bytes`, all frames before being synced: in one that was
-    /// made ahead, in one that is settled, or in a new one. A journal without a current file may always have one more:
-    /// it has no place to note what is settled, and needs that to use its other files again. So may one that has only
-    /// one file, which it cannot use again while frames go there. Durable when it returns.
+    /// made ahead, in one that is settled, or in a new one, if there may be another. Durable when it returns.
     pub(crate) fn begin(&mut self, claims: Claims, frame_bytes: u64) -> Result<(), NoRoom> {
+        // Opened before anything is changed: a process without a descriptor left tries again.
+        let dir = self.env.fs.open_dir(&self.dir).map_err(|error| NoRoom::of(&self.dir, error))?;
         // The header, the frame, and a note.
-        let needed = frame_bytes + 3 * self.alignment();
-        let is_in_reserve = self.volume.is_in_reserve();
-        let small = needed.next_multiple_of(FIRST_STEP_BYTES).min(self.options.file_bytes);
-        let count = self.older.len() + usize::from(self.current.is_some());
+        let needed = frame_bytes + 2 * self.alignment();
+        let is_in_reserve = self.is_in_reserve();
         let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
         let mut file = if let Some(spare) = self.ahead.take(!is_one_settled, needed) {
             self.with_header(spare)
         } else if is_one_settled {
-            self.recycle(is_in_reserve, needed)?
-        } else if is_in_reserve {
-            let may_grow = self.bytes() + small <= self.volume.bytes_max_in_reserve();
-            if self.current.is_some() && count > 1 && (count >= self.options.files_max() || !may_grow) {
+            self.recycle(&*dir, is_in_reserve, needed)?
+        } else {
+            let small = needed.next_multiple_of(FIRST_STEP_BYTES).min(self.options.file_bytes);
+            let bytes = if is_in_reserve { small } else { self.options.file_bytes };
+            if !self.may_make(bytes, is_in_reserve) {
                 return Err(NoRoom::Full);
             }
-            self.make(small)?
-        } else if count < self.options.files_max() || self.current.is_none() {
-            self.make(self.options.file_bytes)?
-        } else {
-            return Err(NoRoom::Full);
+            self.make(bytes)?
         };
+        // A block of zeros lies behind the note, too, unless the file ends there.
+        if let Err(reason) = file.allocate_to(needed + self.alignment()) {
+            if !matches!(reason, NoRoom::Shortage(_)) || file.room.filled() < needed {
+                self.give_back(&file, &reason);
+                return Err(reason);
+            }
+            file.end_where_filled();
+        }
         file.header.synced = claims.synced;
         file.header.settled = claims.settled;
-        file.allocate_to(2 * self.alignment() + frame_bytes)
-            .inspect_err(|reason| self.give_back(&file, reason))?;
-        self.name(file)?;
-        self.remove_surplus(claims.settled_on_disk);
+        self.name(file, &*dir)?;
+        self.remove_surplus(claims.settled_on_disk, is_in_reserve);
         Ok(())
     }
 
     /// Removes files that the journal no longer needs to have its size: recovery may have made one too many, and the
-    /// options may have changed. What cannot be removed is used again instead.
-    fn remove_surplus(&mut self, settled_on_disk: u64) {
+    /// options may have changed. Small ones are of use for as long as the volume is in its reserve. What cannot be removed
+    /// is used again instead.
+    fn remove_surplus(&mut self, settled_on_disk: u64, is_in_reserve: bool) {
         while let Some(oldest) = self.older.front().copied()
             && oldest.frames_end <= settled_on_disk
             && self.older.len() >= self.options.files_max()
+            && !(is_in_reserve && self.bytes() <= self.volume.share_bytes())
         {
             let path = oldest.name.path(&self.dir);
             if let Err(error) = self.env.fs.remove_file(&path) {
@@ -336,26 +383,28 @@ impl Files {
             settled: 0,
         };
         let MadeFile { number, path, file, room, .. } = made;
-        CurrentFile { number, path, file, header, room, is_filled_ahead: false, has_ordered: false }
+        let [is_filled_ahead, has_standby, has_ordered] = [false; 3];
+        CurrentFile { number, path, file, header, room, is_filled_ahead, has_standby, has_ordered }
     }
 
     /// Takes the name from the oldest file, which is settled on disk. Its bytes may be overwritten when this returns.
-    /// In the reserve it stays as large as it is, or gives a part back, if it is the only one: another will be needed to use
-    /// it once more.
-    fn recycle(&mut self, is_in_reserve: bool, needed: u64) -> Result<CurrentFile, NoRoom> {
+    /// In the reserve it stays as large as it is, if it is large enough. What it has is durable once its new header is.
+    fn recycle(
+        &mut self,
+        dir: &dyn Directory,
+        is_in_reserve: bool,
+        needed: u64,
+    ) -> Result<CurrentFile, NoRoom> {
         let oldest = *self.older.front().expect("the caller has seen it");
         let mut maker = self.maker(self.options.file_bytes);
         let (from, to) = (oldest.name.path(&self.dir), maker.path());
         self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
         self.older.pop_front();
-        self.sync_dir()?;
-        if is_in_reserve {
-            let len = self.len_to_reuse(&to, maker.bytes).map_err(|error| NoRoom::of(&to, error))?;
-            let is_only = self.current.is_none() && self.older.is_empty();
-            let given_back = if is_only { (len / 2).min(FIRST_STEP_BYTES) } else { 0 };
-            maker.bytes = (len - given_back).next_multiple_of(self.alignment()).max(needed);
-        }
+        dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;
         let len = self.len_to_reuse(&to, maker.bytes).map_err(|error| NoRoom::of(&to, error))?;
+        if is_in_reserve {
+            maker.bytes = len.max(needed);
+        }
         maker.open(len).map(|made| self.with_header(made))
     }
 
@@ -372,7 +421,7 @@ impl Files {
 
     /// Writes the header of a file and gives it its name; it is the current file then. All of it is durable when this
     /// returns.
-    pub(crate) fn name(&mut self, file: CurrentFile) -> Result<(), NoRoom> {
+    pub(crate) fn name(&mut self, file: CurrentFile, dir: &dyn Directory) -> Result<(), NoRoom> {
         let mut header = AlignedBuffer::with_capacity(self.options.alignment, self.options.alignment);
         header.extend_from_slice(&file.header.encode());
         header.extend_zeros(self.options.alignment - header.len());
@@ -383,21 +432,18 @@ impl Files {
         write().map_err(|error| NoRoom::failed(&file.path, error))?;
         let path = FileName { number: file.number, is_named: true }.path(&self.dir);
         self.env.fs.rename(&file.path, &path).map_err(|error| NoRoom::failed(&path, error))?;
-        self.sync_dir()?;
+        dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;
         self.next_number = self.next_number.max(file.number + 1);
         self.next_start = file.header.next_start();
         if let Some(full) = self.current.take() {
             full.room.leave();
             let name = FileName { number: full.number, is_named: true };
-            self.older.push_back(OlderFile { name, start: full.header.start, frames_end: self.end });
+            let (start, bytes) = (full.header.start, full.room.filled());
+            self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes });
         }
         self.end = file.header.frames_start();
         self.current = Some(CurrentFile { path, ..file });
         Ok(())
-    }
-
-    fn sync_dir(&self) -> Result<(), NoRoom> {
-        self.env.fs.sync_dir(&self.dir).map_err(|error| NoRoom::failed(&self.dir, error))
     }
 }
 
@@ -405,5 +451,11 @@ impl CurrentFile {
     /// Fills the file with zeros up to `offset` at least, or to its end, and syncs that.
     pub(crate) fn allocate_to(&self, offset: u64) -> Result<(), NoRoom> {
         self.room.fill_to(offset, &self.path)
+    }
+
+    /// Gives the file the size that it is filled to. It has no name yet.
+    fn end_where_filled(&mut self) {
+        self.room.leave();
+        self.header.bytes = self.room.bytes();
     }
 }

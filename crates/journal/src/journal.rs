@@ -254,7 +254,7 @@ impl Journal {
 
     /// What [`Self::used_bytes`] may come to before entries have to wait for [`Self::settle_to`].
     pub fn bytes_max(&self) -> u64 {
-        self.options.files_max() as u64 * self.options.file_bytes
+        self.options.bytes_max()
     }
 
     /// Size of the largest payload that can be submitted.

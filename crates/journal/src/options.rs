@@ -66,6 +66,11 @@ impl JournalOptions {
         usize::try_from(self.bytes / self.file_bytes).unwrap_or(usize::MAX).max(2)
     }
 
+    /// Size of so many files.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.files_max() as u64 * self.file_bytes
+    }
+
     /// Refuses what cannot work.
     pub(crate) fn check(&self) -> Result<(), JournalError> {
         if !(FILE_BYTES_MIN..=FILE_BYTES_MAX).contains(&self.file_bytes) {

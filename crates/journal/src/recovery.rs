@@ -276,7 +276,8 @@ fn older_of(
             check_present(next, settled, file.header.next_start() == next.header.start)?;
         }
         let frames_end = next.map_or(last_end, |next| next.header.previous_end);
-        older.push(OlderFile { name: *name, start: file.header.start, frames_end });
+        let (start, bytes) = (file.header.start, file.bytes_from(file.header.start) as u64);
+        older.push(OlderFile { name: *name, start, frames_end, bytes });
     }
     Ok(older)
 }
@@ -390,8 +391,9 @@ fn rewrite(
     });
     let frames_bytes = sizes.sum::<usize>() as u64;
     let bytes = files.options.file_bytes.max(frames_bytes + 2 * alignment as u64);
-    let mut file =
-        make_for_tail(files, bytes, frames_bytes + 2 * alignment as u64, settled_on_disk).map_err(failed)?;
+    // The header, the tail, a note, and zeros behind it.
+    let filled = frames_bytes + 3 * alignment as u64;
+    let mut file = make_for_tail(files, bytes, filled, settled_on_disk).map_err(failed)?;
     file.header.settled = settled;
     file.header.synced = file.header.frames_start() + frames_bytes;
     let mut position = file.header.frames_start();
@@ -402,7 +404,8 @@ fn rewrite(
             .map_err(|error| JournalError::write(&file.path, error))?;
         position += frame.len() as u64;
     }
-    files.name(file).map_err(failed)?;
+    let dir = files.env.fs.open_dir(&files.dir).map_err(|error| JournalError::io(&files.dir, error))?;
+    files.name(file, &*dir).map_err(failed)?;
     files.end = position;
     let current = files.current.as_ref().map(|current| current.path.clone());
     let path: PathBuf = current.unwrap_or_default();

@@ -2,7 +2,8 @@
 //!
 //! Owns how far that goes, for two threads: the journal's own, which fills a file in small steps where it must, and the
 //! one that fills ahead. Guarantees that zeros are only ever written behind all that is filled, and frames before, so
-//! that neither writes over the other's; and that after a failed write or sync nothing more is filled.
+//! that neither writes over the other's; and that after a failed write or sync nothing more is filled. Where there is no
+//! space for a step, what was written of it is given back.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -87,6 +88,11 @@ impl Room {
         self.fill_in_steps(offset, FIRST_STEP_BYTES, path)
     }
 
+    /// As [`Self::fill_to`], and no more than that.
+    pub(crate) fn fill_exactly(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
+        self.fill_in_steps(offset, 1, path)
+    }
+
     fn fill_in_steps(&self, offset: u64, step: u64, path: &Path) -> Result<(), NoRoom> {
         let offset = offset.min(self.bytes);
         if self.filled() >= offset {
@@ -121,7 +127,7 @@ impl Room {
         if let Some(error) = failure {
             return Err(NoRoom::Failed(error.clone()));
         }
-        let step = if filled < FIRST_STEP_BYTES { FIRST_STEP_BYTES - filled } else { step };
+        let step = if filled < FIRST_STEP_BYTES { step.min(FIRST_STEP_BYTES - filled) } else { step };
         let target = self.bytes.min(filled + (offset - filled).next_multiple_of(step));
         let result = self.write_zeros(filled, target, path);
         match &result {
@@ -130,9 +136,17 @@ impl Room {
                 *failure = Some(error.clone());
                 self.has_failed.store(true, Ordering::Release);
             }
-            Err(_) => {}
+            Err(_) => self.cut(filled, path),
         }
         result
+    }
+
+    /// Gives back what was written without being filled. If that does not work it is written again by the next step, or
+    /// belongs to whoever uses the file again, whose header is synced with it.
+    fn cut(&self, filled: u64, path: &Path) {
+        if let Err(error) = self.file.set_len(filled) {
+            tracing::warn!(path = %path.display(), %error, "a part of a step is left in a journal file");
+        }
     }
 
     fn write_zeros(&self, from: u64, to: u64, path: &Path) -> Result<(), NoRoom> {
@@ -166,5 +180,22 @@ mod tests {
         assert!(!room.fill_step(path).expect("nothing to do") && room.is_full());
         room.fill_to(2 * FIRST_STEP_BYTES, path).expect("nothing to do");
         assert_eq!(file.len().expect("known"), FIRST_STEP_BYTES + 100);
+    }
+
+    #[test]
+    fn a_step_without_space_gives_back_what_it_took_and_a_smaller_one_may_have_it() {
+        let sim = SimEnv::new(1);
+        let path = Path::new("/file");
+        let file = sim.fs.open(path, OpenMode::CreateNew).expect("made");
+        let room = Room::new(file.clone(), 4 * FIRST_STEP_BYTES, 0);
+        sim.fs.set_space(Some(FIRST_STEP_BYTES + 10_000));
+        room.fill_exactly(4096, path).expect("filled");
+        assert_eq!(file.len().expect("known"), 4096);
+        room.fill_sparingly(5000, path).expect("filled");
+        assert!(matches!(room.fill_step(path), Err(NoRoom::Shortage(_))));
+        assert_eq!((room.filled(), file.len().expect("known")), (FIRST_STEP_BYTES, FIRST_STEP_BYTES));
+        room.fill_exactly(FIRST_STEP_BYTES + 8192, path).expect("there is room for that");
+        assert_eq!(room.filled(), FIRST_STEP_BYTES + 8192);
+        assert_eq!(sim.fs.available_bytes(path).expect("known"), 10_000 - 8192);
     }
 }

@@ -1,8 +1,8 @@
 //! How much room the journal's volume has, and what the journal may take of it.
 //!
 //! Below its reserve the journal takes next to nothing more: it makes nothing ahead, goes on in files that it has and
-//! that are settled, and grows in small steps, up to a small part of the reserve. So the reserve stays for those for
-//! whom it is kept.
+//! that are settled, and grows in small steps, until it is as large as a small part of the reserve. So the reserve stays
+//! for those for whom it is kept.
 
 use std::path::{Path, PathBuf};
 
@@ -37,6 +37,11 @@ impl Volume {
     /// What the journal may grow to within the reserve, of which half is for others alone.
     pub(crate) fn bytes_max_in_reserve(&self) -> u64 {
         let available = self.env.fs.available_bytes(&self.dir).unwrap_or(0);
-        if available < self.reserve_bytes / 2 { 0 } else { self.reserve_bytes / RESERVE_SHARE }
+        if available < self.reserve_bytes / 2 { 0 } else { self.share_bytes() }
+    }
+
+    /// The journal's part of the reserve.
+    pub(crate) fn share_bytes(&self) -> u64 {
+        self.reserve_bytes / RESERVE_SHARE
     }
 }

@@ -29,7 +29,7 @@ use crate::{JournalError, StoredEntry, SyncMethod, Wants};
 /// So many entries before its own is told, an owner hears that it will be.
 const ANNOUNCED_AHEAD: usize = 8;
 
-/// How long to wait before the disk is asked again whether it has space.
+/// How long to wait before it is looked again whether there is space, or a file to use again.
 const SHORTAGE_WAIT: Duration = Duration::from_millis(100);
 
 /// In the reserve of its volume, so long is waited for files to be settled before others are refused.
@@ -139,8 +139,8 @@ pub(crate) struct Writer {
     is_ahead_wanted: bool,
     /// The group waits for something that the system is short of.
     is_short: bool,
-    /// The current file could not grow when that was tried last.
-    is_in_reserve: bool,
+    /// The volume had no room for more when that was looked at last.
+    cannot_grow: bool,
 }
 
 impl Writer {
@@ -158,7 +158,7 @@ impl Writer {
             buffers: Buffers::default(),
             is_ahead_wanted: false,
             is_short: false,
-            is_in_reserve: false,
+            cannot_grow: false,
         }
     }
 
@@ -272,7 +272,7 @@ impl Writer {
         }
         let settled = self.shared.settled.load(Ordering::Acquire);
         self.is_ahead_wanted |= self.files.look_ahead(settled);
-        let wants_files = self.is_in_reserve && self.files.ends_soon(settled);
+        let wants_files = self.cannot_grow && self.files.ends_soon(settled);
         if self.shared.wants_files.load(Ordering::Relaxed) != wants_files {
             self.shared.wants_files.store(wants_files, Ordering::Relaxed);
         }
@@ -282,7 +282,7 @@ impl Writer {
     /// Makes sure that a frame of `frame_bytes` can be written at `files.end`; otherwise says what to do meanwhile.
     fn make_room(&mut self, frame_bytes: u64) -> Result<Option<Turn>, JournalError> {
         let result = if !self.files.has_place_for(frame_bytes, false) {
-            self.is_in_reserve = !self.files.may_grow();
+            self.cannot_grow = false;
             self.go_on_elsewhere(frame_bytes)
         } else if self.files.is_filled_for(frame_bytes) {
             Ok(())
@@ -298,16 +298,17 @@ impl Writer {
 
     /// Fills the current file further, or goes on elsewhere if that is not to be.
     fn make_room_here(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
-        self.is_in_reserve = !self.files.may_grow();
-        let shortage = if self.is_in_reserve {
-            None
-        } else {
+        let mut shortage = None;
+        if self.files.may_grow_for(frame_bytes) {
             match self.files.allocate_for(frame_bytes) {
-                Err(NoRoom::Shortage(error)) => Some(error),
-                result => return result,
+                Err(NoRoom::Shortage(error)) => shortage = Some(error),
+                result => {
+                    self.cannot_grow = !self.files.may_grow();
+                    return result;
+                }
             }
-        };
-        self.is_in_reserve = true;
+        }
+        self.cannot_grow = true;
         match (self.go_on_elsewhere(frame_bytes), shortage) {
             (Err(NoRoom::Full), Some(error)) => Err(NoRoom::Shortage(error)),
             (result, _) => result,
@@ -338,11 +339,8 @@ impl Writer {
             since_us => since_us,
         };
         self.shared.full_since_us.store(since_us, Ordering::Relaxed);
-        if !self.is_in_reserve {
-            return Turn::Sleep(None);
-        }
         // With more space it would not have to wait; and it waits in vain if there is none to settle into either.
-        if now_us.saturating_sub(since_us) >= SETTLING_WAIT_US {
+        if now_us.saturating_sub(since_us) >= SETTLING_WAIT_US && self.files.is_in_reserve() {
             self.wait_for_system(&JournalError::io(&self.files.dir, io::ErrorKind::StorageFull.into()));
         }
         Turn::Sleep(Some(SHORTAGE_WAIT))
@@ -369,14 +367,14 @@ impl Writer {
         self.files.begin(claims, frame_bytes)?;
         self.say_settled(settled);
         self.publish_oldest();
-        self.is_in_reserve |= !self.files.may_grow();
+        self.cannot_grow |= !self.files.may_grow();
         Ok(())
     }
 
     /// Writes a frame without entries, which says what is synced and settled. The last block of a file is kept for it.
     fn note(&mut self) -> Result<(), JournalError> {
         let bytes = self.files.options.alignment;
-        match self.files.allocate_for(bytes as u64) {
+        match self.files.allocate_for_note() {
             Ok(()) => {}
             Err(NoRoom::Failed(error)) => return Err(error),
             // Without it the next start finds more than it needs.
@@ -387,12 +385,12 @@ impl Writer {
         encode_frame(&mut frame, &header, std::iter::empty(), bytes);
         let started = self.now();
         self.write(&frame, true, started)?;
+        self.shared.delivered.store(self.files.end, Ordering::Release);
         // The note itself holds nothing that could be missed.
         if header.settled == header.position {
-            self.say_settled(self.files.end);
             self.shared.settled.fetch_max(self.files.end, Ordering::AcqRel);
+            self.say_settled(self.files.end);
         }
-        self.shared.delivered.store(self.files.end, Ordering::Release);
         Ok(())
     }
 
