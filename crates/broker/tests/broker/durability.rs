@@ -443,8 +443,8 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
     create_topic(&mut client, "t", 1, &[("durability", "4")]);
     crate::support::find_coordinator(&mut client, "g");
     assert_eq!(crate::lifecycle::commit(&mut client, "g", "t", 1), ErrorCode::NONE);
-    // No room for segments, nor for a file of the journal.
-    sim.fs.set_space(Some(0));
+    // The journal's volume is full, and that of the log dir is not.
+    sim.fs.fill_device(Some("/data/journal".as_ref()));
     // As long as there is room in the file that was made before, it goes on.
     let begun = Instant::now();
     let refused = loop {
@@ -453,19 +453,75 @@ fn group_members_are_not_kept_waiting_by_a_journal_without_room() {
             refused => break refused,
         }
     };
-    // The journal is found out first, or that the log dir is full.
-    let told = [ErrorCode::COORDINATOR_NOT_AVAILABLE, ErrorCode::NOT_COORDINATOR];
-    assert!(told.contains(&refused), "{refused:?}");
+    assert_eq!(refused, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
-    assert!(status.contains("503") && body.contains("/data/"), "{status} {body}");
+    assert!(status.contains("503") && body.contains("a journal waits: /data/journal"), "{status} {body}");
     assert_eq!(read_all(&mut client, "t", 0, 0), Vec::<String>::new(), "the connection is served");
-    sim.fs.set_space(None);
+    sim.fs.fill_device(None);
     let begun = Instant::now();
     while crate::lifecycle::commit(&mut client, "g", "t", 2) != ErrorCode::NONE {
         assert!(begun.elapsed() < PATIENCE, "it is not taken again");
     }
     let (status, body) = get(server.admin_address().expect("an admin port"), "/health");
     assert!(!body.contains("journal"), "{status} {body}");
+    server.stop().expect("a clean stop");
+}
+
+/// Produces a batch until the journal refuses it; gives how many were taken before, acked or not.
+fn produce_until_refused(client: &mut Client, topic: &str, batch: &[u8]) -> usize {
+    let begun = Instant::now();
+    for taken in 0.. {
+        let mut request = produce_request(topic, 0, batch, -1);
+        request.timeout_ms = 100;
+        let answer = client.call(&request, 9).responses.remove(0).partition_responses.remove(0);
+        match ErrorCode(answer.error_code) {
+            // Who comes before it is known that there is no space waits until his time is up.
+            ErrorCode::NONE | ErrorCode::REQUEST_TIMED_OUT => {}
+            refused => {
+                assert_eq!(refused, ErrorCode::KAFKA_STORAGE_ERROR, "{:?}", answer.error_message);
+                return taken;
+            }
+        }
+        assert!(begun.elapsed() < PATIENCE, "the journal finds room");
+    }
+    unreachable!("it is refused or fails")
+}
+
+#[test]
+fn producers_are_refused_while_a_journal_has_no_space_and_what_came_before_is_stored_then() {
+    let sim = SimEnv::new(23);
+    let server = simulated(&sim, &[("admin.listen", "127.0.0.1:0")]);
+    let mut client = Client::new(&server);
+    // The records are old, and what is in segments would be deleted.
+    create_topic(&mut client, "t", 1, &[("durability", "1"), ("retention.ms", "-1")]);
+    create_topic(&mut client, "past", 1, &[("durability", "4")]);
+    let bytes = batch(&["x".repeat(50_000).as_str()]);
+    produce(&mut client, "t", 0, &bytes);
+    // The journal's volume is full, and that of the log dir is not.
+    sim.fs.fill_device(Some("/data/journal".as_ref()));
+    let taken = 1 + produce_until_refused(&mut client, "t", &bytes);
+    let refused = try_produce(&mut client, "t", 0, &bytes);
+    assert_eq!(ErrorCode(refused.error_code), ErrorCode::KAFKA_STORAGE_ERROR, "at once, also the next one");
+    let admin = server.admin_address().expect("an admin port");
+    let (status, body) = get(admin, "/health");
+    assert!(status.contains("503") && body.contains("a journal waits: /data/journal"), "{status} {body}");
+    let (_, metrics) = get(admin, "/metrics");
+    let waits = metrics
+        .lines()
+        .find(|line| line.starts_with("riverrun_journal_waiting") && line.contains("for=\"system\""));
+    assert!(waits.is_some_and(|line| line.ends_with(" 1")), "{waits:?}");
+    assert_eq!(produce(&mut client, "past", 0, &batch(&["y"])), 0, "what goes past the journal is taken");
+    sim.fs.fill_device(None);
+    assert_eq!(read_whole(&mut client, "t", taken).len(), taken, "what waited is stored");
+    let begun = Instant::now();
+    let answer = loop {
+        let answer = try_produce(&mut client, "t", 0, &bytes);
+        if ErrorCode(answer.error_code) == ErrorCode::NONE {
+            break answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it is not taken again: {:?}", answer.error_message);
+    };
+    assert_eq!(answer.base_offset, i64::try_from(taken).expect("few"), "what was refused is not there");
     server.stop().expect("a clean stop");
 }
 
