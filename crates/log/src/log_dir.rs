@@ -56,7 +56,7 @@ struct Memory {
 }
 
 /// A log dir in use. Locks are taken in the order `settling`, `checkpointing`, `write_backs`, `log_starts`, `memory`.
-/// Nobody waits for the disk under `memory`, which appends take too.
+/// Nobody waits for the disk under `memory`, which appends take too, nor under `partitions`, which every first use takes.
 ///
 /// Invariants: while `log_starts` is not locked, `memory` holds every move of a log start that the file holds.
 #[derive(Debug)]
@@ -256,13 +256,15 @@ impl LogDir {
     ) -> Arc<PartitionLog> {
         let config = self.shared.share_config(config);
         let mut partitions = self.partitions.lock();
-        if let Some(log) = partitions.get(&id) {
-            log.set_config(config);
-            log.set_leader_epoch(epoch);
-            return log.clone();
-        }
-        let log = PartitionLog::new(id, self.clone(), config, epoch);
-        partitions.insert(id, log.clone());
+        let Some(log) = partitions.get(&id).cloned() else {
+            let log = PartitionLog::new(id, self.clone(), config, epoch);
+            partitions.insert(id, log.clone());
+            return log;
+        };
+        // Whoever wants another partition waits for nothing of this one.
+        drop(partitions);
+        log.set_config(config);
+        log.set_leader_epoch(epoch);
         log
     }
 
@@ -601,7 +603,8 @@ impl LogDir {
         self.is_closed.store(true, Ordering::Release);
         // One that a handle's user has begun ends before the lock goes.
         let _checkpointing = self.checkpointing.lock();
-        for log in self.partitions.lock().drain().map(|(_, log)| log) {
+        let logs: Vec<_> = self.partitions.lock().drain().map(|(_, log)| log).collect();
+        for log in logs {
             log.shut();
         }
         self.lock.lock().take();

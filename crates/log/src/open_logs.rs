@@ -115,7 +115,7 @@ impl OpenLogs {
 
     /// Whether there are too many, and other ones than when none could be closed: each try looks at all, and may fail to
     /// make a checkpoint.
-    fn is_to_try(&self) -> bool {
+    pub(crate) fn is_to_try(&self) -> bool {
         self.count() >= self.logs_max.max(self.stuck_below.load(Ordering::Relaxed))
     }
 

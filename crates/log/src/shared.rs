@@ -28,6 +28,8 @@ pub(crate) struct StoreShared {
     /// Set once nothing of the journals' earlier lives is left to be brought into the logs.
     is_recovered: AtomicBool,
     is_closing: AtomicBool,
+    /// Some partition has a mark of damage: it is checked when it is opened.
+    has_damage_marks: AtomicBool,
     /// Partitions whose level is to change.
     switches: Mutex<Vec<Weak<PartitionLog>>>,
     /// How many partitions of each topic have reached another level since somebody asked.
@@ -46,6 +48,7 @@ impl StoreShared {
             options,
             config: Mutex::default(),
             is_closing: AtomicBool::new(false),
+            has_damage_marks: AtomicBool::new(false),
             switches: Mutex::default(),
             reached: Mutex::default(),
             aside_trouble: Mutex::default(),
@@ -120,6 +123,15 @@ impl StoreShared {
 
     pub(crate) fn stop_appending(&self) {
         self.is_closing.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn note_damage_mark(&self) {
+        self.has_damage_marks.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a mark of damage was seen since the start.
+    pub(crate) fn has_damage_marks(&self) -> bool {
+        self.has_damage_marks.load(Ordering::Relaxed)
     }
 
     /// Has the level of a partition changed by who settles next.

@@ -294,7 +294,18 @@ impl LogStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             read => read.map_err(|error| LogError::io(&path, error))?,
         };
-        Ok(names.iter().any(|entry| entry.name.to_str().is_some_and(|name| name.ends_with(DAMAGED_SUFFIX))))
+        let is_mark = |name: &str| name.ends_with(DAMAGED_SUFFIX);
+        let is_marked = names.iter().any(|entry| entry.name.to_str().is_some_and(is_mark));
+        if is_marked {
+            self.shared.note_damage_mark();
+        }
+        Ok(is_marked)
+    }
+
+    /// Whether the first use of a partition may have to wait for the disk: some may have to be recovered, or checked because
+    /// of a [mark](Self::has_damage_mark) that was seen, or so many are open that others are closed first.
+    pub fn may_open_slowly(&self) -> bool {
+        !self.was_clean() || self.shared.has_damage_marks() || self.shared.open_logs.is_to_try()
     }
 
     /// All partitions of a log dir that a checkpoint remembers or that have a handle, in the order of their ids. From

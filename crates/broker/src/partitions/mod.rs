@@ -202,9 +202,7 @@ impl Partitions {
         if let Some(partition) = self.get(placement.id) {
             return Ok(partition);
         }
-        let config = Arc::clone(&placement.config);
-        let log = self.logs.partition(placement.id, placement.dir, config, self.epoch)?;
-        let opened = Arc::new(self.recover(placement, log)?);
+        let opened = Arc::new(self.recover(placement)?);
         let partition = Arc::clone(self.open.write().entry(placement.id).or_insert(opened));
         let observer: Weak<Partition> = Arc::downgrade(&partition);
         partition.log.observe(observer);
@@ -213,11 +211,15 @@ impl Partitions {
         Ok(partition)
     }
 
-    fn recover(&self, placement: &Placement, log: Arc<PartitionLog>) -> Result<Partition, LogError> {
-        let open = || Partition::new(placement.id, log);
-        // After a clean stop opening is a matter of microseconds; otherwise a scan may be needed, and other
-        // connections' work moves to another thread meanwhile.
-        if self.logs.was_clean() { open() } else { tokio::task::block_in_place(open) }
+    fn recover(&self, placement: &Placement) -> Result<Partition, LogError> {
+        let open = || {
+            let config = Arc::clone(&placement.config);
+            let log = self.logs.partition(placement.id, placement.dir, config, self.epoch)?;
+            Partition::new(placement.id, log)
+        };
+        // Mostly it is a matter of microseconds. Where the disk may be waited for, other connections' work moves to another
+        // thread meanwhile.
+        if self.logs.may_open_slowly() { tokio::task::block_in_place(open) } else { open() }
     }
 
     /// All partitions in use now.
@@ -235,5 +237,58 @@ impl Partitions {
     /// Forgets those that only this table holds; the log store closes their files when it finds them idle.
     pub(crate) fn release_unused(&self) {
         self.open.write().retain(|_, partition| Arc::strong_count(partition) > 1 || partition.is_awaited());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+    use std::time::Duration;
+
+    use riverrun_env::sim::SimEnv;
+    use riverrun_log::StoreOptions;
+    use riverrun_log::producer_state::AppendOrigin;
+    use riverrun_records::{BatchBuilder, BatchOptions};
+    use riverrun_types::TimestampMs;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn placement(index: i32) -> Placement {
+        let id = PartitionId { topic: TopicId([1; 16]), index };
+        Placement { id, dir: 0, config: Arc::default() }
+    }
+
+    /// A store that was stopped in order before, and has room for one open log.
+    fn open_stopped(sim: &SimEnv) -> LogStore {
+        let open = || {
+            let options = StoreOptions { open_logs_max: 1, ..StoreOptions::default() };
+            LogStore::open(&sim.env(), &["/logs".into()], options).unwrap()
+        };
+        open().close().unwrap();
+        open()
+    }
+
+    #[test]
+    fn a_partition_for_which_another_one_must_be_closed_holds_up_no_other_connection() {
+        let sim = SimEnv::new(1);
+        let partitions = Arc::new(Partitions::new(Arc::new(open_stopped(&sim)), LeaderEpoch(1)));
+        let first = partitions.open(&placement(0)).unwrap();
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
+        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+        first.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+        first.write_staged().unwrap();
+        let (tell, told) = sync_channel(1);
+        // Of the checkpoint without which the first one cannot be closed.
+        sim.fs.during_next_sync(move || told.recv_timeout(PATIENCE).expect("the other connection waits"));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(async move {
+            let opening = tokio::spawn(async move { partitions.open(&placement(1)).unwrap().id });
+            let other = tokio::spawn(async move { tell.send(()).unwrap() });
+            assert_eq!(opening.await.unwrap(), placement(1).id);
+            other.await.unwrap();
+        });
     }
 }

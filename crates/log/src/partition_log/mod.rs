@@ -66,7 +66,8 @@ enum State {
 /// One partition's log. Shared by everyone who uses the partition.
 ///
 /// Invariants: at most one [`OpenLog`] is current; one that is not refuses appends, and readers that still hold it
-/// see what it held. While one is current the store's open logs have this one among them.
+/// see what it held. While one is current the store's open logs have this one among them. `opening` is taken before
+/// `state`, which is not locked while a use opens the log and recovers it: only who wants it open, or gone, waits for that.
 #[derive(Debug)]
 pub struct PartitionLog {
     this: Weak<Self>,
@@ -75,6 +76,8 @@ pub struct PartitionLog {
     epoch: AtomicI32,
     config: RwLock<Arc<LogConfig>>,
     marks: Marks,
+    /// Held while the log is opened.
+    opening: Mutex<()>,
     state: RwLock<State>,
     /// What was found to be damaged since the log was opened.
     damage: OnceLock<LogError>,
@@ -103,6 +106,7 @@ impl PartitionLog {
             epoch: AtomicI32::new(epoch.0),
             config: RwLock::new(config),
             marks: Marks::new(),
+            opening: Mutex::default(),
             state: RwLock::new(State::Closed),
             damage: OnceLock::new(),
             has_journal_tail: AtomicBool::new(false),
@@ -138,7 +142,7 @@ impl PartitionLog {
         self.config.read().clone()
     }
 
-    /// Puts other options into force from the next operation on.
+    /// Puts other options into force from the next operation on, or from the end of the log's opening if that is under way.
     pub fn set_config(&self, config: Arc<LogConfig>) {
         *self.config.write() = config;
         if let Some(log) = self.current_log() {
@@ -177,7 +181,7 @@ impl PartitionLog {
         }
     }
 
-    /// The open log behind the handle, if it is open.
+    /// The open log behind the handle, if it is open. While it is being opened it is not.
     fn current_log(&self) -> Option<Arc<OpenLog>> {
         match &*self.state.read() {
             State::Open(log) => Some(log.clone()),
@@ -348,8 +352,9 @@ impl PartitionLog {
             return result;
         }
         self.dir.open_logs().make_room();
-        let mut state = self.state.write();
-        if let Some(result) = Self::current(&state, self.id) {
+        let _opening = self.opening.lock();
+        // Another thread may have done it while this one waited.
+        if let Some(result) = Self::current(&self.state.read(), self.id) {
             return result;
         }
         self.dir.check_open()?;
@@ -357,15 +362,28 @@ impl PartitionLog {
             self.dir.check_usable()?;
         }
         self.dir.shared().check_recovered()?;
-        self.open_in(&mut state, None)
+        let recovered = recovery::recover(self, None);
+        self.take_over(&mut self.state.write(), recovered)
     }
 
-    /// Opens the log's files: as they are, or for what the journal has from an offset on.
-    fn open_in(&self, state: &mut State, replay_from: Option<Offset>) -> Result<Arc<OpenLog>, LogError> {
-        match recovery::recover(self, replay_from) {
+    /// Takes what recovery has come to for the state of a log that was closed.
+    fn take_over(
+        &self,
+        state: &mut State,
+        recovered: Result<Arc<OpenLog>, LogError>,
+    ) -> Result<Arc<OpenLog>, LogError> {
+        match recovered {
             Ok(log) => {
+                // Not before the state is locked: a checkpoint that finds the log closed leaves it out for good.
+                if log.writer.lock().is_dirty {
+                    self.dir.mark_dirty(self.id);
+                }
                 *state = State::Open(log.clone());
                 self.last_use.store(self.dir.open_logs().insert(&self.this), Ordering::Relaxed);
+                // Who has changed the options meanwhile has found it closed, and where it goes on in the journal against them.
+                if self.config().durability != self.level_reached() {
+                    self.follow_config(&log);
+                }
                 Ok(log)
             }
             Err(error) => {
@@ -477,6 +495,7 @@ impl PartitionLog {
 
     fn end_use(&self, next: State) {
         let log = {
+            let _opening = self.opening.lock();
             let mut state = self.state.write();
             let log = match &*state {
                 State::Open(log) => Some(log.clone()),
@@ -490,8 +509,8 @@ impl PartitionLog {
             }
             log
         };
-        // Who had its pieces in hand by then may be making its directory. The state is not locked meanwhile: who writes
-        // may look at it.
+        // Who had its pieces in hand by then may be making its directory. Neither is locked meanwhile: who writes may look
+        // at the state.
         if let Some(log) = log {
             drop(log.writer.lock());
         }

@@ -456,9 +456,6 @@ impl Opening<'_> {
             snapshot: self.snapshot,
             snapshots,
         };
-        if self.is_dirty {
-            self.log.dir.mark_dirty(self.log.id);
-        }
         let first_dirty = self.checkpoint.first_dirty;
         let parts = OpenParts { home: self.home, writer, view, epochs: self.epochs, first_dirty };
         self.log.begin(parts, self.is_replay)

@@ -18,7 +18,7 @@ use super::journaled::counterpart;
 use super::open::{Mode, OpenLog, OpenParts};
 use super::tail::{Piece, TailEntry};
 use super::writer::SegmentWriter;
-use super::{PartitionLog, State};
+use super::{PartitionLog, State, recovery};
 use crate::error::LogError;
 use crate::partition_files;
 
@@ -45,11 +45,11 @@ pub(crate) enum Target {
 }
 
 impl PartitionLog {
-    /// Puts what recovery has found to use.
+    /// Puts what recovery has found to use. A log that goes on in the journal against its options changes its level later,
+    /// by [`Self::follow_config`].
     pub(super) fn begin(&self, parts: OpenParts, is_replay: bool) -> Result<Arc<OpenLog>, LogError> {
-        let shared = self.dir.shared();
         let wanted = self.config().durability;
-        let natural = shared.mode_of(wanted)?;
+        let natural = self.dir.shared().mode_of(wanted)?;
         let goes_on_in_journal = is_replay || self.has_journal_tail.load(Ordering::Relaxed);
         let mode = if goes_on_in_journal { Mode::Journal } else { natural };
         let (end, recovery_point) = (parts.writer.end, parts.writer.recovery_point);
@@ -61,9 +61,6 @@ impl PartitionLog {
         self.marks.set_level(if mode == natural { wanted } else { counterpart(wanted) });
         self.marks.append_to(end);
         self.marks.sync_to(if mode == Mode::Journal { end } else { recovery_point });
-        if mode != natural {
-            shared.request_switch(self.this.clone());
-        }
         Ok(log)
     }
 
@@ -131,7 +128,8 @@ impl PartitionLog {
         }
         self.dir.check_open()?;
         self.dir.check_usable()?;
-        self.open_in(state, Some(from))
+        let recovered = recovery::recover(self, Some(from));
+        self.take_over(state, recovered)
     }
 
     fn replay_into(

@@ -6,12 +6,13 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
+use riverrun_env::FileSystem as _;
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendOptions, CompactOptions, LogError, PartitionLog};
+use riverrun_log::{AppendOptions, CompactOptions, LogError, LogStore, PartitionLog};
 use riverrun_records::BatchOptions;
-use riverrun_types::{Offset, PartitionId, TimestampMs};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs};
 
 use crate::machine::{ID, Machine, batch_at, numbers, put};
 
@@ -113,4 +114,105 @@ fn retention_passes_over_a_log_that_is_being_compacted() {
     assert!(found.len() > 2 && found.iter().all(|found| matches!(found, Ok(0))), "{found:?}");
     assert_eq!(machine.records().unwrap(), numbers(0, 30));
     assert!(log.apply_retention(now, Offset(30)).unwrap() > 1, "the next time");
+}
+
+/// A store, and the partition `ID` in it: it has five records that no checkpoint covers, and its first use syncs them.
+struct Unrecovered {
+    machine: Machine,
+    store: Arc<LogStore>,
+    log: Arc<PartitionLog>,
+}
+
+impl Unrecovered {
+    fn new() -> Self {
+        let mut machine = Machine::synced(1, &LogConfig::default());
+        let synced = machine.config.clone();
+        machine.config = at_level(&synced, DurabilityLevel::AsyncAsync);
+        machine.append_numbers(0, 5);
+        machine.config = synced;
+        machine.kill();
+        let log = machine.log();
+        Self { store: Arc::new(machine.store.take().unwrap()), machine, log }
+    }
+
+    fn partition(&self, id: PartitionId) -> impl Fn() -> Arc<PartitionLog> + Send + use<> {
+        let (store, config) = (self.store.clone(), self.machine.config.clone());
+        let epoch = LeaderEpoch(self.machine.epoch);
+        move || store.partition(id, 0, config.clone(), epoch).unwrap()
+    }
+
+    /// Opens the log, and has `work` done by another thread meanwhile, which fails the test if it waits for the opening.
+    fn open_during(&self, work: impl FnOnce() + Send + 'static) {
+        let (tell, told) = sync_channel(1);
+        self.machine.sim.fs.during_next_sync(move || {
+            let (done, finished) = sync_channel(1);
+            let work = move || {
+                work();
+                done.send(()).unwrap();
+            };
+            thread::Builder::new().spawn(work).unwrap();
+            assert_eq!(finished.recv_timeout(PATIENCE), Ok(()), "it waits for the recovery, or has failed");
+            tell.send(()).unwrap();
+        });
+        self.log.ensure_open().unwrap();
+        told.try_recv().expect("nothing was synced");
+    }
+}
+
+fn at_level(config: &LogConfig, durability: DurabilityLevel) -> Arc<LogConfig> {
+    Arc::new(LogConfig { durability, ..config.clone() })
+}
+
+#[test]
+fn a_recovery_holds_up_nobody_but_who_wants_the_same_log() {
+    let found = Unrecovered::new();
+    let (same, other) = (found.partition(ID), found.partition(PartitionId { index: 1, ..ID }));
+    let (store, options) = (found.store.clone(), found.machine.append_options());
+    let (tell, told) = sync_channel(1);
+    found.open_during(move || {
+        let second = same();
+        assert_eq!(second.size_bytes(), 0, "as the checkpoint says");
+        thread::Builder::new().spawn(move || tell.send(second.log_end_offset()).unwrap()).unwrap();
+        let batch = batch_at(&[(options.now.0, "meanwhile")], BatchOptions::default());
+        put(&other(), &batch, options).unwrap();
+        assert_eq!(store.known(0).len(), 2);
+        store.settle().unwrap();
+        store.checkpoint().unwrap();
+        assert_eq!(store.close_idle(Duration::ZERO), 0, "the other was used just now");
+        assert!(store.damaged().is_empty() && !store.is_offline(ID, 0));
+    });
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap().unwrap(), Offset(5));
+}
+
+#[test]
+fn a_checkpoint_during_a_recovery_does_not_forget_what_was_recovered() {
+    let found = Unrecovered::new();
+    let store = found.store.clone();
+    found.open_during(move || store.checkpoint().unwrap());
+    found.store.checkpoint().unwrap();
+    assert_eq!(found.log.recovery_point(), Offset(5));
+}
+
+#[test]
+fn options_that_change_during_a_recovery_are_followed() {
+    let found = Unrecovered::new();
+    let (log, config) = (found.log.clone(), at_level(&found.machine.config, DurabilityLevel::AsyncAsync));
+    found.open_during(move || log.set_config(config));
+    found.store.settle().unwrap();
+    assert_eq!(found.log.level_reached(), DurabilityLevel::AsyncAsync);
+}
+
+#[test]
+fn a_deletion_waits_for_the_end_of_a_recovery() {
+    let found = Unrecovered::new();
+    let store = found.store.clone();
+    let (tell, told) = sync_channel(1);
+    found.open_during(move || {
+        thread::Builder::new().spawn(move || tell.send(store.delete(ID, 0)).unwrap()).unwrap();
+        // Time for it to go on, which it must not.
+        thread::sleep(Duration::from_millis(50));
+    });
+    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    assert!(matches!(found.log.log_end_offset(), Err(LogError::Deleted(_))));
+    assert!(!found.machine.sim.fs.exists(&found.log.path()).unwrap());
 }
