@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use riverrun_journal::{FILE_BYTES_MAX, FILE_BYTES_MIN, JournalOptions, SyncMethod};
+use riverrun_journal::{FILE_BYTES_MAX, JournalOptions, SyncMethod};
 use riverrun_types::DurabilityLevel;
 use riverrun_types::DurabilityLevel::{AsyncAsync, AsyncSync, SyncAsync, SyncSync};
 
@@ -20,7 +20,8 @@ options! {
     /// `data.dir`.
     journal_dirs: Vec<PathBuf> = "journal.dirs", List("paths separated by commas"), None;
     /// Bytes of one journal's files at most. They are used again once their records are in the segments: more
-    /// means fewer and larger writes to segments, and more to read at a start after a crash.
+    /// means fewer and larger writes to segments, and more to read at a start after a crash. A file is an eighth of it,
+    /// but at least 2 MiB, and no batch can be larger than a file.
     journal_bytes: u64 = "journal.bytes", Long(8_388_608, i64::MAX), Some("536870912");
     /// Bytes that have gathered when a group of records is written and synced, even if more are on their way.
     journal_group_bytes: usize = "journal.group.bytes", Int(4096, 67_108_864), Some("524288");
@@ -44,8 +45,11 @@ options! {
     write_cache_bytes: u64 = "write.cache.bytes", Long(8_388_608, i64::MAX), Some("134217728");
 }
 
-/// Files that a journal is divided into.
+/// Files that a journal is divided into, unless it is small.
 const JOURNAL_FILES: u64 = 8;
+/// A file has at least so many bytes: whatever the alignment, it takes what groups append at once, and a batch as large as
+/// `max.message.bytes` allows by default.
+const JOURNAL_FILE_BYTES_MIN: u64 = 2 * 1024 * 1024;
 
 impl DurabilityOptions {
     /// The options of each journal.
@@ -55,7 +59,7 @@ impl DurabilityOptions {
         let file_bytes = self.journal_bytes / JOURNAL_FILES;
         JournalOptions {
             // A frame never crosses the end of a file.
-            file_bytes: file_bytes.clamp(FILE_BYTES_MIN, FILE_BYTES_MAX) / alignment * alignment,
+            file_bytes: file_bytes.clamp(JOURNAL_FILE_BYTES_MIN, FILE_BYTES_MAX) / alignment * alignment,
             group_bytes: self.journal_group_bytes,
             group_wait: Duration::from_micros(self.journal_group_wait_us),
             alignment: self.journal_alignment,

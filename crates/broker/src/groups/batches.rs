@@ -12,7 +12,8 @@ use crate::partitions::Partition;
 
 /// A batch is closed when it has this many bytes: well below `max.message.bytes`.
 const BATCH_BYTES: usize = 512 * 1024;
-/// An append takes this many bytes, unless one batch has more: what the smallest `segment.bytes` has room for.
+/// An append takes this many bytes, unless one batch has more: what the smallest `segment.bytes` and the smallest
+/// `journal.bytes` have room for.
 const APPEND_BYTES: usize = 1024 * 1024;
 
 /// Appends the records in their order. A step of an ordinary size is one append, and in the log as a whole or not at
@@ -79,9 +80,14 @@ fn add(appends: &mut Vec<Vec<u8>>, batch: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use riverrun_env::sim::SimEnv;
+    use riverrun_journal::Journal;
     use riverrun_records::Batches;
 
     use super::*;
+    use crate::config::BrokerConfig;
 
     fn record(index: u32, value_bytes: usize) -> OffsetsRecord {
         OffsetsRecord { key: index.to_be_bytes().to_vec(), value: Some(vec![0; value_bytes]) }
@@ -111,5 +117,21 @@ mod tests {
         assert!(appends.len() >= 10 && appends.iter().all(|append| append.len() <= APPEND_BYTES));
         let keys: Vec<_> = appends.iter().flat_map(|append| keys(append)).flatten().collect();
         assert_eq!(keys, records.iter().map(|record| record.key.clone()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_smallest_journal_takes_an_append_and_a_batch_of_the_largest_size_by_default() {
+        let config = |bytes, alignment| {
+            BrokerConfig::from_pairs([("journal.bytes", bytes), ("journal.alignment", alignment)])
+        };
+        assert!(config("8388607", "4096").is_err(), "there is a smaller one");
+        for alignment in ["512", "4096", "65536"] {
+            let config = config("8388608", alignment).unwrap();
+            let options = config.durability.journal_options();
+            let opened = Journal::open(&SimEnv::new(1).env(), Path::new("/journal"), options);
+            let bytes_max = opened.unwrap().0.entry_bytes_max();
+            let batch_bytes = usize::try_from(config.topic_defaults.max_message_bytes).unwrap();
+            assert!(bytes_max >= APPEND_BYTES.max(batch_bytes), "{alignment}: {bytes_max}");
+        }
     }
 }

@@ -77,7 +77,7 @@ fn the_journals_options_fit_each_other_whatever_is_set() {
             let pairs = [("journal.bytes", bytes), ("journal.alignment", alignment)];
             let options = BrokerConfig::from_pairs(pairs).expect("valid").durability.journal_options();
             assert!(options.file_bytes.is_multiple_of(options.alignment as u64), "{options:?}");
-            assert!(options.file_bytes >= 1 << 20 && options.file_bytes <= options.bytes, "{options:?}");
+            assert!(options.file_bytes >= 2 << 20 && 4 * options.file_bytes <= options.bytes, "{options:?}");
         }
     }
     let options = BrokerConfig::from_pairs([("journal.sync.method", "buffered")]).expect("valid");
