@@ -136,7 +136,11 @@ pub(crate) fn decode(bytes: &Bytes, id: JournalId) -> Result<Vec<RecoveredEntry>
     }
     let (id_found, count) = content[12..HEADER_BYTES].split_at(16);
     if *id_found != id.0 {
-        return Err(NoFrame::Foreign("the entries held in this file are another journal's".into()));
+        return Err(NoFrame::Foreign(
+            "the entries held in this file are of a journal whose files are not here: bring these back, or move this file \
+             away, too, to give up the entries in it"
+                .into(),
+        ));
     }
     let count = u32::from_be_bytes([count[0], count[1], count[2], count[3]]) as usize;
     if count > content.len() / LOOSE_BYTES {

@@ -18,8 +18,8 @@ const WINDOW_BYTES: usize = 1024 * 1024;
 /// What is read begins and ends at multiples of this, or at the end of the file.
 const BLOCK_BYTES: usize = 4096;
 /// The way out that every message about damage ends with.
-const WAY_OUT: &str = "restore the file from a copy, or move all files of this journal away to give up what was not \
-                       settled";
+const WAY_OUT: &str = "restore the file from a copy, or move all files of this journal away, those that begin with held- \
+                       too, to give up what was not settled";
 
 /// Pieces of a file, without regard to what is in them.
 struct Window {

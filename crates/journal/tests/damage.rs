@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use common::{DIR, History, open, smallest_options};
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{OpenMode, read_whole};
 use riverrun_journal::{
-    Journal, JournalError, JournalId, JournalOptions, RecoveredEntry, Replay, SyncMethod, Wants,
+    Journal, JournalError, JournalId, JournalOptions, RecoveredEntry, Replay, SyncMethod, Wants, verify,
 };
 use riverrun_types::ErrorKind;
 
@@ -264,7 +264,56 @@ fn damage_in_an_earlier_file_ends_the_replay_by_name() {
     let error = open(&env, options()).unwrap_err();
     let JournalError::Corrupt { path: named, position, what } = &error else { panic!("{error}") };
     assert_eq!((named.to_str(), *position), (Some(&*path), ALIGNMENT as u64));
-    assert!(what.contains("move all files of this journal away"), "{what}");
+    assert!(what.contains("move all files of this journal away, those that begin with held- too"), "{what}");
+}
+
+/// A journal that keeps entries aside, and the path of each of its own files.
+fn with_held() -> (SimEnv, Vec<PathBuf>) {
+    let sim = SimEnv::new(1);
+    let env = sim.env();
+    let history = History::default();
+    let (journal, ..) = open(&env, options()).unwrap();
+    history.store(&journal, 50, Wants::Sync).unwrap();
+    drop(journal);
+    let (journal, found, _) = open(&env, options()).unwrap();
+    journal.hold("dir", &found).unwrap();
+    drop(journal);
+    let paths =
+        env.fs.read_dir(Path::new(DIR)).unwrap().into_iter().map(|entry| Path::new(DIR).join(entry.name));
+    let files =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "journal")).collect();
+    (sim, files)
+}
+
+const HELD: &str = "/journal/held-dir-00000000";
+
+#[test]
+fn held_entries_without_the_files_of_their_journal_are_refused_with_a_way_out_that_leads_out() {
+    let (sim, files) = with_held();
+    let env = sim.env();
+    for path in &files {
+        env.fs.remove_file(path).unwrap();
+    }
+    let refusal = open(&env, options()).unwrap_err().to_string();
+    let findings = verify(&env, Path::new(DIR)).unwrap();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].path, Path::new(HELD));
+    for told in [&refusal, &findings[0].what] {
+        assert!(told.contains("move this file away, too"), "{told}");
+    }
+    env.fs.remove_file(Path::new(HELD)).unwrap();
+    open(&env, options()).unwrap();
+}
+
+#[test]
+fn held_entries_are_not_called_another_journals_where_no_header_tells_whose_they_are() {
+    let (sim, files) = with_held();
+    let env = sim.env();
+    for path in &files {
+        env.fs.open(path, OpenMode::ReadWrite).unwrap().write_all_at(b"x", 20).unwrap();
+    }
+    let findings = verify(&env, Path::new(DIR)).unwrap();
+    assert!(!findings.is_empty() && findings.iter().all(|found| files.contains(&found.path)), "{findings:?}");
 }
 
 #[test]

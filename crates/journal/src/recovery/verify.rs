@@ -49,8 +49,8 @@ impl Verification<'_> {
             names.extend(FileName::parse(name).filter(|name| name.is_named));
             held.extend(HeldFile::parse(name));
         }
-        let mut files = Vec::new();
-        for name in names {
+        let mut files = Vec::with_capacity(names.len());
+        for &name in &names {
             if let Some(file) = self.open(name)? {
                 files.push((name, file));
             }
@@ -59,7 +59,10 @@ impl Verification<'_> {
         let id = self.noted(id_of(self.env, &files))?;
         if let Some(id) = id {
             self.check_files(&mut files)?;
-            self.check_held(&held, id)?;
+            // Where no header is intact nobody knows whose they are.
+            if !files.is_empty() || names.is_empty() {
+                self.check_held(&held, id)?;
+            }
         }
         Ok(())
     }
