@@ -47,9 +47,9 @@ pub struct JournalMetrics {
     pub padding_bytes: u64,
     /// From an entry's submission to the start of its group's write.
     pub queueing: TimeHistogram,
-    /// A group's copying and, with [`crate::SyncMethod::BufferedFdatasync`], its write.
+    /// A group's copying and, unless one call writes and syncs it, its write.
     pub writing: TimeHistogram,
-    /// A group's sync; with [`crate::SyncMethod::DirectDsync`] this is the durable write.
+    /// A sync; where one call writes a group and syncs it, as with [`crate::SyncMethod::DirectDsync`], this is that call.
     pub syncing: TimeHistogram,
 }
 

@@ -157,8 +157,16 @@ fn put_times(encoder: &mut DescriptorEncoder<'_>, shown: &[Shown]) -> fmt::Resul
         ("journal_queue", "Time from an append's submission to the write of its group", |metrics| {
             &metrics.queueing
         }),
-        ("journal_write", "Time to put a group of records together and write it", |metrics| &metrics.writing),
-        ("journal_sync", "Time until a group of records was durable", |metrics| &metrics.syncing),
+        (
+            "journal_write",
+            "Time to put a group of records together and, unless one call writes and syncs it, to write it",
+            |metrics| &metrics.writing,
+        ),
+        (
+            "journal_sync",
+            "Time of a sync that made groups of records durable, or of the one call that writes and syncs a group",
+            |metrics| &metrics.syncing,
+        ),
     ];
     for (name, help, histogram) in times {
         let mut metric = describe(encoder, name, help, Some(&Unit::Seconds), MetricType::Histogram)?;

@@ -161,6 +161,8 @@ fn every_metric_is_described_once_and_nothing_is_there_twice() {
         .find(|line| line.starts_with("# HELP ") && (!line.ends_with('.') || line.ends_with("..")));
     assert_eq!(open_ended, None, "a description is a sentence");
     assert_eq!(names, BTreeSet::from(NAMES));
+    let write = text.lines().find(|line| line.starts_with("# HELP riverrun_journal_write_seconds "));
+    assert!(write.is_some_and(|help| help.contains("unless one call writes and syncs it")), "{write:?}");
     let series: Vec<&str> = text
         .lines()
         .filter(|line| !line.starts_with('#'))
