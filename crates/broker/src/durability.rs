@@ -1,13 +1,10 @@
 //! How durable a topic is now, as metrics and `DescribeConfigs` show it: the level that is wanted, the one that is
 //! reached, and how far what is synced lags behind what is appended.
 
-use std::sync::Arc;
-
 use riverrun_types::{DurabilityLevel, PartitionId};
 
 use crate::broker::Broker;
 use crate::metadata::Topic;
-use crate::partitions::Partition;
 
 /// A topic's durability at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,28 +18,150 @@ pub(crate) struct Durability {
     pub(crate) unsynced_records: i64,
 }
 
-impl Partition {
-    /// Records that are appended and not synced yet.
-    pub(crate) fn unsynced_records(&self) -> i64 {
-        self.log.unsynced_records()
-    }
-}
-
 impl Broker {
     /// The level that a topic's options ask for.
     pub(crate) fn level_wanted(&self, topic: &Topic) -> DurabilityLevel {
         self.config.topic_options(&topic.name, &topic.configs).level()
     }
 
-    /// How durable a topic is now. A partition that is not in use has reached what is wanted, and lags behind nothing.
+    /// How durable a topic is now.
     pub(crate) fn durability(&self, topic: &Topic) -> Durability {
         let wanted = self.level_wanted(topic);
-        let live: Vec<Arc<Partition>> = (0..topic.partition_count())
-            .filter_map(|index| self.partitions.get(PartitionId { topic: topic.id, index }))
-            .collect();
-        let levels = live.iter().map(|partition| partition.level());
-        let reached = levels.into_iter().find(|level| *level != wanted).unwrap_or(wanted);
-        let unsynced_records = live.iter().map(|partition| partition.unsynced_records()).sum();
-        Durability { wanted, reached, unsynced_records }
+        let mut all = Durability { wanted, reached: wanted, unsynced_records: 0 };
+        for (index, dir) in (0..).zip(topic.log_dirs()) {
+            let one = self.partition_durability(PartitionId { topic: topic.id, index }, dir, wanted);
+            if all.reached == wanted {
+                all.reached = one.reached;
+            }
+            all.unsynced_records += one.unsynced_records;
+        }
+        all
+    }
+
+    /// How durable a partition in log dir `dir` is now. The log store knows, also where nobody uses the partition: its log
+    /// stays open as long as no checkpoint covers it.
+    pub(crate) fn partition_durability(
+        &self,
+        id: PartitionId,
+        dir: usize,
+        wanted: DurabilityLevel,
+    ) -> Durability {
+        let reached = self.logs.level_reached(id, dir, wanted);
+        Durability { wanted, reached, unsynced_records: self.logs.unsynced_records(id, dir) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_records::{BatchBuilder, BatchOptions};
+    use riverrun_types::{Offset, TimestampMs, TopicId};
+
+    use super::*;
+    use crate::config::{BrokerConfig, TopicOverrides};
+    use crate::metadata::NewTopic;
+    use crate::start::open_broker;
+
+    fn start(sim: &SimEnv) -> Arc<Broker> {
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        open_broker(sim.env(), config).expect("starts")
+    }
+
+    fn at_level(level: &str) -> TopicOverrides {
+        [("durability".to_owned(), level.to_owned())].into()
+    }
+
+    fn set_level(broker: &Broker, id: TopicId, level: &str) {
+        let set = broker.metadata.change(|draft| draft.set_topic_configs(id, at_level(level)));
+        set.expect("written").expect("changed");
+        broker.apply_topic_configs(&[id]);
+    }
+
+    /// A topic of level 4 with one record, which no checkpoint covers; nobody uses its partitions any more.
+    fn released(broker: &Broker) -> TopicId {
+        let new = NewTopic { name: "t".to_owned(), partition_count: 2, configs: at_level("4") };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let partition = broker.partition(&topic, 0).expect("there");
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
+        let batch = BytesMut::from(&batch.build().expect("built")[..]);
+        partition.append(batch, broker.append_options()).expect("taken");
+        partition.write_staged().expect("written");
+        drop(partition);
+        broker.partitions.release_unused();
+        assert!(broker.partitions.all().is_empty());
+        topic.id
+    }
+
+    /// The level that is wanted, the one that is reached, and what is not synced.
+    fn now(broker: &Broker, id: TopicId) -> (u8, u8, i64) {
+        let image = broker.metadata.image();
+        let now = broker.durability(image.topic_by_id(id).expect("there"));
+        (now.wanted.number(), now.reached.number(), now.unsynced_records)
+    }
+
+    fn assert_survives_a_power_cut(sim: &SimEnv, id: TopicId) {
+        for state in sim.crash_states(20) {
+            let broker = start(&state);
+            let image = broker.metadata.image();
+            let partition = broker.partition(image.topic_by_id(id).expect("there"), 0).expect("opened");
+            assert_eq!(partition.log.log_end_offset().expect("readable"), Offset(1));
+        }
+    }
+
+    #[test]
+    fn a_released_partition_is_as_durable_as_its_log_and_its_level_changes_without_a_user() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let id = released(&broker);
+        assert_eq!(now(&broker, id), (4, 4, 1));
+        broker.logs.wait_for_settling(Duration::ZERO);
+        set_level(&broker, id, "1");
+        assert_eq!(now(&broker, id), (1, 4, 1), "nothing is synced yet");
+        assert!(broker.logs.wait_for_settling(Duration::ZERO), "whoever settles is woken");
+        broker.logs.settle().expect("settled");
+        assert_eq!(now(&broker, id), (1, 1, 0));
+        assert!(broker.partitions.all().is_empty(), "nobody came");
+        assert_survives_a_power_cut(&sim, id);
+    }
+
+    #[test]
+    fn a_closed_log_has_any_level_at_once() {
+        let broker = start(&SimEnv::new(1));
+        let id = released(&broker);
+        broker.logs.checkpoint().expect("made");
+        // Used since the last look, and idle since.
+        let _too_early = broker.logs.close_idle(Duration::ZERO);
+        broker.logs.close_idle(Duration::ZERO);
+        assert_eq!(broker.logs.open_log_count(), 0);
+        for level in ["1", "4"] {
+            set_level(&broker, id, level);
+            let level = level.parse().expect("a number");
+            assert_eq!(now(&broker, id), (level, level, 0));
+        }
+    }
+
+    #[test]
+    fn what_a_killed_server_has_left_unsynced_has_no_level_that_syncs_until_it_is() {
+        for is_changed_before in [true, false] {
+            let sim = SimEnv::new(1);
+            let broker = start(&sim);
+            let id = released(&broker);
+            if is_changed_before {
+                set_level(&broker, id, "1");
+            }
+            sim.fs.kill();
+            drop(broker);
+            let broker = start(&sim);
+            set_level(&broker, id, "1");
+            assert_eq!(now(&broker, id), (1, 2, 0));
+            broker.logs.sync_found();
+            assert_eq!(now(&broker, id), (1, 1, 0));
+            assert_survives_a_power_cut(&sim, id);
+        }
     }
 }

@@ -148,15 +148,16 @@ impl Broker {
         })
     }
 
-    /// Tells the open logs of topics their options as they are now. Logs that are not open read them when they are.
+    /// Tells the logs of topics their options as they are now, also those that are open although nobody uses their
+    /// partitions. Others read them when they are opened.
     pub(crate) fn apply_topic_configs(&self, topics: &[TopicId]) {
         let _applying = self.applying_configs.lock();
         let image = self.metadata.image();
         for topic in topics.iter().filter_map(|id| image.topic_by_id(*id)) {
             let config = self.log_config(topic);
-            for index in 0..topic.partition_count() {
-                if let Some(partition) = self.partitions.get(PartitionId { topic: topic.id, index }) {
-                    partition.log.set_config(Arc::clone(&config));
+            for (index, dir) in (0..).zip(topic.log_dirs()) {
+                if let Some(log) = self.logs.handle(PartitionId { topic: topic.id, index }, dir) {
+                    log.set_config(Arc::clone(&config));
                 }
             }
         }

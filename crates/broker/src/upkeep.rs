@@ -36,6 +36,7 @@ pub(crate) fn spawn(broker: &Arc<Broker>, stop: &StopSignal, tasks: &mut JoinSet
     tasks.spawn(groups::run_timer(Arc::clone(broker), stop.clone()));
     tasks.spawn(groups::run_retries(Arc::clone(broker), stop.clone()));
     tasks.spawn(marked::run(Arc::clone(broker), stop.clone()));
+    tasks.spawn(sync_found(Arc::clone(broker)));
     let looks = Arc::new(Mutex::new(Looks::default()));
     tasks.spawn(make_room(Arc::clone(broker), stop.clone(), Arc::clone(&looks)));
     let retention = move |broker: &Broker| apply_retention(broker, &looks);
@@ -74,6 +75,13 @@ fn job(
                 tracing::error!(%error, "a job of the upkeep failed");
             }
         }
+    }
+}
+
+/// Has synced what a process that did not stop in order has left, while clients are served already.
+async fn sync_found(broker: Arc<Broker>) {
+    if let Err(error) = tokio::task::spawn_blocking(move || broker.logs.sync_found()).await {
+        tracing::error!(%error, "syncing what was found at the start failed");
     }
 }
 

@@ -95,6 +95,8 @@ pub(crate) struct LogDir {
     pub(crate) covered: Mutex<Vec<Position>>,
     /// A checkpoint has taken in all that recovery has brought.
     has_covered_recovery: AtomicBool,
+    /// What was there at the start is synced, whoever has left it.
+    has_synced_found: AtomicBool,
 }
 
 impl LogDir {
@@ -142,6 +144,7 @@ impl LogDir {
             hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             has_covered_recovery: AtomicBool::new(false),
+            has_synced_found: AtomicBool::new(was_clean || !holds_topics(env, path)?),
             shared: shared.clone(),
             env: env.clone(),
         };
@@ -180,6 +183,7 @@ impl LogDir {
             hurry: Hurry::default(),
             covered: Mutex::new(vec![Position(0); shared.journals.len()]),
             has_covered_recovery: AtomicBool::new(false),
+            has_synced_found: AtomicBool::new(true),
             shared: shared.clone(),
             env: env.clone(),
         }
@@ -676,6 +680,12 @@ pub(crate) fn topic_dir(id: PartitionId) -> String {
 fn topic_of(name: &str) -> Option<TopicId> {
     let topic = TopicId(u128::from_str_radix(&name.replace('-', ""), 16).ok()?.to_be_bytes());
     (topic_dir(PartitionId { topic, index: 0 }) == name).then_some(topic)
+}
+
+/// Whether some topic has a directory.
+fn holds_topics(env: &Env, dir: &Path) -> Result<bool, LogError> {
+    let entries = env.fs.read_dir(dir).map_err(|error| LogError::io(dir, error))?;
+    Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().and_then(topic_of).is_some()))
 }
 
 /// All partitions that have a directory.

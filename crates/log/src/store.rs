@@ -26,14 +26,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverrun_env::Env;
 use riverrun_journal::{Journal, JournalId, JournalOptions, Replay};
-use riverrun_types::{LeaderEpoch, Offset, PartitionId};
+use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId};
 
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::log_dir::LogDir;
 use crate::open_logs::OpenLogs;
 use crate::partition_files::DAMAGED_SUFFIX;
-use crate::partition_log::PartitionLog;
+use crate::partition_log::{PartitionLog, counterpart};
 use crate::shared::StoreShared;
 use crate::verify::Listing;
 use crate::write_cache::WriteCache;
@@ -259,6 +259,44 @@ impl LogStore {
         let dir = &self.dirs[dir_index];
         dir.check_open()?;
         Ok(dir.partition(id, config, epoch))
+    }
+
+    /// The handle of a partition in log dir `dir_index`, if somebody has asked for it since the start: its log may be
+    /// open although nobody holds it.
+    pub fn handle(&self, id: PartitionId, dir_index: usize) -> Option<Arc<PartitionLog>> {
+        self.dirs[dir_index].handle(id)
+    }
+
+    /// What acked records of a partition in log dir `dir_index` survive now, where its options ask for `wanted`. What a
+    /// process that did not stop in order has left counts as unsynced until [`Self::sync_found`], as far as nobody has
+    /// looked at it. Opens nothing and waits for nobody.
+    pub fn level_reached(
+        &self,
+        id: PartitionId,
+        dir_index: usize,
+        wanted: DurabilityLevel,
+    ) -> DurabilityLevel {
+        let dir = &self.dirs[dir_index];
+        let is_unknown = wanted.syncs_locally() && !dir.has_synced_found();
+        let of_unopened = if is_unknown { counterpart(wanted) } else { wanted };
+        dir.handle(id).and_then(|log| log.level_now()).unwrap_or(of_unopened)
+    }
+
+    /// Records of a partition in log dir `dir_index` that are appended and not synced yet. Opens nothing; of a partition
+    /// that was not opened since the start it knows none.
+    pub fn unsynced_records(&self, id: PartitionId, dir_index: usize) -> i64 {
+        self.dirs[dir_index].handle(id).map_or(0, |log| log.unsynced_records())
+    }
+
+    /// Syncs what a process before this one has left in the log dirs, if it did not stop in order: also what belongs to
+    /// partitions that nobody opens survives a power cut then. Does nothing the second time. A dir that cannot be synced
+    /// fails, and says so.
+    pub fn sync_found(&self) {
+        for dir in self.dirs.iter().filter(|dir| dir.is_open()) {
+            if let Err(error) = dir.sync_found() {
+                tracing::debug!(path = %dir.path().display(), %error, "what was found there is not synced");
+            }
+        }
     }
 
     /// Removes a partition and its files. Whoever holds the handle gets [`LogError::Deleted`].

@@ -69,7 +69,7 @@ impl Collector for PartitionCollector {
 /// The partitions that have data, or had some, in the order of their log dirs and ids.
 fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
     let mut levels: HashMap<TopicId, DurabilityLevel> = HashMap::new();
-    let mut show = |known: KnownPartition| {
+    let mut show = |(dir, known): (usize, KnownPartition)| {
         let topic = image.topic_by_id(known.id.topic)?;
         let wanted = *levels.entry(topic.id).or_insert_with(|| broker.level_wanted(topic));
         let live = broker.partitions.get(known.id);
@@ -78,17 +78,13 @@ fn shown(broker: &Broker, image: &Image) -> Vec<Shown> {
             id: known.id,
             size_bytes: known.size_bytes,
             log_start: known.log_start,
-            high_watermark: live.as_ref().map_or(known.log_end, |live| live.high_watermark()),
-            durability: Some(Durability {
-                wanted,
-                reached: live.as_ref().map_or(wanted, |live| live.level()),
-                unsynced_records: live.map_or(0, |live| live.unsynced_records()),
-            }),
+            high_watermark: live.map_or(known.log_end, |live| live.high_watermark()),
+            durability: Some(broker.partition_durability(known.id, dir, wanted)),
         })
     };
     let dirs = 0..broker.logs.dir_count();
-    let known = dirs.flat_map(|dir| broker.logs.known(dir));
-    let own = known.filter(|known| known.log_end > Offset::ZERO).filter_map(&mut show);
+    let known = dirs.flat_map(|dir| broker.logs.known(dir).into_iter().map(move |known| (dir, known)));
+    let own = known.filter(|(_, known)| known.log_end > Offset::ZERO).filter_map(&mut show);
     own.chain(broker.mounts.all().filter_map(|queue| shown_mounted(queue))).collect()
 }
 

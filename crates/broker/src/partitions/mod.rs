@@ -18,9 +18,7 @@ use parking_lot::RwLock;
 use riverrun_env::prefetch_arc;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
-use riverrun_types::{
-    Acks, DurabilityLevel, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset, visible_offset,
-};
+use riverrun_types::{Acks, LeaderEpoch, Offset, PartitionId, TopicId, ack_offset, visible_offset};
 
 use acks::{AckQueue, Decision};
 pub(crate) use acks::{AckWaiter, Acknowledge, NotDurable};
@@ -97,12 +95,6 @@ impl Partition {
     /// The end of what readers may see.
     pub(crate) fn high_watermark(&self) -> Offset {
         Offset(self.high_watermark.load(Ordering::Acquire))
-    }
-
-    /// What an acked record of this partition survives now: the level before the one that is wanted, until that is
-    /// reached.
-    pub(crate) fn level(&self) -> DurabilityLevel {
-        self.log.level_reached()
     }
 
     /// What is known now of staged batches.

@@ -4,6 +4,7 @@
 //! says of no partition more than the disk has.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use riverrun_env::{ChangeError, atomic_replace};
 use riverrun_types::PartitionId;
@@ -49,12 +50,8 @@ impl LogDir {
         let (captured, coverage) = self.capture(dirty);
         // What could not be captured may have made the dir fail.
         self.check_usable()?;
-        if !captured.is_empty() {
-            let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
-            volume.sync().map_err(|error| self.fail(&self.path, &error))?;
-            // It says nothing of pages that the system has let go of just before, when it was told to begin with them.
-            drop(self.write_backs.write());
-            self.check_usable()?;
+        if !captured.is_empty() || !self.has_synced_found() {
+            self.sync()?;
         }
         if let Err(error) = self.write_checkpoint(&captured, is_clean) {
             // The logs learn from a later one that they are covered.
@@ -64,6 +61,33 @@ impl LogDir {
             return Err(error);
         }
         Ok(coverage)
+    }
+
+    /// Syncs everything that is in the dir.
+    fn sync(&self) -> Result<(), LogError> {
+        let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
+        volume.sync().map_err(|error| self.fail(&self.path, &error))?;
+        // It says nothing of pages that the system has let go of just before, when it was told to begin with them.
+        drop(self.write_backs.write());
+        self.check_usable()?;
+        self.has_synced_found.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Syncs what a process that did not stop in order has left, if that was not done since the start.
+    pub(crate) fn sync_found(&self) -> Result<(), LogError> {
+        let _checkpointing = self.checkpointing.lock();
+        if self.has_synced_found() {
+            return Ok(());
+        }
+        self.check_open()?;
+        self.check_usable()?;
+        self.sync()
+    }
+
+    /// Whether a power cut takes nothing of what was there at the start.
+    pub(crate) fn has_synced_found(&self) -> bool {
+        self.has_synced_found.load(Ordering::Acquire)
     }
 
     pub(super) fn capture(&self, dirty: Vec<PartitionId>) -> (Vec<Captured>, Coverage) {

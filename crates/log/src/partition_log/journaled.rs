@@ -11,11 +11,11 @@ use riverrun_env::prefetch_shared;
 use riverrun_journal::{EntryHeader, EntryKind, EntryOwner, JournalError, StoredEntry, Submission, Wants};
 use riverrun_types::{DurabilityLevel, ErrorKind, Offset, TimestampMs, Watermarks};
 
-use super::PartitionLog;
 use super::marks::Marks;
-use super::open::OpenLog;
+use super::open::{Mode, OpenLog};
 use super::tail::{Piece, TailEntry};
 use super::writer::{SegmentWriter, WriteBack};
+use super::{PartitionLog, State};
 use crate::error::{AppendError, LogError};
 use crate::pace::Pace;
 use crate::producer_state::AppendOrigin;
@@ -155,6 +155,36 @@ impl PartitionLog {
         level.syncs_locally() && !self.level_reached().syncs_locally()
     }
 
+    /// What acked records survive now; none of a log that was not opened since the start, of which nobody knows that.
+    /// Opens nothing and waits for nobody.
+    pub(crate) fn level_now(&self) -> Option<DurabilityLevel> {
+        let is_closed = matches!(self.state.try_read().as_deref(), Some(State::Closed));
+        // One that is being opened may have got the level that was asked for before.
+        let is_closed = is_closed && !self.opening.is_locked();
+        let level = self.marks.level()?;
+        // A checkpoint covers all that is in a closed one, or the journal has it.
+        Some(if is_closed { self.level_at_opening() } else { level })
+    }
+
+    /// The level with which the log begins when it is opened: that of its options. One that did without the journal
+    /// goes on without it if that has failed meanwhile.
+    pub(super) fn level_at_opening(&self) -> DurabilityLevel {
+        let wanted = self.config().durability;
+        let shared = self.dir.shared();
+        let must_stay = |before: &DurabilityLevel| match (shared.mode_of(*before), shared.mode_of(wanted)) {
+            (Ok(from), Ok(to)) => self.is_barred(from, to),
+            _ => false,
+        };
+        self.marks.level().filter(must_stay).unwrap_or(wanted)
+    }
+
+    /// Whether appends cannot go another way, because that leads through a journal that has failed: nothing could be
+    /// acked any more.
+    pub(super) fn is_barred(&self, from: Mode, to: Mode) -> bool {
+        let has_failed = || self.dir.shared().journal_of(self.id).is_some_and(|it| it.failure().is_some());
+        from == Mode::Segment && to == Mode::Journal && has_failed()
+    }
+
     /// Brings the level to what the options ask for: at once, if nothing has to be synced or go elsewhere for it.
     pub(super) fn follow_config(&self, log: &OpenLog) {
         let level = self.config().durability;
@@ -168,7 +198,7 @@ impl PartitionLog {
 }
 
 /// The level that syncs locally where `level` does not, and the other way round.
-pub(super) fn counterpart(level: DurabilityLevel) -> DurabilityLevel {
+pub(crate) fn counterpart(level: DurabilityLevel) -> DurabilityLevel {
     match level {
         DurabilityLevel::SyncSync => DurabilityLevel::SyncAsync,
         DurabilityLevel::SyncAsync => DurabilityLevel::SyncSync,

@@ -36,6 +36,7 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, Timestam
 
 pub use append::{AppendOptions, Appended};
 pub use compact::CompactOptions;
+pub(crate) use journaled::counterpart;
 pub use marks::LogObserver;
 use marks::Marks;
 pub(crate) use open::{Mode, OpenLog};
@@ -381,7 +382,7 @@ impl PartitionLog {
                 *state = State::Open(log.clone());
                 self.last_use.store(self.dir.open_logs().insert(&self.this), Ordering::Relaxed);
                 // Who has changed the options meanwhile has found it closed, and where it goes on in the journal against them.
-                if self.config().durability != self.level_reached() {
+                if self.level_at_opening() != self.level_reached() {
                     self.follow_config(&log);
                 }
                 Ok(log)

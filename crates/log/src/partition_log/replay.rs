@@ -48,7 +48,7 @@ impl PartitionLog {
     /// Puts what recovery has found to use. A log that goes on in the journal against its options changes its level later,
     /// by [`Self::follow_config`].
     pub(super) fn begin(&self, parts: OpenParts, is_replay: bool) -> Result<Arc<OpenLog>, LogError> {
-        let wanted = self.config().durability;
+        let wanted = self.level_at_opening();
         let natural = self.dir.shared().mode_of(wanted)?;
         let goes_on_in_journal = is_replay || self.has_journal_tail.load(Ordering::Relaxed);
         let mode = if goes_on_in_journal { Mode::Journal } else { natural };

@@ -552,6 +552,39 @@ fn what_a_failed_journal_refused_in_a_change_of_level_is_no_duplicate_when_it_co
 }
 
 #[test]
+fn what_a_killed_process_has_left_counts_as_synced_when_it_is() {
+    let mut machine = Machine::with_options(SimEnv::new(1), LogConfig::default(), Machine::with_journal());
+    machine.append_numbers(0, 3);
+    let level = |machine: &Machine, wanted| machine.store().level_reached(ID, 0, wanted);
+    let (wanted, before) = (DurabilityLevel::SyncSync, DurabilityLevel::SyncAsync);
+    assert_eq!(level(&machine, wanted), DurabilityLevel::AsyncAsync, "the log is open");
+    machine.config = at_level(&machine.config, wanted);
+    machine.kill();
+    assert_eq!([level(&machine, wanted), level(&machine, before)], [before, before]);
+    machine.store().sync_found();
+    assert_eq!(level(&machine, wanted), wanted);
+    assert_eq!(machine.store().open_log_count(), 0);
+    let syncs = machine.sim.fs.syncs();
+    machine.store().sync_found();
+    assert_eq!(machine.sim.fs.syncs(), syncs, "once is enough");
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), numbers(0, 3));
+}
+
+#[test]
+fn a_stop_in_order_syncs_what_a_killed_process_has_left() {
+    for seed in 0..10 {
+        let sim = SimEnv::new(seed);
+        let mut machine = Machine::with_options(sim, LogConfig::default(), Machine::with_journal());
+        machine.append_numbers(0, 3);
+        machine.kill();
+        machine.restart();
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(0, 3), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_handle_that_outlives_its_store_keeps_nothing_from_the_next_one() {
     let mut machine = Machine::synced(1, &LogConfig::default());
     machine.append_numbers(0, 3);
