@@ -99,14 +99,17 @@ impl Switch {
         true
     }
 
-    /// Lets appends go on: the new way if a checkpoint covers everything before them, and the old way otherwise.
+    /// Lets appends go on: the new way if a checkpoint covers everything before them and it is open to them, and the old
+    /// way otherwise.
     pub(crate) fn finish(self) -> Switched {
         let writer = self.log.writer.lock();
         let mut appender = self.log.appender.lock();
         let wanted = self.partition.config().durability;
         let mode = self.partition.dir.shared().mode_of(wanted).unwrap_or(self.from);
         let is_covered = !writer.is_dirty && writer.end == self.end && writer.recovery_point == self.end;
-        let is_done = is_covered || (mode == self.from && !self.partition.begins_to_sync(wanted));
+        let is_barred = self.partition.is_barred(self.from, mode);
+        let needs_nothing = mode == self.from && !self.partition.begins_to_sync(wanted);
+        let is_done = !is_barred && (is_covered || needs_nothing);
         appender.mode = if is_done { mode } else { self.from };
         // From here on it is counted as what was appended before and after.
         self.partition.dir.remove_submitted(std::mem::take(&mut appender.held_up_bytes));
@@ -125,8 +128,8 @@ impl Switch {
             tracing::warn!(partition = %self.partition.id, %error, "appends were lost in a change of level");
             self.partition.marks.tell_failed();
         }
-        let has_failed = self.log.journal_failure.get().is_some() || self.partition.failure().is_some();
-        match (is_done, has_failed) {
+        let journal_has_failed = is_barred || self.log.journal_failure.get().is_some();
+        match (is_done, journal_has_failed || self.partition.failure().is_some()) {
             (true, _) => Switched::Done,
             (false, false) => Switched::Later,
             (false, true) => Switched::Never,

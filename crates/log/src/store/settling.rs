@@ -223,13 +223,23 @@ impl LogStore {
             result = result.and(self.for_each(|dir| dir.settle(Haste::AtOnce)));
             result = result.and(self.for_each(|dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
         }
+        let mut stuck = 0_usize;
         for switch in switches {
             let partition = switch.partition().clone();
-            if switch.finish() == Switched::Later {
-                self.shared.request_switch(Arc::downgrade(&partition));
-                // The next cycle rests before it tries again.
-                result = result.and(Err(LogError::LevelWaits(partition.id())));
+            match switch.finish() {
+                Switched::Done => {}
+                Switched::Later => {
+                    self.shared.request_switch(Arc::downgrade(&partition));
+                    // The next cycle rests before it tries again.
+                    result = result.and(Err(LogError::LevelWaits(partition.id())));
+                }
+                Switched::Never => stuck += 1,
             }
+        }
+        if stuck > 0 {
+            let what =
+                "durability levels stay as they were until a restart: the journal or the log dir has failed";
+            tracing::error!(partitions = stuck, "{what}");
         }
         result
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use riverrun_env::FileSystem;
@@ -513,42 +514,45 @@ fn the_memory_of_a_deleted_partition_comes_back() {
 }
 
 #[test]
-fn what_a_failed_journal_refused_in_a_change_of_level_is_no_duplicate_when_it_comes_again() {
+fn a_level_that_would_lead_through_a_failed_journal_stays_and_appends_go_on() {
     let mut machine = Machine::with_options(SimEnv::new(1), LogConfig::default(), Machine::with_journal());
-    machine.config = at_level(&machine.config, DurabilityLevel::AsyncAsync);
+    let synced = at_level(&machine.config, DurabilityLevel::SyncSync);
     machine.append_numbers(0, 1);
     let other = PartitionId { index: 1, ..ID };
-    let synced = at_level(&machine.config, DurabilityLevel::SyncSync);
-    let synced_log = machine.store().partition(other, 0, synced, LeaderEpoch(1)).unwrap();
-    // The journal fails while the level of the first partition changes, and something is staged meanwhile.
-    let log = machine.log();
-    let batch = |value: &str| {
-        let options = BatchOptions { producer: stamp(9, 0), ..BatchOptions::default() };
-        batch_at(&[(machine.now().0, value)], options)
+    let synced_log = machine.store().partition(other, 0, synced.clone(), LeaderEpoch(1)).unwrap();
+    let options = machine.append_options();
+    let batch = |value: &str, producer| {
+        batch_at(&[(options.now.0, value)], BatchOptions { producer, ..BatchOptions::default() })
     };
-    let (staged, options) = (batch("record 1"), machine.append_options());
-    let appended = Arc::new(std::sync::Mutex::new(None));
-    let (inner, told, bytes) = (log.clone(), appended.clone(), staged.clone());
     machine.store().checkpoint().unwrap();
     machine.sim.fs.fail_sync_after(0);
-    assert!(put(&synced_log, &batch("fails"), options).is_err());
-    log.set_config(at_level(&machine.config, DurabilityLevel::SyncSync));
+    assert!(put(&synced_log, &batch("fails", ProducerStamp::NONE), options).is_err());
+    let log = machine.log();
+    log.set_config(synced.clone());
     // What is written at the beginning of the change is synced while appends are held up.
-    log.append(BytesMut::from(&batch_at(&[(0, "before")], BatchOptions::default())[..]), options).unwrap();
+    log.append(BytesMut::from(&batch("record 1", ProducerStamp::NONE)[..]), options).unwrap();
+    let (held_up, appended) = (batch("record 2", stamp(9, 0)), Arc::new(std::sync::Mutex::new(None)));
+    let (inner, told, bytes) = (log.clone(), appended.clone(), held_up.clone());
     machine.sim.fs.during_next_sync(move || {
         *told.lock().unwrap() = Some(inner.append(BytesMut::from(&bytes[..]), options).unwrap());
     });
-    let _the_journal_has_failed = machine.store().settle();
-    let appended = appended.lock().unwrap().take().expect("something was staged");
-    assert!(log.is_lost(&appended));
-    log.set_config(machine.config.clone());
     machine.store().settle().unwrap();
+    let appended = appended.lock().unwrap().take().expect("something was held up");
+    assert!(!log.is_lost(&appended));
     assert_eq!(log.level_reached(), DurabilityLevel::AsyncAsync);
-    machine.append("another record");
-    let again = put(&log, &staged, options).unwrap();
-    assert!(!again.duplicate, "others have its offset");
-    let values: Vec<_> = machine.records().unwrap().into_iter().map(|(_, value)| value).collect();
-    assert_eq!(values, ["record 0", "before", "another record", "record 1"]);
+    let again = put(&log, &held_up, options).unwrap();
+    assert!(again.duplicate && again.base_offset == Offset(2));
+    // Nor does it change when the log is opened anew, which the options alone would ask for.
+    machine.store().checkpoint().unwrap();
+    machine.store().close_idle(Duration::ZERO);
+    assert!(machine.store().close_idle(Duration::ZERO) > 0);
+    assert_eq!(machine.store().level_reached(ID, 0, DurabilityLevel::SyncSync), DurabilityLevel::AsyncAsync);
+    put(&log, &batch("record 3", ProducerStamp::NONE), options).unwrap();
+    machine.config = synced;
+    machine.kill();
+    assert_eq!(machine.records().unwrap(), numbers(0, 4));
+    assert_eq!(machine.log().level_reached(), DurabilityLevel::SyncSync, "the journal is another one now");
+    machine.append_numbers(4, 5);
 }
 
 #[test]
