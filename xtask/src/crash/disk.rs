@@ -119,6 +119,12 @@ impl Disk {
         Ok(())
     }
 
+    /// Gives back so much of what [`leave`](Self::leave) has taken.
+    pub(super) fn give_back(&self, bytes: u64) -> anyhow::Result<()> {
+        let ballast = fs::File::options().write(true).open(self.mount.join(BALLAST))?;
+        Ok(ballast.set_len(ballast.metadata()?.len().saturating_sub(bytes))?)
+    }
+
     fn mount(&mut self) -> anyhow::Result<()> {
         let mut mount = Command::new("mount");
         if self.fs == FileSystem::Tmpfs {

@@ -1,47 +1,44 @@
 //! A disk that fills up: producers are refused with an error that may pass, everything else goes on, and when there is
-//! room again writing resumes, all in one life of the server.
+//! room again writing resumes, all in one life of the server. After that it is killed, and started once more.
 //!
-//! Room is made in turn by deleting records, by retention, and by deleting a topic.
+//! Owns the steps that all have in common. What the server begins with comes in turn: room enough for its journal
+//! (`grown`), a disk that is nearly full before it has one (`young`), and a disk of the journal's own that is full
+//! (`own_journal`).
+
+mod grown;
+mod own_journal;
+mod turn;
+mod young;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use riverrun_client::{Admin, ConfigChange, ConfigOperation, ConfigResource, NewTopic, TopicPartition};
+use anyhow::{Context, bail, ensure};
+use riverrun_client::{Admin, ClientError, ErrorKind, NewTopic};
 use riverrun_types::Offset;
 
 use super::disk::Disk;
 use super::event::{Commit, Event};
-use super::load::{Load, Shape, cluster_options};
+use super::load::{Load, Shape, Tally, cluster_options, is_unanswered};
 use super::run::{Allowed, Run, create};
-use super::verify::Rules;
+use super::verify::Tested;
 use super::{Settings, topic_of};
 use crate::clients::install::Toolbox;
 use crate::clients::server::Server;
+use turn::Turn;
 
 /// The smallest that every file system takes; most of it is ballast.
 const DISK_BYTES: u64 = 400 << 20;
 
-/// What the server gets of it.
-const ROOM_BYTES: u64 = 120 << 20;
-
 /// The server looks often for what retention lets go, and its reserve suits the small room.
 const SERVER_SETTINGS: &[&str] = &["log.retention.check.interval.ms=500", "log.dir.reserve.bytes=16777216"];
-
-/// No more than this is free on a full disk: its reserve, and what a refusal in between has kept free. What the last
-/// cycle deleted may still be on its way out while the first records are refused.
-const FULL_BYTES: u64 = 32 << 20;
 
 /// A deleted segment's file is gone soon after.
 const DELETE_DELAY_MS: &str = "100";
 
-/// What retention leaves of a partition where it makes room.
-const RETAINED_BYTES: &str = "1000000";
-
-/// So many records were refused: the disk is full.
-const REFUSED_MIN: u64 = 40;
-
-/// So many were acked: writing has resumed.
+/// So many were acked, some of each stream: writing has resumed.
 const RESUMED_MIN: u64 = 100;
 
 /// Producers give up early, so that the refusal is seen.
@@ -50,36 +47,47 @@ const DELIVERY_LIMIT: Duration = Duration::from_secs(1);
 /// Filling, and resuming.
 const STEP_LIMIT: Duration = Duration::from_mins(1);
 
-/// The group that commits while the disk is full.
+/// A disk without any room is left so for at most so long, unless everybody is to be told.
+const BRIM_MAX: Duration = Duration::from_millis(300);
+
+/// The group that commits while the disk is full, and how often it does.
 const GROUP: &str = "full";
+const COMMITS: u32 = 20;
 
 /// The load's topic, and the one that is deleted.
 const TOPIC: &str = "crash";
 const BALLAST_TOPIC: &str = "ballast";
 
+/// For each so many cycles there is one server with little room from the beginning, and one with a full journal.
+const CYCLES_PER_LIFE: u64 = 3;
+
+/// Every other of them leaves its disk without any room until everybody was told.
+const BRIM_ONE_IN: u64 = 2;
+
 /// Fills the disk as often as asked.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
-    let disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
-    disk.leave(ROOM_BYTES)?;
-    let allowed = Allowed { failures: true, rules: Rules { deletes: true }, ..Allowed::default() };
-    let mut run = Run::prepare(settings, toolbox, &settings.dir, disk.path().join("data"), allowed)?;
-    run.launch = run.launch.with_own_settings(SERVER_SETTINGS.iter().copied());
-    let mut server = run.start()?;
-    run.begin_load(&shape(TOPIC), topic(settings, TOPIC)).await?;
-    let mut full = Full { run, server: &mut server, disk: &disk, slowest_resume: Duration::ZERO };
-    for cycle in 0..settings.cycles {
-        full.cycle(cycle).await.with_context(|| format!("cycle {}", cycle + 1))?;
+    let (mut slowest, mut tested) = (Duration::ZERO, Tested::default());
+    for life in 0..settings.cycles.div_ceil(CYCLES_PER_LIFE) {
+        let young = young::live(settings, toolbox, life).await;
+        let young = young.with_context(|| format!("young server {}", life + 1))?;
+        let own = own_journal::live(settings, toolbox, life).await;
+        let own =
+            own.with_context(|| format!("server {} with a full disk of its journal's own", life + 1))?;
+        for lived in [young, own] {
+            slowest = slowest.max(lived.slowest_resume);
+            tested.add(lived.tested);
+        }
     }
-    println!(
-        "filled {} times; writing resumed at the latest {:.1} s after room was made",
-        settings.cycles,
-        full.slowest_resume.as_secs_f64()
-    );
-    let mut run = full.run;
-    run.judge().await?;
-    server.stop()?;
-    drop(disk);
-    run.clear()
+    tested.check()?;
+    println!("writing resumed at the latest {:.1} s after room was made\n", slowest.as_secs_f64());
+    grown::run(settings, toolbox).await?;
+    fs::remove_dir_all(&settings.dir).context("the run's directory could not be removed")
+}
+
+/// What one server came to.
+struct Lived {
+    slowest_resume: Duration,
+    tested: Tested,
 }
 
 fn shape(topic: &str) -> Shape {
@@ -92,124 +100,161 @@ fn topic(settings: &Settings, name: &str) -> NewTopic {
     topic
 }
 
-/// Who makes room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relief {
-    DeleteRecords,
-    Retention,
-    DeleteTopic,
+/// A directory of one server, beside those of the others.
+fn make_dir(settings: &Settings, name: &str) -> anyhow::Result<PathBuf> {
+    let dir = settings.dir.join(name);
+    fs::create_dir(&dir)?;
+    Ok(dir)
 }
 
-impl Relief {
-    fn of(cycle: u64) -> Self {
-        match cycle % 3 {
-            0 => Self::DeleteRecords,
-            1 => Self::Retention,
-            _ => Self::DeleteTopic,
-        }
-    }
-}
-
+/// A server under load, and the disk that fills up.
+///
+/// Invariants: `commits` is what the group has tried to commit last, in each partition.
 struct Full<'a, 'r> {
     run: Run<'r>,
-    server: &'a mut Server,
+    server: Server,
     disk: &'a Disk,
+    commits: i64,
     slowest_resume: Duration,
 }
 
-impl Full<'_, '_> {
-    async fn cycle(&mut self, cycle: u64) -> anyhow::Result<()> {
-        let relief = Relief::of(cycle);
-        self.fill(relief, cycle).await?;
-        let free_mb = self.disk.free_bytes()? as f64 / 1e6;
-        self.others_go_on(cycle)
-            .await
-            .with_context(|| format!("with the disk full, {free_mb:.1} MB free"))?;
-        let acked = self.run.progress().acked();
-        self.relieve(relief).await.with_context(|| format!("{relief:?}"))?;
-        let begun = Instant::now();
-        self.wait("writing resumes", |run| run.progress().acked() > acked + RESUMED_MIN).await?;
-        self.slowest_resume = self.slowest_resume.max(begun.elapsed());
-        let errors = self.run.progress().final_failures();
-        if errors > 0 {
-            bail!("{errors} records were refused for good: {:?}", self.run.progress().errors());
-        }
-        println!(
-            "cycle {:>3}: refused with {free_mb:.1} MB free, {:.1} s from room by {relief:?} to the next acks",
-            cycle + 1,
-            begun.elapsed().as_secs_f64()
-        );
-        Ok(())
+impl<'a, 'r> Full<'a, 'r> {
+    /// Starts the server, and the load.
+    async fn begin(mut run: Run<'r>, disk: &'a Disk) -> anyhow::Result<Self> {
+        run.launch = run.launch.with_own_settings(SERVER_SETTINGS.iter().copied());
+        let server = run.start()?;
+        run.begin_load(&shape(TOPIC), topic(run.settings, TOPIC)).await?;
+        Ok(Self { run, server, disk, commits: 0, slowest_resume: Duration::ZERO })
     }
 
-    /// Lets the load run until it is refused. Where a topic is to be deleted, another load fills that too.
-    async fn fill(&mut self, relief: Relief, cycle: u64) -> anyhow::Result<()> {
-        let refused = self.run.progress().failed();
-        let ballast = match relief {
-            Relief::DeleteTopic => Some(self.load_ballast(cycle).await?),
-            Relief::DeleteRecords | Relief::Retention => None,
-        };
-        let disk = self.disk;
-        let is_full = |run: &Run<'_>| {
-            run.progress().failed() > refused + REFUSED_MIN
-                && disk.free_bytes().is_ok_and(|free| free < FULL_BYTES)
-        };
-        self.wait("the disk is full", is_full).await?;
-        match ballast {
-            Some(ballast) => ballast.stop().await,
-            None => Ok(()),
-        }
+    /// Kills the server, reads everything back from the next one, and judges.
+    async fn end(mut self) -> anyhow::Result<(Run<'r>, Lived)> {
+        self.server.must_run()?;
+        self.server.kill()?;
+        self.run.crashed().await?;
+        self.server = self.run.start()?;
+        self.run.check().await?;
+        let tested = self.run.judge().await?.tested;
+        self.run.progress().check_refusals()?;
+        self.server.stop()?;
+        Ok((self.run, Lived { slowest_resume: self.slowest_resume, tested }))
     }
 
+    /// Another load, of the topic that will be deleted.
     async fn load_ballast(&mut self, cycle: u64) -> anyhow::Result<Load> {
         let shared = self.run.beside(&format!("ballast-{cycle}.log"))?;
         create(&shared, topic(self.run.settings, BALLAST_TOPIC), STEP_LIMIT).await?;
         Load::start(&shared, &shape(BALLAST_TOPIC), 0, &mut self.run.rng).await
     }
 
-    /// What is there can be read, and groups can commit.
-    async fn others_go_on(&mut self, cycle: u64) -> anyhow::Result<()> {
-        self.run.check().await.context("reading")?;
-        let partition = TopicPartition::new(TOPIC, 0);
-        let commit =
-            Commit { group: GROUP.to_owned(), partition: partition.clone(), offset: i64::try_from(cycle)? };
-        let offsets = BTreeMap::from([(partition, Offset(commit.offset))]);
-        self.run.shared.recorder.record(&[Event::Committing(commit.clone())]).await?;
-        for (partition, result) in self.admin().await?.alter_group_offsets(GROUP, &offsets).await {
-            result.with_context(|| format!("committing an offset of {partition}"))?;
+    /// Deletes a topic, which a server whose disk has its reserve must be able to.
+    async fn delete(&self, topic: &str) -> anyhow::Result<()> {
+        match self.try_delete(topic).await? {
+            None => Ok(()),
+            Some(error) => Err(error).with_context(|| format!("deleting {topic}")),
         }
-        self.run.shared.recorder.record(&[Event::Committed(commit)]).await?;
+    }
+
+    /// Hands back why the server cannot do that now, if it says so.
+    async fn try_delete(&self, topic: &str) -> anyhow::Result<Option<ClientError>> {
+        match self.admin().await?.delete_topics(&[topic.to_owned()]).await.pop() {
+            Some((_, Ok(()))) => Ok(None),
+            Some((_, Err(error))) if is_refusal(&error) => Ok(Some(error)),
+            Some((_, Err(error))) => Err(error).with_context(|| format!("deleting {topic}")),
+            None => bail!("the server says nothing of the topic"),
+        }
+    }
+
+    /// What is there can be read, and groups can commit.
+    async fn others_go_on(&mut self) -> anyhow::Result<()> {
+        self.run.check().await.context("reading")?;
+        for _ in 0..COMMITS {
+            if let Some(error) = self.commit().await? {
+                bail!("a commit was refused: {error}");
+            }
+        }
+        self.committed_is_there().await?;
         self.server.must_run()
     }
 
-    async fn relieve(&mut self, relief: Relief) -> anyhow::Result<()> {
-        let admin = self.admin().await?;
-        match relief {
-            Relief::DeleteRecords => {
-                let before = shape(TOPIC).partitions().into_iter().map(|partition| (partition, Offset(-1)));
-                for (partition, result) in admin.delete_records(&before.collect()).await {
-                    result.with_context(|| format!("deleting records of {partition}"))?;
-                }
-                Ok(())
-            }
-            Relief::Retention => {
-                let free_bytes = self.disk.free_bytes()?;
-                retain(&admin, ConfigOperation::Set(RETAINED_BYTES.to_owned())).await?;
-                let disk = self.disk;
-                let has_room =
-                    |_: &Run<'_>| disk.free_bytes().is_ok_and(|free| free > free_bytes + ROOM_BYTES / 4);
-                self.wait("retention makes room", has_room).await?;
-                retain(&admin, ConfigOperation::Delete).await
-            }
-            Relief::DeleteTopic => match admin.delete_topics(&[BALLAST_TOPIC.to_owned()]).await.pop() {
-                Some((_, result)) => Ok(result?),
-                None => bail!("the server says nothing of the topic"),
-            },
+    /// Commits in each partition. Hands back why the server cannot do that now, if it says so.
+    async fn commit(&mut self) -> anyhow::Result<Option<ClientError>> {
+        self.commits += 1;
+        let (mut commits, mut offsets) = (Vec::new(), BTreeMap::new());
+        for partition in shape(TOPIC).partitions() {
+            offsets.insert(partition.clone(), Offset(self.commits));
+            commits.push(Commit { group: GROUP.to_owned(), partition, offset: self.commits });
         }
+        let begun: Vec<_> = commits.iter().cloned().map(Event::Committing).collect();
+        self.run.shared.recorder.record(&begun).await?;
+        for (partition, result) in self.admin().await?.alter_group_offsets(GROUP, &offsets).await {
+            match result {
+                Ok(()) => {}
+                Err(error) if is_refusal(&error) => return Ok(Some(error)),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("committing an offset of {partition}"));
+                }
+            }
+        }
+        let ended: Vec<_> = commits.into_iter().map(Event::Committed).collect();
+        self.run.shared.recorder.record(&ended).await?;
+        Ok(None)
+    }
+
+    /// Offsets can be read, too, and are those that were committed last.
+    async fn committed_is_there(&self) -> anyhow::Result<()> {
+        let found = self.admin().await?.group_offsets(GROUP).await.context("reading offsets")?;
+        for partition in shape(TOPIC).partitions() {
+            let offset = found.get(&partition).map(|committed| committed.offset.0);
+            let commits = self.commits;
+            ensure!(
+                offset == Some(commits),
+                "{GROUP} in {partition} is at {offset:?}, committed was {commits}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes all room away for a moment, or until every producer was told something. The server has to answer everybody,
+    /// and may refuse all but reads. Hands back why it did not delete `topic`, if it did not.
+    async fn brim(&mut self, all_told: bool, topic: &str) -> anyhow::Result<Option<ClientError>> {
+        self.disk.fill()?;
+        if all_told {
+            let before = self.run.progress().tally();
+            self.until("every producer is told", Turn::Told, &before).await?;
+            if let Some(error) = self.commit().await? {
+                println!("  without any room a commit is refused: {error}");
+            }
+        } else {
+            tokio::time::sleep(self.run.rng.up_to(BRIM_MAX)).await;
+        }
+        self.run.check().await.context("reading")?;
+        let refusal = self.try_delete(topic).await?;
+        self.server.must_run()?;
+        self.disk.relieve()?;
+        Ok(refusal)
+    }
+
+    /// There is room: records of every stream are acked that were not `before`.
+    async fn resumes(&mut self, before: &Tally) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let acked: u64 = before.values().map(|outcomes| outcomes.acked).sum();
+        self.until("writing resumes", Turn::Acked, before).await?;
+        self.wait("writing goes on", |run| run.progress().acked() > acked + RESUMED_MIN).await?;
+        self.slowest_resume = self.slowest_resume.max(begun.elapsed());
+        self.run.progress().check_refusals()
     }
 
     async fn admin(&self) -> anyhow::Result<Admin> {
         Ok(Admin::new(cluster_options(&self.run.shared.bootstrap)).await?)
+    }
+
+    /// Waits until every stream has come to this since.
+    async fn until(&mut self, what: &str, turn: Turn, before: &Tally) -> anyhow::Result<()> {
+        let result = self.wait(what, |run| turn.missing(before, &run.progress().tally()).is_empty()).await;
+        result.with_context(|| {
+            format!("streams that wait: {:?}", turn.missing(before, &self.run.progress().tally()))
+        })
     }
 
     async fn wait(&mut self, what: &str, done: impl Fn(&Run<'_>) -> bool) -> anyhow::Result<()> {
@@ -217,10 +262,10 @@ impl Full<'_, '_> {
         while !done(&self.run) {
             self.server.must_run()?;
             if Instant::now() >= deadline {
-                let free_mb = self.disk.free_bytes()? as f64 / 1e6;
                 bail!(
-                    "waited {} s until {what}; {free_mb:.1} MB are free; errors so far: {:?}",
+                    "waited {} s until {what}; {:.1} MB are free; errors so far: {:?}",
                     STEP_LIMIT.as_secs(),
+                    self.free_mb()?,
                     self.run.progress().errors()
                 );
             }
@@ -228,14 +273,49 @@ impl Full<'_, '_> {
         }
         Ok(())
     }
+
+    fn counts(&self) -> String {
+        let progress = self.run.progress();
+        format!("{} records acked, {} given up", progress.acked(), progress.failed())
+    }
+
+    fn free_mb(&self) -> anyhow::Result<f64> {
+        Ok(self.disk.free_bytes()? as f64 / 1e6)
+    }
 }
 
-/// Changes how much retention leaves of the load's topic.
-async fn retain(admin: &Admin, operation: ConfigOperation) -> anyhow::Result<()> {
-    let change = ConfigChange { name: "retention.bytes".to_owned(), operation };
-    let changes = BTreeMap::from([(ConfigResource::Topic(TOPIC.to_owned()), vec![change])]);
-    for (resource, result) in admin.alter_configs(&changes, false).await {
-        result.with_context(|| resource.to_string())?;
+/// Whether the server says that it cannot now. Silence is no answer.
+fn is_refusal(error: &ClientError) -> bool {
+    error.kind() == ErrorKind::Retry && !is_unanswered(error)
+}
+
+/// A run beside others, whose results are counted together.
+fn prepare<'r>(
+    settings: &'r Settings,
+    toolbox: &'r Toolbox,
+    dir: &Path,
+    data: PathBuf,
+) -> anyhow::Result<Run<'r>> {
+    let allowed = Allowed { failures: true, ..Allowed::default() };
+    Ok(Run::prepare(settings, toolbox, dir, data, allowed)?.without_summary())
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_client::{ApiKey, ErrorCode};
+
+    use super::*;
+
+    #[test]
+    fn silence_and_what_no_other_try_would_mend_are_no_refusals() {
+        let told = |code| ClientError::Server { code, message: None };
+        let after = Duration::from_secs(1);
+        assert!(is_refusal(&told(ErrorCode::KAFKA_STORAGE_ERROR)));
+        assert!(!is_refusal(&told(ErrorCode::INVALID_RECORD)));
+        assert!(!is_refusal(&ClientError::Timeout {
+            address: "a".to_owned(),
+            api: ApiKey::DeleteTopics,
+            after
+        }));
     }
-    Ok(())
 }

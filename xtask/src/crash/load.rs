@@ -93,6 +93,17 @@ pub(super) struct RecentAck {
     pub(super) identity: Identity,
 }
 
+/// What a stream's records have come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcomes {
+    pub(super) acked: u64,
+    /// Given up.
+    pub(super) failed: u64,
+}
+
+/// The outcomes of each stream, also of one that has none yet.
+pub(super) type Tally = BTreeMap<u32, Outcomes>;
+
 /// What the streams have come to so far, for progress and for the checks between crashes. The verdict does not
 /// depend on it.
 #[derive(Debug, Default)]
@@ -102,10 +113,11 @@ pub(super) struct Progress {
 
 #[derive(Debug, Default)]
 struct ProgressState {
-    acked: u64,
-    failed: u64,
+    tally: Tally,
     /// Of those that failed, with an error that no other try would mend.
     final_failures: u64,
+    /// Of those that failed, with no answer to the last attempt.
+    unanswered: u64,
     errors: BTreeMap<String, u64>,
     flips: u64,
     recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
@@ -118,17 +130,30 @@ impl Progress {
 
     /// Records acked so far.
     pub(super) fn acked(&self) -> u64 {
-        self.lock().acked
+        self.lock().tally.values().map(|outcomes| outcomes.acked).sum()
     }
 
     /// Records given up so far.
     pub(super) fn failed(&self) -> u64 {
-        self.lock().failed
+        self.lock().tally.values().map(|outcomes| outcomes.failed).sum()
     }
 
-    /// Records refused with an error that clients do not try again after.
-    pub(super) fn final_failures(&self) -> u64 {
-        self.lock().final_failures
+    /// What each stream has come to so far.
+    pub(super) fn tally(&self) -> Tally {
+        self.lock().tally.clone()
+    }
+
+    /// An error if a producer was refused for good, or was kept waiting and never told: a server that cannot take
+    /// records now has to say so.
+    pub(super) fn check_refusals(&self) -> anyhow::Result<()> {
+        let state = self.lock();
+        if state.final_failures > 0 {
+            bail!("{} records were refused for good: {:?}", state.final_failures, state.errors);
+        }
+        if state.unanswered > 0 {
+            bail!("{} records were never answered: {:?}", state.unanswered, state.errors);
+        }
+        Ok(())
     }
 
     /// Why records were given up, and how many.
@@ -151,18 +176,24 @@ impl Progress {
         std::mem::take(&mut self.lock().recent)
     }
 
+    /// Notes that there is such a stream.
+    fn note_stream(&self, stream: u32) {
+        self.lock().tally.entry(stream).or_default();
+    }
+
     fn note_acked(&self, partition: &TopicPartition, identity: Identity, offset: i64) {
         let mut state = self.lock();
-        state.acked += 1;
+        state.tally.entry(identity.stream).or_default().acked += 1;
         if offset >= 0 {
             state.recent.entry(partition.clone()).or_default().push(RecentAck { offset, identity });
         }
     }
 
-    fn note_failed(&self, error: &ClientError) {
+    fn note_failed(&self, stream: u32, error: &ClientError) {
         let mut state = self.lock();
-        state.failed += 1;
+        state.tally.entry(stream).or_default().failed += 1;
         state.final_failures += u64::from(error.kind() != ErrorKind::Retry);
+        state.unanswered += u64::from(is_unanswered(error));
         let text = match error {
             ClientError::Undelivered { last: Some(last), .. } => format!("given up: {last}"),
             ClientError::Undelivered { last: None, .. } => "given up without an attempt".to_owned(),
@@ -172,6 +203,15 @@ impl Progress {
         if state.errors.len() < ERRORS_MAX || state.errors.contains_key(&text) {
             *state.errors.entry(text).or_default() += 1;
         }
+    }
+}
+
+/// Whether a server has kept somebody waiting until he gave up, and said nothing.
+pub(super) fn is_unanswered(error: &ClientError) -> bool {
+    match error {
+        ClientError::Timeout { .. } => true,
+        ClientError::Undelivered { last: Some(last), .. } => is_unanswered(last),
+        _ => false,
     }
 }
 
@@ -223,6 +263,7 @@ impl Load {
         let (mut streams, mut number) = (JoinSet::new(), first_stream);
         for (kind, producer) in kinds.iter().zip(&producers) {
             for partition in shape.partitions() {
+                shared.progress.note_stream(number);
                 let stream = Stream {
                     number,
                     partition,
@@ -377,7 +418,7 @@ impl Stream {
                     let identity = Identity { stream: self.number, sequence };
                     self.shared.progress.note_acked(&self.partition, identity, placed.offset.0);
                 }
-                Err(error) => self.shared.progress.note_failed(error),
+                Err(error) => self.shared.progress.note_failed(self.number, error),
             }
         }
     }
@@ -408,6 +449,7 @@ fn events(span: Span, outcomes: &[Outcome]) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use riverrun_client::{ApiKey, ErrorCode};
     use riverrun_types::{Offset, TimestampMs};
 
     #[test]
@@ -431,6 +473,44 @@ mod tests {
             Event::Acked { span: span(9, 1), offset: Some(10) },
         ];
         assert_eq!(events(span(3, 7), &outcomes), expected);
+    }
+
+    fn undelivered(last: Option<ClientError>) -> ClientError {
+        let after = Duration::from_secs(1);
+        ClientError::Undelivered { topic: "t".into(), partition: 0, after, last: last.map(Arc::new) }
+    }
+
+    #[test]
+    fn a_refusal_that_is_final_and_silence_are_found() {
+        let found = |error: ClientError| {
+            let progress = Progress::default();
+            progress.note_failed(1, &error);
+            progress.check_refusals().map_err(|fault| fault.to_string())
+        };
+        let told = |code| ClientError::Server { code, message: None };
+        let silence = || ClientError::Timeout {
+            address: "a".to_owned(),
+            api: ApiKey::Produce,
+            after: Duration::from_secs(1),
+        };
+        assert_eq!(found(undelivered(Some(told(ErrorCode::KAFKA_STORAGE_ERROR)))), Ok(()));
+        assert_eq!(found(undelivered(None)), Ok(()), "it stood behind others");
+        assert!(found(told(ErrorCode::INVALID_RECORD)).unwrap_err().contains("for good"));
+        for error in [silence(), undelivered(Some(silence()))] {
+            assert!(found(error).unwrap_err().contains("never answered"));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_has_come_to_nothing_is_in_the_tally() {
+        let progress = Progress::default();
+        progress.note_stream(1);
+        progress.note_stream(2);
+        progress.note_acked(&TopicPartition::new("t", 0), Identity { stream: 2, sequence: 0 }, 0);
+        progress.note_failed(2, &undelivered(None));
+        let expected = [(1, Outcomes::default()), (2, Outcomes { acked: 1, failed: 1 })];
+        assert_eq!(progress.tally(), Tally::from(expected));
+        assert_eq!((progress.acked(), progress.failed()), (1, 1));
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! What every stream has to come to: being refused, being told anything, going on. Pure.
+
+use crate::crash::load::{Outcomes, Tally};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Records are refused.
+    Refused,
+    /// Records are acked.
+    Acked,
+    /// Either.
+    Told,
+}
+
+impl Turn {
+    /// The streams that have not come to it since `before`.
+    pub(super) fn missing(self, before: &Tally, now: &Tally) -> Vec<u32> {
+        let has_come = |stream: &u32, before: &Outcomes| {
+            let now = now.get(stream).copied().unwrap_or_default();
+            match self {
+                Self::Refused => now.failed > before.failed,
+                Self::Acked => now.acked > before.acked,
+                Self::Told => now.failed > before.failed || now.acked > before.acked,
+            }
+        };
+        let missing = before.iter().filter(|(stream, before)| !has_come(stream, before));
+        missing.map(|(stream, _)| *stream).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(outcomes: [(u64, u64); 3]) -> Tally {
+        (1..).zip(outcomes.map(|(acked, failed)| Outcomes { acked, failed })).collect()
+    }
+
+    #[test]
+    fn one_stream_that_hangs_is_found_whatever_the_others_do() {
+        let before = tally([(5, 0), (7, 0), (0, 0)]);
+        let now = tally([(5, 2), (7, 0), (90, 0)]);
+        assert_eq!(Turn::Refused.missing(&before, &now), [2, 3]);
+        assert_eq!(Turn::Acked.missing(&before, &now), [1, 2]);
+        assert_eq!(Turn::Told.missing(&before, &now), [2]);
+    }
+
+    #[test]
+    fn what_came_before_counts_for_nothing() {
+        let tally = tally([(5, 2), (7, 1), (1, 1)]);
+        for turn in [Turn::Refused, Turn::Acked, Turn::Told] {
+            assert_eq!(turn.missing(&tally, &tally), [1, 2, 3]);
+        }
+    }
+}
