@@ -62,6 +62,8 @@ impl LogStore {
         {
             tracing::warn!(%error, "no checkpoint takes the place of the one that was damaged");
         }
+        // Clients may come now, and would be through the reserve before somebody looks.
+        self.measure_space();
         Ok(report)
     }
 }

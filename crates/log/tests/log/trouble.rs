@@ -151,6 +151,22 @@ fn clients_leave_the_reserve_to_the_coordinator_and_get_space_back_by_themselves
 }
 
 #[test]
+fn a_start_in_the_reserve_leaves_it_to_the_coordinator_from_the_first_record_on() {
+    for durability in [DurabilityLevel::SyncSync, DurabilityLevel::AsyncAsync] {
+        let config = LogConfig { durability, ..Machine::small_segments() };
+        let options = StoreOptions { reserve_bytes: 4 << 20, ..Machine::with_journal() };
+        let mut machine = Machine::with_options(SimEnv::new(1), config, options);
+        machine.append_numbers(0, 5);
+        machine.sim.fs.set_space(Some(3 << 20));
+        machine.kill();
+        let error = machine.try_append("no", ProducerStamp::NONE).unwrap_err();
+        assert!(matches!(error, AppendError::Storage(LogError::DirFull { .. })), "{error}");
+        let own = AppendOptions { origin: AppendOrigin::Coordinator, now: machine.now() };
+        put(&machine.log(), &batch_at(&[(0, "record 5")], BatchOptions::default()), own).unwrap();
+    }
+}
+
+#[test]
 fn retention_makes_space_where_nothing_can_be_settled() {
     let config = LogConfig {
         retention_bytes: Some(500),
