@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::{Mutex, MutexGuard};
 use riverrun_coordinator::{
     GroupConfig, GroupMemory, GroupResponse, Reply, ReplyToken, RequestContext as GroupContext, Shard, Step,
@@ -30,6 +31,7 @@ use riverrun_log::Appended;
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{Acks, TimestampMs};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
@@ -42,7 +44,7 @@ use clock::GroupClock;
 use held::{Held, Parked, Release};
 use load::LoadError;
 pub(crate) use names::shard_of;
-use rest::Failures;
+use rest::{Failures, REST};
 pub(crate) use timer::{run as run_timer, run_retries};
 pub(crate) use topics::ImageTopics;
 
@@ -96,9 +98,11 @@ impl SlotState {
     }
 
     fn fail(&mut self, retry_at: Duration) {
-        let last = match self {
-            Self::Loaded(loaded) => loaded.last.map(|last| (Arc::clone(&loaded.partition), last)),
-            _ => None,
+        let last = match std::mem::take(self) {
+            Self::Loaded(loaded) => loaded.last.map(|last| (loaded.partition, last)),
+            // That may still not be decided.
+            Self::Failed { last, .. } => last,
+            Self::NotLoaded => None,
         };
         *self = Self::Failed { retry_at, last };
     }
@@ -190,7 +194,7 @@ impl Slot {
     /// Waits for something that a step releases, this one or a later one; but not while the log takes nothing.
     async fn released<T>(&self, mut answer: oneshot::Receiver<T>) -> Result<T, ErrorCode> {
         loop {
-            match tokio::time::timeout(self.stuck_after, &mut answer).await {
+            match timeout(self.stuck_after, &mut answer).await {
                 Ok(answer) => return answer.map_err(|_| ErrorCode::NOT_COORDINATOR),
                 Err(_) if self.held.is_stuck(self.stuck_after) => {
                     return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -390,22 +394,15 @@ impl Groups {
     /// Drops the offsets of topics that were deleted, durably. Answers the trouble of the last shard that had any; it
     /// drops them when it is loaded again.
     pub(crate) async fn topics_deleted(&self, broker: &Arc<Broker>, names: &[&str]) -> Result<(), ErrorCode> {
-        let mut outcome = Ok(());
-        let mut dropped = Vec::new();
-        for index in 0..self.all_slots(broker).len() {
+        let drop_in = |index| async move {
             let (notice, durable) = oneshot::channel();
-            let drop_them = |shard: &mut Shard, _| shard.on_topics_deleted(names);
-            let step = self.load(broker, index).await;
-            match step.and_then(|()| self.step(broker, index, Some(notice), drop_them)) {
-                Ok(()) => dropped.push((index, durable)),
-                Err(code) => outcome = Err(code),
-            }
-        }
-        // All at once: one sync is enough for many shards.
-        for (index, durable) in dropped {
-            outcome = self.slots()?[index].released(durable).await.and(outcome);
-        }
-        outcome
+            self.load(broker, index).await?;
+            self.step(broker, index, Some(notice), |shard, _| shard.on_topics_deleted(names))?;
+            self.slots()?[index].released(durable).await
+        };
+        // All at once: one sync is enough for many shards, and the time of one in trouble for all that are.
+        let outcomes = join_all((0..self.all_slots(broker).len()).map(drop_in)).await;
+        outcomes.into_iter().rfind(Result::is_err).unwrap_or(Ok(()))
     }
 
     fn slots(&self) -> Result<&Vec<Slot>, ErrorCode> {
@@ -449,7 +446,11 @@ impl Groups {
         if slot.state(clock).is_loaded(clock)? {
             return Ok(());
         }
-        slot.until_decided().await;
+        if timeout(self.stuck_after, slot.until_decided()).await.is_err() {
+            // Nobody waits here for longer than where the shard is loaded.
+            slot.state.lock().fail(clock.monotonic() + REST);
+            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        }
         let (for_load, config, memory) = (Arc::clone(broker), self.config.clone(), Arc::clone(&self.memory));
         let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config, memory))
             .await

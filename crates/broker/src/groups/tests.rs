@@ -9,9 +9,7 @@ use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use riverrun_protocol::{JoinGroupRequest, OffsetCommitRequest};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
-use super::rest::REST;
 use super::*;
 use crate::context::{ConnectionInfo, Principal};
 use crate::handlers;
@@ -208,6 +206,33 @@ async fn a_commit_that_waits_for_the_disk_is_answered_after_its_timeout() {
     assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     go_on.send(()).expect("the sync waits");
+    assert_eq!(committed(&broker).await, [8], "it has become durable after all");
+}
+
+#[tokio::test]
+async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_request_and_no_deletion() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "50")).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    let (go_on, may_go_on) = std::sync::mpsc::sync_channel::<()>(1);
+    sim.fs.during_next_sync(move || {
+        let _ = may_go_on.recv_timeout(6 * PATIENCE);
+    });
+    assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    let clock = &*broker.env.clock;
+    let slot = &broker.groups.slots().expect("open")[0];
+    slot.fail(&mut slot.state.lock(), clock, &"no space");
+    for _ in 0..2 {
+        sim.clock.advance(REST);
+        let refused = timeout(PATIENCE, commit(&broker, 9)).await;
+        assert_eq!(refused, Ok(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+        sim.clock.advance(REST);
+        let refused = timeout(PATIENCE, broker.groups.topics_deleted(&broker, &["t"])).await;
+        assert_eq!(refused, Ok(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)));
+    }
+    go_on.send(()).expect("the sync waits");
+    sim.clock.advance(REST);
     assert_eq!(committed(&broker).await, [8], "it has become durable after all");
 }
 
