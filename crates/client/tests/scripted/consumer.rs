@@ -96,11 +96,11 @@ fn listed(call: &Call<'_>) -> Reply {
             ..ListOffsetsPartitionResponse::default()
         }
     };
-    let topic = ListOffsetsTopicResponse {
-        name: "t".into(),
-        partitions: request.topics[0].partitions.iter().map(partition).collect(),
-    };
-    call.answer(&ListOffsetsResponse { topics: vec![topic], ..ListOffsetsResponse::default() })
+    let topics = request.topics.iter().map(|topic| ListOffsetsTopicResponse {
+        name: topic.name.clone(),
+        partitions: topic.partitions.iter().map(partition).collect(),
+    });
+    call.answer(&ListOffsetsResponse { topics: topics.collect(), ..ListOffsetsResponse::default() })
 }
 
 /// A server with records in every partition. `meddle` may answer in its place.

@@ -158,7 +158,16 @@ async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
         assert_eq!(offset(delivery).await, expected);
     }
     assert_eq!(sequences(&log), (0..20).map(|sequence| (0, sequence)).collect::<Vec<_>>());
-    let metrics = producer.metrics();
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let metrics = loop {
+        let metrics = producer.metrics();
+        // Metadata may be asked for longer than records are sent.
+        if metrics.answers == metrics.all_requests {
+            break metrics;
+        }
+        assert!(Instant::now() < deadline, "{metrics:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
     assert_eq!((metrics.records_delivered, metrics.records_failed, metrics.batches), (20, 0, 20));
     assert!(metrics.batches_retried >= 2 && metrics.requests >= 22 && metrics.batches_waiting == 0);
     assert_eq!(metrics.records_retried, metrics.batches_retried, "each is a batch of its own");
@@ -168,7 +177,7 @@ async fn batches_behind_a_refused_one_follow_it_with_their_own_sequences() {
     assert_eq!(sent.sum, sent.count * sent.max, "all have one length");
     assert_eq!((metrics.latency_us.count, metrics.requests_in_flight), (metrics.requests, 0));
     // The producer's id, metadata and versions beside them.
-    assert!(metrics.all_requests > metrics.requests && metrics.answers == metrics.all_requests);
+    assert!(metrics.all_requests > metrics.requests);
     assert!(metrics.sent_bytes > metrics.sent_batch_bytes.sum && metrics.received_bytes > 0);
     assert_eq!((metrics.buffer_free_bytes, metrics.senders_waiting), (metrics.buffer_bytes, 0));
 }
