@@ -32,8 +32,13 @@ use turn::Turn;
 /// The smallest that every file system takes; most of it is ballast.
 const DISK_BYTES: u64 = 400 << 20;
 
-/// The server looks often for what retention lets go, and its reserve suits the small room.
-const SERVER_SETTINGS: &[&str] = &["log.retention.check.interval.ms=500", "log.dir.reserve.bytes=16777216"];
+/// The server looks often for what retention lets go, its reserve suits the small room, and it soon tells groups that
+/// there is none.
+const SERVER_SETTINGS: &[&str] = &[
+    "log.retention.check.interval.ms=500",
+    "log.dir.reserve.bytes=16777216",
+    "offsets.commit.timeout.ms=2000",
+];
 
 /// A deleted segment's file is gone soon after.
 const DELETE_DELAY_MS: &str = "100";
