@@ -182,7 +182,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
 /// Why a durable change of a file failed, by what is known of the disk since.
 #[derive(Debug)]
 pub enum ChangeError {
-    /// Nothing was synced or renamed yet: what was there before is there still, and the change may be tried again.
+    /// Nothing was renamed yet, nor did a sync fail: what was there before is there still, and the change may be tried
+    /// again.
     Undone(io::Error),
     /// A rename or a sync failed. Nobody knows what the disk holds, and no later sync would tell: nothing is built on
     /// it before a restart has looked.
@@ -241,12 +242,12 @@ pub fn atomic_replace(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<
         Ok((file, directory))
     };
     let (file, directory) = write().map_err(ChangeError::Undone)?;
-    let change = || {
-        file.sync_all()?;
-        fs.rename(&temporary, path)?;
-        directory.sync()
-    };
-    change().map_err(ChangeError::Unknown)
+    file.sync_all().map_err(ChangeError::Unknown)?;
+    // Some file systems want room for a name that only changes (XFS), and say so before they change it.
+    let refused =
+        |error| if is_shortage(&error) { ChangeError::Undone(error) } else { ChangeError::Unknown(error) };
+    fs.rename(&temporary, path).map_err(refused)?;
+    directory.sync().map_err(ChangeError::Unknown)
 }
 
 /// Where the new bytes are written first, and the directory that they are in.

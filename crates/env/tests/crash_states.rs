@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_env::sim::{PlantedBug, SimFileSystem, SimRandom};
-use riverrun_env::{File, FileSystem, OpenMode, Random, atomic_replace, read_whole};
+use riverrun_env::{ChangeError, File, FileSystem, OpenMode, Random, atomic_replace, read_whole};
 
 const SECTOR: usize = 512;
 /// More than any test here has that looks at all states.
@@ -333,6 +333,18 @@ fn check_replacement(prepare: impl Fn(&SimFileSystem)) -> Result<[usize; 2], Str
         }
     }
     Ok(seen)
+}
+
+#[test]
+fn a_replacement_whose_name_finds_no_space_is_undone() {
+    let (fs, is_finished) = replaced(10 * STEPS, |fs| fs.refuse_renames(true));
+    assert!(!is_finished);
+    let error = atomic_replace(&fs, "/d/f".as_ref(), NEW).unwrap_err();
+    assert!(matches!(error, ChangeError::Undone(_)), "{error}");
+    assert_eq!(read_whole(&fs, "/d/f".as_ref(), 1 << 20).unwrap(), OLD);
+    fs.refuse_renames(false);
+    atomic_replace(&fs, "/d/f".as_ref(), NEW).unwrap();
+    assert_eq!(read_whole(&fs, "/d/f".as_ref(), 1 << 20).unwrap(), NEW);
 }
 
 #[test]

@@ -107,6 +107,7 @@ pub(super) struct Disk {
     pub(super) planted: Option<PlantedBug>,
     /// Nothing can be opened.
     pub(super) are_descriptors_exhausted: bool,
+    pub(super) are_renames_refused: bool,
     /// A power cut destroys blocks that are being written.
     pub(super) tears_blocks: bool,
     /// Files cannot be opened past the page cache.
@@ -148,6 +149,7 @@ impl Disk {
             cuts_to_fail: 0,
             planted: None,
             are_descriptors_exhausted: false,
+            are_renames_refused: false,
             tears_blocks: false,
             is_direct_refused: false,
             unreadable: None,
@@ -354,6 +356,9 @@ impl Disk {
             && matches!(self.nodes.get(replaced), Some(Node::Directory(directory)) if !directory.live.is_empty())
         {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        if self.are_renames_refused {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         self.pass()?;
         self.directory_mut(from.0)?.live.remove(&from.1);
@@ -578,6 +583,7 @@ impl Disk {
         self.cuts_to_fail = 0;
         self.planted = None;
         self.are_descriptors_exhausted = false;
+        self.are_renames_refused = false;
     }
 
     /// The power fails: what was synced is there, what was not may be there in part. The disk's own randomness says

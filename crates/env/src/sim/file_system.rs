@@ -156,6 +156,11 @@ impl SimFileSystem {
         self.disk.lock().full = path.map(Path::to_path_buf);
     }
 
+    /// Has every renaming be refused for want of space, as XFS does on a volume without any, or no longer.
+    pub fn refuse_renames(&self, are_refused: bool) {
+        self.disk.lock().are_renames_refused = are_refused;
+    }
+
     /// The process is killed; the page cache stays.
     pub fn kill(&self) {
         self.disk.lock().restart();
