@@ -206,7 +206,7 @@ impl Producer {
                 Appended::NoSuchPartition(count) => return Err(no_such_partition(record, count)),
             }
             let topic = self.in_time(deadline, "the topic", self.cluster.topic(record.topic, true)).await?;
-            self.accumulator.learn(&topic, random_seed());
+            self.accumulator.learn(&topic, random_seed(), None);
         }
     }
 

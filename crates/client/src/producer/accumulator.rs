@@ -105,6 +105,9 @@ pub(super) struct DrainPlan<'a> {
     pub(super) leader: &'a mut dyn FnMut(&str, i32) -> Option<NodeId>,
     /// Whether the node takes another request.
     pub(super) has_room: &'a mut dyn FnMut(NodeId) -> bool,
+    /// Nodes that take none because as many as may be are under way. What waits for them is in no list while each partition
+    /// has that many under way, too.
+    pub(super) full: &'a [NodeId],
 }
 
 /// The producer's buffer.
@@ -170,9 +173,9 @@ impl Accumulator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a topic and its partitions known. Choices at random follow from `seed` if it is new. Answers whether all
-    /// partitions with something to send have a leader.
-    pub(super) fn learn(&self, topic: &TopicInfo, seed: u64) -> bool {
+    /// Makes a topic and its partitions known, as the cluster said when it was asked at `asked_at`, or at some time. Choices
+    /// at random follow from `seed` if it is new. Answers whether all partitions with something to send have a leader.
+    pub(super) fn learn(&self, topic: &TopicInfo, seed: u64, asked_at: Option<Instant>) -> bool {
         let mut state = self.lock();
         let place = if let Some(place) = state.index.get(topic.name.as_str()) {
             *place
@@ -183,7 +186,7 @@ impl Accumulator {
             state.topics.push(Topic::new(name, partitioner));
             place
         };
-        if state.topics[place].learn(topic, Instant::now()) {
+        if state.topics[place].learn(topic, asked_at) {
             // What was chosen so far may be gone, and what waits there is not to wait for long.
             state.topics[place].set_partitioner(self.options.partitioner.for_topic(&self.options, seed));
             state.recall_all();
@@ -331,7 +334,10 @@ impl Accumulator {
             state.list_unless_empty(key);
         }
         let State { leaders, held, .. } = &mut *state;
-        leaders.keep(|node| held.contains_key(&node));
+        for node in plan.full {
+            leaders.note(*node, false, plan.now, self.options.partitioner_availability_timeout);
+        }
+        leaders.keep(|node| held.contains_key(&node) || plan.full.contains(&node));
         drained.more |= !state.active.is_empty();
         state.counts.requests += drained.requests.len() as u64;
         drained.check_at(state.parked.peek().map(|Reverse((at, _))| *at));
@@ -436,8 +442,8 @@ impl Accumulator {
     ) -> Turn {
         let Some(queue) = state.queue(key) else { return Turn::Over };
         queue.listed = false;
-        if let Some(at) = state.topics[key.topic].gone_at(key.partition) {
-            give_up_gone(state, key, at, plan.now, drained);
+        if state.topics[key.topic].is_missing(key.partition) {
+            give_up_missing(state, key, drained);
             return Turn::Over;
         }
         let Some(queue) = state.queue(key) else { return Turn::Over };
@@ -710,13 +716,16 @@ impl Accumulator {
     }
 }
 
-/// Takes out what waits for a partition that is gone, if it is time. Until then somebody is asked once more whether it is.
-fn give_up_gone(state: &mut State, key: QueueKey, at: Instant, now: Instant, drained: &mut Drained) {
-    if at > now {
-        drained.leaderless.insert(Arc::clone(&state.topics[key.topic].name));
-        state.park(key, at);
-    } else if let Some(queue) = state.queue(key) {
+/// Takes out what waits for a partition that is gone, if that is sure. Until then it waits as for a leader: somebody is asked
+/// again and again whether it is.
+fn give_up_missing(state: &mut State, key: QueueKey, drained: &mut Drained) {
+    let is_sure = state.topics[key.topic].gives_up_missing();
+    let Some(queue) = state.queue(key).filter(|queue| !queue.is_empty()) else { return };
+    if is_sure {
         drained.gone.extend(queue.take_all());
+    } else {
+        state.hold(key, None);
+        drained.leaderless.insert(Arc::clone(&state.topics[key.topic].name));
     }
 }
 

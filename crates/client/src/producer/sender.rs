@@ -200,6 +200,8 @@ impl Sender {
         };
         let (nodes, events, cluster) = (&mut self.nodes, &self.events, &self.cluster);
         let in_flight_max = self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX);
+        let full: Vec<NodeId> =
+            nodes.iter().filter(|(_, node)| node.in_flight >= in_flight_max).map(|(id, _)| *id).collect();
         let mut gone = false;
         let mut has_room = |id: NodeId| {
             let node = nodes.entry(id).or_default();
@@ -214,8 +216,14 @@ impl Sender {
             }
             false
         };
-        let mut plan =
-            DrainPlan { now, producer, fresh_allowed, leader: &mut leader, has_room: &mut has_room };
+        let mut plan = DrainPlan {
+            now,
+            producer,
+            fresh_allowed,
+            leader: &mut leader,
+            has_room: &mut has_room,
+            full: &full,
+        };
         let drained = self.accumulator.drain(&mut plan);
         if gone {
             self.stale.extend(self.accumulator.active_topics());
@@ -271,13 +279,14 @@ impl Sender {
             return;
         }
         self.refreshing = true;
+        let asked_at = Instant::now();
         let (cluster, topics) = (Arc::clone(&self.cluster), std::mem::take(&mut self.stale));
         let accumulator = Arc::clone(&self.accumulator);
         self.events.push(Box::pin(async move {
             let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
             let answer = cluster.refresh(Some(&names), true).await;
             let learn = |topic: Result<Arc<TopicInfo>, _>| {
-                topic.is_ok_and(|topic| accumulator.learn(&topic, random_seed()))
+                topic.is_ok_and(|topic| accumulator.learn(&topic, random_seed(), Some(asked_at)))
             };
             // All of them are learnt, whatever one says.
             let learnt = |topics: Vec<_>| topics.into_iter().map(learn).fold(true, |all, led| all & led);

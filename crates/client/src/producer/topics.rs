@@ -19,13 +19,15 @@ pub(super) const GONE_GRACE: Duration = Duration::from_secs(3);
 ///
 /// Invariants: `queues` and `leaders` have an entry for each partition that there was at any time, and never get shorter:
 /// what is under way comes back to its queue. The first `count` are those of the topic that has this `id` now; `available`
-/// holds those that have a leader, sorted. What waits for the others is given up at `gone_at`.
+/// holds those that have a leader, sorted. What waits for the others is given up once who was asked at `gone_at` or later
+/// does not know them either; `asked_at` is when what is known was asked for, as far as that is known.
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: Arc<str>,
     id: TopicId,
     count: usize,
     gone_at: Option<Instant>,
+    asked_at: Option<Instant>,
     pub(super) queues: Vec<PartitionQueue>,
     leaders: Vec<Option<NodeId>>,
     available: Vec<i32>,
@@ -66,14 +68,14 @@ impl TopicView for View<'_> {
 impl Topic {
     pub(super) fn new(name: Arc<str>, partitioner: Box<dyn TopicPartitioner>) -> Self {
         let (queues, leaders, available) = (Vec::new(), Vec::new(), Vec::new());
-        let (id, count, gone_at) = (TopicId::ZERO, 0, None);
-        Self { name, id, count, gone_at, queues, leaders, available, partitioner }
+        let (id, count, gone_at, asked_at) = (TopicId::ZERO, 0, None, None);
+        Self { name, id, count, gone_at, asked_at, queues, leaders, available, partitioner }
     }
 
     /// Takes in what the cluster says of the topic now. Answers whether it has fewer partitions than before: then it was made
     /// anew, for no topic loses any, and a server that says so of the same one has not heard of all of them yet. Where topics
-    /// have no ids, whatever is said is believed.
-    pub(super) fn learn(&mut self, topic: &TopicInfo, now: Instant) -> bool {
+    /// have no ids, whatever is said is believed. `asked_at` is when the cluster was asked, unless that may be long ago.
+    pub(super) fn learn(&mut self, topic: &TopicInfo, asked_at: Option<Instant>) -> bool {
         let (before, told) = (self.count, topic.partitions.len());
         let is_same = topic.id != TopicId::ZERO && topic.id == self.id;
         self.count = if is_same { told.max(before) } else { told };
@@ -84,9 +86,10 @@ impl Topic {
         self.leaders.resize(kept, None);
         self.available =
             topic.partitions.iter().filter(|one| one.leader.is_some()).map(|one| one.index).collect();
+        self.asked_at = asked_at.or(self.asked_at);
         let fewer = self.count < before;
         if fewer {
-            self.gone_at = Some(now + GONE_GRACE);
+            self.gone_at = Some(Instant::now() + GONE_GRACE);
         }
         fewer
     }
@@ -101,11 +104,16 @@ impl Topic {
         self.queues.iter().zip(&self.leaders).any(|(queue, leader)| leader.is_none() && !queue.is_empty())
     }
 
-    /// When to give up a partition that only an earlier topic of this name had. None for the others, and where topics have no
-    /// ids: there nobody can tell that topic from this one.
-    pub(super) fn gone_at(&self, partition: i32) -> Option<Instant> {
+    /// Whether only an earlier topic of this name had a partition, as far as is known. Never where topics have no ids: there
+    /// nobody can tell that topic from this one.
+    pub(super) fn is_missing(&self, partition: i32) -> bool {
         let is_beyond = usize::try_from(partition).is_ok_and(|at| at >= self.count);
-        self.gone_at.filter(|_| is_beyond && self.id != TopicId::ZERO)
+        is_beyond && self.gone_at.is_some() && self.id != TopicId::ZERO
+    }
+
+    /// Whether what is missing will not come any more: who may have been behind had the time to hear of it, and was asked.
+    pub(super) fn gives_up_missing(&self) -> bool {
+        self.gone_at.zip(self.asked_at).is_some_and(|(gone_at, asked_at)| gone_at <= asked_at)
     }
 
     /// Number of partitions, as far as is known.
@@ -150,10 +158,10 @@ impl Topic {
     }
 }
 
-/// Since when each leader has taken nothing of what waits for it.
+/// Since when each leader has taken nothing more.
 ///
 /// Invariants: holds the nodes that had no room at the last look and at all looks since that time, while something waits for
-/// them: of others nobody would hear that they have.
+/// them or as much as may be is under way to them: of others nobody would hear that they have.
 #[derive(Debug, Default)]
 pub(super) struct Leaders {
     held_up: BTreeMap<NodeId, Instant>,

@@ -355,6 +355,49 @@ async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_nam
     assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
 }
 
+#[tokio::test]
+async fn a_member_that_is_lost_while_it_gives_partitions_up_is_lost_once() {
+    let (told, stage) = (Told::default(), Arc::new(Mutex::new(0)));
+    let (heard, staged) = (Arc::clone(&told), Arc::clone(&stage));
+    let never = Arc::default();
+    let server = server(move |call| {
+        let mut stage = staged.lock().unwrap();
+        let code = match (call.key, *stage) {
+            (ApiKey::Heartbeat, 1) => ErrorCode::REBALANCE_IN_PROGRESS,
+            (ApiKey::Heartbeat, 2) => ErrorCode::UNKNOWN_MEMBER_ID,
+            _ => return classic_group(call, &heard, &never),
+        };
+        *stage += 1;
+        Some(call.answer(&HeartbeatResponse { error_code: code.0, ..HeartbeatResponse::default() }))
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        assignors: vec![Assignor::CooperativeSticky],
+        heartbeat_interval: Duration::from_millis(10),
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t".to_owned()]).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    *stage.lock().unwrap() = 1;
+    // Nobody polls, and so gives up what the group waits for.
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while told.lock().unwrap().len() < 3 {
+        assert!(Instant::now() < deadline, "it joins again");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    wait_for(&mut consumer, "it has what it gets", |consumer| {
+        consumer.assignment() == [partition(0)] && at_end(consumer, 0)
+    })
+    .await;
+    assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 1", "join owning 0"]);
+    assert_eq!(consumer.metrics().rebalances, 4, "assigned, to be given up, lost and assigned");
+}
+
 /// A KIP-848 group that assigns both partitions, and takes the second away when it is ready.
 fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
     let reply = match call.key {

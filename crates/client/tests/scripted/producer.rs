@@ -557,6 +557,56 @@ async fn a_partition_that_the_topic_does_not_have_is_refused() {
     assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 1")), "{error}");
 }
 
+#[tokio::test]
+async fn a_leader_that_answers_nothing_for_too_long_gets_nothing_of_what_may_go_elsewhere() {
+    let timeout = Duration::from_millis(50);
+    let hanging = ScriptedServer::start(move |call| match call.key {
+        // The first goes alone.
+        ApiKey::Produce if call.nth == 0 => answer(call, ErrorCode::NONE, 0),
+        ApiKey::Produce | ApiKey::Metadata => Reply::Silence,
+        _ => Reply::Usual,
+    })
+    .await;
+    let address = hanging.address();
+    let quick = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Metadata => {
+            let mut metadata = call.metadata_of_epoch(0);
+            let (host, port) = (address.ip().to_string().into(), address.port().into());
+            metadata.brokers.push(MetadataResponseBroker { node_id: 2, host, port, rack: None });
+            metadata.topics[0].partitions[1].leader_id = 2;
+            call.answer(&metadata)
+        }
+        ApiKey::Produce => answer(call, ErrorCode::NONE, 0),
+        _ => Reply::Usual,
+    })
+    .await;
+    let producer = producer(&quick, |options| {
+        options.partitioner_availability_timeout = timeout;
+        options.cluster.request_timeout = Duration::from_mins(2);
+    })
+    .await;
+    let to = |partition| ProducerRecord { partition: Some(partition), ..ProducerRecord::new("t", "value") };
+    offset(producer.send(to(1)).await.unwrap()).await;
+    let mut hang = Vec::new();
+    for _ in 0..5 {
+        hang.push(producer.send(to(1)).await.unwrap());
+    }
+    // With each answer of the other the sender looks.
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while producer.metrics().requests_in_flight < 5 {
+        assert!(Instant::now() < deadline, "all are under way");
+        offset(producer.send(to(0)).await.unwrap()).await;
+    }
+    offset(producer.send(to(0)).await.unwrap()).await;
+    tokio::time::sleep(timeout * 2).await;
+    offset(producer.send(to(0)).await.unwrap()).await;
+    for nth in 0..40 {
+        let delivery = producer.send(ProducerRecord::new("t", "value")).await.unwrap();
+        let placed = tokio::time::timeout(Duration::from_mins(1), delivery).await;
+        assert_eq!(placed.map(|placed| placed.unwrap().partition), Ok(0), "record {nth}");
+    }
+}
+
 /// Deleted and made again, with one partition in place of two.
 #[tokio::test]
 async fn a_topic_made_anew_with_fewer_partitions_is_sent_to_as_it_is_now() {

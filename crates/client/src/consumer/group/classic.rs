@@ -82,14 +82,11 @@ impl ClassicMember {
         if stir.is_none() {
             stir = Some(self.stay().await?);
         }
-        match stir {
-            Some(Stir::Lost) => self.lose().await,
-            Some(Stir::Rejoin) if !self.cooperative => {
-                let owned = std::mem::take(&mut self.owned);
-                self.give_up(owned.into_iter().collect()).await.map(|_| ())
-            }
-            _ => Ok(()),
+        if stir == Some(Stir::Rejoin) && !self.cooperative {
+            let owned = std::mem::take(&mut self.owned);
+            stir = self.give_up(owned.into_iter().collect()).await?;
         }
+        if stir == Some(Stir::Lost) { self.lose().await } else { Ok(()) }
     }
 
     async fn lose(&mut self) -> Result<(), ClientError> {
@@ -263,7 +260,6 @@ impl ClassicMember {
                 _ = &mut confirmed => return Ok(None),
                 () = sleep(self.context.options.heartbeat_interval) => {
                     if self.heartbeat().await? == Some(Stir::Lost) {
-                        self.lose().await?;
                         return Ok(Some(Stir::Lost));
                     }
                 }

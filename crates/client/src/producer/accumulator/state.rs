@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) active: VecDeque<QueueKey>,
     /// Those that wait for their leader to take something, or more.
     pub(super) held: BTreeMap<NodeId, VecDeque<QueueKey>>,
-    /// Those that wait for a leader.
+    /// Those that wait for a leader, or to be known for sure to be gone.
     pub(super) leaderless: Vec<QueueKey>,
     pub(super) parked: BinaryHeap<Reverse<(Instant, QueueKey)>>,
     /// When to look for batches that were tried for too long; none while there are no batches.

@@ -22,7 +22,7 @@ fn accumulator(change: impl FnOnce(&mut ProducerOptions)) -> Accumulator {
     options.batch_bytes = 200;
     change(&mut options);
     let accumulator = Accumulator::new(Arc::new(options));
-    accumulator.learn(&topic(TopicId::ZERO, &[NODE; 3]), 1);
+    accumulator.learn(&topic(TopicId::ZERO, &[NODE; 3]), 1, None);
     accumulator
 }
 
@@ -62,6 +62,7 @@ fn drain(accumulator: &Accumulator) -> Vec<Batch> {
         fresh_allowed: true,
         leader: &mut |_, _| Some(NODE),
         has_room: &mut |_| true,
+        full: &[],
     };
     accumulator.drain(&mut plan).requests.remove(&NODE).unwrap_or_default()
 }
@@ -227,6 +228,7 @@ fn look(accumulator: &Accumulator, leads: bool, takes: bool, now: Instant) -> (D
             rooms += 1;
             takes
         },
+        full: &[],
     };
     let drained = accumulator.drain(&mut plan);
     (drained, leaders, rooms)
@@ -284,11 +286,21 @@ fn a_leader_for_which_nothing_waits_any_more_is_left_alone() {
     assert_eq!(look(&accumulator, true, false, now + Duration::from_secs(3)).2, 0);
 }
 
-/// Has what waits for partitions that are gone fail when it is time, and answers which these are.
-fn fail_gone(accumulator: &Accumulator) -> Vec<i32> {
-    let now = Instant::now();
-    assert!(look(accumulator, true, true, now).0.gone.is_empty(), "somebody may be behind");
-    let gone = look(accumulator, true, true, now + GONE_GRACE).0.gone;
+/// What an answer about the topic, which was asked for at a time, has be found gone.
+fn gone_by(accumulator: &Accumulator, told: &TopicInfo, asked_at: Instant) -> (Vec<Batch>, bool) {
+    accumulator.learn(told, 1, Some(asked_at));
+    accumulator.list_held();
+    let drained = look(accumulator, true, true, Instant::now()).0;
+    (drained.gone, drained.leaderless.contains("t"))
+}
+
+/// Has what waits for partitions that are gone fail when it is time, and answers which these are. The topic has this id and
+/// one partition.
+async fn fail_gone(accumulator: &Accumulator, id: TopicId) -> Vec<i32> {
+    let told = topic(id, &[NODE; 1]);
+    assert!(gone_by(accumulator, &told, Instant::now()).0.is_empty(), "somebody may be behind");
+    tokio::time::advance(GONE_GRACE).await;
+    let (gone, _) = gone_by(accumulator, &told, Instant::now());
     let partitions = partitions(&gone);
     for batch in gone {
         accumulator.settle(batch, Err(ClientError::Closed), false);
@@ -301,23 +313,23 @@ fn has_no_partition_2(accumulator: &Accumulator) -> bool {
     matches!(appended, Ok(Appended::NoSuchPartition(1)))
 }
 
-#[test]
-fn a_topic_made_anew_with_fewer_partitions_is_filled_as_it_is_now() {
+#[tokio::test(start_paused = true)]
+async fn a_topic_made_anew_with_fewer_partitions_is_filled_as_it_is_now() {
     let accumulator = accumulator(|_| {});
     let made = |number| TopicId([number; 16]);
-    accumulator.learn(&topic(made(1), &[NODE; 3]), 1);
+    accumulator.learn(&topic(made(1), &[NODE; 3]), 1, None);
     append(&accumulator, &record(1, 1));
     append(&accumulator, &record(2, 1));
-    accumulator.learn(&topic(made(1), &[NODE; 1]), 1);
-    assert_eq!(fail_gone(&accumulator), [0; 0], "no topic loses a partition");
+    accumulator.learn(&topic(made(1), &[NODE; 1]), 1, None);
+    assert_eq!(fail_gone(&accumulator, made(1)).await, [0; 0], "no topic loses a partition");
     let mut last = topic(made(1), &[NODE; 3]);
     last.partitions[..2].iter_mut().for_each(|partition| partition.leader = None);
-    accumulator.learn(&last, 1);
+    accumulator.learn(&last, 1, None);
     append(&accumulator, &RecordRef::new("t", b"v"));
-    accumulator.learn(&topic(made(2), &[NODE; 1]), 1);
+    accumulator.learn(&topic(made(2), &[NODE; 1]), 1, None);
     // The batch of the one before has room still.
     append(&accumulator, &RecordRef::new("t", b"v"));
-    assert_eq!(fail_gone(&accumulator), [1, 2]);
+    assert_eq!(fail_gone(&accumulator, made(2)).await, [1, 2]);
     assert!(has_no_partition_2(&accumulator));
     let keyless = RecordRef::new("t", &VALUE[..190]);
     assert_eq!(partition_of_key(b"b", 3), 2);
@@ -327,33 +339,55 @@ fn a_topic_made_anew_with_fewer_partitions_is_filled_as_it_is_now() {
         assert_eq!(partitions(&batches), [0]);
         deliver(&accumulator, batches);
     }
-    accumulator.learn(&topic(made(3), &[NODE; 3]), 1);
+    accumulator.learn(&topic(made(3), &[NODE; 3]), 1, None);
     append(&accumulator, &record(2, 190));
     assert!(partitions(&drain(&accumulator)).contains(&2), "it is there again");
 }
 
-#[test]
-fn what_comes_back_from_a_partition_that_is_gone_is_not_tried_again() {
+#[tokio::test(start_paused = true)]
+async fn what_comes_back_from_a_partition_that_is_gone_is_not_tried_again() {
     let accumulator = accumulator(|_| {});
-    accumulator.learn(&topic(TopicId([1; 16]), &[NODE; 3]), 1);
+    accumulator.learn(&topic(TopicId([1; 16]), &[NODE; 3]), 1, None);
     append(&accumulator, &record(2, 190));
     let under_way = drain(&accumulator);
-    accumulator.learn(&topic(TopicId([2; 16]), &[NODE; 1]), 1);
+    accumulator.learn(&topic(TopicId([2; 16]), &[NODE; 1]), 1, None);
     for batch in under_way {
         let error = ClientError::Server { code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, message: None };
         assert!(accumulator.settle_error(batch, error, Instant::now()));
     }
-    assert_eq!(fail_gone(&accumulator), [2]);
+    assert_eq!(fail_gone(&accumulator, TopicId([2; 16])).await, [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_seems_gone_is_asked_for_until_an_answer_of_after_the_grace_lacks_it_too() {
+    let accumulator = accumulator(|_| {});
+    let (before, behind) = (TopicId([1; 16]), topic(TopicId([2; 16]), &[NODE; 1]));
+    accumulator.learn(&topic(before, &[NODE; 3]), 1, None);
+    append(&accumulator, &record(1, 190));
+    append(&accumulator, &record(2, 190));
+    let mut asked_at = Instant::now();
+    for _ in 0..3 {
+        let (gone, asks) = gone_by(&accumulator, &behind, asked_at);
+        assert!(gone.is_empty() && asks, "each answer leads to the next question");
+        asked_at = Instant::now();
+        tokio::time::advance(GONE_GRACE / 3).await;
+    }
+    assert!(
+        gone_by(&accumulator, &behind, asked_at).0.is_empty(),
+        "an answer may have been on its way for long"
+    );
+    let (gone, _) = gone_by(&accumulator, &topic(behind.id, &[NODE; 2]), Instant::now());
+    assert_eq!(partitions(&gone), [2], "of the other one somebody knows by now");
 }
 
 /// A server that is behind may say so, too.
-#[test]
-fn where_topics_have_no_ids_what_was_handed_over_waits_for_partitions_that_seem_gone() {
+#[tokio::test(start_paused = true)]
+async fn where_topics_have_no_ids_what_was_handed_over_waits_for_partitions_that_seem_gone() {
     let accumulator = accumulator(|_| {});
     append(&accumulator, &record(2, 190));
-    assert!(!accumulator.learn(&topic(TopicId::ZERO, &[NODE; 1]), 1), "it waits for a leader");
+    assert!(!accumulator.learn(&topic(TopicId::ZERO, &[NODE; 1]), 1, None), "it waits for a leader");
     assert!(has_no_partition_2(&accumulator));
-    assert_eq!(fail_gone(&accumulator), [0; 0]);
+    assert_eq!(fail_gone(&accumulator, TopicId::ZERO).await, [0; 0]);
 }
 
 /// Puts records without a key into batches of their own, each sent at once where its leader takes it. Answers where they
@@ -373,6 +407,7 @@ fn spread(
             fresh_allowed: true,
             leader: &mut |_, partition| leaders.get(usize::try_from(partition).ok()?).copied(),
             has_room: &mut |node| takes(node),
+            full: &[],
         };
         let drained = accumulator.drain(&mut plan);
         for batch in drained.expired {
@@ -395,7 +430,7 @@ fn a_leader_that_was_slow_is_tried_again_when_nothing_waits_for_it_any_more() {
         options.partitioner_availability_timeout = timeout;
         options.delivery_timeout = Duration::from_mins(1);
     });
-    accumulator.learn(&topic(TopicId::ZERO, &LEADERS), 1);
+    accumulator.learn(&topic(TopicId::ZERO, &LEADERS), 1, None);
     append(&accumulator, &record(2, 190));
     let now = Instant::now();
     let but_other = |node: NodeId| node != OTHER;

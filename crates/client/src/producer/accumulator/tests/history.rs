@@ -180,6 +180,7 @@ impl World {
             fresh_allowed: true,
             leader: &mut |_, partition| Some(NodeId(i32::try_from(logs[&partition].leader).unwrap())),
             has_room: &mut |_| true,
+            full: &[],
         };
         let drained = self.accumulator.drain(&mut plan);
         for batch in drained.expired {
