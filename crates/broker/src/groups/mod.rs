@@ -30,7 +30,7 @@ use riverrun_env::{Clock, Env};
 use riverrun_log::Appended;
 use riverrun_protocol::ErrorCode;
 use riverrun_types::{Acks, TimestampMs};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::broker::Broker;
@@ -51,6 +51,9 @@ pub(crate) use topics::ImageTopics;
 /// What acks of group records ask for: all that their level does.
 const ACKS: Acks = Acks::All;
 
+/// How many shards are read at once for those who ask for all of them: each takes one of the threads that may block.
+const READS_MAX: usize = 4;
+
 /// A shard that is loaded, and the partition that it writes to.
 #[derive(Debug)]
 struct Loaded {
@@ -67,6 +70,27 @@ impl Loaded {
     }
 }
 
+/// The last batch of a shard that failed, and the one waiter of all who try to load the shard until it is decided what
+/// comes of that batch.
+#[derive(Debug)]
+struct Last {
+    partition: Arc<Partition>,
+    batch: Appended,
+    waiter: Arc<AckWaiter>,
+}
+
+impl Last {
+    fn new(partition: Arc<Partition>, batch: Appended) -> Self {
+        let waiter = Arc::new(AckWaiter::default());
+        partition.expect_ack(batch, ACKS, 0, &waiter);
+        Self { partition, batch, waiter }
+    }
+
+    fn is_decided(&self) -> bool {
+        self.partition.outcome(self.batch, ACKS).is_some()
+    }
+}
+
 /// Whether a shard is there.
 #[derive(Debug, Default)]
 enum SlotState {
@@ -78,7 +102,7 @@ enum SlotState {
     /// what comes of the last batch that was appended.
     Failed {
         retry_at: Duration,
-        last: Option<(Arc<Partition>, Appended)>,
+        last: Option<Last>,
     },
 }
 
@@ -99,7 +123,7 @@ impl SlotState {
 
     fn fail(&mut self, retry_at: Duration) {
         let last = match std::mem::take(self) {
-            Self::Loaded(loaded) => loaded.last.map(|last| (loaded.partition, last)),
+            Self::Loaded(loaded) => loaded.last.map(|last| Last::new(loaded.partition, last)),
             // That may still not be decided.
             Self::Failed { last, .. } => last,
             Self::NotLoaded => None,
@@ -177,18 +201,21 @@ impl Slot {
     }
 
     /// Waits until it is decided what comes of the last batch of a shard that failed: what the log holds is known then.
-    async fn until_decided(&self) {
-        let last = match &*self.state.lock() {
-            SlotState::Failed { last: Some((partition, last)), .. } => Some((Arc::clone(partition), *last)),
+    /// But not for longer than requests wait for the disk. Whoever calls this holds `loading`: only one waits.
+    async fn settle(&self, clock: &dyn Clock) -> Result<(), ErrorCode> {
+        let waiter = match &*self.state.lock() {
+            SlotState::Failed { last: Some(last), .. } => Some(Arc::clone(&last.waiter)),
             _ => None,
         };
-        if let Some((partition, last)) = last {
-            let waiter = Arc::new(AckWaiter::default());
-            partition.expect_ack(last, ACKS, 0, &waiter);
-            waiter.decided().await;
+        if let Some(waiter) = waiter
+            && timeout(self.stuck_after, waiter.decided()).await.is_err()
+        {
+            self.state.lock().fail(clock.monotonic() + REST);
+            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
         }
         // Of what was lost nothing is left in memory.
         self.held.take_failure();
+        Ok(())
     }
 
     /// Waits for something that a step releases, this one or a later one; but not while the log takes nothing.
@@ -242,6 +269,8 @@ pub(crate) struct Groups {
     slots: OnceLock<Vec<Slot>>,
     parked: Parked,
     next_token: AtomicU64,
+    /// Permits to read a shard for somebody who asks for all of them.
+    turns: Semaphore,
     clock: GroupClock,
     timer: timer::Alarm,
 }
@@ -256,6 +285,7 @@ impl Groups {
             slots: OnceLock::new(),
             parked: Parked::default(),
             next_token: AtomicU64::new(0),
+            turns: Semaphore::new(READS_MAX),
             clock: GroupClock::new(&env.clock),
             timer: timer::Alarm::default(),
         }
@@ -354,21 +384,20 @@ impl Groups {
         Ok(seen)
     }
 
-    /// Looks at every shard, loading those that are not loaded: one outcome for each. Nothing to see while the topic
-    /// does not exist.
+    /// Looks at every shard, loading those that are not loaded: one outcome for each, in their order. Nothing to see
+    /// while the topic does not exist.
     pub(crate) async fn read_all<T>(
         &self,
         broker: &Arc<Broker>,
-        mut look: impl FnMut(&Shard) -> T,
+        look: impl Fn(&Shard) -> T,
     ) -> Vec<Result<T, ErrorCode>> {
-        let mut seen = Vec::new();
-        for (index, slot) in self.all_slots(broker).iter().enumerate() {
-            seen.push(match self.load(broker, index).await {
-                Ok(()) => Self::look_at(broker, slot, &mut look).await,
-                Err(code) => Err(code),
-            });
-        }
-        seen
+        let look = &look;
+        let look_in = |(index, slot)| async move {
+            self.load_in_turn(broker, index).await?;
+            Self::look_at(broker, slot, look).await
+        };
+        // All at once: the time of one in trouble is enough for all that are.
+        join_all(self.all_slots(broker).iter().enumerate().map(look_in)).await
     }
 
     /// Looks at the shards that are loaded, for metrics.
@@ -396,7 +425,7 @@ impl Groups {
     pub(crate) async fn topics_deleted(&self, broker: &Arc<Broker>, names: &[&str]) -> Result<(), ErrorCode> {
         let drop_in = |index| async move {
             let (notice, durable) = oneshot::channel();
-            self.load(broker, index).await?;
+            self.load_in_turn(broker, index).await?;
             self.step(broker, index, Some(notice), |shard, _| shard.on_topics_deleted(names))?;
             self.slots()?[index].released(durable).await
         };
@@ -436,6 +465,22 @@ impl Groups {
         Ok(index)
     }
 
+    /// As [`Self::load`], for somebody who asks for all shards: they wait for the disk together, and are read a few at a
+    /// time. A request for one of them does not wait for its turn.
+    async fn load_in_turn(&self, broker: &Arc<Broker>, index: usize) -> Result<(), ErrorCode> {
+        let clock = &*broker.env.clock;
+        let slot = &self.slots()?[index];
+        {
+            let _loading = slot.loading.lock().await;
+            if slot.state(clock).is_loaded(clock)? {
+                return Ok(());
+            }
+            slot.settle(clock).await?;
+        }
+        let _turn = self.turns.acquire().await;
+        self.load(broker, index).await
+    }
+
     async fn load(&self, broker: &Arc<Broker>, index: usize) -> Result<(), ErrorCode> {
         let clock = &*broker.env.clock;
         let slot = &self.slots()?[index];
@@ -446,11 +491,7 @@ impl Groups {
         if slot.state(clock).is_loaded(clock)? {
             return Ok(());
         }
-        if timeout(self.stuck_after, slot.until_decided()).await.is_err() {
-            // Nobody waits here for longer than where the shard is loaded.
-            slot.state.lock().fail(clock.monotonic() + REST);
-            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
-        }
+        slot.settle(clock).await?;
         let (for_load, config, memory) = (Arc::clone(broker), self.config.clone(), Arc::clone(&self.memory));
         let loaded = tokio::task::spawn_blocking(move || load::load(&for_load, index, config, memory))
             .await
@@ -483,15 +524,19 @@ impl Groups {
         }
     }
 
-    /// Loads the shards again that have failed and rested.
+    /// Loads the shards again that have failed and rested. Of one whose records still wait for the disk it is known that
+    /// it cannot be loaded yet.
     async fn load_rested(&self, broker: &Arc<Broker>) {
         let clock = &*broker.env.clock;
-        for (index, slot) in self.slots.get().into_iter().flatten().enumerate() {
-            let is_due = matches!(&*slot.state(clock), SlotState::Failed { retry_at, .. } if *retry_at <= clock.monotonic());
-            if is_due {
-                let _ = self.load(broker, index).await;
+        let is_due = |slot: &Slot| match &*slot.state(clock) {
+            SlotState::Failed { retry_at, last } => {
+                *retry_at <= clock.monotonic() && last.as_ref().is_none_or(Last::is_decided)
             }
-        }
+            _ => false,
+        };
+        let slots = self.slots.get().into_iter().flatten().enumerate();
+        let due = slots.filter(|(_, slot)| is_due(slot));
+        join_all(due.map(|(index, _)| self.load_in_turn(broker, index))).await;
     }
 
     /// One step of a shard: state changes, records go to the log, replies and the notice go out when they are durable, and

@@ -1,7 +1,7 @@
 //! The shell's promises when the disk fails: nobody is told of what is not in the log.
 
 use std::net::SocketAddr;
-
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use riverrun_env::sim::SimEnv;
@@ -18,6 +18,9 @@ use crate::start::open_broker;
 /// Long enough for everything that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// After this time requests whose records wait for the disk are answered, where a test has them wait.
+const STUCK_AFTER: Duration = Duration::from_millis(500);
+
 /// A server without sockets, and what keeps its timer going. Its time passes about as fast as ours.
 async fn start(sim: &SimEnv) -> (Arc<Broker>, watch::Sender<bool>) {
     start_at(sim, "1").await
@@ -30,9 +33,18 @@ async fn start_at(sim: &SimEnv, level: &str) -> (Arc<Broker>, watch::Sender<bool
 
 /// As [`start`], with this option.
 async fn start_with(sim: &SimEnv, option: (&str, &str)) -> (Arc<Broker>, watch::Sender<bool>) {
+    start_shards(sim, "1", option).await
+}
+
+/// As [`start_with`], with so many shards.
+async fn start_shards(
+    sim: &SimEnv,
+    shards: &str,
+    option: (&str, &str),
+) -> (Arc<Broker>, watch::Sender<bool>) {
     let config = BrokerConfig::from_pairs([
         ("data.dir", "/data"),
-        ("offsets.topic.num.partitions", "1"),
+        ("offsets.topic.num.partitions", shards),
         ("group.initial.rebalance.delay.ms", "0"),
         option,
     ]);
@@ -66,13 +78,17 @@ fn context() -> RequestContext {
 }
 
 async fn commit(broker: &Arc<Broker>, committed_offset: i64) -> ErrorCode {
+    commit_of(broker, "simple", committed_offset).await
+}
+
+async fn commit_of(broker: &Arc<Broker>, group_id: &str, committed_offset: i64) -> ErrorCode {
     let partition = OffsetCommitRequestPartition { committed_offset, ..Default::default() };
     let topics = vec![OffsetCommitRequestTopic {
         name: "t".into(),
         partitions: vec![partition],
         ..Default::default()
     }];
-    let request = OffsetCommitRequest { group_id: "simple".into(), topics, ..Default::default() };
+    let request = OffsetCommitRequest { group_id: group_id.into(), topics, ..Default::default() };
     let response = handlers::offset_commit::handle(broker, &context(), request, 9).await;
     ErrorCode(response.topics[0].partitions[0].error_code)
 }
@@ -96,11 +112,43 @@ async fn join(broker: &Arc<Broker>) -> ErrorCode {
     }
 }
 
-async fn committed(broker: &Arc<Broker>) -> Vec<i64> {
+async fn try_committed(broker: &Arc<Broker>) -> Result<Vec<i64>, ErrorCode> {
     let offsets = broker.groups.read_all(broker, |shard| {
         shard.committed_offsets().map(|(.., committed)| committed.offset.0).collect::<Vec<_>>()
     });
-    offsets.await.into_iter().flat_map(|shard| shard.expect("loads")).collect()
+    let shards: Result<Vec<_>, _> = offsets.await.into_iter().collect();
+    shards.map(|shards| shards.concat())
+}
+
+async fn committed(broker: &Arc<Broker>) -> Vec<i64> {
+    try_committed(broker).await.expect("loads")
+}
+
+/// What is committed as soon as the disk has done what it was asked.
+async fn committed_at_last(sim: &SimEnv, broker: &Arc<Broker>) -> Vec<i64> {
+    let tries = async {
+        loop {
+            sim.clock.advance(REST);
+            if let Ok(offsets) = try_committed(broker).await {
+                return offsets;
+            }
+        }
+    };
+    timeout(PATIENCE, tries).await.expect("loads")
+}
+
+/// The disk stands still from the next sync on, until this is dropped; and it is still slow then.
+struct DiskStandsStill(#[expect(dead_code, reason = "dropping it ends the standstill")] SyncSender<()>);
+
+impl DiskStandsStill {
+    fn new(sim: &SimEnv) -> Self {
+        let (ends, ended) = sync_channel::<()>(1);
+        sim.fs.during_next_sync(move || {
+            let _ = ended.recv_timeout(6 * PATIENCE);
+            std::thread::sleep(2 * STUCK_AFTER);
+        });
+        Self(ends)
+    }
 }
 
 /// Waits until a request waits for its reply.
@@ -195,34 +243,29 @@ async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_t
 #[tokio::test]
 async fn a_commit_that_waits_for_the_disk_is_answered_after_its_timeout() {
     let sim = SimEnv::new(1);
-    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "50")).await;
+    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
-    let (go_on, may_go_on) = std::sync::mpsc::sync_channel::<()>(1);
-    sim.fs.during_next_sync(move || {
-        let _ = may_go_on.recv_timeout(PATIENCE);
-    });
-    let begun = std::time::Instant::now();
-    assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-    go_on.send(()).expect("the sync waits");
-    assert_eq!(committed(&broker).await, [8], "it has become durable after all");
+    let standstill = DiskStandsStill::new(&sim);
+    let refused = timeout(PATIENCE, commit(&broker, 8)).await;
+    assert_eq!(refused, Ok(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+    drop(standstill);
+    assert_eq!(committed_at_last(&sim, &broker).await, [8], "it has become durable after all");
 }
 
 #[tokio::test]
 async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_request_and_no_deletion() {
     let sim = SimEnv::new(1);
-    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "50")).await;
+    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
     create_topic(&broker).await;
     assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
-    let (go_on, may_go_on) = std::sync::mpsc::sync_channel::<()>(1);
-    sim.fs.during_next_sync(move || {
-        let _ = may_go_on.recv_timeout(6 * PATIENCE);
-    });
+    let standstill = DiskStandsStill::new(&sim);
     assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
     let clock = &*broker.env.clock;
     let slot = &broker.groups.slots().expect("open")[0];
+    let partition = Arc::clone(&slot.state.lock().loaded().expect("loaded").partition);
     slot.fail(&mut slot.state.lock(), clock, &"no space");
+    let waiting = partition.waiting_acks();
     for _ in 0..2 {
         sim.clock.advance(REST);
         let refused = timeout(PATIENCE, commit(&broker, 9)).await;
@@ -231,9 +274,73 @@ async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_req
         let refused = timeout(PATIENCE, broker.groups.topics_deleted(&broker, &["t"])).await;
         assert_eq!(refused, Ok(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)));
     }
-    go_on.send(()).expect("the sync waits");
+    assert_eq!(partition.waiting_acks(), waiting, "a try leaves nothing behind");
+    drop(standstill);
+    assert_eq!(committed_at_last(&sim, &broker).await, [8], "it has become durable after all");
+}
+
+/// Whether all but the last shard were refused, as those whose records wait for the disk.
+async fn are_all_but_the_last_refused(broker: &Arc<Broker>) -> bool {
+    let seen = broker.groups.read_all(broker, |_| ()).await;
+    let (last, others) = seen.split_last().expect("shards");
+    *last == Ok(()) && others.iter().all(|outcome| *outcome == Err(ErrorCode::COORDINATOR_NOT_AVAILABLE))
+}
+
+#[tokio::test]
+async fn many_shards_whose_records_wait_for_the_disk_hold_up_who_asks_for_all_as_one_does() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_shards(&sim, "8", ("offsets.commit.timeout.ms", "500")).await;
+    create_topic(&broker).await;
+    broker.groups.load_all(&broker).await;
+    let slots = broker.groups.slots().expect("open");
+    let (well, stuck) = slots.split_last().expect("shards");
+    let _standstill = DiskStandsStill::new(&sim);
+    let group_in = |shard| (0..1_000).map(|n| format!("g{n}")).find(|group| shard_of(group, 8) == shard);
+    let groups: Vec<String> = (0..stuck.len()).filter_map(group_in).collect();
+    let refused = join_all(groups.iter().map(|group| commit_of(&broker, group, 1))).await;
+    assert_eq!(refused, vec![ErrorCode::COORDINATOR_NOT_AVAILABLE; stuck.len()]);
+
+    // The time from here on is that of the waits alone, however slow the machine is.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    assert!(are_all_but_the_last_refused(&broker).await);
+    assert!(begun.elapsed() < 2 * STUCK_AFTER, "loaded: {:?}", begun.elapsed());
+    let clock = &*broker.env.clock;
+    for slot in slots {
+        slot.fail(&mut slot.state.lock(), clock, &"no space");
+    }
     sim.clock.advance(REST);
-    assert_eq!(committed(&broker).await, [8], "it has become durable after all");
+    let begun = tokio::time::Instant::now();
+    assert!(are_all_but_the_last_refused(&broker).await);
+    assert!(begun.elapsed() < 2 * STUCK_AFTER, "failed: {:?}", begun.elapsed());
+
+    well.fail(&mut well.state.lock(), clock, &"other trouble");
+    sim.clock.advance(4 * REST);
+    let begun = tokio::time::Instant::now();
+    broker.groups.load_rested(&broker).await;
+    assert!(well.state.lock().loaded().is_some());
+    assert!(begun.elapsed() < STUCK_AFTER, "nobody waits for them: {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn who_asks_for_all_shards_has_a_few_read_at_once_and_a_request_does_not_wait_for_them() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    let slot = &broker.groups.slots().expect("open")[0];
+    *slot.state.lock() = SlotState::NotLoaded;
+    let many = u32::try_from(READS_MAX).expect("few");
+    let others = broker.groups.turns.acquire_many(many).await.expect("open");
+    let short = Duration::from_millis(50);
+    assert!(timeout(short, try_committed(&broker)).await.is_err());
+    assert!(timeout(short, broker.groups.topics_deleted(&broker, &["u"])).await.is_err());
+    slot.fail(&mut slot.state.lock(), &*broker.env.clock, &"trouble");
+    sim.clock.advance(REST);
+    assert!(timeout(short, broker.groups.load_rested(&broker)).await.is_err());
+    assert_eq!(timeout(PATIENCE, commit(&broker, 8)).await, Ok(ErrorCode::NONE));
+    drop(others);
+    assert_eq!(committed(&broker).await, [8]);
 }
 
 #[tokio::test]

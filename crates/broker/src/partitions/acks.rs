@@ -90,6 +90,11 @@ impl AckQueue {
     pub(super) fn any(&self) -> bool {
         !self.entries.lock().is_empty()
     }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.lock().len()
+    }
 }
 
 /// Waits for any number of staged batches, of one partition or of many.

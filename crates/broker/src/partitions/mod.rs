@@ -92,6 +92,12 @@ impl Partition {
         self.await_ack(staged, acks, ticket, Arc::clone(waiter) as _);
     }
 
+    /// How many acks wait to be decided.
+    #[cfg(test)]
+    pub(crate) fn waiting_acks(&self) -> usize {
+        self.acks.len()
+    }
+
     /// The end of what readers may see.
     pub(crate) fn high_watermark(&self) -> Offset {
         Offset(self.high_watermark.load(Ordering::Acquire))
