@@ -74,6 +74,7 @@ impl Change {
 /// Invariants: `changes` leads from the durable directories to the live ones. An operation that fails because the
 /// machine has stopped has changed nothing, except for a write, which may have left a prefix.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each fault that is there or not")]
 pub(super) struct Disk {
     nodes: BTreeMap<Inode, Node>,
     next_inode: Inode,
