@@ -301,10 +301,13 @@ impl Files {
         // The header, the frame, and a note.
         let needed = frame_bytes + 2 * self.alignment();
         let is_in_reserve = self.is_in_reserve();
-        let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= claims.settled_on_disk);
+        let oldest = self.older.front().copied();
+        let is_one_settled = oldest.is_some_and(|file| file.frames_end <= claims.settled_on_disk);
+        let mut recycled = None;
         let mut file = if let Some(spare) = self.ahead.take(!is_one_settled, needed) {
             self.with_header(spare)
         } else if is_one_settled {
+            recycled = oldest;
             self.recycle(&*dir, is_in_reserve, needed)?
         } else {
             let small = needed.next_multiple_of(FIRST_STEP_BYTES).min(self.options.file_bytes);
@@ -317,7 +320,13 @@ impl Files {
         // A block of zeros lies behind the note, too, unless the file ends there.
         if let Err(reason) = file.allocate_to(needed + self.alignment()) {
             if !matches!(reason, NoRoom::Shortage(_)) || file.room.filled() < needed {
-                self.give_back(&file, &reason);
+                // With another one to use again this one's place helps that to grow.
+                let is_last = self.older.front().is_none_or(|next| next.frames_end > claims.settled_on_disk);
+                let recycled = recycled.filter(|_| is_last);
+                match recycled.filter(|oldest| self.has_old_name_back(&file, *oldest, &reason)) {
+                    Some(oldest) => self.older.push_front(oldest),
+                    None => self.give_back(&file, &reason),
+                }
                 return Err(reason);
             }
             file.end_where_filled();
@@ -345,6 +354,13 @@ impl Files {
             }
             self.older.pop_front();
         }
+    }
+
+    /// Gives the name back to a file that was [recycled](Self::recycle) and cannot be filled for want of space: it may be
+    /// the only other one, and large enough for a smaller frame. Nothing but zeros was written to it, behind what it had.
+    fn has_old_name_back(&self, file: &CurrentFile, oldest: OlderFile, reason: &NoRoom) -> bool {
+        matches!(reason, NoRoom::Shortage(_))
+            && self.env.fs.rename(&file.path, &oldest.name.path(&self.dir)).is_ok()
     }
 
     /// Removes a file for which the system is short of something: its place on the disk is of use elsewhere.

@@ -80,12 +80,20 @@ impl Room {
     /// Fills the file up to `offset` at least, or to its end. Durable when it returns. Waits for a step that another
     /// thread is at.
     pub(crate) fn fill_to(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
-        self.fill_in_steps(offset, STEP_BYTES, path)
+        self.fill_steps_or_exactly(offset, STEP_BYTES, path)
     }
 
     /// As [`Self::fill_to`], and not much more than that.
     pub(crate) fn fill_sparingly(&self, offset: u64, path: &Path) -> Result<(), NoRoom> {
-        self.fill_in_steps(offset, FIRST_STEP_BYTES, path)
+        self.fill_steps_or_exactly(offset, FIRST_STEP_BYTES, path)
+    }
+
+    /// What is missing may be there where a whole step is not. A file that is smaller than the first step is of little use.
+    fn fill_steps_or_exactly(&self, offset: u64, step: u64, path: &Path) -> Result<(), NoRoom> {
+        match self.fill_in_steps(offset, step, path) {
+            Err(NoRoom::Shortage(_)) if self.filled() >= FIRST_STEP_BYTES => self.fill_exactly(offset, path),
+            result => result,
+        }
     }
 
     /// As [`Self::fill_to`], and no more than that.
@@ -111,7 +119,7 @@ impl Room {
     pub(crate) fn fill_step(&self, path: &Path) -> Result<bool, NoRoom> {
         let is_missing = !self.is_full();
         if is_missing {
-            self.fill_to(self.filled() + 1, path)?;
+            self.fill_in_steps(self.filled() + 1, STEP_BYTES, path)?;
         }
         Ok(is_missing)
     }
@@ -191,10 +199,10 @@ mod tests {
         sim.fs.set_space(Some(FIRST_STEP_BYTES + 10_000));
         room.fill_exactly(4096, path).expect("filled");
         assert_eq!(file.len().expect("known"), 4096);
-        room.fill_sparingly(5000, path).expect("filled");
+        room.fill_sparingly(8192, path).expect("filled");
         assert!(matches!(room.fill_step(path), Err(NoRoom::Shortage(_))));
         assert_eq!((room.filled(), file.len().expect("known")), (FIRST_STEP_BYTES, FIRST_STEP_BYTES));
-        room.fill_exactly(FIRST_STEP_BYTES + 8192, path).expect("there is room for that");
+        room.fill_to(FIRST_STEP_BYTES + 8192, path).expect("there is room for that");
         assert_eq!(room.filled(), FIRST_STEP_BYTES + 8192);
         assert_eq!(sim.fs.available_bytes(path).expect("known"), 10_000 - 8192);
     }

@@ -292,6 +292,7 @@ impl Writer {
         match result {
             Ok(()) => Ok(None),
             Err(NoRoom::Failed(error)) => Err(error),
+            Err(NoRoom::Shortage(_)) if self.halve() => Ok(Some(Turn::Again)),
             Err(reason) => Ok(Some(self.wait_for_room(&reason))),
         }
     }
@@ -318,6 +319,23 @@ impl Writer {
     fn go_on_elsewhere(&mut self, frame_bytes: u64) -> Result<(), NoRoom> {
         self.sync().map_err(NoRoom::Failed)?;
         self.begin(frame_bytes)
+    }
+
+    /// Leaves half of the group's entries for the next one, because a smaller frame may go where there is no space for
+    /// this one. `false`: there is one entry only.
+    fn halve(&mut self) -> bool {
+        let group = &mut self.group;
+        let kept = group.entries.len() / 2;
+        if kept == 0 {
+            return false;
+        }
+        let mut queue = self.shared.queue.lock();
+        for queued in group.entries.drain(kept..).rev() {
+            group.payload_bytes -= queued.submission.payload.len();
+            queue.entries.push_front(queued);
+        }
+        group.crcs.truncate(kept);
+        true
     }
 
     fn wait_for_room(&mut self, reason: &NoRoom) -> Turn {

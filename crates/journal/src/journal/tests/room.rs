@@ -9,11 +9,30 @@ const BLOCK_BYTES: usize = 4096;
 
 /// Submits an entry whose frame takes so many blocks, and has it stored, if there is room.
 fn store_blocks(played: &mut Played, blocks: usize) -> Turn {
+    queue_blocks(played, blocks);
+    played.writer.turn()
+}
+
+fn queue_blocks(played: &mut Played, blocks: usize) {
     let queued = played.queued();
     let payload = vec![7; blocks * BLOCK_BYTES - frame_bytes(1, 0)].into();
     let submission = Submission { payload, ..queued.submission };
     played.journal.shared.queue.lock().entries.push_back(Queued { submission, ..queued });
-    played.writer.turn()
+}
+
+/// Every entry that is found, in order; the last of them.
+fn last_found(sim: &SimEnv, method: SyncMethod) -> Option<u64> {
+    let (_journal, mut replay) =
+        Journal::open(&sim.env(), Path::new(DIR), options(method, 3)).expect("it opens");
+    let mut last = None;
+    while let Some(entries) = replay.next().unwrap() {
+        for entry in entries {
+            assert!(last.is_none_or(|last| last + 1 == entry.header.index));
+            last = Some(entry.header.index);
+        }
+    }
+    assert!(replay.damaged().is_empty());
+    last
 }
 
 fn settle(played: &Played) {
@@ -277,14 +296,92 @@ fn without_space_groups_of_any_size_go_into_the_files_that_there_are() {
         drop(played);
         sim.fs.crash();
         sim.fs.set_space(None);
-        let (_journal, mut replay) =
-            Journal::open(&sim.env(), Path::new(DIR), options(method, 3)).expect("it opens");
-        let mut last = None;
-        while let Some(entries) = replay.next().unwrap() {
-            last = entries.last().map(|entry| entry.header.index).or(last);
+        assert_eq!(last_found(&sim, method), Some(acked - 1), "{method:?}");
+    }
+}
+
+#[test]
+fn without_space_a_group_that_is_too_large_for_the_files_goes_there_in_parts() {
+    // With two files, or with one and another that is still to be used.
+    for (method, with_spare) in METHODS.into_iter().flat_map(|method| [(method, false), (method, true)]) {
+        let sim = SimEnv::new(1);
+        let mut played = two_small_files(&sim, method);
+        if !with_spare {
+            settle(&played);
+            while names(&sim, ".journal") < 2 {
+                store_blocks(&mut played, 20);
+            }
         }
-        assert_eq!(last, Some(acked - 1), "{method:?}");
-        assert!(replay.damaged().is_empty());
+        for round in 0..20 {
+            for blocks in [1, 20, 40, 3, 62, 2] {
+                queue_blocks(&mut played, blocks);
+            }
+            for _ in 0..40 {
+                settle(&played);
+                played.writer.turn();
+                played.step(u64::MAX);
+            }
+            assert_eq!(played.acked(), played.submitted, "{method:?}, {with_spare}, round {round}");
+        }
+        assert!(played.acked.0.lock().is_sorted());
+        let acked = played.acked();
+        drop(played);
+        sim.fs.crash();
+        sim.fs.set_space(None);
+        assert_eq!(last_found(&sim, method), Some(acked - 1), "{method:?}");
+    }
+}
+
+#[test]
+fn an_entry_that_is_too_large_for_the_files_without_space_waits_and_costs_none_of_them() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let mut played = two_small_files(&sim, method);
+        settle(&played);
+        while names(&sim, ".journal") < 2 {
+            store_blocks(&mut played, 20);
+        }
+        let acked = played.acked();
+        store_blocks(&mut played, 63);
+        for _ in 0..3 {
+            settle(&played);
+            assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))), "{method:?}");
+            assert!(played.journal.shortage().is_some(), "others are refused meanwhile");
+            assert_eq!((played.acked(), names(&sim, ".journal")), (acked, 2), "{method:?}");
+        }
+        // Two blocks are enough for it and the zeros behind it, and it takes them by itself.
+        sim.fs.set_space(Some(2 * BLOCK_BYTES as u64));
+        assert_eq!(played.writer.turn(), Turn::Again, "{method:?}");
+        assert_eq!(played.acked(), acked + 1);
+        assert!(played.journal.shortage().is_none());
+        for _ in 0..10 {
+            settle(&played);
+            assert_eq!(store_blocks(&mut played, 50), Turn::Again, "{method:?}");
+        }
+        let acked = played.acked();
+        drop(played);
+        sim.fs.crash();
+        sim.fs.set_space(None);
+        assert_eq!(last_found(&sim, method), Some(acked - 1), "{method:?}");
+    }
+}
+
+#[test]
+fn without_space_a_file_that_is_too_small_makes_room_for_another_one_to_grow() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let mut played = two_small_files(&sim, method);
+        while store_blocks(&mut played, 20) == Turn::Again {}
+        sim.fs.set_space(Some(FIRST_STEP_BYTES));
+        assert_eq!(played.writer.turn(), Turn::Again, "{method:?}");
+        assert_eq!((names(&sim, ".journal"), space_left(&sim)), (3, 0), "{method:?}");
+        queue_blocks(&mut played, 100);
+        for _ in 0..4 {
+            settle(&played);
+            played.writer.turn();
+        }
+        assert_eq!(played.acked(), played.submitted, "{method:?}");
+        assert_eq!(names(&sim, ".journal"), 2, "{method:?}");
     }
 }
 
