@@ -277,9 +277,12 @@ impl LogStore {
         wanted: DurabilityLevel,
     ) -> DurabilityLevel {
         let dir = &self.dirs[dir_index];
-        let is_unknown = wanted.syncs_locally() && !dir.has_synced_found();
-        let of_unopened = if is_unknown { counterpart(wanted) } else { wanted };
-        dir.handle(id).and_then(|log| log.level_now()).unwrap_or(of_unopened)
+        dir.handle(id).and_then(|log| log.level_now()).unwrap_or_else(|| {
+            // A partition without files has nothing that was found: it was made since.
+            let may_be_found = || dir.holds(id).unwrap_or(true);
+            let is_unknown = wanted.syncs_locally() && !dir.has_synced_found() && may_be_found();
+            if is_unknown { counterpart(wanted) } else { wanted }
+        })
     }
 
     /// Records of a partition in log dir `dir_index` that are appended and not synced yet. Opens nothing; of a partition

@@ -158,9 +158,10 @@ impl PartitionLog {
     /// What acked records survive now; none of a log that was not opened since the start, of which nobody knows that.
     /// Opens nothing and waits for nobody.
     pub(crate) fn level_now(&self) -> Option<DurabilityLevel> {
-        let is_closed = matches!(self.state.try_read().as_deref(), Some(State::Closed));
-        // One that is being opened may have got the level that was asked for before.
-        let is_closed = is_closed && !self.opening.is_locked();
+        // One that is being opened may have got the level that was asked for before. This is asked first: who opens one that
+        // is found closed after it has not got that yet.
+        let is_being_opened = self.opening.is_locked();
+        let is_closed = !is_being_opened && matches!(self.state.try_read().as_deref(), Some(State::Closed));
         let level = self.marks.level()?;
         // A checkpoint covers all that is in a closed one, or the journal has it.
         Some(if is_closed { self.level_at_opening() } else { level })

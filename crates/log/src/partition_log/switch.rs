@@ -55,6 +55,15 @@ impl PartitionLog {
         Ok(self.hold_up())
     }
 
+    /// Whether the options ask for a level that would lead through a journal that has failed. Nothing need be held up, nor
+    /// synced, for a change that will not come.
+    pub(crate) fn cannot_switch(&self) -> bool {
+        let Some(log) = self.current_log() else { return false };
+        let Ok(wanted) = self.dir.shared().mode_of(self.config().durability) else { return false };
+        let from = log.appender.lock().mode;
+        self.is_barred(from, wanted)
+    }
+
     fn hold_up(self: &Arc<Self>) -> Option<Switch> {
         let log = self.current_log()?;
         let level = self.config().durability;

@@ -207,8 +207,12 @@ impl LogStore {
 
     /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
     fn change_levels(&self, delivered: &[Position]) -> Result<(), LogError> {
-        let wanted = self.shared.take_switches();
+        let mut wanted = self.shared.take_switches();
+        let all_count = wanted.len();
+        wanted.retain(|partition| !partition.cannot_switch());
+        let mut stuck = all_count - wanted.len();
         if wanted.is_empty() {
+            tell_stuck(stuck);
             return Ok(());
         }
         let mut result = self.recycle(delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
@@ -223,7 +227,6 @@ impl LogStore {
             result = result.and(self.for_each(|dir| dir.settle(Haste::AtOnce)));
             result = result.and(self.for_each(|dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
         }
-        let mut stuck = 0_usize;
         for switch in switches {
             let partition = switch.partition().clone();
             match switch.finish() {
@@ -236,11 +239,7 @@ impl LogStore {
                 Switched::Never => stuck += 1,
             }
         }
-        if stuck > 0 {
-            let what =
-                "durability levels stay as they were until a restart: the journal or the log dir has failed";
-            tracing::error!(partitions = stuck, "{what}");
-        }
+        tell_stuck(stuck);
         result
     }
 
@@ -292,5 +291,14 @@ impl LogDir {
             self.release_held()?;
         }
         Ok(())
+    }
+}
+
+/// Says of so many partitions that their levels do not change.
+fn tell_stuck(partitions: usize) {
+    if partitions > 0 {
+        let what =
+            "durability levels stay as they were until a restart: the journal or the log dir has failed";
+        tracing::error!(partitions, "{what}");
     }
 }

@@ -525,16 +525,17 @@ fn a_level_that_would_lead_through_a_failed_journal_stays_and_appends_go_on() {
         batch_at(&[(options.now.0, value)], BatchOptions { producer, ..BatchOptions::default() })
     };
     machine.store().checkpoint().unwrap();
-    machine.sim.fs.fail_sync_after(0);
-    assert!(put(&synced_log, &batch("fails", ProducerStamp::NONE), options).is_err());
     let log = machine.log();
     log.set_config(synced.clone());
     // What is written at the beginning of the change is synced while appends are held up.
     log.append(BytesMut::from(&batch("record 1", ProducerStamp::NONE)[..]), options).unwrap();
     let (held_up, appended) = (batch("record 2", stamp(9, 0)), Arc::new(std::sync::Mutex::new(None)));
     let (inner, told, bytes) = (log.clone(), appended.clone(), held_up.clone());
+    let (sim, fails) = (machine.sim.clone(), batch("fails", ProducerStamp::NONE));
     machine.sim.fs.during_next_sync(move || {
         *told.lock().unwrap() = Some(inner.append(BytesMut::from(&bytes[..]), options).unwrap());
+        sim.fs.fail_sync_after(0);
+        assert!(put(&synced_log, &fails, options).is_err());
     });
     machine.store().settle().unwrap();
     let appended = appended.lock().unwrap().take().expect("something was held up");
@@ -542,17 +543,25 @@ fn a_level_that_would_lead_through_a_failed_journal_stays_and_appends_go_on() {
     assert_eq!(log.level_reached(), DurabilityLevel::AsyncAsync);
     let again = put(&log, &held_up, options).unwrap();
     assert!(again.duplicate && again.base_offset == Offset(2));
+    // Once that is known nothing is held up for it: no checkpoint is made.
+    machine.store().checkpoint().unwrap();
+    log.set_config(machine.config.clone());
+    log.set_config(synced.clone());
+    put(&log, &batch("record 3", ProducerStamp::NONE), options).unwrap();
+    let syncs = machine.sim.fs.syncs();
+    machine.store().settle().unwrap();
+    assert_eq!(machine.sim.fs.syncs(), syncs);
     // Nor does it change when the log is opened anew, which the options alone would ask for.
     machine.store().checkpoint().unwrap();
     machine.store().close_idle(Duration::ZERO);
     assert!(machine.store().close_idle(Duration::ZERO) > 0);
     assert_eq!(machine.store().level_reached(ID, 0, DurabilityLevel::SyncSync), DurabilityLevel::AsyncAsync);
-    put(&log, &batch("record 3", ProducerStamp::NONE), options).unwrap();
+    put(&log, &batch("record 4", ProducerStamp::NONE), options).unwrap();
     machine.config = synced;
     machine.kill();
-    assert_eq!(machine.records().unwrap(), numbers(0, 4));
+    assert_eq!(machine.records().unwrap(), numbers(0, 5));
     assert_eq!(machine.log().level_reached(), DurabilityLevel::SyncSync, "the journal is another one now");
-    machine.append_numbers(4, 5);
+    machine.append_numbers(5, 6);
 }
 
 #[test]
@@ -565,6 +574,8 @@ fn what_a_killed_process_has_left_counts_as_synced_when_it_is() {
     machine.config = at_level(&machine.config, wanted);
     machine.kill();
     assert_eq!([level(&machine, wanted), level(&machine, before)], [before, before]);
+    let made_now = PartitionId { index: 1, ..ID };
+    assert_eq!(machine.store().level_reached(made_now, 0, wanted), wanted, "nothing of it was found");
     machine.store().sync_found();
     assert_eq!(level(&machine, wanted), wanted);
     assert_eq!(machine.store().open_log_count(), 0);
