@@ -447,7 +447,12 @@ impl Files {
         };
         write().map_err(|error| NoRoom::failed(&file.path, error))?;
         let path = FileName { number: file.number, is_named: true }.path(&self.dir);
-        self.env.fs.rename(&file.path, &path).map_err(|error| NoRoom::failed(&path, error))?;
+        if let Err(error) = self.env.fs.rename(&file.path, &path) {
+            // Some file systems want room for a name that only changes (XFS).
+            let reason = NoRoom::of(&path, error);
+            self.give_back(&file, &reason);
+            return Err(reason);
+        }
         dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;
         self.next_number = self.next_number.max(file.number + 1);
         self.next_start = file.header.next_start();

@@ -182,6 +182,30 @@ fn a_full_disk_delays_and_loses_nothing() {
 }
 
 #[test]
+fn a_file_whose_name_finds_no_space_delays_and_loses_nothing() {
+    for method in METHODS {
+        let sim = SimEnv::new(1);
+        let history = History::default();
+        let (journal, _, _) = open(&sim.env(), small_options(method)).unwrap();
+        sim.fs.refuse_renames(true);
+        // More than one file has room for.
+        let numbers: Vec<_> =
+            (0..15).map(|_| history.submit(&journal, 100_000, Wants::Sync).unwrap()).collect();
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(journal.metrics().entries < 15);
+        assert!(journal.failure().is_none());
+        sim.fs.refuse_renames(false);
+        for number in &numbers {
+            history.wait(*number).unwrap();
+        }
+        sim.fs.crash();
+        drop(journal);
+        let (_journal, found, _) = open(&sim.env(), small_options(method)).unwrap();
+        assert_eq!(history.check(&found).unwrap(), numbers);
+    }
+}
+
+#[test]
 fn a_file_system_without_direct_access_is_written_through_the_page_cache() {
     let sim = SimEnv::new(1);
     sim.fs.refuse_direct(true);
