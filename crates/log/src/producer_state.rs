@@ -23,13 +23,14 @@
 //! caller can wait until that offset is.
 
 use std::collections::BTreeMap;
-use std::collections::VecDeque;
 
 use riverrun_types::{ErrorKind, Offset, ProducerEpoch, ProducerId, TimestampMs};
 use thiserror::Error;
 
+mod last_batches;
 mod snapshot;
 
+use last_batches::LastBatches;
 pub use snapshot::EncodedProducers;
 
 /// Batches that are remembered of each producer: as many as a client may have in flight.
@@ -123,11 +124,12 @@ struct RememberedBatch {
 
 /// One producer.
 ///
-/// Invariants: at most [`BATCHES_PER_PRODUCER`] batches, oldest first, all of the same epoch.
+/// Invariants: its batches are all of the same epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProducerEntry {
+    id: ProducerId,
     epoch: ProducerEpoch,
-    batches: VecDeque<RememberedBatch>,
+    batches: LastBatches,
     /// When it last appended, by the server's clock.
     last_active: TimestampMs,
 }
@@ -149,10 +151,14 @@ pub struct ProducerView {
 
 /// All producers of one partition.
 ///
-/// Invariants: at most `producers_max` entries; a producer without any batch is not in it; ids are not negative.
+/// There are two of these for each partition that is written to, most of them with few producers: so they lie in one piece
+/// of memory, which is hardly larger than they are.
+///
+/// Invariants: at most `producers_max` entries, by rising id; a producer without any batch is not in it; ids are not
+/// negative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerStates {
-    producers: BTreeMap<ProducerId, ProducerEntry>,
+    producers: Vec<ProducerEntry>,
     producers_max: usize,
 }
 
@@ -170,7 +176,7 @@ impl ProducerStates {
 
     /// No producers yet; `producers_max` at most (at least 1).
     pub fn with_bound(producers_max: usize) -> Self {
-        Self { producers: BTreeMap::new(), producers_max: producers_max.max(1) }
+        Self { producers: Vec::new(), producers_max: producers_max.max(1) }
     }
 
     /// Number of producers.
@@ -185,7 +191,7 @@ impl ProducerStates {
 
     /// Whether a producer is known.
     pub fn knows(&self, producer: ProducerId) -> bool {
-        self.producers.contains_key(&producer)
+        self.get(producer).is_some()
     }
 
     /// Judges the batches of one append, in their order; batches without a producer id pass.
@@ -200,7 +206,7 @@ impl ProducerStates {
         // What earlier batches of this same append will have made of their producers.
         let mut staged: BTreeMap<ProducerId, (ProducerEpoch, i32)> = BTreeMap::new();
         for batch in batches.iter().filter(|batch| batch.producer_id != ProducerId::NONE) {
-            let known = self.producers.get(&batch.producer_id);
+            let known = self.get(batch.producer_id);
             if origin == AppendOrigin::Client
                 && let Some(place) = known.and_then(|entry| entry.find(batch))
             {
@@ -225,22 +231,12 @@ impl ProducerStates {
         if batch.producer_id.0 < 0 {
             return;
         }
-        if self.producers.len() >= self.producers_max && !self.producers.contains_key(&batch.producer_id) {
-            self.push_out_longest_silent();
-        }
-        let entry = self.producers.entry(batch.producer_id).or_insert_with(|| ProducerEntry {
-            epoch: batch.epoch,
-            batches: VecDeque::with_capacity(BATCHES_PER_PRODUCER),
-            last_active: now,
-        });
+        let entry = self.get_or_insert(batch.producer_id, batch.epoch);
         if entry.epoch != batch.epoch {
             entry.epoch = batch.epoch;
-            entry.batches.clear();
+            entry.batches = LastBatches::default();
         }
-        if entry.batches.len() == BATCHES_PER_PRODUCER {
-            entry.batches.pop_front();
-        }
-        entry.batches.push_back(RememberedBatch {
+        entry.batches.push(RememberedBatch {
             first_sequence: batch.first_sequence,
             last_sequence: batch.last_sequence,
             place,
@@ -248,11 +244,54 @@ impl ProducerStates {
         entry.last_active = entry.last_active.max(now);
     }
 
+    fn place_of(&self, producer: ProducerId) -> Result<usize, usize> {
+        self.producers.binary_search_by_key(&producer, |entry| entry.id)
+    }
+
+    fn get(&self, producer: ProducerId) -> Option<&ProducerEntry> {
+        self.place_of(producer).ok().map(|at| &self.producers[at])
+    }
+
+    /// The entry of a producer; one without batches if it was not known, for which others may have gone.
+    fn get_or_insert(&mut self, id: ProducerId, epoch: ProducerEpoch) -> &mut ProducerEntry {
+        let at = self.place_of(id).unwrap_or_else(|_| {
+            if self.producers.len() >= self.producers_max {
+                self.push_out_longest_silent();
+            }
+            let entry = ProducerEntry {
+                id,
+                epoch,
+                batches: LastBatches::default(),
+                last_active: TimestampMs(i64::MIN),
+            };
+            self.insert(entry)
+        });
+        &mut self.producers[at]
+    }
+
+    /// Takes in a producer, in place of what was known of it.
+    fn insert(&mut self, entry: ProducerEntry) -> usize {
+        match self.place_of(entry.id) {
+            Ok(at) => {
+                self.producers[at] = entry;
+                at
+            }
+            Err(at) => {
+                // A vector by itself makes room for four at first, and most partitions have one producer.
+                if self.producers.len() == self.producers.capacity() {
+                    self.producers.reserve_exact((self.producers.len() / 2).max(1));
+                }
+                self.producers.insert(at, entry);
+                at
+            }
+        }
+    }
+
     /// Forgets producers that have not appended for `expiration_ms`; returns how many.
     pub fn expire(&mut self, now: TimestampMs, expiration_ms: u64) -> usize {
         let before = self.producers.len();
         let expiration_ms = i64::try_from(expiration_ms).unwrap_or(i64::MAX);
-        self.producers.retain(|_, entry| now.0.saturating_sub(entry.last_active.0) < expiration_ms);
+        self.producers.retain(|entry| now.0.saturating_sub(entry.last_active.0) < expiration_ms);
         before - self.producers.len()
     }
 
@@ -262,11 +301,9 @@ impl ProducerStates {
     /// may have been forgotten long ago, so the caller rebuilds from an older snapshot and the log.
     pub fn truncate_end(&mut self, end: Offset) -> bool {
         let mut is_exact = true;
-        self.producers.retain(|_, entry| {
-            let before = entry.batches.len();
-            entry.batches.retain(|batch| batch.place.last_offset < end);
-            is_exact &= entry.batches.len() == before;
-            !entry.batches.is_empty()
+        self.producers.retain_mut(|entry| {
+            is_exact &= entry.batches.truncate_end(end);
+            entry.batches.last().is_some()
         });
         is_exact
     }
@@ -279,10 +316,10 @@ impl ProducerStates {
 
     /// The producers in order of their ids.
     pub fn views(&self) -> impl Iterator<Item = ProducerView> + '_ {
-        self.producers.iter().filter_map(|(id, entry)| {
-            let last = entry.batches.back()?;
+        self.producers.iter().filter_map(|entry| {
+            let last = entry.batches.last()?;
             Some(ProducerView {
-                producer_id: *id,
+                producer_id: entry.id,
                 epoch: entry.epoch,
                 last_sequence: last.last_sequence,
                 last_offset: last.place.last_offset,
@@ -293,16 +330,16 @@ impl ProducerStates {
 
     /// Makes room for new producers: an eighth goes at once, so that a flood of them costs each a constant.
     fn push_out_longest_silent(&mut self) {
-        let mut ages: Vec<_> =
-            self.producers.iter().map(|(id, entry)| (entry.last_active, entry.last_offset(), *id)).collect();
+        let age = |entry: &ProducerEntry| (entry.last_active, entry.last_offset(), entry.id);
+        let mut ages: Vec<_> = self.producers.iter().map(age).collect();
         let keep = self.producers_max - self.producers_max.div_ceil(8);
         let out = ages.len() - keep.min(ages.len());
-        if out < ages.len() {
-            ages.select_nth_unstable(out);
+        if out == ages.len() {
+            self.producers.clear();
+            return;
         }
-        for (_, _, id) in &ages[..out] {
-            self.producers.remove(id);
-        }
+        let oldest_kept = *ages.select_nth_unstable(out).1;
+        self.producers.retain(|entry| age(entry) >= oldest_kept);
     }
 }
 
@@ -315,15 +352,15 @@ impl ProducerEntry {
         let same = |known: &&RememberedBatch| {
             known.first_sequence == batch.first_sequence && known.last_sequence == batch.last_sequence
         };
-        self.batches.iter().find(same).map(|known| known.place)
+        self.batches.all().iter().find(same).map(|known| known.place)
     }
 
     fn tail(&self) -> Option<(ProducerEpoch, i32)> {
-        self.batches.back().map(|last| (self.epoch, last.last_sequence))
+        self.batches.last().map(|last| (self.epoch, last.last_sequence))
     }
 
     fn last_offset(&self) -> Offset {
-        self.batches.back().map_or(Offset(-1), |last| last.place.last_offset)
+        self.batches.last().map_or(Offset(-1), |last| last.place.last_offset)
     }
 }
 

@@ -8,12 +8,11 @@
 //! ```
 //! All big-endian.
 
-use std::collections::VecDeque;
-
 use riverrun_types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 use super::{
-    BATCHES_PER_PRODUCER, BatchPlace, PRODUCERS_MAX, ProducerEntry, ProducerStates, RememberedBatch,
+    BATCHES_PER_PRODUCER, BatchPlace, LastBatches, PRODUCERS_MAX, ProducerEntry, ProducerStates,
+    RememberedBatch,
 };
 use crate::fields::{DecodeError, FieldReader, put_count};
 
@@ -69,7 +68,7 @@ impl ProducerStates {
 
     /// The producers that have appended at or above `from`, unless they take more than `bytes_max`.
     pub(crate) fn encoded_since(&self, from: Offset, bytes_max: usize) -> Option<EncodedProducers> {
-        let batches: usize = self.since(from).map(|(_, entry)| entry.batches.len()).sum();
+        let batches: usize = self.since(from).map(|entry| entry.batches.all().len()).sum();
         let count = self.since(from).count();
         if count == 0 {
             return Some(EncodedProducers::default());
@@ -85,20 +84,20 @@ impl ProducerStates {
 
     fn encode_since(&self, from: Offset, out: &mut Vec<u8>) {
         put_count(out, self.since(from).count());
-        for (id, entry) in self.since(from) {
-            out.extend_from_slice(&id.0.to_be_bytes());
+        for entry in self.since(from) {
+            out.extend_from_slice(&entry.id.0.to_be_bytes());
             out.extend_from_slice(&entry.epoch.0.to_be_bytes());
             out.extend_from_slice(&entry.last_active.0.to_be_bytes());
-            let count = u8::try_from(entry.batches.len()).expect("at most five batches");
+            let count = u8::try_from(entry.batches.all().len()).expect("at most five batches");
             out.push(count);
-            for batch in &entry.batches {
+            for batch in entry.batches.all() {
                 encode_batch(batch, out);
             }
         }
     }
 
-    fn since(&self, from: Offset) -> impl Iterator<Item = (&ProducerId, &ProducerEntry)> {
-        self.producers.iter().filter(move |(_, entry)| entry.last_offset() >= from)
+    fn since(&self, from: Offset) -> impl Iterator<Item = &ProducerEntry> {
+        self.producers.iter().filter(move |entry| entry.last_offset() >= from)
     }
 
     /// Reads what [`encode`](Self::encode) wrote; anything that breaks the state's invariants is refused.
@@ -115,14 +114,16 @@ impl ProducerStates {
                 return Err(DecodeError::Invalid("producer id"));
             }
             last_id = id;
-            states.producers.insert(id, decode_entry(reader)?);
+            states.insert(decode_entry(id, reader)?);
         }
         Ok(states)
     }
 
     /// Takes over what is known of producers that have appended since.
     pub(crate) fn overlay(&mut self, newer: Self) {
-        self.producers.extend(newer.producers);
+        for entry in newer.producers {
+            self.insert(entry);
+        }
         while self.producers.len() > self.producers_max {
             self.push_out_longest_silent();
         }
@@ -137,22 +138,22 @@ fn encode_batch(batch: &RememberedBatch, out: &mut Vec<u8>) {
     out.extend_from_slice(&batch.place.timestamp.0.to_be_bytes());
 }
 
-fn decode_entry(reader: &mut FieldReader<'_>) -> Result<ProducerEntry, DecodeError> {
+fn decode_entry(id: ProducerId, reader: &mut FieldReader<'_>) -> Result<ProducerEntry, DecodeError> {
     let epoch = ProducerEpoch(reader.i16("producer epoch")?);
     let last_active = TimestampMs(reader.i64("a producer's last activity")?);
     let count = usize::from(reader.u8("batch count")?);
     if count == 0 || count > BATCHES_PER_PRODUCER {
         return Err(DecodeError::Invalid("batch count"));
     }
-    let mut batches: VecDeque<RememberedBatch> = VecDeque::with_capacity(BATCHES_PER_PRODUCER);
+    let mut batches = LastBatches::default();
     for _ in 0..count {
         let batch = decode_batch(reader)?;
-        if batches.back().is_some_and(|before| before.place.last_offset >= batch.place.base_offset) {
+        if batches.last().is_some_and(|before| before.place.last_offset >= batch.place.base_offset) {
             return Err(DecodeError::Invalid("batch offsets"));
         }
-        batches.push_back(batch);
+        batches.push(batch);
     }
-    Ok(ProducerEntry { epoch, batches, last_active })
+    Ok(ProducerEntry { id, epoch, batches, last_active })
 }
 
 fn decode_batch(reader: &mut FieldReader<'_>) -> Result<RememberedBatch, DecodeError> {
