@@ -44,7 +44,7 @@ use self::session::Sessions;
 use self::subscription::{Pattern, Subscription};
 use self::trouble::Attempts;
 pub use self::trouble::Trouble;
-use self::work::Work;
+use self::work::{COMMIT_PAUSE_MIN, Work};
 use crate::cluster::Cluster;
 use crate::coordinator::{CommittedOffset, GroupCoordinator};
 use crate::error::ClientError;
@@ -111,7 +111,11 @@ pub struct Consumer {
     deferred: Option<ClientError>,
     /// The last commit that was begun without being waited for.
     committing: Option<JoinHandle<()>>,
+    /// How many of these are in `work`.
+    committing_count: usize,
     committed_at: Instant,
+    /// Number of the last commit.
+    commits_begun: u64,
     listener: Listener,
     counts: ConsumerMetrics,
 }
@@ -144,7 +148,9 @@ impl Consumer {
             failed: None,
             deferred: None,
             committing: None,
+            committing_count: 0,
             committed_at: Instant::now(),
+            commits_begun: 0,
             listener: Listener::default(),
             counts: ConsumerMetrics::default(),
         })
@@ -212,12 +218,14 @@ impl Consumer {
         self.take_events();
         let partitions = self.assignment();
         let committed = match &self.membership {
-            Some(_) if !partitions.is_empty() => {
-                let positions = self.give_back(partitions);
+            Some(_) => {
+                let is_idle = partitions.is_empty();
+                let positions = if is_idle { Positions::new() } else { self.give_back(partitions) };
+                // Also without any: the commit of what was given up before may still be under way.
                 self.commit_positions(positions).await
             }
             None if self.commits_by_itself() => self.commit().await,
-            _ => Ok(()),
+            None => Ok(()),
         };
         self.assignment.clear();
         self.chunks.clear();
@@ -230,7 +238,7 @@ impl Consumer {
     }
 
     fn commits_by_itself(&self) -> bool {
-        self.coordinator.is_some() && self.options.commit_interval().is_some()
+        self.commit_interval().is_some()
     }
 
     /// Returns records as soon as there are some, or none after `timeout`. The records of one partition come in
@@ -261,18 +269,27 @@ impl Consumer {
         let deadline = Instant::now().checked_add(timeout);
         let _polling = self.membership.as_ref().map(Membership::polling);
         self.take_events();
-        self.commit_when_due();
+        let mut commit_pause = Duration::ZERO;
+        self.commit_when_due(commit_pause);
         loop {
             self.take_finished()?;
+            // Nothing of what this poll returns has been taken yet: that is for the next one to commit.
+            self.commit_when_due(commit_pause);
+            commit_pause = COMMIT_PAUSE_MIN;
             self.take_records(sink)?;
             let now = Instant::now();
             self.start_work(now);
-            if sink.len() > 0 || deadline.is_some_and(|at| now >= at) {
+            if sink.len() > 0 {
+                return Ok(());
+            }
+            if deadline.is_some_and(|at| now >= at) {
+                // Who polls without time in a loop would keep the tasks that bring the records from ever running.
+                tokio::task::yield_now().await;
                 return Ok(());
             }
             let retries = self.assignment.next_retry(now).into_iter();
             let timers = retries.chain(self.refresh_at.filter(|at| *at > now && !self.stale.is_empty()));
-            let wake = timers.chain(deadline).min();
+            let wake = timers.chain(self.next_commit(now)).chain(deadline).min();
             let timer = async {
                 match wake {
                     Some(at) => sleep_until(at).await,
@@ -347,7 +364,7 @@ impl Consumer {
                 let positions = self.give_back(partitions);
                 // The group waits for `done`, and so until the commit has ended one way or the other.
                 if positions.is_empty() {
-                    let _ = done.send(());
+                    self.confirm_after_commits(done);
                 } else {
                     self.commit_in_background(positions, Some(done));
                 }
@@ -455,24 +472,17 @@ impl Consumer {
             return Ok(());
         }
         let committer = self.membership.as_ref().map(Membership::committer);
+        let number = self.begin_commit(&positions);
         let result = commits::commit(coordinator, committer, positions.clone()).await;
         self.count_commit(result.is_ok());
         result?;
-        self.note_committed(&positions);
+        self.assignment.end_commit(number, &positions);
         Ok(())
     }
 
     fn count_commit(&mut self, went_well: bool) {
         let count = if went_well { &mut self.counts.commits } else { &mut self.counts.commits_failed };
         *count += 1;
-    }
-
-    fn note_committed(&mut self, positions: &Positions) {
-        for (partition, state) in self.assignment.iter_mut() {
-            if let Some(position) = positions.get(partition) {
-                state.committed = Some(position.offset);
-            }
-        }
     }
 
     /// What the group has committed for these partitions; those without a commit are not in the result.
@@ -489,8 +499,8 @@ impl Consumer {
         })
     }
 
-    /// Returns no more records of these partitions until they are resumed. What is held of them is kept, and a place in
-    /// the group, too. A rebalance that takes a partition away and gives it back resumes it.
+    /// Returns no more records of these partitions until they are resumed. What is held of them is kept, outside
+    /// `read.ahead.bytes`, and a place in the group, too. A rebalance that takes a partition away and gives it back resumes it.
     pub fn pause(&mut self, partitions: &[TopicPartition]) -> Result<(), ClientError> {
         self.set_paused(partitions, true)
     }

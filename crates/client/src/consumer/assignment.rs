@@ -43,8 +43,10 @@ pub(super) struct PartitionState {
     pub(super) attempts: Attempts,
     /// Since when no server knows it.
     pub(super) missing_since: Option<Instant>,
-    /// What is committed, as far as is known.
+    /// What is committed, as far as is known; nothing is while a commit of it is under way.
     pub(super) committed: Option<Offset>,
+    /// Number of the last commit of it that was begun; 0 for none.
+    pub(super) commit: u64,
     /// Whether the application wants nothing of it for now.
     pub(super) paused: bool,
     /// Leader epoch of the record before `position`, if it is known.
@@ -73,6 +75,7 @@ impl PartitionState {
             attempts: Attempts::default(),
             missing_since: None,
             committed: None,
+            commit: 0,
             paused: false,
             position_epoch: None,
             fetch_epoch: None,
@@ -191,8 +194,8 @@ impl Assignment {
         let Some(&slot) = self.index.get(partition) else { return };
         let incarnation = self.incarnation(slot);
         if let Some(Slot { state, .. }) = &mut self.slots[slot] {
-            let (committed, paused) = (state.committed, state.paused);
-            *state = PartitionState { committed, paused, ..PartitionState::new(incarnation, start) };
+            let (committed, commit, paused) = (state.committed, state.commit, state.paused);
+            *state = PartitionState { committed, commit, paused, ..PartitionState::new(incarnation, start) };
         }
     }
 
@@ -255,6 +258,26 @@ impl Assignment {
             Some(CommittedOffset { offset, leader_epoch, metadata: String::new() })
         };
         self.iter().filter_map(|(name, state)| Some((name.clone(), position(state)?))).collect()
+    }
+
+    /// A commit of this number begins, after all with a lower one. How it ends is not known: until then, and if it fails,
+    /// every position is one that is not committed, the one before it too.
+    pub(super) fn begin_commit(&mut self, number: u64, positions: &Positions) {
+        for partition in positions.keys() {
+            if let Some(state) = self.get_mut(partition) {
+                (state.committed, state.commit) = (None, number);
+            }
+        }
+    }
+
+    /// This commit has gone well. Where a later one has been begun, or the partition was given up meanwhile, that tells
+    /// nothing of it.
+    pub(super) fn end_commit(&mut self, number: u64, positions: &Positions) {
+        for (partition, position) in positions {
+            if let Some(state) = self.get_mut(partition).filter(|state| state.commit == number) {
+                state.committed = Some(position.offset);
+            }
+        }
     }
 
     /// Positions that are not committed.
@@ -351,5 +374,30 @@ mod tests {
         assert_eq!(offset(assignment.uncommitted()), Some(Offset(5)));
         assignment.iter_mut().for_each(|(_, state)| state.committed = Some(Offset(5)));
         assert_eq!(assignment.uncommitted(), BTreeMap::new());
+    }
+
+    #[test]
+    fn only_the_last_commit_of_a_partition_tells_what_is_committed_and_only_when_it_has_ended() {
+        let partition = TopicPartition::new("t", 0);
+        let mut assignment = Assignment::default();
+        assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
+        let before = assignment.uncommitted();
+        assignment.begin_commit(1, &before);
+        assignment.end_commit(1, &before);
+        assert_eq!(assignment.uncommitted(), BTreeMap::new());
+        assignment.restart(&partition, StartAt::Offset(Offset(9)));
+        let after = assignment.uncommitted();
+        assignment.begin_commit(2, &after);
+        assignment.restart(&partition, StartAt::Offset(Offset(5)));
+        assert_eq!(assignment.uncommitted(), before, "what is under way may take its place");
+        assignment.begin_commit(3, &before);
+        assignment.end_commit(2, &after);
+        assert_eq!(assignment.uncommitted(), before);
+        assignment.end_commit(3, &before);
+        assert_eq!(assignment.uncommitted(), BTreeMap::new());
+        assignment.remove(&partition);
+        assignment.put(partition.clone(), StartAt::Offset(Offset(5)));
+        assignment.end_commit(3, &before);
+        assert_eq!(assignment.uncommitted(), before, "others may have committed since");
     }
 }

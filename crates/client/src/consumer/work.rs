@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use riverrun_protocol::ErrorCode;
@@ -14,6 +15,7 @@ use super::assignment::Positions;
 use super::fetch::{self, Ask, Fetched, PartitionFetched, Wanted};
 use super::group::Membership;
 use super::options::{ConsumerOptions, StartAt};
+use super::records::Chunk;
 use super::start::{self, Asked, Found, Progress, Sought, after_out_of_range, after_truncation};
 use super::validation::{self, Validated};
 use super::{Consumer, commits};
@@ -22,6 +24,9 @@ use crate::error::ClientError;
 use crate::leaders::Obstacle;
 use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
+
+/// Time at least between two commits that one poll begins, for the first may have failed.
+pub(super) const COMMIT_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Something that is under way.
 pub(super) type Work = BoxFuture<'static, Done>;
@@ -34,8 +39,8 @@ pub(super) enum Done {
     Started(Progress),
     /// Of which topics metadata was asked for.
     Refreshed(Result<BTreeSet<Arc<str>>, ClientError>),
-    /// Positions that were committed; none if it failed.
-    Committed(Option<Positions>),
+    /// The commit of this number, and the positions that were committed; none if it failed.
+    Committed(u64, Option<Positions>),
 }
 
 /// What there is to do for the partitions that want records.
@@ -186,13 +191,8 @@ impl Consumer {
 
     /// Asks a node for its share of what may still be held, where `nodes` have not been asked yet.
     fn start_fetch(&mut self, node: NodeId, wanted: Vec<Wanted>, nodes: usize, now: Instant) {
-        let mut taken = Taken { bytes: self.asked_bytes, moves: self.asked_bytes > 0 };
-        for chunk in &self.chunks {
-            taken.bytes += chunk.pinned_bytes;
-            // What is paused stays, and so nobody can wait for it to go.
-            taken.moves |= self.assignment.current(chunk.incarnation).is_none_or(|state| !state.paused);
-        }
-        let Some(bytes_max) = room(&self.options, taken, wanted.len(), nodes) else { return };
+        let taken_bytes = self.asked_bytes + self.moving_bytes();
+        let Some(bytes_max) = room(&self.options, taken_bytes, wanted.len(), nodes) else { return };
         self.asked_last = Some(node);
         self.mark_fetching(&wanted, now);
         self.busy.insert(node);
@@ -201,6 +201,14 @@ impl Consumer {
         let (cluster, options) = (Arc::clone(&self.cluster), Arc::clone(&self.options));
         let fetched = fetch::fetch(cluster, options, Ask { node, wanted, session, bytes_max });
         self.work.push(Box::pin(async move { Done::Fetched(fetched.await) }));
+    }
+
+    /// Bytes that are held and go as polls go on. What is paused stays for as long as the application likes, and the others
+    /// cannot wait for that; it is bounded by itself, for no partition holds more than a few chunks.
+    fn moving_bytes(&mut self) -> usize {
+        let Self { chunks, assignment, .. } = self;
+        let moves = |chunk: &&Chunk| assignment.current(chunk.incarnation).is_none_or(|state| !state.paused);
+        chunks.iter().filter(moves).map(|chunk| chunk.pinned_bytes).sum()
     }
 
     fn start_refresh(&mut self, now: Instant) {
@@ -256,9 +264,10 @@ impl Consumer {
                 self.refresh_at = Some(self.refreshes.next_at(&self.options.cluster, chance));
                 result.map(drop).or_else(report)
             }
-            Done::Committed(positions) => {
+            Done::Committed(number, positions) => {
+                self.committing_count -= 1;
                 self.count_commit(positions.is_some());
-                self.note_committed(&positions.unwrap_or_default());
+                self.assignment.end_commit(number, &positions.unwrap_or_default());
                 Ok(())
             }
         }
@@ -402,11 +411,12 @@ impl Consumer {
         }
     }
 
-    /// Begins a commit of what was returned before this call, if it is time.
-    pub(super) fn commit_when_due(&mut self) {
-        let Some(interval) = self.options.commit_interval() else { return };
-        let idle = self.committing.as_ref().is_none_or(tokio::task::JoinHandle::is_finished);
-        if self.coordinator.is_none() || !idle || self.committed_at.elapsed() < interval {
+    /// Begins a commit of what was returned before this call, if it is time: after the interval that is set, and after
+    /// this pause at least.
+    pub(super) fn commit_when_due(&mut self, pause: Duration) {
+        let Some(interval) = self.commit_interval() else { return };
+        // One whose end has not been taken in is under way, too: else it would be made again.
+        if self.committing_count > 0 || self.committed_at.elapsed() < interval.max(pause) {
             return;
         }
         self.committed_at = Instant::now();
@@ -416,11 +426,40 @@ impl Consumer {
         }
     }
 
+    /// When a poll that goes on has to look again whether a commit is due; always later than now.
+    pub(super) fn next_commit(&self, now: Instant) -> Option<Instant> {
+        let pause = self.commit_interval()?.max(COMMIT_PAUSE_MIN);
+        let at = self.committed_at.checked_add(pause)?;
+        if at > now { Some(at) } else { now.checked_add(pause) }
+    }
+
+    /// Time between commits that this consumer makes by itself, if it does.
+    pub(super) fn commit_interval(&self) -> Option<Duration> {
+        self.options.commit_interval().filter(|_| self.coordinator.is_some())
+    }
+
+    /// Tells `done` when the commits that were begun before have ended. What they commit may be given up by then, and would
+    /// take effect after others have read on.
+    pub(super) fn confirm_after_commits(&mut self, done: oneshot::Sender<()>) {
+        let previous = self.committing.take_if(|committing| !committing.is_finished());
+        let Some(previous) = previous else {
+            // Nobody listens when the group has given the member up.
+            let _ = done.send(());
+            return;
+        };
+        self.committing = Some(tokio::spawn(async move {
+            let _ = previous.await;
+            let _ = done.send(());
+        }));
+    }
+
     /// Commits after the commits that were begun before. `done` is told when it has ended.
     pub(super) fn commit_in_background(&mut self, positions: Positions, done: Option<oneshot::Sender<()>>) {
         let Some(coordinator) = self.coordinator.clone() else { return };
         let committer = self.membership.as_ref().map(Membership::committer);
         let previous = self.committing.take();
+        let number = self.begin_commit(&positions);
+        self.committing_count += 1;
         let (tell, told) = oneshot::channel();
         self.committing = Some(tokio::spawn(async move {
             if let Some(previous) = previous {
@@ -436,30 +475,28 @@ impl Consumer {
                 let _ = done.send(());
             }
         }));
-        self.work.push(Box::pin(async move { Done::Committed(told.await.ok().flatten()) }));
+        self.work.push(Box::pin(async move { Done::Committed(number, told.await.ok().flatten()) }));
+    }
+
+    /// Numbers a commit that begins.
+    pub(super) fn begin_commit(&mut self, positions: &Positions) -> u64 {
+        self.commits_begun += 1;
+        self.assignment.begin_commit(self.commits_begun, positions);
+        self.commits_begun
     }
 }
 
-/// What of the read-ahead budget is taken.
-#[derive(Clone, Copy, Debug)]
-struct Taken {
-    /// Bytes that are held, and that fetches under way may bring.
-    bytes: usize,
-    /// Whether some of that becomes free without further fetches.
-    moves: bool,
-}
-
-/// Bytes that a fetch of so many partitions may bring, or none if it had better wait until less is held. What is left is
-/// shared out to the `nodes` that have to be asked. Where nothing will become free there is always room, so that reading
-/// goes on whatever the budget.
-fn room(options: &ConsumerOptions, taken: Taken, partitions: usize, nodes: usize) -> Option<usize> {
+/// Bytes that a fetch of so many partitions may bring, or none if it had better wait until less is taken: is held and will
+/// be read, or may come with the fetches under way. What is left is shared out to the `nodes` that have to be asked. Where
+/// nothing will become free there is always room, so that reading goes on whatever the budget.
+fn room(options: &ConsumerOptions, taken_bytes: usize, partitions: usize, nodes: usize) -> Option<usize> {
     let most = |bytes: i32| usize::try_from(bytes).unwrap_or_default();
     let (answer, partition) = (most(options.fetch_max_bytes), most(options.partition_max_bytes));
-    let left = options.read_ahead_bytes.saturating_sub(taken.bytes);
+    let left = options.read_ahead_bytes.saturating_sub(taken_bytes);
     // Of nothing a server sends a batch all the same.
     let least = partition.min(answer).max(1);
     let share = (left / nodes.max(1)).max(least).min(left);
-    let enough = !taken.moves || left >= least;
+    let enough = taken_bytes == 0 || left >= least;
     enough.then(|| partition.saturating_mul(partitions).min(answer).min(share).max(1))
 }
 
@@ -482,9 +519,8 @@ mod tests {
         let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
         (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
         options.read_ahead_bytes = 3000;
-        let alone = |options: &ConsumerOptions, bytes: usize, partitions| {
-            room(options, Taken { bytes, moves: bytes > 0 }, partitions, 1)
-        };
+        let alone =
+            |options: &ConsumerOptions, bytes: usize, partitions| room(options, bytes, partitions, 1);
         assert_eq!(alone(&options, 0, 2), Some(2000));
         assert_eq!(alone(&options, 0, 9), Some(3000));
         assert_eq!(alone(&options, 2000, 9), Some(1000));
@@ -502,18 +538,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_share_what_may_be_held_and_what_never_moves_keeps_nobody_waiting() {
+    fn nodes_share_what_may_be_held() {
         let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
         (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
         options.read_ahead_bytes = 6000;
-        let (none, half) = (Taken { bytes: 0, moves: false }, Taken { bytes: 4500, moves: true });
-        assert_eq!(
-            room(&options, none, 9, 3),
-            Some(2000),
-            "the first of three leaves something for the others"
-        );
-        assert_eq!(room(&options, half, 9, 2), Some(1000), "a partition's worth at least");
-        assert_eq!(room(&options, Taken { bytes: 9000, moves: true }, 9, 1), None);
-        assert_eq!(room(&options, Taken { bytes: 9000, moves: false }, 9, 1), Some(1));
+        let first = room(&options, 0, 9, 3);
+        assert_eq!(first, Some(2000), "the first of three leaves something for the others");
+        assert_eq!(room(&options, 4500, 9, 2), Some(1000), "a partition's worth at least");
+        assert_eq!(room(&options, 9000, 9, 1), None);
     }
 }

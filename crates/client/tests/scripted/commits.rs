@@ -23,7 +23,7 @@ use riverrun_protocol::{
 use riverrun_types::Offset;
 
 use crate::consumer::{
-    END, Told, committed, nothing_committed, offsets, options, partition, records, server, wait_for,
+    BEGIN, END, Told, committed, nothing_committed, offsets, options, partition, records, server, wait_for,
 };
 use crate::server::{Call, Reply, TOPIC_ID};
 
@@ -105,16 +105,82 @@ impl Group {
         if *self.first.get_or_insert(epoch) != epoch {
             return committed(call, &self.told);
         }
-        let put_off = |one: &OffsetCommitRequestPartition<'_>| OffsetCommitResponsePartition {
-            partition_index: one.partition_index,
-            error_code: ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0,
-        };
-        let topics = request.topics.iter().map(|topic| OffsetCommitResponseTopic {
-            name: topic.name.clone(),
-            partitions: topic.partitions.iter().map(put_off).collect(),
-            ..OffsetCommitResponseTopic::default()
-        });
-        call.answer(&OffsetCommitResponse { topics: topics.collect(), ..OffsetCommitResponse::default() })
+        refused(call, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS)
+    }
+}
+
+/// Says this of each partition of a commit.
+pub(crate) fn refused(call: &Call<'_>, code: ErrorCode) -> Reply {
+    let request = call.decode::<OffsetCommitRequest<'_>>();
+    let partition = |one: &OffsetCommitRequestPartition<'_>| OffsetCommitResponsePartition {
+        partition_index: one.partition_index,
+        error_code: code.0,
+    };
+    let topics = request.topics.iter().map(|topic| OffsetCommitResponseTopic {
+        name: topic.name.clone(),
+        partitions: topic.partitions.iter().map(partition).collect(),
+        ..OffsetCommitResponseTopic::default()
+    });
+    call.answer(&OffsetCommitResponse { topics: topics.collect(), ..OffsetCommitResponse::default() })
+}
+
+/// Who reads on after this would not see the records before it.
+#[tokio::test]
+async fn a_position_that_was_set_back_is_committed_after_the_commit_that_was_under_way() {
+    let (told, refusals) = (Told::default(), Arc::new(Mutex::new(0)));
+    let (heard, counted) = (Arc::clone(&told), Arc::clone(&refusals));
+    let server = server(move |call| {
+        if call.key != ApiKey::OffsetCommit {
+            return None;
+        }
+        let mut refusals = counted.lock().unwrap();
+        let is_first = call.nth == 0;
+        if is_first || *refusals == 7 {
+            return Some(committed(call, &heard));
+        }
+        *refusals += 1;
+        Some(refused(call, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS))
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        auto_commit_interval: Some(Duration::ZERO),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Offset(Offset(BEGIN)))]).await.unwrap();
+    wait_for(&mut consumer, "a commit is put off", |_| *refusals.lock().unwrap() > 0).await;
+    assert_eq!(consumer.position(&partition(0)), Some(Offset(END)));
+    consumer.seek(&partition(0), StartAt::Offset(Offset(BEGIN))).unwrap();
+    consumer.close().await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["commit 0 10", "commit 0 14", "commit 0 10"]);
+}
+
+/// A poll that finds nothing may last for as long as it likes; what the one before returned does not wait for its end.
+#[tokio::test]
+async fn what_was_returned_is_committed_while_a_later_poll_waits() {
+    let told = Told::default();
+    let heard = Arc::clone(&told);
+    let server =
+        server(move |call| (call.key == ApiKey::OffsetCommit).then(|| committed(call, &heard))).await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        auto_commit_interval: Some(Duration::from_secs(1)),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+    let is_committed = async {
+        while !told.lock().unwrap().contains(&format!("commit 0 {END}")) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        polled = consumer.poll(Duration::from_mins(1)) => panic!("nothing is committed: {polled:?}"),
+        () = is_committed => {}
     }
 }
 
