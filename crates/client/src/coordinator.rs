@@ -129,6 +129,16 @@ impl GroupCoordinator {
         }
     }
 
+    /// The version of a request that is spoken with the coordinator.
+    pub(crate) async fn version_of(&self, lane: Lane, api: ApiKey) -> Result<i16, ClientError> {
+        let node = self.node().await?;
+        let version = match self.cluster.connection(node, lane).await {
+            Ok(connection) => connection.version_of(api),
+            Err(error) => Err(error),
+        };
+        version.inspect_err(|error| self.note(error))
+    }
+
     /// One attempt.
     pub(crate) async fn call<'a, R: Request<'a>>(
         &self,

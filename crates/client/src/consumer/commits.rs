@@ -33,8 +33,12 @@ pub(super) async fn commit(
         }
         let Some(error) = failed else { return Ok(()) };
         match error.code() {
-            // Another epoch or generation is on its way to this member.
-            Some(ErrorCode::STALE_MEMBER_EPOCH | ErrorCode::REBALANCE_IN_PROGRESS) => {
+            // Another epoch or generation is on its way to this member, or has come while this was under way.
+            Some(
+                ErrorCode::STALE_MEMBER_EPOCH
+                | ErrorCode::REBALANCE_IN_PROGRESS
+                | ErrorCode::ILLEGAL_GENERATION,
+            ) => {
                 retry.pause_or_give_up(error).await?;
             }
             _ => retry.pause_after(error).await?,

@@ -295,11 +295,24 @@ async fn leave(
     if identity.member_id.is_empty() {
         return Ok(());
     }
-    match options.group_protocol {
+    let left = match options.group_protocol {
         GroupProtocol::Classic if identity.instance_id.is_some() => Ok(()),
         GroupProtocol::Classic => leave_classic(coordinator, identity).await,
         GroupProtocol::Consumer => leave_server_side(coordinator, identity).await,
+    };
+    match left {
+        Err(error) if is_no_member(&error) => Ok(()),
+        left => left,
     }
+}
+
+/// Whether the group does not know who left: one that it never took in, or had given up. There is nothing left to do then.
+fn is_no_member(error: &ClientError) -> bool {
+    use ErrorCode as Code;
+    matches!(
+        error.code(),
+        Some(Code::UNKNOWN_MEMBER_ID | Code::GROUP_ID_NOT_FOUND | Code::FENCED_INSTANCE_ID)
+    )
 }
 
 async fn leave_classic(coordinator: &GroupCoordinator, identity: &MemberIdentity) -> Result<(), ClientError> {

@@ -68,6 +68,14 @@ impl Subscription {
         Ok(ours.map(|topic| topic.name.clone()).collect())
     }
 
+    /// Whether this topic is meant, as far as its name tells.
+    pub(super) fn reads(&self, topic: &str) -> bool {
+        match self {
+            Self::Topics(topics) => topics.iter().any(|one| one == topic),
+            Self::Pattern(pattern) => pattern.matches(topic),
+        }
+    }
+
     pub(super) fn pattern(&self) -> Option<&Pattern> {
         match self {
             Self::Topics(_) => None,

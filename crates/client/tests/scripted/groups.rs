@@ -25,7 +25,7 @@ use crate::patterns::versions;
 use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
 /// What a group says to a member that joins and is not to lead. It takes the assignor of this place in what it offers.
-fn joined(call: &Call<'_>, told: &Told, taken: usize) -> Reply {
+pub(crate) fn joined(call: &Call<'_>, told: &Told, taken: usize) -> Reply {
     let request = call.decode::<JoinGroupRequest<'_>>();
     let subscription = decode_subscription(&request.protocols[taken].metadata).unwrap();
     tell(told, format!("join owning {}", subscription.owned_partitions.len()));
@@ -39,7 +39,7 @@ fn joined(call: &Call<'_>, told: &Told, taken: usize) -> Reply {
 }
 
 /// A classic group that gives its member both partitions, then rebalances once and gives it the first only.
-fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
+pub(crate) fn classic_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
     let reply = match call.key {
         ApiKey::JoinGroup => joined(call, told, 0),
         ApiKey::SyncGroup => {
@@ -399,7 +399,7 @@ async fn a_member_that_is_lost_while_it_gives_partitions_up_is_lost_once() {
 }
 
 /// A KIP-848 group that assigns both partitions, and takes the second away when it is ready.
-fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
+pub(crate) fn server_side_group(call: &Call<'_>, told: &Told, ready: &Arc<Mutex<bool>>) -> Option<Reply> {
     let reply = match call.key {
         ApiKey::ConsumerGroupHeartbeat => {
             let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();

@@ -11,4 +11,5 @@ mod leaders;
 mod options;
 mod patterns;
 mod producer;
+mod rebalances;
 mod server;

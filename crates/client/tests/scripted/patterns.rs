@@ -13,7 +13,7 @@ use riverrun_protocol::{
 };
 use riverrun_types::TopicId;
 
-use crate::consumer::{options, server};
+use crate::consumer::{options, server, wait_for};
 use crate::server::{Call, Reply, ScriptedServer};
 
 /// What members have said that they subscribe to: names, and the pattern.
@@ -47,6 +47,54 @@ fn said_to_group(call: &Call<'_>, heard: &Said) -> Reply {
         heartbeat_interval_ms: 10_000,
         ..ConsumerGroupHeartbeatResponse::default()
     })
+}
+
+/// What a member without a pattern says when it joins.
+async fn named(instance_id: Option<&str>, heartbeat_max: i16) -> Vec<(Vec<String>, Option<String>)> {
+    let (server, said) = group(heartbeat_max).await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol: GroupProtocol::Consumer,
+        instance_id: instance_id.map(str::to_owned),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    consumer.poll(Duration::from_millis(200)).await.unwrap();
+    let said = said.lock().unwrap();
+    said.clone()
+}
+
+/// The server keeps what it knows of the one who had the name before, but for what it is told.
+#[tokio::test]
+async fn a_static_member_takes_back_the_pattern_of_its_predecessor() {
+    let topics = vec!["t".to_owned()];
+    assert_eq!(named(Some("i"), 1).await, [(topics.clone(), Some(String::new()))]);
+    assert_eq!(named(Some("i"), 0).await, [(topics.clone(), None)], "no pattern is known there");
+    assert_eq!(named(None, 1).await, [(topics, None)]);
+}
+
+#[tokio::test]
+async fn a_pattern_is_taken_back_though_the_server_has_not_answered_to_it() {
+    let said = Said::default();
+    let heard = Arc::clone(&said);
+    let server = server(move |call| {
+        (call.key == ApiKey::ConsumerGroupHeartbeat).then(|| match said_to_group(call, &heard) {
+            _ if call.nth == 0 => Reply::Silence,
+            reply => reply,
+        })
+    })
+    .await;
+    let group_protocol = GroupProtocol::Consumer;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+    options.cluster.request_timeout = Duration::from_millis(500);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe_pattern("[a-z]+").await.unwrap();
+    wait_for(&mut consumer, "the pattern is said", |_| said.lock().unwrap().len() == 1).await;
+    consumer.subscribe(&["t"]).await.unwrap();
+    wait_for(&mut consumer, "the topic is said", |_| said.lock().unwrap().len() == 2).await;
+    assert_eq!(said.lock().unwrap()[1], (vec!["t".to_owned()], Some(String::new())));
 }
 
 /// A group that takes in what is said and gives nothing.

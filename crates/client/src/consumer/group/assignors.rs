@@ -120,14 +120,16 @@ fn cooperative_sticky(members: &[Subscriber], counts: &BTreeMap<String, i32>) ->
 /// A plan in the making. Members are named by their place.
 ///
 /// Invariants: every partition of `counts` that somebody reads is in `reader`, once `fill` has run; `loads` counts
-/// its entries for each member.
+/// its entries for each member. All that is in `owner` is in `claimed`, too.
 struct Balance<'a> {
     members: &'a [Subscriber],
     /// Places of those who may read a topic.
     eligible: BTreeMap<&'a str, Vec<usize>>,
     partitions: Vec<TopicPartition>,
-    /// Who has a partition now.
+    /// Who has a partition now, and may keep it.
     owner: BTreeMap<TopicPartition, usize>,
+    /// What some member says to have, rightly or not: it may be reading it.
+    claimed: BTreeSet<&'a TopicPartition>,
     /// Who is to have it.
     reader: BTreeMap<TopicPartition, usize>,
     loads: Vec<usize>,
@@ -147,11 +149,12 @@ impl<'a> Balance<'a> {
             }
         }
         let owner = owners(members, &partitions);
+        let claimed = members.iter().flat_map(|member| &member.owned).collect();
         let mut loads = vec![0; members.len()];
         for place in owner.values() {
             loads[*place] += 1;
         }
-        Self { members, eligible, partitions, reader: owner.clone(), owner, loads }
+        Self { members, eligible, partitions, reader: owner.clone(), owner, claimed, loads }
     }
 
     fn least_loaded(&self, topic: &str) -> Option<usize> {
@@ -191,12 +194,13 @@ impl<'a> Balance<'a> {
         }
     }
 
-    /// What moves is given to nobody yet: its owner sees that it is gone, lets go and joins again.
+    /// What moves is given to nobody yet: whoever claims it sees that it is gone, lets go and joins again. That goes for
+    /// claims that make nobody its owner, too, such as one on a topic that its member no longer reads.
     fn into_plan(self) -> Plan {
         let mut plan: Plan =
             self.members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
         for (partition, reader) in self.reader {
-            if self.owner.get(&partition).is_none_or(|owner| *owner == reader) {
+            if self.owner.get(&partition) == Some(&reader) || !self.claimed.contains(&partition) {
                 plan.entry(self.members[reader].member_id.clone()).or_default().push(partition);
             }
         }
@@ -204,16 +208,13 @@ impl<'a> Balance<'a> {
     }
 }
 
-/// Who may count as the owner of each partition: the member of the latest generation that claims it. Of two with
-/// the same generation one is wrong, so neither does.
+/// Who may count as the owner of each partition: the member of the latest generation that claims it, if it still reads
+/// the topic. Of two with the same generation one is wrong, so neither does.
 fn owners(members: &[Subscriber], partitions: &[TopicPartition]) -> BTreeMap<TopicPartition, usize> {
     let known: BTreeSet<&TopicPartition> = partitions.iter().collect();
     let mut claims = BTreeMap::<&TopicPartition, (i32, Option<usize>)>::new();
     for (place, member) in members.iter().enumerate() {
-        for partition in &member.owned {
-            if !known.contains(partition) || !member.topics.contains(&*partition.topic) {
-                continue;
-            }
+        for partition in member.owned.iter().filter(|partition| known.contains(partition)) {
             let claim = claims.entry(partition).or_insert((i32::MIN, None));
             match member.generation.cmp(&claim.0) {
                 std::cmp::Ordering::Greater => *claim = (member.generation, Some(place)),
@@ -222,7 +223,11 @@ fn owners(members: &[Subscriber], partitions: &[TopicPartition]) -> BTreeMap<Top
             }
         }
     }
-    claims.into_iter().filter_map(|(partition, (_, place))| Some((partition.clone(), place?))).collect()
+    let owner = |(partition, (_, place)): (&TopicPartition, (i32, Option<usize>))| {
+        let place = place.filter(|place| members[*place].topics.contains(&*partition.topic))?;
+        Some((partition.clone(), place))
+    };
+    claims.into_iter().filter_map(owner).collect()
 }
 
 #[cfg(test)]

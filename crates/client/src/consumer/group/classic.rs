@@ -1,9 +1,10 @@
 //! A member of a classic group: join, sync, heartbeats; and, as leader, the assignment.
 //!
 //! Eager: gives everything up before it joins again. Cooperative: keeps reading while it joins, gives up what it is
-//! told to, and joins once more so that others can have it.
+//! told to, and joins once more so that others can have it; only what it no longer subscribes to it gives up before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -21,7 +22,7 @@ use riverrun_protocol::{
 };
 use riverrun_types::ErrorKind;
 use tokio::sync::oneshot;
-use tokio::time::{Duration, Instant, sleep, sleep_until};
+use tokio::time::{Duration, Instant, sleep_until};
 
 use super::assignors::{Assignor, Subscriber, assign};
 use super::{GroupEvent, MemberContext};
@@ -37,6 +38,9 @@ const MISSING_TOPIC_CHECK: Duration = Duration::from_secs(2);
 /// Time between two looks at the topics at least, however soon metadata ages.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
+/// What a member claims that was assigned nothing.
+const NO_GENERATION: i32 = -1;
+
 /// Why a member no longer just stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stir {
@@ -48,15 +52,18 @@ enum Stir {
 
 /// A member and its task's state.
 ///
-/// Invariants: `owned` is what the consumer was told to read; `topics` are those that the group was told of. As leader,
-/// `counts` are the partition counts that the current assignment was made from.
+/// Invariants: `owned` is what the consumer was told to read, in the generation `assigned_in`; `topics` are those that the
+/// group was told of. As leader, `counts` are the partition counts that the current assignment was made from, or, if
+/// another leader made it, those that were found first.
 pub(super) struct ClassicMember {
     context: MemberContext,
     cooperative: bool,
     owned: BTreeSet<TopicPartition>,
+    assigned_in: i32,
     topics: Vec<String>,
     counts: Option<BTreeMap<String, i32>>,
     look_at: Instant,
+    next_beat: Instant,
 }
 
 impl ClassicMember {
@@ -64,7 +71,17 @@ impl ClassicMember {
         let cooperative =
             context.options.assignors.iter().all(|assignor| *assignor == Assignor::CooperativeSticky);
         let (owned, topics) = (BTreeSet::new(), Vec::new());
-        Self { context, cooperative, owned, topics, counts: None, look_at: Instant::now() }
+        let now = Instant::now();
+        Self {
+            context,
+            cooperative,
+            owned,
+            assigned_in: NO_GENERATION,
+            topics,
+            counts: None,
+            look_at: now,
+            next_beat: now,
+        }
     }
 
     /// Runs until membership fails for good, and says why.
@@ -91,6 +108,7 @@ impl ClassicMember {
 
     async fn lose(&mut self) -> Result<(), ClientError> {
         self.owned.clear();
+        self.assigned_in = NO_GENERATION;
         self.context.lose(MemberIdentity::forget).await
     }
 
@@ -130,8 +148,29 @@ impl ClassicMember {
         }
     }
 
+    /// Finds the topics to tell the group of, and gives up what is of none of them: the group does not wait for that after
+    /// the join, but may give it to others in the very generation that the join leads to.
+    async fn prepare(&mut self) -> Result<(), ClientError> {
+        let subscription = self.context.subscribed();
+        let cluster = Arc::clone(self.context.coordinator.cluster());
+        let finding = subscription.topics(&cluster);
+        self.topics = if self.owned.is_empty() {
+            finding.await?
+        } else {
+            self.alive_until(finding).await?.ok_or_else(given_up)??
+        };
+        let topics: BTreeSet<&str> = self.topics.iter().map(String::as_str).collect();
+        let (kept, left): (BTreeSet<_>, BTreeSet<_>) =
+            self.owned.iter().cloned().partition(|partition| topics.contains(&*partition.topic));
+        if self.give_up(left.into_iter().collect()).await? == Some(Stir::Lost) {
+            return Err(given_up());
+        }
+        self.owned = kept;
+        Ok(())
+    }
+
     async fn join_once(&mut self) -> Result<Joined, ClientError> {
-        self.topics = self.context.subscribed().topics(self.context.coordinator.cluster()).await?;
+        self.prepare().await?;
         let metadata = self.subscription()?;
         let options = &self.context.options;
         let identity = self.context.identity.get();
@@ -157,6 +196,9 @@ impl ClassicMember {
         }
         ClientError::check(answer.error_code, None)?;
         self.context.identity.set_member(&answer.member_id);
+        // The group takes signs of life and commits of no other generation from here on.
+        self.context.identity.set_epoch(answer.generation_id);
+        self.beat_later();
         let assignments = self.lead(&answer).await?;
         let protocol = answer.protocol_name.as_deref().unwrap_or_default().to_owned();
         Ok(Joined { generation: answer.generation_id, protocol, assignments })
@@ -173,17 +215,18 @@ impl ClassicMember {
                     partitions: partitions.into_iter().map(|(index, ())| index).collect(),
                 })
                 .collect(),
-            generation_id: self.context.identity.get().epoch,
+            generation_id: self.assigned_in,
             ..ConsumerProtocolSubscription::default()
         };
         Ok(encode_subscription(&subscription, VERSION_MAX)?)
     }
 
-    /// As leader: everybody's assignment, by member id.
+    /// As leader: everybody's assignment, by member id. Where the group keeps the one that it has, for a static member has
+    /// only come back, there is none; but who leads looks after the topics all the same (KIP-814).
     async fn lead(&mut self, answer: &JoinGroupResponse<'_>) -> Result<Vec<(String, Vec<u8>)>, ClientError> {
         self.counts = None;
         self.look_later(false);
-        if answer.leader != answer.member_id || answer.skip_assignment {
+        if answer.leader != answer.member_id {
             return Ok(Vec::new());
         }
         let name = answer.protocol_name.as_deref().unwrap_or_default();
@@ -199,9 +242,12 @@ impl ClassicMember {
             .collect::<Result<Vec<_>, _>>()?;
         let topics: BTreeSet<String> = members.iter().flat_map(|member| member.topics.clone()).collect();
         let counts = count_partitions(self.context.coordinator.cluster(), &topics).await?;
-        let plan = assign(assignor, &members, &counts);
         self.look_later(counts.len() < topics.len());
-        self.counts = Some(counts);
+        let counts = &*self.counts.insert(counts);
+        if answer.skip_assignment {
+            return Ok(Vec::new());
+        }
+        let plan = assign(assignor, &members, counts);
         plan.into_iter().map(|(member, partitions)| Ok((member, write_assignment(&partitions)?))).collect()
     }
 
@@ -226,14 +272,23 @@ impl ClassicMember {
         let answer = frame.decode::<SyncGroupRequest<'_>>()?;
         ClientError::check(answer.error_code, None)?;
         let assigned = read_assignment(&answer.assignment)?;
-        self.context.identity.set_epoch(joined.generation);
+        self.assigned_in = joined.generation;
+        self.beat_later();
         Ok(assigned)
     }
 
-    /// Tells the consumer what is new; first, in a cooperative rebalance, what it has to give up.
-    async fn apply(&mut self, assigned: BTreeSet<TopicPartition>) -> Result<Option<Stir>, ClientError> {
+    /// Tells the consumer what is new; first, in a cooperative rebalance, what it has to give up. What it does not
+    /// subscribe to, or no longer, it neither reads nor keeps: the subscription has changed since it joined, or the group
+    /// knew another one of a static member that has come back.
+    async fn apply(&mut self, mut assigned: BTreeSet<TopicPartition>) -> Result<Option<Stir>, ClientError> {
+        let assigned_count = assigned.len();
+        {
+            let subscription = self.context.subscription.borrow();
+            assigned.retain(|partition| subscription.reads(&partition.topic));
+        }
+        let astray = assigned.len() < assigned_count;
+        let mut stir = astray.then_some(Stir::Rejoin);
         let revoked: Vec<TopicPartition> = self.owned.difference(&assigned).cloned().collect();
-        let mut stir = None;
         if !revoked.is_empty() {
             stir = self.give_up(revoked).await?.or(Some(Stir::Rejoin));
         }
@@ -244,6 +299,10 @@ impl ClassicMember {
                 self.context.tell(GroupEvent::Assign(added)).await?;
             }
         }
+        if astray {
+            // Not at once again, for who leads may go on like that.
+            self.context.pause().await;
+        }
         Ok(stir)
     }
 
@@ -252,15 +311,24 @@ impl ClassicMember {
         if partitions.is_empty() {
             return Ok(None);
         }
-        let (done, mut confirmed) = oneshot::channel();
+        let (done, confirmed) = oneshot::channel();
         self.context.tell(GroupEvent::Revoke { partitions, done }).await?;
+        // An error of what is waited for means that the consumer has dropped the event with all of its partitions.
+        let confirmed = self.alive_until(confirmed).await?;
+        Ok(confirmed.is_none().then_some(Stir::Lost))
+    }
+
+    /// Waits for something, and stays alive meanwhile. None if the group has given the member up.
+    async fn alive_until<T>(&mut self, awaited: impl Future<Output = T>) -> Result<Option<T>, ClientError> {
+        let mut awaited = pin!(awaited);
         loop {
             tokio::select! {
-                // An error means that the consumer has dropped the event with all of its partitions.
-                _ = &mut confirmed => return Ok(None),
-                () = sleep(self.context.options.heartbeat_interval) => {
-                    if self.heartbeat().await? == Some(Stir::Lost) {
-                        return Ok(Some(Stir::Lost));
+                done = &mut awaited => return Ok(Some(done)),
+                () = sleep_until(self.next_beat) => {
+                    // No matter of `attempts`: what is awaited may be part of one that is tried again and again.
+                    let answer = self.beat().await;
+                    if meaning(answer)? == Some(Stir::Lost) {
+                        return Ok(None);
                     }
                 }
             }
@@ -269,8 +337,6 @@ impl ClassicMember {
 
     /// Gives signs of life until something happens.
     async fn stay(&mut self) -> Result<Stir, ClientError> {
-        let interval = self.context.options.heartbeat_interval;
-        let mut next_beat = Instant::now() + interval;
         let mut look: Option<BoxFuture<'static, bool>> = None;
         loop {
             let looks = look.is_none() && (self.counts.is_some() || self.context.has_pattern());
@@ -284,8 +350,7 @@ impl ClassicMember {
             tokio::select! {
                 // Whatever else there is to do, the group hears of this member in time.
                 biased;
-                () = sleep_until(next_beat) => {
-                    next_beat = Instant::now() + interval;
+                () = sleep_until(self.next_beat) => {
                     if let Some(stir) = self.heartbeat().await? {
                         return Ok(stir);
                     }
@@ -327,7 +392,25 @@ impl ClassicMember {
         })
     }
 
-    async fn heartbeat(&self) -> Result<Option<Stir>, ClientError> {
+    fn beat_later(&mut self) {
+        self.next_beat = Instant::now() + self.context.options.heartbeat_interval;
+    }
+
+    /// A sign of life, and all that keeps it from being heard.
+    async fn heartbeat(&mut self) -> Result<Option<Stir>, ClientError> {
+        self.context.attempts.lock().begin(Instant::now());
+        let answer = self.beat().await;
+        match &answer {
+            Ok(()) => self.context.attempts.lock().succeed(),
+            Err(error) if error.kind() == ErrorKind::Retry => self.context.attempts.lock().fail(error),
+            Err(_) => {}
+        }
+        meaning(answer)
+    }
+
+    /// A sign of life.
+    async fn beat(&mut self) -> Result<(), ClientError> {
+        self.beat_later();
         let identity = self.context.identity.get();
         let request = HeartbeatRequest {
             group_id: self.context.coordinator.group().into(),
@@ -335,25 +418,27 @@ impl ClassicMember {
             member_id: identity.member_id.as_str().into(),
             group_instance_id: identity.instance_id.as_deref().map(Into::into),
         };
-        self.context.attempts.lock().begin(Instant::now());
         let answer = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await;
-        let checked = answer
-            .and_then(|frame| ClientError::check(frame.decode::<HeartbeatRequest<'_>>()?.error_code, None));
-        let Err(error) = checked else {
-            self.context.attempts.lock().succeed();
-            return Ok(None);
-        };
-        self.context.coordinator.note(&error);
-        match error.code() {
-            Some(ErrorCode::REBALANCE_IN_PROGRESS) => Ok(Some(Stir::Rejoin)),
-            Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => Ok(Some(Stir::Lost)),
-            _ if error.kind() == ErrorKind::Retry => {
-                self.context.attempts.lock().fail(&error);
-                Ok(None)
-            }
-            _ => Err(error),
-        }
+        answer
+            .and_then(|frame| ClientError::check(frame.decode::<HeartbeatRequest<'_>>()?.error_code, None))
+            .inspect_err(|error| self.context.coordinator.note(error))
     }
+}
+
+/// What the answer to a sign of life means for a member.
+fn meaning(answer: Result<(), ClientError>) -> Result<Option<Stir>, ClientError> {
+    let Err(error) = answer else { return Ok(None) };
+    match error.code() {
+        Some(ErrorCode::REBALANCE_IN_PROGRESS) => Ok(Some(Stir::Rejoin)),
+        Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => Ok(Some(Stir::Lost)),
+        _ if error.kind() == ErrorKind::Retry => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// What a group says to a member that it does not know any more.
+fn given_up() -> ClientError {
+    ClientError::Server { code: ErrorCode::UNKNOWN_MEMBER_ID, message: None }
 }
 
 /// Partitions of each topic that exists.

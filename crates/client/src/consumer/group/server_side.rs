@@ -65,7 +65,7 @@ pub(super) struct ServerSideMember {
     report: bool,
     /// Topics that the server was told of by name.
     topics: Vec<String>,
-    /// Whether it was told a pattern.
+    /// Whether it may have been told a pattern, by this member or by who had this name of a static one before.
     told_pattern: bool,
     /// When to look for topics that match a pattern which the server does not take.
     look_at: Option<Instant>,
@@ -84,6 +84,7 @@ struct Said {
 
 impl ServerSideMember {
     pub(super) fn new(context: MemberContext) -> Self {
+        let is_static = context.options.instance_id.is_some();
         Self {
             context,
             owned: ById::new(),
@@ -98,7 +99,7 @@ impl ServerSideMember {
             full: true,
             report: true,
             topics: Vec::new(),
-            told_pattern: false,
+            told_pattern: is_static,
             look_at: None,
             look: None,
             found: None,
@@ -186,6 +187,10 @@ impl ServerSideMember {
         self.next_beat = now + self.interval;
         self.context.attempts.lock().begin(now);
         let said = if self.full { Some(self.subscribed().await?) } else { None };
+        let pattern = said.as_ref().and_then(|said| said.pattern.clone());
+        let takes_back = pattern.as_deref() == Some("");
+        // Even if no answer comes.
+        self.told_pattern |= pattern.is_some();
         let identity = self.context.identity.get();
         let options = &self.context.options;
         let first = said.is_some();
@@ -197,7 +202,7 @@ impl ServerSideMember {
             instance_id: identity.instance_id.as_deref().filter(|_| first).map(Into::into),
             rebalance_timeout_ms: if first { wire_ms(options.rebalance_timeout) } else { -1 },
             subscribed_topic_names: said.as_ref().map(names),
-            subscribed_topic_regex: said.as_ref().and_then(|said| said.pattern.clone()).map(Into::into),
+            subscribed_topic_regex: pattern.map(Into::into),
             server_assignor: options.server_assignor.as_deref().filter(|_| first).map(Into::into),
             topic_partitions: (first || self.report).then(|| wire_partitions(&self.owned)),
             ..ConsumerGroupHeartbeatRequest::default()
@@ -206,9 +211,7 @@ impl ServerSideMember {
         let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
         ClientError::check(answer.error_code, answer.error_message.as_deref())?;
         self.learn(&answer);
-        if let Some(said) = said {
-            self.told_pattern = said.pattern.is_some_and(|pattern| !pattern.is_empty());
-        }
+        self.told_pattern &= !takes_back;
         self.context.attempts.lock().succeed();
         Ok(())
     }
@@ -219,11 +222,9 @@ impl ServerSideMember {
             (self.look_at, self.look, self.found) = (None, None, None);
         }
         let subscription = self.context.subscribed();
-        let cluster = self.context.coordinator.cluster();
-        let takes_patterns = match subscription.pattern() {
-            Some(_) => cluster.version_of_any(ApiKey::ConsumerGroupHeartbeat).await? >= PATTERNS_SINCE,
-            None => false,
-        };
+        let coordinator = &self.context.coordinator;
+        let takes_patterns = (subscription.pattern().is_some() || self.told_pattern)
+            && coordinator.version_of(Lane::Group, ApiKey::ConsumerGroupHeartbeat).await? >= PATTERNS_SINCE;
         if let Some(pattern) = subscription.pattern().filter(|_| takes_patterns) {
             (self.look_at, self.look, self.found) = (None, None, None);
             self.topics.clear();
@@ -233,12 +234,13 @@ impl ServerSideMember {
             Some(found) => self.topics = found,
             // Who is a member does not wait for another look, which goes on by the side.
             None if self.look_at.is_some() => {}
-            None => self.topics = subscription.topics(cluster).await?,
+            None => self.topics = subscription.topics(coordinator.cluster()).await?,
         }
         if subscription.pattern().is_some() && self.look_at.is_none() {
             self.look_later();
         }
-        Ok(Said { topics: self.topics.clone(), pattern: self.told_pattern.then(String::new) })
+        let takes_back = self.told_pattern && takes_patterns;
+        Ok(Said { topics: self.topics.clone(), pattern: takes_back.then(String::new) })
     }
 
     fn look_later(&mut self) {

@@ -135,6 +135,51 @@ fn two_that_claim_the_same_partition_in_the_same_generation_both_lose_it() {
     assert_eq!(newest, BTreeMap::from([(partitions[0].clone(), 1)]));
 }
 
+fn with_claims(id: &str, topics: &[&str], owned: &[(&str, i32)], generation: i32) -> Subscriber {
+    let owned = owned.iter().map(|(topic, index)| TopicPartition::new(*topic, *index)).collect();
+    Subscriber { owned, generation, ..member(id, topics) }
+}
+
+/// Its client may only give up the partitions when it sees that it does not get them.
+#[test]
+fn what_a_member_claims_of_a_topic_that_it_no_longer_reads_is_given_to_nobody_yet() {
+    let counts = counts(&[("t", 2), ("u", 2)]);
+    let all = [("t", 0), ("t", 1), ("u", 0), ("u", 1)];
+    // Of the claims on t, an older one of who still reads it makes it no owner either: the newer one holds.
+    for older in [&[][..], &[("t", 0)]] {
+        let leaving = with_claims("a", &["u"], &all, 5);
+        let mut members = [leaving, with_claims("b", &["t", "u"], older, 4)];
+        let plan = assign(Assignor::CooperativeSticky, &members, &counts);
+        assert_eq!((indexes(&plan, "a", "t"), indexes(&plan, "b", "t")), (vec![], vec![]), "{older:?}");
+        for member in &mut members {
+            member.owned.clone_from(&plan[&member.member_id]);
+            member.generation = 6;
+        }
+        let plan = assign(Assignor::CooperativeSticky, &members, &counts);
+        assert_eq!(indexes(&plan, "b", "t"), [0, 1], "{older:?}: a has let go");
+        assert_eq!(indexes(&plan, "a", "u"), [0, 1], "{older:?}: a keeps what it reads");
+    }
+}
+
+#[test]
+fn what_two_claim_in_the_same_generation_is_given_to_nobody_yet() {
+    let counts = counts(&[("t", 1)]);
+    let mut members =
+        vec![with_claims("a", &["t"], &[("t", 0)], 5), with_claims("b", &["t"], &[("t", 0)], 5)];
+    members.push(member("c", &["t"]));
+    let plan = assign(Assignor::CooperativeSticky, &members, &counts);
+    assert!(plan.values().all(Vec::is_empty), "{plan:?}");
+    let plan = settle(&mut members, &counts);
+    assert_eq!(plan.values().map(Vec::len).sum::<usize>(), 1);
+}
+
+#[test]
+fn an_owner_keeps_what_somebody_else_claims_since_an_older_generation() {
+    let members = [with_claims("a", &["t"], &[("t", 0)], 4), with_claims("b", &["t"], &[("t", 0)], 5)];
+    let plan = assign(Assignor::CooperativeSticky, &members, &counts(&[("t", 1)]));
+    assert_eq!((indexes(&plan, "a", "t"), indexes(&plan, "b", "t")), (vec![], vec![0]));
+}
+
 #[test]
 fn a_topic_that_nobody_subscribes_to_is_assigned_to_nobody() {
     for assignor in Assignor::ALL {

@@ -1,0 +1,350 @@
+//! What a member reads, claims and commits while its group or its subscription changes.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use riverrun_client::{
+    Assignor, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, RebalanceListener, Revocation, StartAt,
+};
+use riverrun_protocol::consumer_protocol::decode_subscription;
+use riverrun_protocol::join_group_response::JoinGroupResponseMember;
+use riverrun_protocol::metadata_response::MetadataResponsePartition;
+use riverrun_protocol::{
+    ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, HeartbeatResponse,
+    JoinGroupRequest, JoinGroupResponse, OffsetCommitRequest, SyncGroupRequest, SyncGroupResponse,
+};
+use riverrun_types::Offset;
+
+use crate::commits::refused;
+use crate::consumer::{END, Told, committed, options, partition, records, server, tell, wait_for};
+use crate::groups::{classic_group, joined, server_side_group};
+use crate::server::{Call, Reply, ScriptedServer};
+
+/// A member of a classic group that has read both partitions of `t` to their end.
+async fn member_with(
+    server: &ScriptedServer,
+    topics: &[&str],
+    change: impl FnOnce(&mut ConsumerOptions),
+) -> Consumer {
+    let mut options = ConsumerOptions {
+        group: Some("g".to_owned()),
+        assignors: vec![Assignor::CooperativeSticky],
+        heartbeat_interval: Duration::from_millis(10),
+        auto_commit_interval: Some(Duration::from_hours(1)),
+        ..options(server)
+    };
+    change(&mut options);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(topics).await.unwrap();
+    let at_end = |consumer: &Consumer, index| consumer.position(&partition(index)) == Some(Offset(END));
+    wait_for(&mut consumer, "both are read", |consumer| at_end(consumer, 0) && at_end(consumer, 1)).await;
+    consumer
+}
+
+async fn cooperative_member(server: &ScriptedServer, topics: &[&str]) -> Consumer {
+    member_with(server, topics, |_| {}).await
+}
+
+fn joins(told: &Told) -> usize {
+    told.lock().unwrap().iter().filter(|what| what.starts_with("join")).count()
+}
+
+/// Until it happens, while nobody polls.
+async fn unpolled(what: &str, mut happened: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !happened() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A classic group that assigns both partitions of `t` once, and then nothing.
+fn nothing_more(call: &Call<'_>, told: &Told) -> Option<Reply> {
+    match call.key {
+        ApiKey::SyncGroup if call.nth > 0 => Some(call.answer(&SyncGroupResponse::default())),
+        _ => classic_group(call, told, &Arc::default()),
+    }
+}
+
+/// Others may be given it in the generation that the join leads to.
+#[tokio::test]
+async fn a_cooperative_member_commits_and_gives_up_what_it_unsubscribes_from_before_it_joins_again() {
+    let told = Told::default();
+    let heard = Arc::clone(&told);
+    let server = server(move |call| nothing_more(call, &heard)).await;
+    let mut consumer = cooperative_member(&server, &["t", "u"]).await;
+    consumer.subscribe(&["u"]).await.unwrap();
+    wait_for(&mut consumer, "it joins again", |_| joins(&told) == 2).await;
+    assert!(consumer.assignment().is_empty());
+    let expected = ["join owning 0", "commit 0 14", "commit 1 14", "join owning 0"];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_member_that_is_lost_while_it_unsubscribes_commits_nothing_and_joins_anew() {
+    let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, is_lost) = (Arc::clone(&told), Arc::clone(&lost));
+    let server = server(move |call| {
+        if call.key == ApiKey::Heartbeat && std::mem::take(&mut *is_lost.lock().unwrap()) {
+            let error_code = ErrorCode::UNKNOWN_MEMBER_ID.0;
+            return Some(call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }));
+        }
+        nothing_more(call, &heard)
+    })
+    .await;
+    let mut consumer = cooperative_member(&server, &["t", "u"]).await;
+    consumer.subscribe(&["u"]).await.unwrap();
+    // By then it waits for the consumer, which is not polled.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(joins(&told), 1);
+    *lost.lock().unwrap() = true;
+    unpolled("it joins again", || joins(&told) == 2).await;
+    wait_for(&mut consumer, "it has lost all", |consumer| consumer.assignment().is_empty()).await;
+    consumer.commit().await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
+}
+
+/// A group that keeps the assignment of a static member knows nothing of what it subscribes to since it is back.
+#[tokio::test]
+async fn what_a_member_is_assigned_and_does_not_subscribe_to_is_not_read_and_left_to_others() {
+    for assignor in [Assignor::Range, Assignor::CooperativeSticky] {
+        let told = Told::default();
+        let heard = Arc::clone(&told);
+        let server = server(move |call| nothing_more(call, &heard)).await;
+        let mut consumer = Consumer::new(ConsumerOptions {
+            group: Some("g".to_owned()),
+            assignors: vec![assignor],
+            heartbeat_interval: Duration::from_millis(10),
+            ..options(&server)
+        })
+        .await
+        .unwrap();
+        consumer.subscribe(&["u"]).await.unwrap();
+        wait_for(&mut consumer, "it joins again", |_| joins(&told) == 2).await;
+        consumer.poll(Duration::from_millis(100)).await.unwrap();
+        assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"], "{assignor:?}");
+        assert_eq!(consumer.metrics().rebalances, 0, "{assignor:?}");
+    }
+}
+
+/// What a group in a rebalance has seen of its one member, which it lets join again and again while it is unsettled.
+#[derive(Default)]
+struct Rebalancing {
+    unsettled: bool,
+    generation: i32,
+    /// The generation that each join claims its partitions since.
+    claims: Vec<i32>,
+    refusals: usize,
+}
+
+impl Rebalancing {
+    fn answer(&mut self, call: &Call<'_>, told: &Told) -> Option<Reply> {
+        match call.key {
+            ApiKey::JoinGroup => {
+                let request = call.decode::<JoinGroupRequest<'_>>();
+                let subscription = decode_subscription(&request.protocols[0].metadata).unwrap();
+                self.claims.push(subscription.generation_id);
+                self.generation = i32::try_from(call.nth).unwrap();
+                Some(joined(call, told, 0))
+            }
+            ApiKey::SyncGroup if self.unsettled => {
+                let error_code = ErrorCode::REBALANCE_IN_PROGRESS.0;
+                Some(call.answer(&SyncGroupResponse { error_code, ..SyncGroupResponse::default() }))
+            }
+            ApiKey::OffsetCommit => {
+                let request = call.decode::<OffsetCommitRequest<'_>>();
+                let is_current = request.generation_id_or_member_epoch == self.generation;
+                let code = match (is_current, self.unsettled) {
+                    (true, false) => return Some(committed(call, told)),
+                    (true, true) => ErrorCode::REBALANCE_IN_PROGRESS,
+                    (false, _) => ErrorCode::ILLEGAL_GENERATION,
+                };
+                self.refusals += 1;
+                self.unsettled &= self.refusals < 5;
+                Some(refused(call, code))
+            }
+            ApiKey::Heartbeat if self.unsettled => {
+                let error_code = ErrorCode::REBALANCE_IN_PROGRESS.0;
+                Some(call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }))
+            }
+            _ => classic_group(call, told, &Arc::default()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_commit_waits_until_the_rebalance_that_it_falls_into_is_over() {
+    let (told, state) = (Told::default(), Arc::new(Mutex::new(Rebalancing::default())));
+    let (heard, group) = (Arc::clone(&told), Arc::clone(&state));
+    let server = server(move |call| group.lock().unwrap().answer(call, &heard)).await;
+    let mut consumer = cooperative_member(&server, &["t"]).await;
+    state.lock().unwrap().unsettled = true;
+    unpolled("it joins again", || state.lock().unwrap().claims.len() > 3).await;
+    consumer.commit().await.unwrap();
+    let commits: Vec<_> =
+        told.lock().unwrap().iter().filter(|what| what.starts_with("commit")).cloned().collect();
+    assert_eq!(commits, ["commit 0 14", "commit 1 14"]);
+    let claims = state.lock().unwrap().claims.clone();
+    assert_eq!(claims[0], -1);
+    assert!(claims[1..].iter().all(|claim| *claim == 0), "it was assigned nothing since: {claims:?}");
+}
+
+#[tokio::test]
+async fn a_member_that_closes_while_it_has_to_give_everything_up_commits_before_it_leaves() {
+    let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
+    let server = server(move |call| classic_group(call, &heard, &rebalance)).await;
+    let consumer = member_with(&server, &["t"], |options| options.assignors = vec![Assignor::Range]).await;
+    *ready.lock().unwrap() = true;
+    unpolled("it hears of the rebalance", || !*ready.lock().unwrap()).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    consumer.close().await.unwrap();
+    let mut told = told.lock().unwrap().clone();
+    told.retain(|what| !what.starts_with("join"));
+    assert_eq!(told, ["commit 0 14", "commit 1 14", "leave"]);
+}
+
+/// Keeps offsets elsewhere, or not at all.
+struct CommitsNothing;
+
+impl RebalanceListener for CommitsNothing {
+    fn revoked(&mut self, revocation: &mut Revocation) {
+        revocation.commit.clear();
+    }
+}
+
+/// It would take effect after others have read on.
+#[tokio::test]
+async fn a_commit_that_was_begun_before_ends_before_a_partition_is_given_up_without_another() {
+    let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
+    let refusals = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&refusals);
+    let server = server(move |call| {
+        let mut refusals = counted.lock().unwrap();
+        if call.key == ApiKey::OffsetCommit && is_of_12(call) && *refusals < 7 {
+            *refusals += 1;
+            return Some(refused(call, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+        }
+        classic_group(call, &heard, &rebalance)
+    })
+    .await;
+    let every_poll = |options: &mut ConsumerOptions| options.auto_commit_interval = Some(Duration::ZERO);
+    let mut consumer = member_with(&server, &["t"], every_poll).await;
+    consumer.set_listener(CommitsNothing);
+    let is_told = |what: &str| told.lock().unwrap().iter().any(|one| one == what);
+    wait_for(&mut consumer, "both are committed", |_| is_told("commit 0 14") && is_told("commit 1 14")).await;
+    consumer.seek(&partition(1), StartAt::Offset(Offset(12))).unwrap();
+    wait_for(&mut consumer, "it is put off", |_| *refusals.lock().unwrap() > 0).await;
+    *ready.lock().unwrap() = true;
+    wait_for(&mut consumer, "it joins without it", |_| joins(&told) == 3).await;
+    let told = told.lock().unwrap();
+    let late = told.iter().position(|what| what == "commit 1 12");
+    let given_up = told.iter().rposition(|what| what.starts_with("join"));
+    assert!(late.is_some() && late < given_up, "{told:?}");
+}
+
+/// Whether a commit is one of this offset.
+fn is_of_12(call: &Call<'_>) -> bool {
+    let request = call.decode::<OffsetCommitRequest<'_>>();
+    let mut partitions = request.topics.iter().flat_map(|topic| &topic.partitions);
+    partitions.any(|one| one.committed_offset == 12)
+}
+
+/// A static leader that is back assigns nothing, but nobody else looks for partitions that are new (KIP-814).
+#[tokio::test]
+async fn a_leader_that_is_back_looks_after_the_topics_though_it_assigns_nothing() {
+    let (told, grown) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, has_grown) = (Arc::clone(&told), Arc::clone(&grown));
+    let server = server(move |call| match call.key {
+        ApiKey::Metadata => {
+            let mut metadata = call.metadata_of_epoch(0);
+            let partitions = &mut metadata.topics[0].partitions;
+            let third = MetadataResponsePartition { partition_index: 2, ..partitions[0].clone() };
+            partitions.extend(has_grown.lock().unwrap().then_some(third));
+            Some(call.answer(&metadata))
+        }
+        ApiKey::JoinGroup => {
+            tell(&heard, "join");
+            let request = call.decode::<JoinGroupRequest<'_>>();
+            let member = JoinGroupResponseMember {
+                member_id: "me".into(),
+                metadata: request.protocols[0].metadata.clone(),
+                ..JoinGroupResponseMember::default()
+            };
+            Some(call.answer(&JoinGroupResponse {
+                protocol_name: Some(request.protocols[0].name.clone()),
+                leader: "me".into(),
+                member_id: "me".into(),
+                skip_assignment: call.nth == 0,
+                members: vec![member],
+                ..JoinGroupResponse::default()
+            }))
+        }
+        ApiKey::SyncGroup => {
+            let request = call.decode::<SyncGroupRequest<'_>>();
+            tell(&heard, format!("sync with {}", request.assignments.len()));
+            classic_group(call, &heard, &Arc::default())
+        }
+        _ => classic_group(call, &heard, &Arc::default()),
+    })
+    .await;
+    let mut consumer = member_with(&server, &["t"], |options| {
+        options.instance_id = Some("i".to_owned());
+        options.auto_commit = false;
+        options.cluster.metadata_max_age = Duration::from_millis(100);
+    })
+    .await;
+    assert_eq!(*told.lock().unwrap(), ["join", "sync with 0"]);
+    *grown.lock().unwrap() = true;
+    wait_for(&mut consumer, "it assigns", |_| told.lock().unwrap().len() >= 4).await;
+    assert_eq!(told.lock().unwrap()[2..4], ["join", "sync with 1"]);
+}
+
+#[tokio::test]
+async fn a_cooperative_member_gives_signs_of_life_while_it_finds_the_topics_of_another_pattern() {
+    let (beats, silent) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
+    let (counted, is_silent) = (Arc::clone(&beats), Arc::clone(&silent));
+    let server = server(move |call| match call.key {
+        ApiKey::Metadata if *is_silent.lock().unwrap() => Some(Reply::Silence),
+        _ => {
+            *counted.lock().unwrap() += usize::from(call.key == ApiKey::Heartbeat);
+            classic_group(call, &Told::default(), &Arc::default())
+        }
+    })
+    .await;
+    let patient = |options: &mut ConsumerOptions| options.cluster.request_timeout = Duration::from_hours(1);
+    let mut consumer = member_with(&server, &["t"], patient).await;
+    *silent.lock().unwrap() = true;
+    consumer.subscribe_pattern("[tu]").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = *beats.lock().unwrap();
+    unpolled("it lives", || *beats.lock().unwrap() >= before + 10).await;
+}
+
+/// There is nothing for it to leave.
+#[tokio::test]
+async fn who_was_not_taken_into_a_group_can_subscribe_again() {
+    let server = server(move |call| match call.key {
+        ApiKey::ConsumerGroupHeartbeat => {
+            let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+            let error_code = match (call.nth, request.member_epoch) {
+                (0, _) => ErrorCode::GROUP_MAX_SIZE_REACHED.0,
+                (_, -1) => ErrorCode::UNKNOWN_MEMBER_ID.0,
+                _ => return server_side_group(call, &Told::default(), &Arc::default()),
+            };
+            Some(call.answer(&ConsumerGroupHeartbeatResponse { error_code, ..Default::default() }))
+        }
+        _ => server_side_group(call, &Told::default(), &Arc::default()),
+    })
+    .await;
+    let group_protocol = GroupProtocol::Consumer;
+    let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    let error = records(&mut consumer).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::GROUP_MAX_SIZE_REACHED));
+    consumer.subscribe(&["t"]).await.unwrap();
+    wait_for(&mut consumer, "both are read", |consumer| consumer.assignment().len() == 2).await;
+    consumer.close().await.unwrap();
+}
