@@ -154,6 +154,9 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
+    /// Removes a directory in which nothing is left; `DirectoryNotEmpty` otherwise.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
     /// Removes a directory and all in it, one entry after the other.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 

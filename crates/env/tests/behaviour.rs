@@ -163,6 +163,10 @@ fn removed_directory(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
     fs.create_dir_all(&dir.join("a").join("b"))?;
     fs.open(&dir.join("a").join("b").join("f"), OpenMode::CreateNew)?;
     fs.open(&dir.join("a").join("g"), OpenMode::CreateNew)?;
+    assert_eq!(kind(fs.remove_dir(&dir.join("a"))), Some(ErrorKind::DirectoryNotEmpty));
+    fs.create_dir_all(&dir.join("empty"))?;
+    fs.remove_dir(&dir.join("empty"))?;
+    assert_eq!(kind(fs.remove_dir(&dir.join("empty"))), Some(ErrorKind::NotFound));
     fs.remove_dir_all(&dir.join("a"))?;
     assert!(!fs.exists(&dir.join("a"))?);
     assert!(fs.read_dir(dir)?.is_empty());

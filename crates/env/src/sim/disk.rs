@@ -74,7 +74,6 @@ impl Change {
 /// Invariants: `changes` leads from the durable directories to the live ones. An operation that fails because the
 /// machine has stopped has changed nothing, except for a write, which may have left a prefix.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "one for each fault that is there or not")]
 pub(super) struct Disk {
     nodes: BTreeMap<Inode, Node>,
     next_inode: Inode,
@@ -108,7 +107,8 @@ pub(super) struct Disk {
     pub(super) planted: Option<PlantedBug>,
     /// Nothing can be opened.
     pub(super) are_descriptors_exhausted: bool,
-    pub(super) are_renames_refused: bool,
+    /// After so many renamings all others are refused.
+    pub(super) renames_left: Option<u64>,
     /// A power cut destroys blocks that are being written.
     pub(super) tears_blocks: bool,
     /// Files cannot be opened past the page cache.
@@ -150,7 +150,7 @@ impl Disk {
             cuts_to_fail: 0,
             planted: None,
             are_descriptors_exhausted: false,
-            are_renames_refused: false,
+            renames_left: None,
             tears_blocks: false,
             is_direct_refused: false,
             unreadable: None,
@@ -358,10 +358,11 @@ impl Disk {
         {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
-        if self.are_renames_refused {
+        if self.renames_left == Some(0) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.pass()?;
+        self.renames_left = self.renames_left.map(|left| left - 1);
         self.directory_mut(from.0)?.live.remove(&from.1);
         self.directory_mut(to.0)?.live.insert(to.1.clone(), inode);
         self.changes.push(Change::Rename(from, to));
@@ -383,6 +384,15 @@ impl Disk {
         self.directory_mut(entry.0)?.live.remove(&entry.1);
         self.changes.push(Change::Unlink(entry));
         Ok(())
+    }
+
+    pub(super) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        let inode = self.resolve(path)?;
+        if !self.directory(inode)?.live.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        let entry = self.resolve_entry(path)?;
+        self.unlink(entry, inode)
     }
 
     pub(super) fn remove_dir_all(&mut self, path: &Path) -> io::Result<()> {
@@ -584,7 +594,7 @@ impl Disk {
         self.cuts_to_fail = 0;
         self.planted = None;
         self.are_descriptors_exhausted = false;
-        self.are_renames_refused = false;
+        self.renames_left = None;
     }
 
     /// The power fails: what was synced is there, what was not may be there in part. The disk's own randomness says

@@ -158,7 +158,12 @@ impl SimFileSystem {
 
     /// Has every renaming be refused for want of space, as XFS does on a volume without any, or no longer.
     pub fn refuse_renames(&self, are_refused: bool) {
-        self.disk.lock().are_renames_refused = are_refused;
+        self.disk.lock().renames_left = are_refused.then_some(0);
+    }
+
+    /// The same after `count` more renamings.
+    pub fn refuse_renames_after(&self, count: u64) {
+        self.disk.lock().renames_left = Some(count);
     }
 
     /// The process is killed; the page cache stays.
@@ -238,6 +243,10 @@ impl FileSystem for SimFileSystem {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.with(|disk| disk.remove_file(path))
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.with(|disk| disk.remove_dir(path))
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
