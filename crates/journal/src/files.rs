@@ -108,6 +108,7 @@ pub(crate) struct CurrentFile {
 /// A full file, or one of an earlier life.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OlderFile {
+    /// As one that holds nothing yet, if it was to be used again and there was no space for that.
     pub(crate) name: FileName,
     /// Position of its first byte.
     pub(crate) start: u64,
@@ -322,9 +323,8 @@ impl Files {
             if !matches!(reason, NoRoom::Shortage(_)) || file.room.filled() < needed {
                 // With another one to use again this one's place helps that to grow.
                 let is_last = self.older.front().is_none_or(|next| next.frames_end > claims.settled_on_disk);
-                let recycled = recycled.filter(|_| is_last);
-                match recycled.filter(|oldest| self.has_old_name_back(&file, *oldest, &reason)) {
-                    Some(oldest) => self.older.push_front(oldest),
+                match recycled.filter(|_| is_last) {
+                    Some(oldest) => self.put_back(&file, oldest, true, &reason),
                     None => self.give_back(&file, &reason),
                 }
                 return Err(reason);
@@ -333,7 +333,14 @@ impl Files {
         }
         file.header.synced = claims.synced;
         file.header.settled = claims.settled;
-        self.name(file, &*dir)?;
+        if let Err(reason) = self.put_name(&mut file, &*dir) {
+            match recycled {
+                Some(oldest) => self.put_back(&file, oldest, false, &reason),
+                None => self.give_back(&file, &reason),
+            }
+            return Err(reason);
+        }
+        self.go_on_in(file);
         self.remove_surplus(claims.settled_on_disk, is_in_reserve);
         Ok(())
     }
@@ -356,11 +363,18 @@ impl Files {
         }
     }
 
-    /// Gives the name back to a file that was [recycled](Self::recycle) and cannot be filled for want of space: it may be
-    /// the only other one, and large enough for a smaller frame. Nothing but zeros was written to it, behind what it had.
-    fn has_old_name_back(&self, file: &CurrentFile, oldest: OlderFile, reason: &NoRoom) -> bool {
-        matches!(reason, NoRoom::Shortage(_))
-            && self.env.fs.rename(&file.path, &oldest.name.path(&self.dir)).is_ok()
+    /// Keeps a file that was [recycled](Self::recycle) and finds no space, for zeros or for its name, to use it again later: it
+    /// may be the only other one, and large enough for a smaller frame. It has its old name then if that can be; but none if
+    /// something else than zeros behind what it had was written to it (`is_as_before`). Without one a start removes it.
+    fn put_back(&mut self, file: &CurrentFile, oldest: OlderFile, is_as_before: bool, reason: &NoRoom) {
+        if !matches!(reason, NoRoom::Shortage(_)) {
+            return;
+        }
+        let may_have_name = is_as_before && oldest.name.is_named;
+        let has_name = may_have_name && self.env.fs.rename(&file.path, &oldest.name.path(&self.dir)).is_ok();
+        let name = if has_name { oldest.name } else { FileName { number: file.number, is_named: false } };
+        self.next_number = self.next_number.max(file.number + 1);
+        self.older.push_front(OlderFile { name, bytes: file.room.filled(), ..oldest });
     }
 
     /// Removes a file for which the system is short of something: its place on the disk is of use elsewhere.
@@ -403,25 +417,34 @@ impl Files {
         CurrentFile { number, path, file, header, room, is_filled_ahead, has_standby, has_ordered }
     }
 
-    /// Takes the name from the oldest file, which is settled on disk. Its bytes may be overwritten when this returns.
-    /// In the reserve it stays as large as it is, if it is large enough. What it has is durable once its new header is.
+    /// Takes the name from the oldest file, which is settled on disk, if it has one. Its bytes may be overwritten when this
+    /// returns. In the reserve it stays as large as it is, if it is large enough. What it has is durable once its new header
+    /// is.
     fn recycle(
         &mut self,
         dir: &dyn Directory,
         is_in_reserve: bool,
         needed: u64,
     ) -> Result<CurrentFile, NoRoom> {
-        let oldest = *self.older.front().expect("the caller has seen it");
         let mut maker = self.maker(self.options.file_bytes);
-        let (from, to) = (oldest.name.path(&self.dir), maker.path());
-        self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
-        self.older.pop_front();
-        dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;
-        let len = self.len_to_reuse(&to, maker.bytes).map_err(|error| NoRoom::of(&to, error))?;
+        let oldest = self.older.front_mut().expect("the caller has seen it");
+        if oldest.name.is_named {
+            let (from, to) = (oldest.name.path(&self.dir), maker.path());
+            self.env.fs.rename(&from, &to).map_err(|error| NoRoom::of(&from, error))?;
+            oldest.name = FileName { number: maker.number, is_named: false };
+            self.next_number += 1;
+            dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;
+        } else {
+            maker.number = oldest.name.number;
+        }
+        let path = maker.path();
+        let len = self.len_to_reuse(&path, maker.bytes).map_err(|error| NoRoom::of(&path, error))?;
         if is_in_reserve {
             maker.bytes = len.max(needed);
         }
-        maker.open(len).map(|made| self.with_header(made))
+        let file = self.with_header(maker.open(len)?);
+        self.older.pop_front();
+        Ok(file)
     }
 
     /// Cuts a file that is longer than `bytes`, and says how much of it can be overwritten.
@@ -437,7 +460,14 @@ impl Files {
 
     /// Writes the header of a file and gives it its name; it is the current file then. All of it is durable when this
     /// returns.
-    pub(crate) fn name(&mut self, file: CurrentFile, dir: &dyn Directory) -> Result<(), NoRoom> {
+    pub(crate) fn name(&mut self, mut file: CurrentFile, dir: &dyn Directory) -> Result<(), NoRoom> {
+        self.put_name(&mut file, dir).inspect_err(|reason| self.give_back(&file, reason))?;
+        self.go_on_in(file);
+        Ok(())
+    }
+
+    /// Writes the header of a file and gives it its name, which is durable when this returns.
+    fn put_name(&self, file: &mut CurrentFile, dir: &dyn Directory) -> Result<(), NoRoom> {
         let mut header = AlignedBuffer::with_capacity(self.options.alignment, self.options.alignment);
         header.extend_from_slice(&file.header.encode());
         header.extend_zeros(self.options.alignment - header.len());
@@ -447,13 +477,14 @@ impl Files {
         };
         write().map_err(|error| NoRoom::failed(&file.path, error))?;
         let path = FileName { number: file.number, is_named: true }.path(&self.dir);
-        if let Err(error) = self.env.fs.rename(&file.path, &path) {
-            // Some file systems want room for a name that only changes (XFS).
-            let reason = NoRoom::of(&path, error);
-            self.give_back(&file, &reason);
-            return Err(reason);
-        }
-        dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))?;
+        // Some file systems want room for a name that only changes (XFS).
+        self.env.fs.rename(&file.path, &path).map_err(|error| NoRoom::of(&path, error))?;
+        file.path = path;
+        dir.sync().map_err(|error| NoRoom::failed(&self.dir, error))
+    }
+
+    /// Makes a file with a name the current one.
+    fn go_on_in(&mut self, file: CurrentFile) {
         self.next_number = self.next_number.max(file.number + 1);
         self.next_start = file.header.next_start();
         if let Some(full) = self.current.take() {
@@ -463,8 +494,7 @@ impl Files {
             self.older.push_back(OlderFile { name, start, frames_end: self.end, bytes });
         }
         self.end = file.header.frames_start();
-        self.current = Some(CurrentFile { path, ..file });
-        Ok(())
+        self.current = Some(file);
     }
 }
 

@@ -367,6 +367,45 @@ fn an_entry_that_is_too_large_for_the_files_without_space_waits_and_costs_none_o
 }
 
 #[test]
+fn a_file_to_use_again_whose_name_finds_no_space_is_kept_and_used_later() {
+    // Neither its old name can be taken away, or the new one not be given.
+    for (method, renames) in METHODS.into_iter().flat_map(|method| [(method, 0), (method, 1)]) {
+        let sim = SimEnv::new(1);
+        let mut played = Played::open(&sim, options(method, 3)).unwrap();
+        let mut settled = None;
+        while played.store() == Turn::Again {
+            if names(&sim, ".journal") == 2 {
+                settled.get_or_insert(played.journal.delivered());
+            }
+        }
+        let acked = played.acked();
+        played.journal.settle_to(settled.unwrap());
+        sim.fs.refuse_renames_after(renames);
+        for attempt in 0..3 {
+            assert!(matches!(played.writer.turn(), Turn::Sleep(Some(_))), "{method:?}, {renames}, {attempt}");
+            assert!(played.journal.failure().is_none() && played.journal.shortage().is_some());
+            let files = [".journal", ".new"].map(|end| names(&sim, end) as u64);
+            assert_eq!(files, [3 - renames, renames], "{method:?}, attempt {attempt}");
+            for state in sim.crash_states(8) {
+                assert_eq!(last_found(&state, method), Some(acked - 1), "{method:?}, {renames}");
+            }
+        }
+        sim.fs.refuse_renames(false);
+        assert_eq!(played.writer.turn(), Turn::Again, "{method:?}, {renames}");
+        assert_eq!(played.acked(), acked + 1);
+        for _ in 0..30 {
+            settle(&played);
+            assert_eq!(played.store(), Turn::Again);
+            assert_eq!([".journal", ".new"].map(|end| names(&sim, end)), [3, 0], "{method:?}, {renames}");
+        }
+        let acked = played.acked();
+        drop(played);
+        sim.fs.crash();
+        assert_eq!(last_found(&sim, method), Some(acked - 1), "{method:?}, {renames}");
+    }
+}
+
+#[test]
 fn without_space_a_file_that_is_too_small_makes_room_for_another_one_to_grow() {
     for method in METHODS {
         let sim = SimEnv::new(1);
