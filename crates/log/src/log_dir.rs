@@ -529,7 +529,8 @@ impl LogDir {
         self.handles().iter().filter(|log| log.close_if_idle(now, older_than)).count()
     }
 
-    /// Removes a partition. Its directory is renamed first, so that it is gone at once under its name.
+    /// Removes a partition. Its directory is renamed first, so that it is gone at once under its name, unless there is no
+    /// space for the other name. Who is interrupted must come again.
     pub(crate) fn delete(&self, id: PartitionId) -> Result<(), LogError> {
         // A dir that was let go of may be another server's by now.
         self.check_open()?;
@@ -546,21 +547,26 @@ impl LogDir {
             memory.is_unwritten |= memory.checkpoint.partitions.remove(&id).is_some();
         }
         let path = self.partition_path(id);
-        let doomed = self.path.join(format!("{DELETED_PREFIX}{}-{}", topic_dir(id), id.index));
-        match self.env.fs.rename(&path, &doomed) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            renamed => renamed.map_err(|error| LogError::io(&path, error))?,
-        }
-        self.env.fs.remove_dir_all(&doomed).map_err(|error| LogError::io(&doomed, error))?;
+        let renamed = self.path.join(format!("{DELETED_PREFIX}{}-{}", topic_dir(id), id.index));
+        let doomed = match self.env.fs.rename(&path, &renamed) {
+            Ok(()) => renamed,
+            // Some file systems want room for a name that only changes (XFS), and none to remove one. Nobody opens what is
+            // left of it if this is cut short: whoever deletes it has given it up durably.
+            Err(error) if is_shortage(&error) => path,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path,
+            Err(error) => return Err(LogError::io(&path, error)),
+        };
+        gone(self.env.fs.remove_dir_all(&doomed), &doomed)?;
         self.remove_if_empty(&self.path.join(topic_dir(id)))
     }
 
+    /// Removes the topic's directory with its last partition, also one that went before the process ended: metadata that
+    /// has forgotten the topic would count as lost while the directory is there.
     fn remove_if_empty(&self, path: &Path) -> Result<(), LogError> {
-        let io = |error| LogError::io(path, error);
-        if self.env.fs.read_dir(path).map_err(io)?.is_empty() {
-            self.env.fs.remove_dir_all(path).map_err(io)?;
+        match self.env.fs.remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            removed => gone(removed, path),
         }
-        Ok(())
     }
 
     /// Removes what an interrupted deletion has left.
@@ -612,6 +618,14 @@ impl LogDir {
             log.shut();
         }
         self.lock.lock().take();
+    }
+}
+
+/// Judges a removal; fine if there was nothing.
+fn gone(removed: io::Result<()>, path: &Path) -> Result<(), LogError> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LogError::io(path, error)),
+        _ => Ok(()),
     }
 }
 

@@ -66,6 +66,20 @@ pub struct RetentionDecision {
     pub reason: Option<RetentionReason>,
 }
 
+impl RetentionDecision {
+    /// The decision that spares the last segment of all, if this one does not and others go.
+    pub(crate) fn all_but_last(self, input: RetentionInput<'_>) -> Option<Self> {
+        let delete_count = self.delete_count.checked_sub(1).filter(|count| *count > 0)?;
+        let log_start = input.segments[delete_count - 1].end_offset.max(input.log_start);
+        (self.delete_count == input.segments.len()).then_some(Self {
+            delete_count,
+            roll: false,
+            log_start,
+            ..self
+        })
+    }
+}
+
 /// Decides which segments go now.
 ///
 /// Size and time count only if `cleanup.policy` has `delete`; records below the log start go under any policy.

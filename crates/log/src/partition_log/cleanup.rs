@@ -2,11 +2,13 @@
 //!
 //! The log start is durable before the first file goes, so that a file that is missing at its front is known to be
 //! missing, and so that deleted records never come back. Files are renamed first and removed after
-//! `file.delete.delay.ms`, for those who look at them by name; readers that hold them open need no delay.
+//! `file.delete.delay.ms`, for those who look at them by name; readers that hold them open need no delay. Where the file
+//! system has no space for other names they are removed at once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use riverrun_env::is_shortage;
 use riverrun_types::{Offset, TimestampMs};
 
 use super::PartitionLog;
@@ -74,11 +76,18 @@ impl PartitionLog {
         // What no checkpoint has covered stays: after a kill, recovery learns from it where each producer was.
         let high_watermark = high_watermark.min(log.recovery_point());
         let input = RetentionInput { segments: &facts, log_start: view.log_start, high_watermark, now };
-        let decision = decide(input, &config);
+        let mut decision = decide(input, &config);
         if decision.delete_count == 0 {
             return Ok(0);
         }
-        let deleted = self.take_out(log, &view, decision, now)?;
+        let mut deleted = self.take_out(log, &view, decision, now);
+        let is_full = deleted.as_ref().is_err_and(LogError::is_full);
+        if let Some(fewer) = decision.all_but_last(input).filter(|_| is_full) {
+            // There is no room for the segment that would come after them all: the others make some.
+            decision = fewer;
+            deleted = self.take_out(log, &view, decision, now);
+        }
+        let deleted = deleted?;
         for segment in &deleted {
             log.doom(segment, now)?;
         }
@@ -175,14 +184,20 @@ impl OpenLog {
         self.epochs().truncate_start(log_start);
     }
 
-    /// Renames a segment's files out of the log, to be removed later.
+    /// Renames a segment's files out of the log, to be removed later; or at once, where there is no space for other names.
+    /// A power cut leaves any of them then, as it does of names that were changed: all lie below the log start and the
+    /// recovery point, which are durable, and the next opening takes them away.
     fn doom(&self, segment: &Segment, now: TimestampMs) -> Result<(), LogError> {
         for path in [segment.log_path(), segment.index_path()] {
             let mut name = path.clone().into_os_string();
             name.push(DELETED_SUFFIX);
             let doomed = PathBuf::from(name);
-            self.home.fs.rename(&path, &doomed).map_err(|error| LogError::write(&path, error))?;
-            self.doomed.lock().push(DoomedFile { path: doomed, since: now });
+            match self.home.fs.rename(&path, &doomed) {
+                Ok(()) => self.doomed.lock().push(DoomedFile { path: doomed, since: now }),
+                // Some file systems want room for a name that only changes (XFS), and none to remove one.
+                Err(error) if is_shortage(&error) => partition_files::remove(&self.home, &path)?,
+                Err(error) => return Err(LogError::write(&path, error)),
+            }
         }
         Ok(())
     }

@@ -101,6 +101,25 @@ fn each_policy_decides_as_its_row_says() {
 }
 
 #[test]
+fn the_last_segment_is_spared_where_all_would_go_and_others_do() {
+    let spared = |rows, retention_ms| {
+        let (segments, high_watermark) = (segments(rows), Offset(30));
+        let input = RetentionInput {
+            segments: &segments,
+            log_start: Offset(3),
+            high_watermark,
+            now: TimestampMs(NOW),
+        };
+        decide(input, &config(Some(retention_ms), None)).all_but_last(input)
+    };
+    let fewer = spared(THREE, 10).expect("two others");
+    assert_eq!((fewer.delete_count, fewer.roll, fewer.log_start), (2, false, Offset(20)));
+    assert_eq!(spared(THREE, 7500), None, "it stays anyway");
+    assert_eq!(spared(&THREE[..1], 10), None, "there is no other");
+    assert_eq!(spared(THREE, 20_000), None);
+}
+
+#[test]
 fn a_log_that_is_only_compacted_loses_what_lies_below_its_start_and_nothing_else() {
     let segments = segments(THREE);
     let cleanup = CleanupPolicy { delete: false, compact: true };

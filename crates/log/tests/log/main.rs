@@ -16,6 +16,7 @@ mod front;
 mod journal;
 mod level_crashes;
 mod machine;
+mod no_space;
 mod pair;
 mod planted;
 mod producers;

@@ -1,0 +1,207 @@
+//! A file system without any space, which refuses even a renaming: what frees space goes on there.
+
+use std::path::Path;
+use std::time::Duration;
+
+use riverrun_env::FileSystem;
+use riverrun_env::sim::SimEnv;
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::{RecoveryReport, StoreOptions};
+use riverrun_records::ProducerStamp;
+use riverrun_types::{Offset, PartitionId, TopicId};
+
+use crate::machine::{DIR, ID, Machine, numbers};
+
+/// States that are looked at of one moment.
+const STATES: usize = 24;
+/// Operations that take less.
+const STOPS_MAX: u64 = 100;
+/// The second partition of the topic.
+const SECOND: PartitionId = PartitionId { index: 1, ..ID };
+/// A topic that stays.
+const OTHER: PartitionId = PartitionId { topic: TopicId([0xcd; 16]), index: 0 };
+
+const DELETE: CleanupPolicy = CleanupPolicy { delete: true, compact: false };
+
+fn small_log() -> LogConfig {
+    LogConfig { cleanup: DELETE, retention_bytes: Some(500), ..Machine::small_segments() }
+}
+
+/// A machine that is started on what a power cut has left.
+fn started_on(sim: SimEnv, config: LogConfig) -> Machine {
+    let (options, recovered) = (StoreOptions::default(), RecoveryReport::default());
+    let mut machine = Machine { sim, config: config.into(), epoch: 1, options, store: None, recovered };
+    machine.start().unwrap();
+    machine
+}
+
+/// A log with 40 records under a checkpoint, whose retention wants most of them gone.
+fn full(config: LogConfig) -> Machine {
+    let machine = Machine::new(1, config);
+    machine.append_numbers(0, 40);
+    machine.store().checkpoint().unwrap();
+    machine.sim.fs.refuse_renames(true);
+    machine.sim.fs.set_space(Some(0));
+    machine
+}
+
+fn space(machine: &Machine) -> u64 {
+    machine.sim.fs.available_bytes(Path::new(DIR)).unwrap()
+}
+
+#[test]
+fn retention_frees_space_where_no_name_can_change() {
+    let mut machine = full(small_log());
+    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+    assert!(space(&machine) > 1000, "{} bytes", space(&machine));
+    let start = machine.log().log_start_offset().unwrap().0;
+    assert_eq!(machine.records().unwrap(), numbers(start, 40));
+    machine.sim.fs.refuse_renames(false);
+    machine.append_numbers(40, 42);
+    machine.restart();
+    assert_eq!(machine.records().unwrap(), numbers(start, 42));
+}
+
+#[test]
+fn a_power_cut_while_retention_removes_files_at_once_leaves_the_log_before_or_after() {
+    let (mut seen, mut is_whole, mut stop) = ([0, 0], false, 0);
+    while !is_whole && stop < STOPS_MAX {
+        let machine = full(small_log());
+        let log = machine.log();
+        machine.sim.fs.stop_after(stop);
+        is_whole = log.apply_retention(machine.now(), Offset(40)).is_ok();
+        for (index, state) in machine.sim.crash_states(STATES).enumerate() {
+            state.fs.set_space(None);
+            let mut found = started_on(state, small_log());
+            for start in ["the first start", "the second"] {
+                let log_start = found.log().log_start_offset().unwrap().0;
+                let records = found.records().unwrap();
+                assert_eq!(records, numbers(log_start, 40), "stop {stop}, state {index}, {start}");
+                // What lies below the log start is gone, and nothing of it is left but whole segments.
+                let next: Vec<i64> = found.log_paths().iter().skip(1).map(|path| base_of(path)).collect();
+                assert!(next.iter().all(|base| *base > log_start), "{log_start}: {next:?}");
+                let of_each = [".log", ".index"].map(|end| count(&found, end));
+                assert_eq!(of_each, [found.log_paths().len(); 2], "stop {stop}, state {index}, {start}");
+                seen[usize::from(log_start > 0)] += 1;
+                found.kill();
+            }
+            found.append_numbers(40, 41);
+            found.store().checkpoint().unwrap();
+            found.log().apply_retention(found.now(), Offset(41)).unwrap();
+            assert!(found.log().log_start_offset().unwrap() > Offset(20));
+        }
+        stop += 1;
+    }
+    assert!(is_whole && seen[0] > 0 && seen[1] > 50, "{seen:?} before and after");
+}
+
+fn base_of(path: &Path) -> i64 {
+    path.file_stem().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+fn count(machine: &Machine, end: &str) -> usize {
+    machine.files().iter().filter(|name| name.ends_with(end)).count()
+}
+
+#[test]
+fn retention_that_would_take_all_begins_with_what_needs_no_other_segment() {
+    for is_name_refused in [false, true] {
+        let config = LogConfig {
+            cleanup: DELETE,
+            retention_ms: Some(1000),
+            file_delete_delay_ms: 0,
+            ..Machine::small_segments()
+        };
+        let mut machine = full(config);
+        machine.sim.fs.refuse_renames(is_name_refused);
+        machine.sim.clock.advance(Duration::from_secs(5));
+        let log = machine.log();
+        assert!(log.apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+        let start = log.log_start_offset().unwrap().0;
+        assert!(start > 20 && start < 40, "{start}");
+        assert_eq!(machine.records().unwrap(), numbers(start, 40));
+        assert_eq!(
+            log.apply_retention(machine.now(), Offset(40)).unwrap(),
+            1,
+            "there is room for another now"
+        );
+        assert_eq!(log.log_start_offset().unwrap(), Offset(40));
+        machine.sim.fs.refuse_renames(false);
+        machine.sim.fs.set_space(None);
+        machine.kill();
+        machine.append_numbers(40, 42);
+        assert_eq!(machine.records().unwrap(), numbers(40, 42));
+    }
+}
+
+/// A topic with two partitions, and another one.
+fn topics() -> Machine {
+    let machine = Machine::new(1, Machine::small_segments());
+    machine.append_numbers(0, 12);
+    for number in 0..12 {
+        for id in [SECOND, OTHER] {
+            machine.try_append_to(id, &format!("record {number}"), ProducerStamp::NONE).unwrap();
+        }
+    }
+    machine.store().checkpoint().unwrap();
+    machine
+}
+
+/// Has the topic deleted, up to the first error.
+fn delete_topic(machine: &Machine) -> bool {
+    [ID, SECOND].iter().all(|id| machine.store().delete(*id, 0).is_ok())
+}
+
+/// Asserts that nothing is left of the topic, and all of the other one.
+fn assert_is_gone(machine: &Machine) {
+    let names: Vec<_> = machine.sim.fs.read_dir(Path::new(DIR)).unwrap();
+    let directories: Vec<_> = names.iter().filter(|entry| entry.is_dir).collect();
+    assert_eq!(directories.len(), 1, "{directories:?}");
+    assert_eq!(machine.records_of(OTHER).unwrap(), numbers(0, 12));
+    let known = machine.store().known(0);
+    assert!(known.iter().all(|known| known.id == OTHER), "{known:?}");
+}
+
+#[test]
+fn a_topic_is_deleted_where_no_name_can_change() {
+    let mut machine = topics();
+    machine.sim.fs.set_space(Some(0));
+    machine.sim.fs.refuse_renames(true);
+    assert!(delete_topic(&machine));
+    assert!(space(&machine) > 2000, "{} bytes", space(&machine));
+    assert_is_gone(&machine);
+    machine.sim.fs.set_space(None);
+    machine.kill();
+    // The checkpoint has not heard of it.
+    assert!(delete_topic(&machine));
+    assert_is_gone(&machine);
+}
+
+#[test]
+fn a_deletion_that_a_power_cut_has_cut_short_is_finished_by_another_one() {
+    for is_name_refused in [false, true] {
+        let (mut is_whole, mut stop) = (false, 0);
+        while !is_whole && stop < STOPS_MAX {
+            let machine = topics();
+            machine.sim.fs.refuse_renames(is_name_refused);
+            machine.sim.fs.stop_after(stop);
+            is_whole = delete_topic(&machine);
+            let mut cut_short: Vec<_> = machine.sim.crash_states(STATES).collect();
+            // The process alone may end as well.
+            machine.sim.fs.kill();
+            cut_short.push(machine.sim.clone());
+            drop(machine);
+            for state in cut_short {
+                let mut found = started_on(state, Machine::small_segments());
+                found.sim.fs.refuse_renames(is_name_refused);
+                assert!(delete_topic(&found), "names are refused: {is_name_refused}, stop {stop}");
+                assert_is_gone(&found);
+                found.sim.fs.refuse_renames(false);
+                found.restart();
+                assert_is_gone(&found);
+            }
+            stop += 1;
+        }
+        assert!(is_whole && stop > 10, "{stop}");
+    }
+}
