@@ -70,32 +70,49 @@ impl PartitionLog {
         if Self::current(&self.state.read(), self.id).is_none() {
             self.dir.open_logs().make_room();
         }
-        self.replay_in(&mut self.state.write(), entries, target)
+        let mut state = self.state.write();
+        self.replay_by(entries, target, |from| self.open_for_replay(&mut state, from))
     }
 
     /// Writes once more what there was no room for, which is everything that the journal has of this partition, and
-    /// then lets others use it.
+    /// then lets others use it. Until then they are told what it waits for.
     pub(crate) fn replay_again(&self, entries: &[TailEntry]) -> Result<(), LogError> {
         self.dir.open_logs().make_room();
-        let mut state = self.state.write();
-        match &*state {
-            State::Offline(error) if !error.is_lasting() => *state = State::Closed,
+        // Whoever wants to use it waits for nothing, and whoever deletes it for this.
+        let _opening = self.opening.lock();
+        if !self.is_waiting() {
             // Deleted meanwhile.
-            _ => return Ok(()),
+            return Ok(());
         }
-        match self.replay_in(&mut state, entries, Target::Segments) {
-            Ok(_) => self.end_replay_in(&mut state),
-            Err(error) => return Err(self.go_offline(&mut state, error)),
+        let mut opened = None;
+        let replayed = self.replay_by(entries, Target::Segments, |from| {
+            let log = self.recover_for_replay(from)?;
+            opened = Some(log.clone());
+            Ok(log)
+        });
+        if let Err(error) = replayed {
+            if let Some(log) = opened {
+                log.abandon();
+            }
+            return Err(self.go_offline(&mut self.state.write(), error));
         }
+        let usable = opened.filter(|log| self.goes_on_after_replay(log));
+        let mut state = self.state.write();
+        *state = State::Closed;
+        if let Some(log) = usable {
+            self.take_over(&mut state, Ok(log))?;
+        }
+        drop(state);
         tracing::info!(partition = %self.id, "partition is back");
         Ok(())
     }
 
-    fn replay_in(
+    /// Gives the log what the journal has of it, once `open` has opened it for what comes from some offset on.
+    fn replay_by(
         &self,
-        state: &mut State,
         entries: &[TailEntry],
         target: Target,
+        open: impl FnOnce(Offset) -> Result<Arc<OpenLog>, LogError>,
     ) -> Result<Vec<Replayed>, LogError> {
         let known_end = self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point);
         let known = entries.partition_point(|entry| entry.piece.next_offset <= known_end);
@@ -109,7 +126,7 @@ impl PartitionLog {
             // A checkpoint follows before anything is served, and what it covers has to be in the segments.
             target = Target::Segments;
         }
-        let log = self.open_for_replay(state, first.piece.base_offset)?;
+        let log = open(first.piece.base_offset)?;
         self.replay_into(&log, &entries[known..], target, &mut replayed)?;
         Ok(replayed)
     }
@@ -126,10 +143,14 @@ impl PartitionLog {
         if let Some(result) = Self::current(state, self.id) {
             return result;
         }
+        let recovered = self.recover_for_replay(from);
+        self.take_over(state, recovered)
+    }
+
+    fn recover_for_replay(&self, from: Offset) -> Result<Arc<OpenLog>, LogError> {
         self.dir.check_open()?;
         self.dir.check_usable()?;
-        let recovered = recovery::recover(self, Some(from));
-        self.take_over(state, recovered)
+        recovery::recover(self, Some(from))
     }
 
     fn replay_into(
@@ -219,8 +240,15 @@ impl PartitionLog {
     /// A log that ends below its start is opened once more, by its next user, and goes on at its start. What the journal
     /// has of it comes first at the next start, unless a checkpoint covers it: so appends go there until then.
     fn end_replay_in(&self, state: &mut State) {
-        let State::Open(log) = &*state else { return };
-        let log = log.clone();
+        if let State::Open(log) = &*state
+            && !self.goes_on_after_replay(log)
+        {
+            self.leave(state, State::Closed);
+        }
+    }
+
+    /// Whether the log may be used as it is. One that may not is abandoned.
+    fn goes_on_after_replay(&self, log: &OpenLog) -> bool {
         let mut writer = log.writer.lock();
         let has_tail = log.shown.lock().tail.end().is_some();
         // What is settled takes the place of what lies there; the checkpoint that covers the log cuts the rest.
@@ -230,12 +258,13 @@ impl PartitionLog {
             tracing::warn!(partition = %self.id, %error, "what lies beyond the journal's part is cut later");
         }
         log.reset_producers(&writer, &[]);
-        if log.end() < log.log_start() {
-            drop(writer);
+        drop(writer);
+        let goes_on = log.end() >= log.log_start();
+        if !goes_on {
             log.abandon();
             self.has_journal_tail.store(true, Ordering::Relaxed);
-            self.leave(state, State::Closed);
         }
+        goes_on
     }
 
     /// Takes the partition out of use: something that the journal has is missing in its log.

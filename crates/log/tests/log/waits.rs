@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use riverrun_env::FileSystem as _;
 use riverrun_log::compaction::execute::{CleanerControl, CleanerOptions};
 use riverrun_log::config::{CleanupPolicy, LogConfig};
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_log::{AppendOptions, CompactOptions, LogError, LogStore, PartitionLog};
-use riverrun_records::BatchOptions;
-use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, TimestampMs};
+use riverrun_log::{AppendOptions, CompactOptions, LogError, LogStore, PartitionLog, Place};
+use riverrun_records::{BatchOptions, ProducerStamp};
+use riverrun_types::{DurabilityLevel, ErrorKind, LeaderEpoch, Offset, PartitionId, TimestampMs};
 
-use crate::machine::{ID, Machine, batch_at, numbers, put};
+use crate::machine::{DIR, ID, Machine, batch_at, numbers, put};
 
 /// Longer than any append takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -143,20 +143,27 @@ impl Unrecovered {
 
     /// Opens the log, and has `work` done by another thread meanwhile, which fails the test if it waits for the opening.
     fn open_during(&self, work: impl FnOnce() + Send + 'static) {
-        let (tell, told) = sync_channel(1);
-        self.machine.sim.fs.during_next_sync(move || {
-            let (done, finished) = sync_channel(1);
-            let work = move || {
-                work();
-                done.send(()).unwrap();
-            };
-            thread::Builder::new().spawn(work).unwrap();
-            assert_eq!(finished.recv_timeout(PATIENCE), Ok(()), "it waits for the recovery, or has failed");
-            tell.send(()).unwrap();
-        });
+        let told = during_next_sync(&self.machine, work);
         self.log.ensure_open().unwrap();
         told.try_recv().expect("nothing was synced");
     }
+}
+
+/// Has `work` done by another thread while the next sync is waited for, which fails the test if it waits for that. What is
+/// returned tells that it was done.
+fn during_next_sync(machine: &Machine, work: impl FnOnce() + Send + 'static) -> Receiver<()> {
+    let (tell, told) = sync_channel(1);
+    machine.sim.fs.during_next_sync(move || {
+        let (done, finished) = sync_channel(1);
+        let work = move || {
+            work();
+            done.send(()).unwrap();
+        };
+        thread::Builder::new().spawn(work).unwrap();
+        assert_eq!(finished.recv_timeout(PATIENCE), Ok(()), "it waits for the recovery, or has failed");
+        tell.send(()).unwrap();
+    });
+    told
 }
 
 fn at_level(config: &LogConfig, durability: DurabilityLevel) -> Arc<LogConfig> {
@@ -215,4 +222,39 @@ fn a_deletion_waits_for_the_end_of_a_recovery() {
     told.recv_timeout(PATIENCE).unwrap().unwrap();
     assert!(matches!(found.log.log_end_offset(), Err(LogError::Deleted(_))));
     assert!(!found.machine.sim.fs.exists(&found.log.path()).unwrap());
+}
+
+#[test]
+fn a_partition_that_is_brought_back_holds_up_nobody_who_asks_for_it() {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 30);
+    machine.try_append_to(PartitionId { index: 1, ..ID }, "other", ProducerStamp::NONE).unwrap();
+    machine.sim.fs.kill();
+    machine.store = None;
+    machine.options = Machine::settled_at_start();
+    let store = LogStore::open(&machine.sim.env(), &[DIR.into()], machine.options.clone()).unwrap();
+    // There is room for its first segment only, and for what is put aside afterwards.
+    let place = |id| {
+        machine.sim.fs.set_space((id == ID).then_some(2000));
+        Place::In(0, machine.config.clone())
+    };
+    let report = store.recover(LeaderEpoch(2), place).unwrap();
+    assert_eq!(report.offline.len(), 1);
+    machine.store = Some(store);
+    let log = machine.log();
+    // The index of that segment is cut.
+    let told = during_next_sync(&machine, move || {
+        let error = log.log_end_offset().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        assert!(log.failure().is_some());
+        log.size_bytes();
+    });
+    machine.store().settle().unwrap();
+    told.try_recv().expect("nothing was synced");
+    assert_eq!(machine.records().unwrap(), numbers(0, 30));
+    machine.append_numbers(30, 32);
+    machine.store().checkpoint().unwrap();
+    assert!(machine.store().journals().all(|journal| journal.held().is_empty()), "a checkpoint has it");
+    machine.crash();
+    assert_eq!(machine.records().unwrap(), numbers(0, 32));
 }
