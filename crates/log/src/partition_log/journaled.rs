@@ -158,10 +158,10 @@ impl PartitionLog {
     /// What acked records survive now; none of a log that was not opened since the start, of which nobody knows that.
     /// Opens nothing and waits for nobody.
     pub(crate) fn level_now(&self) -> Option<DurabilityLevel> {
-        // One that is being opened may have got the level that was asked for before. This is asked first: who opens one that
-        // is found closed after it has not got that yet.
-        let is_being_opened = self.opening.is_locked();
-        let is_closed = !is_being_opened && matches!(self.state.try_read().as_deref(), Some(State::Closed));
+        let is_closed = is_surely_closed(
+            || self.opening.is_locked(),
+            || matches!(self.state.try_read().as_deref(), Some(State::Closed)),
+        );
         let level = self.marks.level()?;
         // A checkpoint covers all that is in a closed one, or the journal has it.
         Some(if is_closed { self.level_at_opening() } else { level })
@@ -196,6 +196,12 @@ impl PartitionLog {
             Err(error) => tracing::error!(partition = %self.id, %error, "the level stays"),
         }
     }
+}
+
+/// Whether a log is closed that may be opened at any time. One that is being opened may have got the level that was asked
+/// for before. That is asked first: who opens one that is found closed after it has not got that yet.
+fn is_surely_closed(is_being_opened: impl FnOnce() -> bool, is_closed: impl FnOnce() -> bool) -> bool {
+    !is_being_opened() && is_closed()
 }
 
 /// The level that syncs locally where `level` does not, and the other way round.
@@ -284,12 +290,15 @@ impl OpenLog {
         counted.map_or(0, |submitted| submitted.min(bytes))
     }
 
-    /// Adds what is stored to the tail. Returns whether it is the first there; none if nobody wants it any more.
+    /// Adds what is stored to the tail. Returns whether it is the first there; none if nobody wants it any more, and none of
+    /// what is on its way is counted then.
     pub(super) fn show_stored(&self, entry: TailEntry) -> Option<bool> {
         let mut shown = self.shown.lock();
         if shown.is_abandoned {
             return None;
         }
+        // Who abandons the log takes off what is on its way and what is in the tail: it is never both.
+        self.returned(entry.piece.bytes.len() as u64);
         let (epoch, base_offset) = (entry.piece.epoch, entry.piece.base_offset);
         debug_assert_eq!(shown.view.end, base_offset, "entries come back in the order of their offsets");
         shown.view.end = entry.piece.next_offset;
@@ -335,14 +344,9 @@ impl JournalOwner {
             return None;
         };
         let end = piece.next_offset;
-        let Some(is_first) = log.show_stored(TailEntry { piece, position: entry.position }) else {
-            log.take_back(bytes);
-            return None;
-        };
-        if is_first {
+        if log.show_stored(TailEntry { piece, position: entry.position })? {
             log.dir.note_tail(self.handle.clone());
         }
-        log.returned(bytes);
         Some(end)
     }
 }
@@ -370,5 +374,25 @@ impl EntryOwner for JournalOwner {
             log.fail_journal(&handle, error);
         }
         handle.marks.tell_failed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_log_whose_opening_ends_while_it_is_looked_at_does_not_count_as_closed() {
+        const BEING_OPENED: i32 = 1;
+        const OPEN: i32 = 2;
+        for begins_at in [BEING_OPENED, OPEN] {
+            let moment = Cell::new(begins_at);
+            // The opening gets on while each answer is on its way.
+            let look = || moment.replace(moment.get() + 1);
+            assert!(!is_surely_closed(|| look() == BEING_OPENED, || look() < OPEN), "{begins_at}");
+        }
+        assert!(is_surely_closed(|| false, || true));
     }
 }
