@@ -322,6 +322,58 @@ async fn a_cooperative_member_gives_signs_of_life_while_it_finds_the_topics_of_a
     unpolled("it lives", || *beats.lock().unwrap() >= before + 10).await;
 }
 
+/// What comes of a static member that the group says is in it already, when it joins for the `nth` time, after joins that
+/// were not answered: what it says, and how that ends.
+async fn unreleased(nth: usize, is_own: bool) -> (Vec<i32>, Option<ErrorCode>) {
+    let epochs = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&epochs);
+    let server = server(move |call| {
+        if call.key != ApiKey::ConsumerGroupHeartbeat {
+            return server_side_group(call, &Told::default(), &Arc::default());
+        }
+        let epoch = call.decode::<ConsumerGroupHeartbeatRequest<'_>>().member_epoch;
+        heard.lock().unwrap().push(epoch);
+        let code = match epoch {
+            -2 if is_own => ErrorCode::NONE,
+            -2 => ErrorCode::FENCED_INSTANCE_ID,
+            _ if call.nth < nth => return Some(Reply::Silence),
+            _ if call.nth == nth => ErrorCode::UNRELEASED_INSTANCE_ID,
+            _ => return server_side_group(call, &Told::default(), &Arc::default()),
+        };
+        let error_code = code.0;
+        Some(call.answer(&ConsumerGroupHeartbeatResponse { error_code, ..Default::default() }))
+    })
+    .await;
+    let mut options = ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol: GroupProtocol::Consumer,
+        instance_id: Some("i".to_owned()),
+        ..options(&server)
+    };
+    options.cluster.request_timeout = Duration::from_millis(500);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    let error = loop {
+        match consumer.poll(Duration::from_millis(5)).await {
+            Err(error) => break error.code(),
+            Ok(_) if consumer.assignment().len() == 2 => break None,
+            Ok(_) => {}
+        }
+    };
+    let epochs = epochs.lock().unwrap().clone();
+    (epochs, error)
+}
+
+/// The group has taken it in, and its answer was lost.
+#[tokio::test]
+async fn a_static_member_whose_join_was_not_answered_releases_its_own_place_and_no_other() {
+    let (epochs, error) = unreleased(1, true).await;
+    assert_eq!((&epochs[..4], error), (&[0, 0, -2, 0][..], None));
+    let refused = Some(ErrorCode::UNRELEASED_INSTANCE_ID);
+    assert_eq!(unreleased(1, false).await, (vec![0, 0, -2], refused));
+    assert_eq!(unreleased(0, true).await, (vec![0], refused), "it has asked for the first time");
+}
+
 /// There is nothing for it to leave.
 #[tokio::test]
 async fn who_was_not_taken_into_a_group_can_subscribe_again() {

@@ -13,7 +13,7 @@ use riverrun_types::{ErrorKind, TopicId};
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::{GroupEvent, MemberContext};
+use super::{GroupEvent, MemberContext, leave_server_side};
 use crate::cluster::Lane;
 use crate::connection::{CallLimits, wire_ms};
 use crate::error::ClientError;
@@ -63,6 +63,8 @@ pub(super) struct ServerSideMember {
     full: bool,
     /// Whether it says what is read.
     report: bool,
+    /// Whether the group may have this member without its knowledge: no answer came when it joined, or it has lost its epoch.
+    may_be_in: bool,
     /// Topics that the server was told of by name.
     topics: Vec<String>,
     /// Whether it may have been told a pattern, by this member or by who had this name of a static one before.
@@ -98,6 +100,7 @@ impl ServerSideMember {
             next_beat: Instant::now(),
             full: true,
             report: true,
+            may_be_in: false,
             topics: Vec::new(),
             told_pattern: is_static,
             look_at: None,
@@ -212,6 +215,7 @@ impl ServerSideMember {
         ClientError::check(answer.error_code, answer.error_message.as_deref())?;
         self.learn(&answer);
         self.told_pattern &= !takes_back;
+        self.may_be_in = false;
         self.context.attempts.lock().succeed();
         Ok(())
     }
@@ -295,10 +299,13 @@ impl ServerSideMember {
             Some(ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID) => {
                 self.owned.clear();
                 (self.target, self.revocation) = (None, None);
+                self.may_be_in = true;
                 self.context.lose(|member| member.epoch = 0).await?;
             }
+            Some(ErrorCode::UNRELEASED_INSTANCE_ID) if self.may_be_in => self.release(error).await?,
             _ if error.kind() == ErrorKind::Retry => {
                 tracing::debug!(%error, "a heartbeat failed");
+                self.may_be_in |= self.context.identity.get().epoch == 0;
                 self.context.attempts.lock().fail(&error);
             }
             _ => return Err(error),
@@ -306,6 +313,18 @@ impl ServerSideMember {
         // The answer may have carried an assignment: saying everything makes the server say it again.
         (self.full, self.report) = (true, true);
         self.next_beat = self.context.attempts.lock().next_at(&self.context.options.cluster, Chance::draw());
+        Ok(())
+    }
+
+    /// Leaves the place that somebody has under this member's instance id, so that it can join as another member. That works
+    /// only if it is this member's own: otherwise this fails with the error that has said so.
+    async fn release(&mut self, unreleased: ClientError) -> Result<(), ClientError> {
+        let left = leave_server_side(&self.context.coordinator, &self.context.identity.get()).await;
+        match left {
+            Ok(()) => self.context.identity.set_member(&new_member_id()),
+            Err(error) if error.kind() == ErrorKind::Retry => self.context.attempts.lock().fail(&error),
+            Err(_) => return Err(unreleased),
+        }
         Ok(())
     }
 
