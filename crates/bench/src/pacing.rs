@@ -3,18 +3,34 @@
 //! Owns the schedule of a paced load. Guarantees that a record's time depends on its number and the rate only, never
 //! on how the records before it fared: a server that stalls finds all that was due meanwhile, each with the time at
 //! which it should have gone, and the latency from that time shows the stall in full (no coordinated omission).
-//! Refuses rates that are no number above 0.
+//! Refuses rates that are no number, or so low that no run would see a second record.
 
 use std::time::{Duration, Instant};
 
-/// Records per second, above 0 and finite.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+use serde::{Deserialize, Serialize};
+
+/// Records per second, finite and at least [`MIN`](Self::MIN).
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(into = "f64", try_from = "f64")]
 pub struct Rate(f64);
 
+/// A number that is no [`Rate`].
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{0} is no rate: that is a number of at least {min} records a second", min = Rate::MIN)]
+pub struct RateError(f64);
+
 impl Rate {
-    /// This many a second; none unless it is a finite number above 0.
+    /// The least rate: a record in eleven and a half days. Times of slower ones would soon be beyond what a clock can tell.
+    pub const MIN: f64 = 1e-6;
+
+    /// This many a second; none unless it is a finite number of at least [`MIN`](Self::MIN).
     pub fn per_second(rate: f64) -> Option<Self> {
-        (rate.is_finite() && rate > 0.0).then_some(Self(rate))
+        (rate.is_finite() && rate >= Self::MIN).then_some(Self(rate))
+    }
+
+    /// This many a second, or the nearest that is a rate.
+    pub(crate) fn nearest(rate: f64) -> Self {
+        Self(if rate.is_nan() { Self::MIN } else { rate.clamp(Self::MIN, f64::MAX) })
     }
 
     /// Records per second.
@@ -22,6 +38,23 @@ impl Rate {
         self.0
     }
 }
+
+impl TryFrom<f64> for Rate {
+    type Error = RateError;
+
+    fn try_from(rate: f64) -> Result<Self, RateError> {
+        Self::per_second(rate).ok_or(RateError(rate))
+    }
+}
+
+impl From<Rate> for f64 {
+    fn from(rate: Rate) -> Self {
+        rate.get()
+    }
+}
+
+/// What is due later than this is never due: no run lasts so long, and the clock still tells such times.
+const NEVER_AFTER: Duration = Duration::from_hours(24 * 365 * 100);
 
 /// The times at which records are due.
 ///
@@ -42,7 +75,8 @@ impl Schedule {
     pub fn due(&self, number: u64) -> Option<Instant> {
         let rate = self.rate?;
         // Computed from the number, not added up: a sum of rounded intervals drifts.
-        Some(self.start + Duration::from_secs_f64(number as f64 / rate.get()))
+        let after = Duration::try_from_secs_f64(number as f64 / rate.get()).unwrap_or(NEVER_AFTER);
+        Some(self.start + after.min(NEVER_AFTER))
     }
 }
 
@@ -74,11 +108,26 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_a_number_above_zero() {
-        for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+    fn a_rate_is_a_number_and_not_next_to_nothing() {
+        for bad in [0.0, -1.0, 1e-300, 9e-7, f64::NAN, f64::INFINITY] {
             assert_eq!(Rate::per_second(bad), None, "{bad}");
         }
         assert!((rate(0.5).get() - 0.5).abs() < f64::EPSILON);
+        let nearest = [f64::NAN, -3.0, 0.0, 0.5, f64::INFINITY].map(|rate| Rate::nearest(rate).get());
+        assert!(nearest.iter().all(|nearest| Rate::per_second(*nearest).is_some()), "{nearest:?}");
+        assert_eq!(serde_json::from_str::<Rate>("0.5").ok(), Some(rate(0.5)));
+        let error = serde_json::from_str::<Rate>("1e-300").expect_err("next to nothing");
+        assert!(error.to_string().contains("at least 0.000001 records a second"), "{error}");
+    }
+
+    #[test]
+    fn every_record_of_the_slowest_load_has_a_time() {
+        let start = Instant::now();
+        let schedule = Schedule::new(start, Some(rate(Rate::MIN)));
+        assert_eq!(schedule.due(2), Some(start + Duration::from_secs(2_000_000)));
+        for number in [1 << 48, u64::MAX] {
+            assert_eq!(schedule.due(number), Some(start + NEVER_AFTER));
+        }
     }
 
     #[test]

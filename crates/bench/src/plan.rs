@@ -12,6 +12,7 @@ use riverrun_types::{DurabilityLevel, ParseDurabilityError};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::keys::{KeyDistribution, Keys};
+use crate::pacing::Rate;
 use crate::payload::Payloads;
 use crate::properties::Properties;
 use crate::random::SeededRandom;
@@ -159,7 +160,7 @@ pub struct ConsumerPlan {
     /// Whether it begins when the backlog is there, beside the others, and is counted apart.
     pub catch_up: bool,
     /// Records a second at most.
-    pub rate: Option<f64>,
+    pub rate: Option<Rate>,
 }
 
 impl ConsumerPlan {
@@ -391,7 +392,7 @@ fn partly_random(bytes: usize, random_ratio: f64, pool_size: u32, seed: u64) -> 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TargetRate {
     /// This many.
-    Fixed(f64),
+    Fixed(Rate),
     /// As many as last: searched for while the load runs.
     Search,
     /// As many as go.

@@ -191,6 +191,8 @@ struct Totals {
     caught_up_bytes: u64,
     acked_late: u64,
     received_late: u64,
+    /// Sent, and neither acked nor refused when the waiting for it ended.
+    unacked: u64,
     /// Over all groups, those that catch up left out: acked, and not read when the waiting for it ended.
     unread: u64,
     publish_rate: f64,
@@ -287,7 +289,7 @@ fn replication(plan: &Plan, label: &RunLabel) -> Replication {
 
 fn setup(plan: &Plan) -> Setup<'_> {
     let (wanted_rate, rate) = match plan.rate {
-        TargetRate::Fixed(rate) => (Some(rate), "fixed"),
+        TargetRate::Fixed(rate) => (Some(rate.get()), "fixed"),
         TargetRate::Search => (None, "searched"),
         TargetRate::Unpaced => (None, "unpaced"),
     };
@@ -334,6 +336,7 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
         caught_up_bytes: counts.caught_up_bytes,
         acked_late: late.acked,
         received_late: late.received,
+        unacked: figures.unacked,
         unread: figures.unread,
         publish_rate: rate(counts.acked),
         publish_bytes_rate: rate(counts.acked_bytes),

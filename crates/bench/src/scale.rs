@@ -64,6 +64,7 @@ fn fewer(count: u64, scale: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+    use crate::pacing::Rate;
     use crate::plan::TargetRate::Fixed;
     use crate::plan::TopicPlan;
 
@@ -79,7 +80,7 @@ warmupDurationMinutes: 1\nmessages: 5000\nconsumerBacklogSizeGB: 1\n";
             shrink(&mut plan, scale);
             assert_eq!(
                 (&plan.topics, plan.rate, plan.load.value_bytes),
-                (&topics(&workload), Fixed(100.0), 512)
+                (&topics(&workload), Fixed(Rate::nearest(100.0)), 512)
             );
             (plan.test.as_secs(), plan.warmup.as_secs(), plan.messages, plan.backlog.map(|one| one.bytes))
         };

@@ -1,10 +1,13 @@
-//! What the threads of a load are to do now.
+//! What the threads of a load are to do now, and what they were to do before.
 //!
-//! Invariants: the generation grows with every order, and the order of one generation never changes.
+//! Invariants: the generation grows with every order, and the order of one generation never changes. No order is passed
+//! over: a thread that something kept busy meanwhile learns of each, so that it can tell what was due by it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use crate::pacing::Rate;
 
 /// An order to produce.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,17 +15,27 @@ pub(crate) struct Produce {
     /// When the first record is due.
     pub(crate) start: Instant,
     /// Records a second over all producers of all workers; none for as many as go.
-    pub(crate) rate: Option<f64>,
+    pub(crate) rate: Option<Rate>,
     /// Records over all producers of all workers; none for no end.
     pub(crate) quota: Option<u64>,
 }
 
+/// An order as it was given.
+#[derive(Clone, Copy, Debug)]
+struct Given {
+    produce: Option<Produce>,
+    at: Instant,
+}
+
+/// Invariants: the order of generation `n` is the `n`th of `given`, from 1.
 #[derive(Debug, Default)]
 struct State {
-    produce: Option<Produce>,
+    given: Vec<Given>,
     /// No other order comes after this one.
     last: bool,
     ended: bool,
+    /// Threads that wait, since they have followed every order.
+    idle: usize,
 }
 
 /// The orders of one load.
@@ -40,39 +53,61 @@ impl Orders {
 
     /// Has the threads produce, or wait.
     pub(crate) fn give(&self, produce: Option<Produce>) {
-        self.change(|state| state.produce = produce);
+        self.change(produce, |_| {});
     }
 
     /// Has the threads produce, and end after it.
     pub(crate) fn give_last(&self, produce: Produce) {
-        self.change(|state| (state.produce, state.last) = (Some(produce), true));
+        self.change(Some(produce), |state| state.last = true);
     }
 
     /// Has the threads end.
     pub(crate) fn end(&self) {
-        self.change(|state| (state.produce, state.ended) = (None, true));
+        self.change(None, |state| state.ended = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, produce: Option<Produce>, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
+        state.given.push(Given { produce, at: Instant::now() });
+        // Whoever waits has this one to follow now, even if it has not woken up yet.
+        state.idle = 0;
         change(&mut state);
         // The state is read under the lock; threads that look without it see the number only.
-        self.generation.fetch_add(1, Ordering::Relaxed);
+        self.generation.store(state.given.len() as u64, Ordering::Relaxed);
         self.changed.notify_all();
     }
 
-    /// Waits for orders later than those of generation `seen`. None when it is time to end.
+    /// Waits for the order after that of generation `seen`, which may be one that holds no more. None when it is time to end.
     pub(crate) fn wait(&self, seen: u64) -> Option<(u64, Option<Produce>)> {
-        let is_new = || self.generation.load(Ordering::Relaxed) != seen;
-        let unchanged = |state: &mut State| !state.ended && !state.last && !is_new();
-        let state = self.changed.wait_while(self.lock(), unchanged).unwrap_or_else(PoisonError::into_inner);
-        (!state.ended && is_new()).then(|| (self.generation.load(Ordering::Relaxed), state.produce))
+        let unchanged = |state: &mut State| !state.ended && !state.last && nth(state, seen).is_none();
+        let mut state = self.lock();
+        if unchanged(&mut state) {
+            state.idle += 1;
+        }
+        let state = self.changed.wait_while(state, unchanged).unwrap_or_else(PoisonError::into_inner);
+        let next = nth(&state, seen).filter(|_| !state.ended)?;
+        Some((seen + 1, next.produce))
     }
 
     /// Whether the orders of this generation still hold.
     pub(crate) fn is_current(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Relaxed) == generation
     }
+
+    /// Until when the orders of this generation held; none if they still do.
+    pub(crate) fn held_until(&self, generation: u64) -> Option<Instant> {
+        nth(&self.lock(), generation).map(|next| next.at)
+    }
+
+    /// Threads that have followed every order, and told what they left undone.
+    pub(crate) fn idle(&self) -> usize {
+        self.lock().idle
+    }
+}
+
+/// The order after so many.
+fn nth(state: &State, before: u64) -> Option<Given> {
+    usize::try_from(before).ok().and_then(|before| state.given.get(before)).copied()
 }
 
 #[cfg(test)]
@@ -86,7 +121,7 @@ mod tests {
         let orders = Arc::new(Orders::default());
         let waiting = Arc::clone(&orders);
         let thread = std::thread::spawn(move || waiting.wait(0));
-        let produce = Produce { start: Instant::now(), rate: Some(5.0), quota: None };
+        let produce = Produce { start: Instant::now(), rate: Rate::per_second(5.0), quota: None };
         orders.give(Some(produce));
         assert_eq!(thread.join().expect("it was told"), Some((1, Some(produce))));
         assert!(orders.is_current(1));
@@ -94,6 +129,44 @@ mod tests {
         assert!(!orders.is_current(1));
         orders.end();
         assert_eq!(orders.wait(2), None);
+    }
+
+    #[test]
+    fn no_order_is_passed_over_and_each_has_the_time_until_which_it_held() {
+        let orders = Orders::default();
+        let produce = |rate| Produce { start: Instant::now(), rate: Rate::per_second(rate), quota: None };
+        let (first, second) = (produce(5.0), produce(6.0));
+        orders.give(Some(first));
+        assert_eq!(orders.held_until(1), None);
+        orders.give(Some(second));
+        orders.give(None);
+        assert_eq!(orders.wait(0), Some((1, Some(first))));
+        assert_eq!(orders.wait(1), Some((2, Some(second))));
+        assert_eq!(orders.wait(2), Some((3, None)));
+        let (one, other) =
+            (orders.held_until(1).expect("it is over"), orders.held_until(2).expect("it is over"));
+        assert!(second.start <= one && one <= other && other <= Instant::now());
+        assert!(!orders.is_current(2) && orders.is_current(3));
+    }
+
+    #[test]
+    fn a_thread_is_idle_when_it_has_followed_every_order() {
+        let orders = Arc::new(Orders::default());
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let waiting = Arc::clone(&orders);
+                std::thread::spawn(move || waiting.wait(0))
+            })
+            .collect();
+        while orders.idle() < 2 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        orders.give(None);
+        assert_eq!(orders.idle(), 0, "nor are those that have not woken up yet");
+        for thread in threads {
+            assert_eq!(thread.join().expect("it was told"), Some((1, None)));
+        }
+        assert_eq!(orders.idle(), 0);
     }
 
     #[test]

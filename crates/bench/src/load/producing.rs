@@ -71,8 +71,7 @@ impl ProduceLoad {
         for (first, lanes) in std::mem::take(&mut self.threads).into_iter().enumerate() {
             self.start_thread(&mut run, runtime, lanes, Place { first, own: 1, total })?;
         }
-        let rate = self.rate.map(Rate::get);
-        run.orders.give_last(Produce { start: started, rate, quota: Some(self.records) });
+        run.orders.give_last(Produce { start: started, rate: self.rate, quota: Some(self.records) });
         Ok(run)
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Guarantees that a record's latency counts from its time in the schedule, whatever kept the thread from sending it then:
 //! a full buffer, a server that stalls, or the records before it. Records whose time had come when the orders changed and
-//! that were never handed over count with the time that they have waited.
+//! that were never handed over count with the time that they have waited until the thread found out, however long that took
+//! and however many orders there were meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::clock::{STAMP_BYTES, StampClock, write_stamp};
 use super::meter::{Meter, Sent};
 use super::orders::{Orders, Produce};
 use super::target::{Outgoing, Target};
-use crate::pacing::{Rate, Schedule, sharpen_sleep, sleep_until};
+use crate::pacing::{Schedule, sharpen_sleep, sleep_until};
 use crate::plan::{KeySource, Stamp, ValueSource};
 
 /// A thread looks for new orders at least this often.
@@ -98,19 +99,23 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
 
     /// Sends until there are other orders, or as many as there should be.
     fn follow(&mut self, produce: &Produce, generation: u64) {
-        let schedule = Schedule::new(produce.start, produce.rate.and_then(Rate::per_second));
+        let schedule = Schedule::new(produce.start, produce.rate);
         let end = produce.quota.unwrap_or(u64::MAX);
         let mut sent = 0;
         loop {
             let number = self.place.among_all(sent);
             let due = schedule.due(number);
-            if number >= end || !self.wait_for(due, generation) {
+            let may_send =
+                number < end && self.wait_for(due, generation) && self.target.wait_for_room(self.turn);
+            if !may_send {
                 break;
             }
             self.send(due);
             sent += 1;
         }
-        self.meter.overdue(overdue(self.place, schedule, (sent, end), Instant::now()));
+        let now = Instant::now();
+        let until = self.orders.held_until(generation).unwrap_or(now);
+        self.meter.overdue(overdue(self.place, schedule, &Left { sent, end, until }, now));
     }
 
     /// Sleeps until then; false if there were other orders meanwhile.
@@ -128,11 +133,11 @@ impl<T: Target, M: Meter<T::Error>> Sending<T, M> {
         }
     }
 
+    /// Sends a record that there is room for.
     fn send(&mut self, due: Option<Instant>) {
         let turn = self.turn;
         self.turn += 1;
         let number = self.place.among_all(turn);
-        self.target.wait_for_room(turn);
         let Source { keys, values, stamp, clock } = &mut self.source;
         let (key, mut value) = (keys.next(number), values.next(number));
         let begun = Instant::now();
@@ -171,18 +176,30 @@ const TOLD_MAX: u64 = 100_000;
 /// No thread counts more than this: years of records at any rate that a processor can send.
 const COUNT_MAX: u64 = 1 << 48;
 
-/// How long a thread's records have been due by now, from its `sent`th on and below the number `end`, each with how many
-/// it stands for. None where the first is not late by more than it takes to see an order: then the thread kept up.
+/// What a thread has left of an order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    /// Records that it has sent.
+    pub(super) sent: u64,
+    /// Those below this number were to be sent.
+    pub(super) end: u64,
+    /// Until when the order held: what is due later is nobody's.
+    pub(super) until: Instant,
+}
+
+/// How long a thread's records that are left have been due by now, each with how many it stands for. None where the
+/// first is not late by more than it takes to see an order: then the thread kept up.
 pub(super) fn overdue(
     place: Place,
     schedule: Schedule,
-    (sent, end): (u64, u64),
+    left: &Left,
     now: Instant,
 ) -> impl Iterator<Item = (Duration, u64)> {
+    let &Left { sent, end, until } = left;
     let late = move |turn| {
         let number = place.among_all(turn);
-        let late = now.checked_duration_since(schedule.due(number)?)?;
-        (number < end).then_some(late)
+        let due = schedule.due(number).filter(|due| *due <= until)?;
+        (number < end).then(|| now.saturating_duration_since(due))
     };
     let kept_up = late(sent).is_none_or(|late| late <= LOOK_EVERY);
     let count = if kept_up { 0 } else { count_while(|nth| late(sent + nth).is_some()) };

@@ -4,6 +4,7 @@ use std::future::Future as _;
 use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use riverrun_client::{ClientError, DeliveryListener, Producer, RecordRef, SettledRecords};
 use riverrun_types::TimestampMs;
@@ -12,6 +13,9 @@ use tokio::sync::watch;
 
 use super::meter::{Meter, Sent};
 use crate::plan::ProducerPlan;
+
+/// Who waits for acks looks this often whether anybody wants the next record.
+const WANTED_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A record on its way to a target.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +30,9 @@ pub(crate) trait Target {
     /// Why a record was not taken, or not acked.
     type Error: Send + 'static;
 
-    /// Waits until another record may be under way. `turn` counts the records of the sender.
-    fn wait_for_room(&mut self, turn: u64);
+    /// Waits until another record may be under way, and for none any more once the load is given up: then it is false.
+    /// `turn` counts the records of the sender.
+    fn wait_for_room(&mut self, turn: u64) -> bool;
 
     /// Takes a record; may wait for the client's buffer. Unless this fails, the meter is told of it once, by `sent`, on
     /// whichever thread learns what became of the record.
@@ -94,10 +99,18 @@ impl InFlight {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self) {
-        let count = self.lock();
-        let full = |count: &mut u32| *count >= self.max;
-        *self.less.wait_while(count, full).unwrap_or_else(PoisonError::into_inner) += 1;
+    /// Waits until there is one less than the most; false if nobody wants another any more.
+    fn enter(&self, wanted: &watch::Receiver<()>) -> bool {
+        let mut count = self.lock();
+        while *count >= self.max {
+            if is_abandoned(wanted) {
+                return false;
+            }
+            let woken = self.less.wait_timeout(count, WANTED_LOOK_EVERY);
+            count = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *count += 1;
+        true
     }
 
     fn leave(&self, count: usize) {
@@ -167,10 +180,9 @@ impl<M> Lanes<M> {
 impl<M: Meter<ClientError>> Target for Lanes<M> {
     type Error = ClientError;
 
-    fn wait_for_room(&mut self, turn: u64) {
-        if let Some(in_flight) = &self.of(turn).0.0.in_flight {
-            in_flight.enter();
-        }
+    fn wait_for_room(&mut self, turn: u64) -> bool {
+        let in_flight = &self.of(turn).0.0.in_flight;
+        in_flight.as_ref().is_none_or(|in_flight| in_flight.enter(&self.wanted))
     }
 
     fn send(&mut self, turn: u64, record: &Outgoing<'_>, sent: Sent) -> Result<(), ClientError> {
@@ -178,11 +190,12 @@ impl<M: Meter<ClientError>> Target for Lanes<M> {
         let (topic, partition) = lane.place(number);
         let &Outgoing { key, value, timestamp } = record;
         let record = RecordRef { topic, partition, key, value, headers: &[], timestamp: Some(timestamp) };
+        let begun = sent.begun;
         let mut sending = pin!(lane.producer.send_noted(&record, sent, meter));
         // Nearly always there is room at once, and no need to put the thread to sleep.
         let taken = match sending.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => taken,
-            Poll::Pending => self.runtime.block_on(unless_abandoned(sending, self.wanted.clone())),
+            Poll::Pending => self.runtime.block_on(unless_abandoned(sending, self.wanted.clone(), begun)),
         };
         if let (Err(_), Some(in_flight)) = (&taken, &lane.in_flight) {
             in_flight.leave(1);
@@ -195,11 +208,19 @@ impl<M: Meter<ClientError>> Target for Lanes<M> {
 async fn unless_abandoned(
     sending: impl Future<Output = Result<(), ClientError>>,
     mut wanted: watch::Receiver<()>,
+    begun: Instant,
 ) -> Result<(), ClientError> {
     tokio::select! {
         taken = sending => taken,
-        _ = wanted.changed() => Err(ClientError::Closed),
+        _ = wanted.changed() => {
+            Err(ClientError::Blocked { after: begun.elapsed(), what: "the load was given up".to_owned() })
+        }
     }
+}
+
+/// Whether those who wanted something have told otherwise, or are gone.
+fn is_abandoned(wanted: &watch::Receiver<()>) -> bool {
+    wanted.has_changed().unwrap_or(true)
 }
 
 #[cfg(test)]
@@ -210,14 +231,17 @@ mod tests {
     async fn nobody_waits_for_room_on_behalf_of_a_load_that_is_gone() {
         let (load, wanted) = watch::channel(());
         drop(load);
-        let outcome = unless_abandoned(std::future::pending(), wanted).await;
-        assert!(matches!(outcome, Err(ClientError::Closed)));
+        assert!(is_abandoned(&wanted));
+        let outcome = unless_abandoned(std::future::pending(), wanted, Instant::now()).await;
+        assert!(matches!(outcome, Err(ClientError::Blocked { .. })));
         let (load, wanted) = watch::channel(());
         load.send_replace(());
-        let outcome = unless_abandoned(std::future::pending(), wanted).await;
-        assert!(matches!(outcome, Err(ClientError::Closed)));
+        assert!(is_abandoned(&wanted));
+        let outcome = unless_abandoned(std::future::pending(), wanted, Instant::now()).await;
+        assert!(matches!(outcome, Err(ClientError::Blocked { .. })));
         let (_load, wanted) = watch::channel(());
-        assert!(unless_abandoned(std::future::ready(Ok(())), wanted).await.is_ok());
+        assert!(!is_abandoned(&wanted));
+        assert!(unless_abandoned(std::future::ready(Ok(())), wanted, Instant::now()).await.is_ok());
     }
 
     #[test]
@@ -232,14 +256,29 @@ mod tests {
     #[test]
     fn no_more_records_are_in_flight_than_allowed() {
         let in_flight = Arc::new(InFlight::new(2));
-        in_flight.enter();
-        in_flight.enter();
-        let waiting = Arc::clone(&in_flight);
-        let third = std::thread::spawn(move || waiting.enter());
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        let (load, wanted) = watch::channel(());
+        assert!(in_flight.enter(&wanted) && in_flight.enter(&wanted));
+        let enter = || {
+            let (waiting, wanted) = (Arc::clone(&in_flight), wanted.clone());
+            std::thread::spawn(move || waiting.enter(&wanted))
+        };
+        let third = enter();
+        std::thread::sleep(Duration::from_millis(30));
         assert!(!third.is_finished());
         in_flight.leave(1);
-        third.join().expect("it got its turn");
+        assert!(third.join().expect("it got its turn"));
+        assert_eq!(*in_flight.lock(), 2);
+        // Acks that never come keep nobody once the load is given up.
+        let fourth = enter();
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!fourth.is_finished());
+        load.send_replace(());
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !fourth.is_finished() {
+            assert!(Instant::now() < deadline, "it waits for ever");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!fourth.join().expect("it ended"));
         assert_eq!(*in_flight.lock(), 2);
     }
 }

@@ -12,7 +12,7 @@ use super::figures::Interval;
 use super::meter::{Meter, Sent};
 use super::orders::{Orders, Produce};
 use super::producing::Tally;
-use super::sending::{Place, Sending, Source, overdue};
+use super::sending::{Left, Place, Sending, Source, overdue};
 use super::target::{Outgoing, Target};
 use crate::keys::{KeyDistribution, Keys};
 use crate::pacing::{Rate, Schedule, sleep_until};
@@ -31,7 +31,9 @@ struct Stalling {
 impl Target for Stalling {
     type Error = Infallible;
 
-    fn wait_for_room(&mut self, _: u64) {}
+    fn wait_for_room(&mut self, _: u64) -> bool {
+        true
+    }
 
     fn send(&mut self, turn: u64, _: &Outgoing<'_>, sent: Sent) -> Result<(), Infallible> {
         if turn == self.after_records {
@@ -67,7 +69,9 @@ impl Refusing {
 impl Target for Refusing {
     type Error = u64;
 
-    fn wait_for_room(&mut self, _: u64) {}
+    fn wait_for_room(&mut self, _: u64) -> bool {
+        true
+    }
 
     fn send(&mut self, turn: u64, _: &Outgoing<'_>, sent: Sent) -> Result<(), u64> {
         if turn + 1 == self.refused {
@@ -95,7 +99,7 @@ fn tally<E>(warmup_records: u64) -> Tally<E> {
 }
 
 fn produce(rate: Option<f64>, records: u64) -> Produce {
-    Produce { start: Instant::now(), rate, quota: Some(records) }
+    Produce { start: Instant::now(), rate: rate.and_then(Rate::per_second), quota: Some(records) }
 }
 
 /// Sends so many records, and waits for their outcomes.
@@ -221,7 +225,9 @@ struct Slow(Duration);
 impl Target for Slow {
     type Error = Infallible;
 
-    fn wait_for_room(&mut self, _: u64) {}
+    fn wait_for_room(&mut self, _: u64) -> bool {
+        true
+    }
 
     fn send(&mut self, _: u64, _: &Outgoing<'_>, _: Sent) -> Result<(), Infallible> {
         thread::sleep(self.0);
@@ -237,7 +243,7 @@ fn records_that_a_slow_server_left_unsent_at_a_change_of_rate_count_with_what_th
     let target = Slow(Duration::from_millis(20));
     let sending = Sending::new(target, late.clone(), ALONE, source(), Arc::clone(&orders));
     let thread = thread::spawn(move || sending.run());
-    orders.give(Some(Produce { start: Instant::now(), rate: Some(1000.0), quota: None }));
+    orders.give(Some(Produce { start: Instant::now(), rate: Rate::per_second(1000.0), quota: None }));
     thread::sleep(Duration::from_millis(400));
     let sent = late.sent.load(Ordering::Relaxed);
     orders.give_last(produce(Some(10.0), 3));
@@ -249,12 +255,60 @@ fn records_that_a_slow_server_left_unsent_at_a_change_of_rate_count_with_what_th
     assert!(overdue.is_sorted_by(|one, next| one.0 >= next.0 && next.1 == 1));
 }
 
+/// Takes one record, and answers when it is told to: then it takes none any more.
+struct Blocked(mpsc::Receiver<()>);
+
+impl Target for Blocked {
+    type Error = ();
+
+    fn wait_for_room(&mut self, _: u64) -> bool {
+        true
+    }
+
+    fn send(&mut self, _: u64, _: &Outgoing<'_>, _: Sent) -> Result<(), ()> {
+        self.0.recv().map_err(|_| ())
+    }
+}
+
+/// The server stalls, the client's buffer is full, and the thread hangs in it over the end of the load and further orders.
+#[test]
+fn what_was_due_while_a_thread_could_not_send_is_told_when_the_load_is_given_up() {
+    let (orders, late) = (Arc::<Orders>::default(), Late::default());
+    let (give_up, told) = mpsc::sync_channel(0);
+    let sending = Sending::new(Blocked(told), late.clone(), ALONE, source(), Arc::clone(&orders));
+    let thread = thread::spawn(move || sending.run());
+    let begun = Instant::now();
+    for rate in [1000.0, 10_000.0] {
+        orders.give(Some(Produce { start: Instant::now(), rate: Rate::per_second(rate), quota: None }));
+        thread::sleep(Duration::from_millis(200));
+    }
+    let held_s = begun.elapsed().as_secs_f64();
+    orders.give(None);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!((late.overdue.lock().expect("nobody panics").len(), orders.idle()), (0, 0));
+    drop(give_up);
+    while orders.idle() == 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let overdue = late.overdue.lock().expect("nobody panics").clone();
+    let (all, sent) = (overdue.len() as f64, late.sent.load(Ordering::Relaxed));
+    let due = 200.0 + (held_s - 0.2) * 10_000.0;
+    assert!(sent == 1 && (all - due).abs() < due / 4.0, "{all} of about {due}, and {sent} sent");
+    assert!(overdue[0].0 >= Duration::from_millis(600), "of the first order: {:?}", overdue[0]);
+    let last = overdue[overdue.len() - 1].0;
+    assert!(last >= Duration::from_millis(300), "none that was due after the last order: {last:?}");
+    orders.end();
+    thread.join().expect("it ended");
+}
+
 #[test]
 fn records_are_overdue_only_where_the_thread_did_not_keep_up() {
     let start = Instant::now();
     let schedule = Schedule::new(start, Rate::per_second(100.0));
     let now = start + Duration::from_millis(1005);
-    let found = |sent, end| overdue(ALONE, schedule, (sent, end), now).collect::<Vec<_>>();
+    let until =
+        |sent, end, until| overdue(ALONE, schedule, &Left { sent, end, until }, now).collect::<Vec<_>>();
+    let found = |sent, end| until(sent, end, now);
     assert_eq!(found(100, u64::MAX), [], "the last was due 5 ms ago");
     let late = found(51, u64::MAX);
     assert_eq!(late.len(), 50);
@@ -262,6 +316,9 @@ fn records_are_overdue_only_where_the_thread_did_not_keep_up() {
     assert!((494..=496).contains(&first), "{first} ms");
     assert_eq!(found(51, 60).len(), 9, "no more than were to be sent");
     assert_eq!(found(51, 51), []);
+    let over = until(51, u64::MAX, start + Duration::from_millis(705));
+    assert_eq!((over.len(), over[0]), (20, late[0]), "what was due after other orders is not of these");
+    assert_eq!(until(51, u64::MAX, start), []);
 }
 
 /// Ten million a second are asked for by those who want the most that a server can do.
@@ -270,7 +327,8 @@ fn very_many_overdue_records_are_told_in_groups() {
     let start = Instant::now();
     let schedule = Schedule::new(start, Rate::per_second(1e7));
     let now = start + Duration::from_mins(15);
-    let told: Vec<_> = overdue(ALONE, schedule, (1_000_000, u64::MAX), now).collect();
+    let left = Left { sent: 1_000_000, end: u64::MAX, until: now };
+    let told: Vec<_> = overdue(ALONE, schedule, &left, now).collect();
     assert!(told.len() <= 100_000, "{}", told.len());
     let count: u64 = told.iter().map(|(_, count)| count).sum();
     assert!((8_999_000_000..=8_999_000_001).contains(&count), "{count}");

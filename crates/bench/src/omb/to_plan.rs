@@ -8,6 +8,7 @@ use super::driver::Driver;
 use super::workload::{KeyDistributor, Workload};
 use crate::input::{InputError, read_bounded};
 use crate::keys::KeyDistribution;
+use crate::pacing::Rate;
 use crate::plan::{
     Backlog, ConsumerPlan, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan,
     ValuePlan,
@@ -87,12 +88,10 @@ fn commits_each_poll(consumer_settings: &Properties) -> bool {
 }
 
 fn rate(rate: f64) -> TargetRate {
-    if rate > 0.0 {
-        TargetRate::Fixed(rate)
-    } else if rate < 0.0 {
-        TargetRate::Unpaced
-    } else {
-        TargetRate::Search
+    match Rate::per_second(rate) {
+        Some(rate) => TargetRate::Fixed(rate),
+        None if rate < 0.0 => TargetRate::Unpaced,
+        None => TargetRate::Search,
     }
 }
 
@@ -227,7 +226,10 @@ consumerPerSubscription: 3\nproducersPerTopic: 2\nproducerRate: 7\ntestDurationM
         let sent_to: Vec<_> = plan.producers.iter().map(|one| one.topics[0].as_str()).collect();
         assert_eq!(sent_to, ["test-topic-r-0000000", "test-topic-r-0000001"].repeat(2));
         assert_eq!((plan.consumers.len(), plan.readers(false), plan.readers(true)), (12, 2, 0));
-        assert_eq!((plan.rate, plan.load.stamp, plan.backlog), (TargetRate::Fixed(7.0), Stamp::Value, None));
+        assert_eq!(
+            (plan.rate, plan.load.stamp, plan.backlog),
+            (TargetRate::Fixed(Rate::nearest(7.0)), Stamp::Value, None)
+        );
         assert_eq!(plan.load.values, ValuePlan::Letters { bytes: 4 });
         assert_eq!(plan.load.consumer_settings.get("auto.offset.reset"), Some("earliest"));
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::input::{InputError, from_yaml};
+use crate::pacing::Rate;
 use crate::plan::Durability;
 
 /// Minutes that a run warms up where the file does not say.
@@ -171,8 +172,10 @@ impl Workload {
 
     fn fault_of_numbers(&self) -> Option<String> {
         let rate = self.producer_rate;
-        if !(rate.is_finite() && (rate >= 0.0 || (rate + 1.0).abs() < f64::EPSILON)) {
-            return Some(format!("producerRate is {rate}"));
+        let is_rate = Rate::per_second(rate).is_some();
+        if !(is_rate || rate == 0.0 || (rate + 1.0).abs() < f64::EPSILON) {
+            let least = Rate::MIN;
+            return Some(format!("producerRate is {rate}, and not 0, -1 or a number of at least {least}"));
         }
         let minutes = [self.test_duration_minutes, self.warmup_minutes()];
         if minutes.iter().any(|minutes| !(0.0..=MINUTES_MAX).contains(minutes)) {
@@ -312,6 +315,8 @@ testDurationMinutes: 15
             ("partitionsPerTopic: 16", "partitionsPerTopic: 4000000", "4000000 partitions"),
             ("producerRate: 50000", "producerRate: -2", "producerRate is -2"),
             ("producerRate: 50000", "producerRate: .nan", "producerRate is NaN"),
+            ("producerRate: 50000", "producerRate: .inf", "producerRate is inf"),
+            ("producerRate: 50000", "producerRate: 9e-7", "or a number of at least 0.000001"),
             ("testDurationMinutes: 15", "testDurationMinutes: 0", "testDurationMinutes is missing"),
             ("testDurationMinutes: 15", "testDurationMinutes: 1e9", "durations lie"),
             ("consumerPerSubscription: 1", "consumerPerSubscription: 0", "without consumerPerSubscription"),

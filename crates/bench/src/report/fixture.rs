@@ -41,12 +41,13 @@ struct Made {
     seconds: u32,
     reads: bool,
     backlog: bool,
+    scale: f64,
     note: Option<&'static str>,
 }
 
 impl Made {
     fn of(title: &'static str, server: &'static str, round: u32) -> Self {
-        Self { title, server, round, seconds: 12, reads: false, backlog: false, note: None }
+        Self { title, server, round, seconds: 12, reads: false, backlog: false, scale: 0.25, note: None }
     }
 
     fn slowness(&self) -> u64 {
@@ -75,7 +76,7 @@ topicConfig: min.insync.replicas=1\n";
             server: self.server.to_owned(),
             driver: "fixture".to_owned(),
             files: vec![("workload.yaml".to_owned(), text)],
-            scale: 0.25,
+            scale: self.scale,
             replicas_wanted: Replicas { count: 3, min_in_sync: Some(2) },
             workers: 2,
             ..RunLabel::default()
@@ -141,7 +142,7 @@ topicConfig: min.insync.replicas=1\n";
             acked_meanwhile: 12,
             first_ack_s: Some(0.125),
         });
-        figures.unread = if self.backlog { 7 } else { 0 };
+        (figures.unacked, figures.unread) = if self.backlog { (5, 7) } else { (0, 0) };
         let used = |pid, cpu_s| ProcessRun {
             pid,
             cpu_s,
@@ -225,8 +226,9 @@ fn results() -> String {
     for round in [1, 2] {
         made.extend(["riverrun", "kafka"].map(|server| Made::of(repeated, server, round)));
     }
-    for server in ["kafka", "riverrun"] {
-        made.push(Made { reads: true, backlog: true, ..Made::of("A/mixed durability=sync", server, 1) });
+    for (scale, server) in [(0.25, "kafka"), (0.25, "riverrun"), (0.5, "riverrun")] {
+        let title = "A/mixed durability=sync";
+        made.push(Made { reads: true, backlog: true, scale, ..Made::of(title, server, 1) });
     }
     let note = Some("of the <i>last</i> run nothing was acked");
     made.push(Made { note, seconds: 1, ..Made::of(HOSTILE, "riverrun", 1) });
@@ -247,5 +249,5 @@ fn the_browser_s_test_draws_what_a_run_writes() {
     assert!(stored == results, "results look otherwise now; {REWRITE_VARIABLE}=1 writes the file anew");
     let mut report = super::Report::new("fixture");
     report.add("fixture", &stored).expect("results of ours");
-    assert_eq!(report.len(), 7);
+    assert_eq!(report.len(), 8);
 }

@@ -76,6 +76,7 @@ const ROWS = [
       .map(([label, field]) => [`${name} ${label}`, (run) => run[key] && run[key][field], time, false])),
   ["Not delivered, records", (run) => run.totals.failed, number],
   ["Due and not sent, records", (run) => run.totals.overdue, number],
+  ["Sent and not acked, records", (run) => run.totals.unacked, number],
   ["Acked and not read, records", (run) => run.totals.unread, number],
   ["Server CPU, s", (run) => run.serverUsage && run.serverUsage.cpu_s, number],
   ["Server CPU by record, µs", (run) => run.totals.serverCpuUsPerRecord, number, false],
@@ -319,6 +320,10 @@ function driver(run) {
 results.sort((one, other) => (one.started < other.started ? -1 : 1));
 for (const run of results) run.series = driver(run) === "" ? run.server : `${run.server}, ${driver(run)}`;
 const series = [...new Set(results.map((run) => run.series))];
+// Of other times and backlogs than the same workload at another scale: a workload of its own.
+const scales = new Map();
+for (const run of results) scales.set(run.title, new Set(scales.get(run.title)).add(run.scale));
+for (const run of results) run.title += scales.get(run.title).size > 1 ? ` (scale ${run.scale})` : "";
 const groups = new Map();
 for (const run of results) {
   if (!groups.has(run.title)) groups.set(run.title, []);
@@ -338,10 +343,12 @@ function anchor(title) {
   return `workload-${[...groups.keys()].indexOf(title)}`;
 }
 
-// The median of a figure over the repetitions of a run; of an even number the lower one.
+// The median of a figure over the repetitions of a run: of an even number the mean of the two in the middle.
 function middle(runs, figure) {
   const values = runs.map(figure).filter((value) => known(value) && value > 0).sort((one, other) => one - other);
-  return values[Math.floor((values.length - 1) / 2)];
+  if (values.length === 0) return undefined;
+  const [low, high] = [values[Math.floor((values.length - 1) / 2)], values[Math.floor(values.length / 2)]];
+  return low + (high - low) / 2;
 }
 
 // Figures that say most about a run, where any run has them.

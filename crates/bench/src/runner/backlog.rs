@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use super::figures::BacklogFigures;
 use crate::histogram::Latencies;
-use crate::plan::{Backlog, Plan};
+use crate::plan::{Backlog, Plan, TargetRate};
 use crate::worker::{Counts, Order, Taken};
 
 /// A backlog of so few records, for each group, counts as read while more are sent.
 const RECORDS_LEFT: u64 = 1000;
+/// The same as a share of the records of a second, where that is more: at high rates so many are always on their way.
+const LEFT_SHARE: f64 = 0.1;
 
 #[derive(Debug)]
 enum State {
@@ -27,6 +29,8 @@ pub(super) struct BacklogWatch {
     backlog: Backlog,
     value_bytes: u64,
     readers: u64,
+    /// Records, for each group, that are as good as none while more are sent.
+    left_while_sent: u64,
     catches_up: bool,
     begun: Instant,
     state: State,
@@ -43,6 +47,7 @@ impl BacklogWatch {
             backlog,
             value_bytes: plan.load.value_bytes.max(1) as u64,
             readers: plan.readers(catches_up) as u64,
+            left_while_sent: left_while_sent(plan.rate),
             catches_up,
             begun: Instant::now(),
             state: State::Building,
@@ -106,7 +111,11 @@ impl BacklogWatch {
     #[expect(clippy::cast_possible_truncation, reason = "a share of a count is no greater than it")]
     fn left_at_end(&self) -> u64 {
         let share = (self.figures.records as f64 * (1.0 - self.backlog.drain_ratio)) as u64;
-        if self.backlog.read_alone { share } else { share.max(RECORDS_LEFT * self.readers) }
+        if self.backlog.read_alone {
+            share
+        } else {
+            share.max(self.left_while_sent.saturating_mul(self.readers))
+        }
     }
 
     pub(super) fn is_drained(&self) -> bool {
@@ -125,10 +134,19 @@ impl BacklogWatch {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "what no count can hold is the greatest of them")]
+fn left_while_sent(rate: TargetRate) -> u64 {
+    match rate {
+        TargetRate::Fixed(rate) => RECORDS_LEFT.max((rate.get() * LEFT_SHARE) as u64),
+        TargetRate::Search | TargetRate::Unpaced => RECORDS_LEFT,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
+    use crate::pacing::Rate;
 
     fn watch(more: &str) -> BacklogWatch {
         let text = format!(
@@ -139,6 +157,10 @@ consumerBacklogSizeGB: 4\n{more}"
         let workload = Workload::parse("w", &text).expect("a workload");
         let plan = to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan");
         BacklogWatch::new(&plan).expect("there is a backlog")
+    }
+
+    fn fixed(rate: f64) -> TargetRate {
+        TargetRate::Fixed(Rate::nearest(rate))
     }
 
     fn counts(acked: u64, received: u64, caught_up: u64) -> Counts {
@@ -172,6 +194,18 @@ consumerBacklogSizeGB: 4\n{more}"
         watch.look(&Taken::default(), &counts(5000, 10_000, 4000));
         assert!(watch.is_drained(), "a thousand records are as good as none while more come");
         assert_eq!(watch.finish().drained_records, 4000, "those of the others are not of the backlog");
+    }
+
+    #[test]
+    fn a_tenth_of_a_second_s_records_are_as_good_as_none_where_very_many_are_sent() {
+        let mut watch = BacklogWatch { left_while_sent: left_while_sent(fixed(200_000.0)), ..watch("") };
+        watch.look(&Taken::default(), &counts(100_000, 0, 0));
+        watch.look(&Taken::default(), &counts(100_000, 159_999, 0));
+        assert!(!watch.is_drained());
+        watch.look(&Taken::default(), &counts(100_000, 160_000, 0));
+        assert!(watch.is_drained(), "20,000 for each of two groups");
+        assert_eq!(left_while_sent(fixed(10_000.0)), 1000);
+        assert_eq!(left_while_sent(TargetRate::Unpaced), 1000);
     }
 
     #[test]

@@ -108,10 +108,12 @@ pub struct Figures {
     pub counts: Counts,
     /// What came after it of what was sent in it.
     pub late: Counts,
+    /// Records that were sent and neither acked nor refused when the waiting for it ended.
+    pub unacked: u64,
     /// Records that were acked and that nobody had read when the waiting for it ended, over all groups but those that
     /// catch up.
     pub unread: u64,
-    /// Latencies of all that, what came late included.
+    /// Latencies of all that, what came late included; of what is unacked, the least that it can have waited.
     pub publish: Latencies,
     /// From the time at which a record was to be sent to the moment in which it was.
     pub delay: Latencies,
@@ -135,16 +137,23 @@ pub struct Figures {
     pub notes: Vec<String>,
 }
 
+/// When was looked, and what had happened since the look before.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Instant,
+    sent: u64,
+    acked: u64,
+}
+
 /// Turns what is taken into figures.
 ///
 /// Invariants: `figures` holds what was added since `begin`; `lately` what of it is in no period yet, which took
-/// `lately_s`; `acks` the same acks as `figures`, late ones included.
+/// `lately_s`; `looks` the same records as `figures`, late ones included.
 #[derive(Debug)]
 pub(super) struct Recorder {
     begun: Instant,
     looked: Instant,
-    /// When was looked, and how many records were acked since the look before.
-    acks: Vec<(Instant, u64)>,
+    looks: Vec<Look>,
     lately: Taken,
     lately_s: f64,
     backlog: u64,
@@ -158,7 +167,7 @@ impl Recorder {
         Self {
             begun: now,
             looked: now,
-            acks: Vec::new(),
+            looks: Vec::new(),
             lately: Taken::default(),
             lately_s: 0.0,
             backlog: 0,
@@ -176,7 +185,7 @@ impl Recorder {
         let now = Instant::now();
         let seconds = (now - self.looked).as_secs_f64().max(f64::MIN_POSITIVE);
         self.looked = now;
-        self.acks.push((now, taken.counts.acked));
+        self.look(now, &taken.counts);
         self.figures.test_s = (now - self.begun).as_secs_f64();
         self.figures.counts.add(&taken.counts);
         self.add_latencies(taken);
@@ -208,26 +217,49 @@ impl Recorder {
 
     /// Adds what came after the measurement: latencies count, rates do not.
     pub(super) fn add_late(&mut self, taken: &Taken) {
-        self.acks.push((Instant::now(), taken.counts.acked));
+        self.look(Instant::now(), &taken.counts);
         self.figures.late.add(&taken.counts);
         self.add_latencies(taken);
     }
 
-    /// Adds records that were acked and that are not read by now, over so many groups. Which ones these are nobody knows:
-    /// they count as those that were acked last, each with the time since the look that told of its ack. That is the least
-    /// that they can have waited, and leaving them out would hide the very delay that kept them from being read.
+    fn look(&mut self, at: Instant, counts: &Counts) {
+        self.looks.push(Look { at, sent: counts.sent, acked: counts.acked });
+    }
+
+    /// Adds records that were sent and that are neither acked nor refused by now. Which ones these are nobody knows: they
+    /// count as those that were sent last, each with the time since the look that told of its send. That is the least that
+    /// they can have waited, and leaving them out would hide the very stall that kept them from being acked.
+    pub(super) fn add_unacked(&mut self, unacked: u64, now: Instant) {
+        self.figures.unacked = unacked;
+        for (waited, count) in self.latest(unacked, now, |look| look.sent) {
+            self.figures.publish.record_many(waited, count);
+        }
+    }
+
+    /// Adds records that were acked and that are not read by now, over so many groups, in the same way: they count as those
+    /// that were acked last.
     pub(super) fn add_unread(&mut self, unread: u64, groups: u64, now: Instant) {
         self.figures.unread = unread;
-        // What was acked before the measurement began has waited at least since then.
+        for (waited, count) in self.latest(unread, now, |look| look.acked.saturating_mul(groups)) {
+            self.figures.end_to_end.record_many(waited, count);
+        }
+    }
+
+    /// How long ago the last looks were that told of `all` records together, each with how many it told of.
+    fn latest(&self, all: u64, now: Instant, told: impl Fn(&Look) -> u64) -> Vec<(Duration, u64)> {
+        let looks = self.looks.iter().rev().map(|look| (look.at, told(look)));
+        // What happened before the measurement began was at least so long ago.
         let earlier = (self.begun, u64::MAX);
-        let mut left = unread;
-        for (looked, acked) in self.acks.iter().rev().copied().chain([earlier]) {
-            let count = left.min(acked.saturating_mul(groups));
+        let mut left = all;
+        let mut latest = Vec::new();
+        for (at, told) in looks.chain([earlier]) {
+            let count = left.min(told);
             if count > 0 {
-                self.figures.end_to_end.record_many(now.saturating_duration_since(looked), count);
+                latest.push((now.saturating_duration_since(at), count));
             }
             left -= count;
         }
+        latest
     }
 
     fn add_latencies(&mut self, taken: &Taken) {
@@ -267,7 +299,7 @@ mod tests {
 
     fn taken(acked: u64, latency_us: u64) -> Taken {
         let mut taken = Taken::default();
-        taken.counts.acked = acked;
+        (taken.counts.sent, taken.counts.acked) = (acked, acked);
         taken.publish.record_many_us(latency_us, acked);
         taken
     }
@@ -281,24 +313,53 @@ mod tests {
         assert_eq!((drained(3.0, true), drained(0.6, false)), (None, None));
     }
 
+    /// One that was told of 10, 10 and 2 records 90, 80 and 70 seconds ago; and when that is.
+    fn recorder() -> (Recorder, Instant) {
+        let mut recorder = Recorder::new();
+        for _ in 0..2 {
+            recorder.add(&taken(10, 5), 0, None);
+        }
+        recorder.add_late(&taken(2, 5));
+        let begun = recorder.begun;
+        let told: Vec<_> = recorder.looks.iter().map(|look| (look.sent, look.acked)).collect();
+        assert_eq!(told, [(10, 10), (10, 10), (2, 2)]);
+        for (look, at_s) in recorder.looks.iter_mut().zip([10, 20, 30]) {
+            look.at = begun + Duration::from_secs(at_s);
+        }
+        (recorder, begun + Duration::from_secs(100))
+    }
+
+    /// The least, the median and the greatest. To three digits, and so to a tenth of a second.
+    fn seconds(latencies: &Latencies) -> [u64; 3] {
+        [0.0, 50.0, 100.0].map(|one| (latencies.percentile_us(one) + 500_000) / 1_000_000)
+    }
+
+    #[test]
+    fn what_is_not_acked_counts_with_the_least_that_it_can_have_waited() {
+        let waited = |unacked| {
+            let (mut recorder, now) = recorder();
+            // Those that were acked are not what this is about.
+            recorder.figures.publish.clear();
+            recorder.add_unacked(unacked, now);
+            let figures = recorder.finish();
+            assert_eq!((figures.unacked, figures.publish.count()), (unacked, unacked));
+            assert!(figures.end_to_end.is_empty());
+            seconds(&figures.publish)
+        };
+        assert_eq!(waited(0), [0; 3]);
+        assert_eq!(waited(2), [70; 3]);
+        assert_eq!(waited(15), [70, 80, 90], "2, 10 and 3 of them");
+        assert_eq!(waited(60), [70, 100, 100], "more than were sent within the measurement");
+    }
+
     #[test]
     fn what_nobody_has_read_counts_with_the_least_that_it_can_have_waited() {
         let waited = |unread| {
-            let mut recorder = Recorder::new();
-            recorder.add(&taken(10, 5), 0, None);
-            recorder.add(&taken(10, 5), 0, None);
-            recorder.add_late(&taken(2, 5));
-            let begun = recorder.begun;
-            let looks: Vec<_> = recorder.acks.iter().map(|(_, acked)| *acked).collect();
-            assert_eq!(looks, [10, 10, 2]);
-            for ((looked, _), at_s) in recorder.acks.iter_mut().zip([10, 20, 30]) {
-                *looked = begun + Duration::from_secs(at_s);
-            }
-            recorder.add_unread(unread, 2, begun + Duration::from_secs(100));
+            let (mut recorder, now) = recorder();
+            recorder.add_unread(unread, 2, now);
             let figures = recorder.finish();
             assert_eq!((figures.unread, figures.end_to_end.count()), (unread, unread));
-            // To three digits, and so to a tenth of a second.
-            [0.0, 50.0, 100.0].map(|one| (figures.end_to_end.percentile_us(one) + 500_000) / 1_000_000)
+            seconds(&figures.end_to_end)
         };
         assert_eq!(waited(0), [0; 3]);
         assert_eq!(waited(4), [70; 3], "both groups may miss the same two");

@@ -70,6 +70,12 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// One load in this process, as it is.
+    #[cfg(test)]
+    pub(super) fn of(load: Load) -> Self {
+        Self { members: vec![Member::Here(Box::new(load))] }
+    }
+
     pub(super) async fn order(&mut self, order: Order) -> Result<(), RunError> {
         try_join_all(self.members.iter_mut().map(|member| member.order(order))).await.map(drop)
     }

@@ -19,6 +19,7 @@ use super::search::{RateSearch, SearchOptions};
 use super::target::ServerTarget;
 use super::topics::{LogDirFigures, Topics};
 use crate::environment::TopicDurability;
+use crate::pacing::Rate;
 use crate::plan::{Plan, TargetRate};
 use crate::process::{ProcessWatch, RunUsage};
 use crate::worker::{Counts, Order, RemoteWorker, Taken, check_settings};
@@ -225,6 +226,11 @@ impl<'a> Run<'a> {
         (self.totals.acked * readers).saturating_sub(self.totals.received)
     }
 
+    /// Records that were handed to the client and neither acked nor refused.
+    fn unacked(&self) -> u64 {
+        self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed)
+    }
+
     /// Each producer sends a record, which each group reads.
     async fn wait_until_ready(&mut self) -> Result<(), RunError> {
         let partitions: u32 = self.plan.topics.iter().map(|topic| topic.partitions).sum();
@@ -251,10 +257,10 @@ impl<'a> Run<'a> {
     }
 
     /// The rate at which producers are to send now.
-    fn wanted_rate(&self) -> Option<f64> {
+    fn wanted_rate(&self) -> Option<Rate> {
         match (self.plan.rate, &self.search) {
             (TargetRate::Fixed(rate), _) => Some(rate),
-            (_, Some(search)) => Some(search.rate()),
+            (_, Some(search)) => Some(Rate::nearest(search.rate())),
             _ => None,
         }
     }
@@ -271,7 +277,7 @@ impl<'a> Run<'a> {
         while recorder.elapsed() < self.plan.warmup {
             let taken = self.tick().await?;
             self.go_on_searching().await?;
-            tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate())));
+            tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate().map(Rate::get))));
         }
         if self.plan.messages.is_some() {
             // Another load follows, of so many records: nothing of this one may count in it.
@@ -315,7 +321,7 @@ impl<'a> Run<'a> {
             let (taken, done) = self.second(&recorder, backlog.as_mut()).await?;
             usage.0.sample();
             usage.1.sample(&self.fleet.usage().await?);
-            tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate())));
+            tell(Event::Second(recorder.add(&taken, self.backlog(), self.wanted_rate().map(Rate::get))));
             if done || self.is_over(&recorder, backlog.as_ref()) {
                 break;
             }
@@ -384,13 +390,16 @@ impl<'a> Run<'a> {
     /// Waits for the acks of what was sent, and for its readers.
     async fn wait_for_late(&mut self, mut recorder: Recorder) -> Result<Figures, RunError> {
         self.settle(|taken| recorder.add_late(taken)).await?;
-        let unread = self.backlog();
-        recorder.add_unread(unread, self.plan.readers(false) as u64, Instant::now());
-        let unacked = self.totals.sent.saturating_sub(self.totals.acked + self.totals.failed);
+        // A thread that still waits for room has told of nothing that came due meanwhile.
+        self.fleet.order(Order::GiveUp).await?;
+        recorder.add_late(&self.take().await?);
+        let (unacked, unread, now) = (self.unacked(), self.backlog(), Instant::now());
+        recorder.add_unacked(unacked, now);
+        recorder.add_unread(unread, self.plan.readers(false) as u64, now);
         let mut figures = recorder.finish();
         if unacked > 0 {
             figures.notes.push(format!(
-                "{unacked} records were neither acked nor refused {} s after the end, and have no latency here",
+                "{unacked} records were neither acked nor refused {} s after the end. They count with the least that they can have waited",
                 LATE_TIMEOUT.as_secs()
             ));
         }
@@ -419,8 +428,7 @@ impl<'a> Run<'a> {
 
     fn is_something_left(&self) -> bool {
         let is_sending = !self.plan.producers.is_empty();
-        let unacked = self.totals.sent > self.totals.acked + self.totals.failed;
-        is_sending && (unacked || self.backlog() > 0)
+        is_sending && (self.unacked() > 0 || self.backlog() > 0)
     }
 
     fn note(&self, figures: &mut Figures) {
@@ -481,6 +489,7 @@ mod tests {
     use super::*;
     use crate::omb::{Driver, PlanOptions, Workload, to_plan};
     use crate::process::ProcessRun;
+    use crate::worker::tests::stalled_load;
 
     fn plan() -> Plan {
         let text = "name: n\ntopics: 1\npartitionsPerTopic: 1\nmessageSize: 8\nsubscriptionsPerTopic: 2
@@ -508,12 +517,42 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_a_server_that_stopped_has_not_acked_is_counted_and_told() {
+        let plan = plan();
+        let mut run = idle(&plan).await;
+        (run.totals.sent, run.totals.acked, run.totals.failed, run.totals.received) = (100, 38, 2, 76);
+        let figures = run.wait_for_late(Recorder::new()).await.expect("nobody fails");
+        assert_eq!((figures.unacked, figures.publish.count(), figures.unread), (60, 60, 0));
+        let note = figures.notes.join("\n");
+        assert!(note.starts_with("60 records were neither acked nor refused 60 s after the end"), "{note}");
+    }
+
+    /// Neither the records that were never sent nor the one that the thread hung in go unnoticed.
+    #[tokio::test(start_paused = true)]
+    async fn what_came_due_while_a_server_stalled_counts_though_it_never_came_back() {
+        let plan = plan();
+        let mut run = idle(&plan).await;
+        run.fleet = Fleet::of(stalled_load().await);
+        run.produce(None).await.expect("it does");
+        let begun = Instant::now();
+        // Of the real time, in which the schedule goes on: 7 records a second.
+        std::thread::sleep(Duration::from_millis(1500));
+        let figures = run.wait_for_late(Recorder::new()).await.expect("nobody fails");
+        let due = begun.elapsed().as_secs_f64() * 7.0;
+        let (overdue, failed) = (figures.late.overdue, figures.late.failed);
+        assert!(failed == 1 && overdue >= 9 && (overdue as f64) < due, "{overdue} of {due}");
+        assert_eq!((figures.publish.count(), figures.unacked), (overdue + 1, 0));
+        assert!(figures.publish.max_us() >= 1_400_000, "{}", figures.publish.max_us());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn where_all_was_read_nothing_is_added_and_told() {
         let plan = plan();
         let mut run = idle(&plan).await;
         (run.totals.sent, run.totals.acked, run.totals.received) = (100, 100, 200);
         let figures = run.wait_for_late(Recorder::new()).await.expect("nobody fails");
         assert_eq!((figures.unread, figures.end_to_end.count()), (0, 0));
+        assert_eq!((figures.unacked, figures.publish.count()), (0, 0));
         assert_eq!(figures.notes, Vec::<String>::new());
     }
 

@@ -7,6 +7,7 @@ use super::generator::GeneratorSpec;
 use super::spec::{Common, ConsumeBench, ProduceBench, RecordProcessor, RoundTrip, Spec, TopicSpec};
 use super::topics::expand;
 use crate::input::InputError;
+use crate::pacing::Rate;
 use crate::plan::{
     ConsumerPlan, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan, ValuePlan,
 };
@@ -32,8 +33,11 @@ impl Spec {
         .map_err(refused)?;
         let common = self.common();
         let rate = common.target_messages_per_sec;
-        if !rate.is_finite() {
-            return Err(refused(format!("targetMessagesPerSec is {rate}")));
+        if Rate::per_second(rate).is_none() && !(rate.is_finite() && rate <= 0.0) {
+            let least = Rate::MIN;
+            return Err(refused(format!(
+                "targetMessagesPerSec is {rate}, and neither a number of at least {least} nor 0"
+            )));
         }
         if let (Some(of_original), true) = (self.without_a_rate(), rate <= 0.0) {
             plan.notes.push(format!(
@@ -95,7 +99,6 @@ fn consume(spec: &ConsumeBench, run: &str) -> Result<Plan, String> {
     if matches!(source, Source::Partitions(_)) && named && count > 1 {
         return Err("threadsPerWorker with partitions in activeTopics: a group cannot share them".to_owned());
     }
-    let rate = Some(spec.common.target_messages_per_sec).filter(|rate| *rate > 0.0);
     let consumer = |index: u32| ConsumerPlan {
         subscription: if named {
             spec.consumer_group.clone()
@@ -104,7 +107,7 @@ fn consume(spec: &ConsumeBench, run: &str) -> Result<Plan, String> {
         },
         source: source.clone(),
         catch_up: false,
-        rate,
+        rate: rate(&spec.common),
     };
     plan.consumers = (0..count).map(consumer).collect();
     plan.messages = plan.messages.map(|messages| messages.saturating_mul(count.into()));
@@ -143,9 +146,13 @@ fn round_trip(spec: &RoundTrip, run: &str) -> Result<Plan, String> {
     Ok(plan)
 }
 
+/// The rate of a spec; none where it is to be as fast as it goes.
+fn rate(common: &Common) -> Option<Rate> {
+    Rate::per_second(common.target_messages_per_sec)
+}
+
 /// What all specs have in common: no warm-up, one rate, an end.
 fn empty(common: &Common) -> Plan {
-    let rate = common.target_messages_per_sec;
     Plan {
         name: String::new(),
         topics: Vec::new(),
@@ -162,7 +169,7 @@ fn empty(common: &Common) -> Plan {
             stamp: Stamp::None,
             seed: 0,
         },
-        rate: if rate > 0.0 { TargetRate::Fixed(rate) } else { TargetRate::Unpaced },
+        rate: rate(common).map_or(TargetRate::Unpaced, TargetRate::Fixed),
         warmup: Duration::ZERO,
         test: if common.duration_ms == 0 { UNTIL_DONE } else { Duration::from_millis(common.duration_ms) },
         messages: (common.max_messages > 0).then_some(common.max_messages),
@@ -328,7 +335,7 @@ mod tests {
         let producer = &plan.producers[0];
         assert_eq!(producer.topics, ["foo1", "foo2", "foo3"]);
         assert_eq!(producer.partitions_in_turn.as_deref(), Some([10, 10, 10].as_slice()));
-        assert_eq!((plan.rate, plan.messages), (TargetRate::Fixed(10_000.0), Some(50_000)));
+        assert_eq!((plan.rate, plan.messages), (TargetRate::Fixed(Rate::nearest(10_000.0)), Some(50_000)));
         assert_eq!((plan.load.value_bytes, plan.load.stamp), (512, Stamp::None));
         assert_eq!(plan.notes, ["spec: producerNode has no effect here"]);
     }
@@ -358,7 +365,11 @@ mod tests {
         let shared = plan(&spec(r#""foo[1-2]""#, 2, "g")).expect("topics");
         assert_eq!(groups(&shared), ["g", "g"]);
         assert_eq!(shared.consumers[1].source, Source::Group(vec!["foo1".into(), "foo2".into()]));
-        assert_eq!((shared.consumers[0].rate, shared.messages), (Some(100.0), Some(10)), "of each consumer");
+        assert_eq!(
+            (shared.consumers[0].rate, shared.messages),
+            (Rate::per_second(100.0), Some(10)),
+            "of each consumer"
+        );
         assert_eq!(shared.load.stamp, Stamp::TrogdorValue);
         let settings = &shared.load.consumer_settings;
         assert_eq!(
@@ -496,6 +507,11 @@ mod tests {
             ("\"numPartitions\": 10", "\"numPartitions\": []", "[] is no whole number"),
             ("\"numPartitions\": 10", "\"numPartitions\": 4000000", "partitions are more than"),
             ("\"targetMessagesPerSec\": 10000", "\"targetMessagesPerSec\": true", "true is no number"),
+            (
+                "\"targetMessagesPerSec\": 10000",
+                "\"targetMessagesPerSec\": 1e-300",
+                "a number of at least 0.000001",
+            ),
         ] {
             let error = refusal(&PRODUCE.replacen(old, new, 1));
             assert!(error.contains(reason), "{new}: {error}");

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::meter::{Meters, Received};
 use crate::load::clock::{STAMP_BYTES, StampClock, read_stamp};
+use crate::pacing::{Rate, Schedule};
 use crate::plan::{ConsumerPlan, Stamp};
 
 /// How long one poll waits.
@@ -104,9 +105,8 @@ impl Consuming {
 }
 
 /// Waits until so many records may have been read.
-async fn keep_to_rate(rate: Option<f64>, begun: Instant, records: u64) {
-    if let Some(rate) = rate.filter(|rate| *rate > 0.0) {
-        let due = begun + Duration::from_secs_f64(records as f64 / rate);
+async fn keep_to_rate(rate: Option<Rate>, begun: Instant, records: u64) {
+    if let Some(due) = Schedule::new(begun, rate).due(records) {
         tokio::time::sleep_until(due.into()).await;
     }
 }

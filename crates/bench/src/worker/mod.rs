@@ -33,6 +33,7 @@ use crate::load::clock::StampClock;
 use crate::load::orders::{Orders, Produce};
 use crate::load::sending::{Place, Sending, Source as RecordSource};
 use crate::load::target::{Lane, Lanes};
+use crate::pacing::Rate;
 use crate::plan::{ConsumerPlan, KeySource, LoadPlan, ProducerPlan, Source, ValueSource};
 
 /// Threads that send, in one process. More producers than these share them.
@@ -68,12 +69,14 @@ pub enum Order {
     /// Send, in place of what was ordered before.
     Produce {
         /// Records a second over all producers of all workers; none for as many as go.
-        rate: Option<f64>,
+        rate: Option<Rate>,
         /// Records over all producers of all workers; none for no end.
         quota: Option<u64>,
     },
     /// Send nothing more.
     StopProducing,
+    /// Wait for room no longer, and tell what was due and will not be sent. No record is sent after this.
+    GiveUp,
     /// Stay where you are.
     PauseConsumers,
     /// Go on reading.
@@ -215,11 +218,22 @@ impl Load {
                 self.orders.give(Some(Produce { start: Instant::now(), rate, quota }));
             }
             Order::StopProducing => self.orders.give(None),
+            Order::GiveUp => self.give_up().await,
             Order::PauseConsumers => drop(self.gate.send_replace(Gate::Paused)),
             Order::ResumeConsumers => drop(self.gate.send_replace(Gate::Open)),
             Order::StartCatchUp => self.start_consumers(true).await?,
         }
         Ok(())
+    }
+
+    /// Returns when all threads have told what they leave unsent, or do not answer.
+    async fn give_up(&self) {
+        self.orders.give(None);
+        self.wanted.send_replace(());
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.orders.idle() < self.threads.len() && Instant::now() < deadline {
+            tokio::time::sleep(END_LOOK_EVERY).await;
+        }
     }
 
     /// Everything that was counted and measured since the last time.
@@ -297,8 +311,10 @@ async fn partitions_of(consumer: &Consumer, topic: &str) -> Result<Vec<i32>, Cli
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::load::meter::Sent;
+    use crate::load::target::{Outgoing, Target};
     use crate::plan::{KeyPlan, Stamp, ValuePlan};
     use crate::properties::Properties;
 
@@ -321,6 +337,42 @@ mod tests {
             producers_total: 1,
             consumers: Vec::new(),
         }
+    }
+
+    /// A client whose buffer is full, of a server that never comes back.
+    struct Full(watch::Receiver<()>);
+
+    impl Target for Full {
+        type Error = ClientError;
+
+        fn wait_for_room(&mut self, _: u64) -> bool {
+            true
+        }
+
+        fn send(&mut self, _: u64, _: &Outgoing<'_>, _: Sent) -> Result<(), ClientError> {
+            while !self.0.has_changed().unwrap_or(true) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(ClientError::Closed)
+        }
+    }
+
+    /// A load whose one thread never gets a record through.
+    pub(crate) async fn stalled_load() -> Load {
+        let mut load = Load::prepare(idle_share()).await.expect("there is nobody to connect");
+        let plan = &load.share.load;
+        let source = RecordSource {
+            keys: KeySource::new(&plan.keys, plan.seed),
+            values: ValueSource::new(&plan.values, plan.seed),
+            stamp: plan.stamp,
+            clock: load.clock,
+        };
+        let place = Place { first: 0, own: 1, total: 1 };
+        let meter = SenderMeter { meters: Arc::clone(&load.meters), at: 0 };
+        let full = Full(load.wanted.subscribe());
+        let sending = Sending::new(full, meter, place, source, Arc::clone(&load.orders));
+        load.threads.push(sending.start(&Handle::current()).expect("a thread"));
+        load
     }
 
     #[tokio::test(start_paused = true)]

@@ -127,7 +127,7 @@ fn parse_distribution(text: &str) -> Result<KeyDistribution, ParseKeyDistributio
 fn parse_throughput(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate < 0.0 || Rate::per_second(rate).is_some() => Ok(rate),
-        _ => Err("it must be a number above 0, or -1 for no limit".to_owned()),
+        _ => Err(format!("it must be a number of at least {}, or -1 for no limit", Rate::MIN)),
     }
 }
 
@@ -478,7 +478,7 @@ mod tests {
         let rate = |text| args(&["--record-size", "1", "--throughput", text]).map(|args| args.throughput);
         assert!(rate("-1").is_ok_and(|rate| Rate::per_second(rate).is_none()));
         assert!(rate("2.5").is_ok_and(|rate| Rate::per_second(rate).is_some()));
-        for bad in ["0", "NaN", "inf", "x"] {
+        for bad in ["0", "1e-300", "NaN", "inf", "x"] {
             assert!(rate(bad).is_err(), "{bad}");
         }
     }
