@@ -50,6 +50,7 @@ pub struct Job {
     pub case: Vec<(String, String)>,
     /// Texts of the files it came from, by name.
     pub files: Vec<(String, String)>,
+    turn: usize,
     source: Source,
 }
 
@@ -64,7 +65,8 @@ pub fn jobs(what: &str, drivers: &[DriverFile]) -> Result<Vec<Job>, InputError> 
                 "there is no such file, suite or scenario; `riverrun bench list` shows those that there are";
             return Err(InputError::refused(what, reason));
         }
-        return scenarios.iter().map(of_scenario).collect::<Result<Vec<_>, _>>().map(|jobs| jobs.concat());
+        let all = scenarios.iter().enumerate().map(|(turn, scenario)| of_scenario(scenario, turn));
+        return all.collect::<Result<Vec<_>, _>>().map(|jobs| jobs.concat());
     }
     let text = read_text(path)?;
     if path.extension().is_some_and(|extension| extension == "json") {
@@ -72,18 +74,21 @@ pub fn jobs(what: &str, drivers: &[DriverFile]) -> Result<Vec<Job>, InputError> 
         return Ok(vec![of_spec(what, text, spec)]);
     }
     if text.lines().any(|line| line.starts_with("scenario:")) {
-        return of_scenario(&Scenario::parse(what, &text)?);
+        return of_scenario(&Scenario::parse(what, &text)?, 0);
     }
     let workload = Workload::parse(what, &text)?;
-    Ok(drivers.iter().map(|driver| of_workload(path, &text, &workload, driver)).collect())
+    let job = |(turn, driver)| Job { turn, ..of_workload(path, &text, &workload, driver) };
+    Ok(drivers.iter().enumerate().map(job).collect())
 }
 
-fn of_scenario(scenario: &Scenario) -> Result<Vec<Job>, InputError> {
+/// `turn` is that of its first run.
+fn of_scenario(scenario: &Scenario, turn: usize) -> Result<Vec<Job>, InputError> {
     let job = |case: crate::suite::Case| Job {
         suite: scenario.suite.clone(),
         scenario: scenario.scenario.clone(),
         case: case.label,
         files: vec![(scenario.path(), scenario.text.clone())],
+        turn: turn + case.turn,
         source: Source::Workload {
             workload: Box::new(case.workload),
             driver: Box::new(case.driver),
@@ -99,6 +104,7 @@ fn of_spec(file: &str, text: String, spec: Spec) -> Job {
         scenario: String::new(),
         case: Vec::new(),
         files: vec![(file.to_owned(), text)],
+        turn: 0,
         source: Source::Spec(Box::new(spec)),
     }
 }
@@ -116,10 +122,25 @@ fn of_workload(path: &Path, text: &str, workload: &Workload, driver: &DriverFile
         driver: Box::new(driver.driver.clone()),
         directory: path.parent().map(Path::to_owned),
     };
-    Job { suite: file, scenario: String::new(), case, files, source }
+    Job { suite: file, scenario: String::new(), case, files, turn: 0, source }
 }
 
 impl Job {
+    /// The same, where so many others were named before it.
+    #[must_use]
+    pub fn after(self, others: usize) -> Self {
+        Self { turn: self.turn + others, ..self }
+    }
+
+    /// Which of so many servers is measured first, in this round; in the first round of the `first` of all jobs it is the
+    /// first. None always begins with any of the values that are varied: else what the machine does with the first of two
+    /// runs would look as if that value did it.
+    pub fn first_server(&self, first: &Self, servers: usize, round: u32) -> usize {
+        let servers = servers.max(1);
+        let before = servers - first.turn % servers;
+        (self.turn + before + (round as usize).saturating_sub(1)) % servers
+    }
+
     /// What it does, shrunk by `scale`. `options` tell this run from others; the directory is the job's own.
     pub fn plan(&self, options: &PlanOptions, scale: f64) -> Result<Plan, InputError> {
         let mut plan = match &self.source {
@@ -163,6 +184,8 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const WORKLOAD: &str = "name: n\ntopics: 1\npartitionsPerTopic: 5\nmessageSize: 4\nproducersPerTopic: 2
@@ -207,6 +230,60 @@ topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
   producersPerTopic: 1, producerRate: 5, testDurationMinutes: 2}\n";
         let own = jobs(&write("own.yaml", scenario), &drivers).expect("a scenario");
         assert_eq!((own.len(), own[0].suite.as_str(), own[0].scenario.as_str()), (1, "X", "y"));
+    }
+
+    /// How often each of the servers is measured first, by value that is varied.
+    fn firsts(jobs: &[Job], servers: usize) -> BTreeMap<&(String, String), Vec<usize>> {
+        let mut firsts = BTreeMap::new();
+        for job in jobs {
+            for value in &job.case {
+                let counts = firsts.entry(value).or_insert_with(|| vec![0; servers]);
+                counts[job.first_server(&jobs[0], servers, 1)] += 1;
+            }
+        }
+        firsts
+    }
+
+    #[test]
+    fn of_the_runs_with_any_of_the_values_each_server_begins_as_many() {
+        for scenario in crate::suite::embedded() {
+            let jobs = jobs(&scenario.path(), &[]).expect("a scenario");
+            for servers in 1..=4 {
+                for (value, counts) in firsts(&jobs, servers) {
+                    let (most, least) = (counts.iter().max(), counts.iter().min());
+                    let apart = most.zip(least).map_or(0, |(most, least)| most - least);
+                    // Whole shares where two have to share; a few runs among more of them may come out otherwise.
+                    let allowed = if servers == 2 { counts.iter().sum::<usize>() % 2 } else { 2 };
+                    assert!(apart <= allowed, "{} {value:?}: {counts:?}", scenario.path());
+                }
+            }
+            let again = |job: &Job| [1, 2, 3].map(|round| job.first_server(&jobs[0], 2, round));
+            assert!(jobs.iter().all(|job| matches!(again(job), [0, 1, 0] | [1, 0, 1])));
+            // Where the first jobs are left out, too: ratios are against the server that was measured first.
+            assert!(jobs.iter().all(|job| job.first_server(job, 3, 1) == 0));
+        }
+    }
+
+    #[test]
+    fn files_and_drivers_that_are_named_together_take_turns_too() {
+        let first = &jobs("A/mixed", &[]).expect("a scenario")[0];
+        let scenario = |others| first.clone().after(others).first_server(first, 2, 1);
+        assert_eq!((scenario(0), scenario(1), scenario(2)), (0, 1, 0));
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("w.yaml");
+        std::fs::write(&path, WORKLOAD).expect("room");
+        let drivers = [DriverFile::default_driver(), DriverFile::default_driver()];
+        let of_drivers = jobs(&path.display().to_string(), &drivers).expect("a workload");
+        assert_eq!(
+            of_drivers.iter().map(|job| job.first_server(&of_drivers[0], 3, 1)).collect::<Vec<_>>(),
+            [0, 1]
+        );
+        let suite = jobs("A", &[]).expect("a suite");
+        let mut of_sync = suite.iter().filter(|job| {
+            job.case.len() == 1 && job.case.contains(&("durability".to_owned(), "sync".to_owned()))
+        });
+        let (one, other) = (of_sync.next().expect("one"), of_sync.next().expect("another"));
+        assert_eq!(other.first_server(one, 2, 1), 1, "scenarios that vary nothing else");
     }
 
     #[test]

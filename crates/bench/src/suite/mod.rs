@@ -49,6 +49,9 @@ pub struct Scenario {
 pub struct Case {
     /// What it varies.
     pub label: Vec<(String, String)>,
+    /// The sum of the places that its values have in their lists, where one of `cases` counts as one value. Of the runs
+    /// that have a value in common, those with an even sum are as many as those with an odd one as far as that can be.
+    pub turn: usize,
     /// What is run.
     pub workload: Workload,
     /// How clients and topics are set.
@@ -71,10 +74,13 @@ impl Scenario {
     /// All runs.
     pub fn cases(&self) -> Result<Vec<Case>, InputError> {
         let file = self.path();
-        let mut combined: Vec<Keys> =
-            self.cases.iter().map(|case| case.clone().into_iter().collect()).collect();
+        let case = |(turn, case): (usize, &Map<String, Value>)| Combined {
+            keys: case.clone().into_iter().collect(),
+            turn,
+        };
+        let mut combined: Vec<_> = self.cases.iter().enumerate().map(case).collect();
         if combined.is_empty() {
-            combined.push(Vec::new());
+            combined.push(Combined::default());
         }
         for (key, values) in self.vary.iter().flatten() {
             let values = values.as_array().filter(|values| !values.is_empty());
@@ -85,10 +91,10 @@ impl Scenario {
                 return Err(InputError::refused(&file, format!("more than {RUNS_MAX} runs")));
             }
         }
-        combined.iter().map(|keys| self.case(keys)).collect()
+        combined.iter().map(|combined| self.case(combined)).collect()
     }
 
-    fn case(&self, keys: &Keys) -> Result<Case, InputError> {
+    fn case(&self, Combined { keys, turn }: &Combined) -> Result<Case, InputError> {
         let file = self.path();
         let (mut workload, mut driver) = (self.workload.clone(), self.driver.clone());
         for (key, value) in keys {
@@ -100,16 +106,25 @@ impl Scenario {
         let label: Vec<_> = keys.iter().map(|(key, value)| (short(key), text(value))).collect();
         workload.name = title(&file, &label);
         let driver: Driver = serde_json::from_value(Value::Object(driver)).map_err(syntax)?;
-        Ok(Case { label, workload: workload.checked(&file)?, driver: driver.checked(&file)? })
+        Ok(Case { label, turn: *turn, workload: workload.checked(&file)?, driver: driver.checked(&file)? })
     }
 }
 
-/// Keys and values of one run, in the order in which they are told.
-type Keys = Vec<(String, Value)>;
+/// What one run has of all that is varied.
+#[derive(Clone, Debug, Default)]
+struct Combined {
+    /// In the order in which they are told.
+    keys: Vec<(String, Value)>,
+    turn: usize,
+}
 
-fn combine(cases: &[Keys], key: &str, values: &[Value]) -> Vec<Keys> {
-    let with = |case: &Keys, value: &Value| [case.clone(), vec![(key.to_owned(), value.clone())]].concat();
-    cases.iter().flat_map(|case| values.iter().map(|value| with(case, value)).collect::<Vec<_>>()).collect()
+fn combine(cases: &[Combined], key: &str, values: &[Value]) -> Vec<Combined> {
+    let with = |case: &Combined, (at, value): (usize, &Value)| Combined {
+        keys: [case.keys.clone(), vec![(key.to_owned(), value.clone())]].concat(),
+        turn: case.turn + at,
+    };
+    let all = |case| values.iter().enumerate().map(|value| with(case, value)).collect::<Vec<_>>();
+    cases.iter().flat_map(all).collect()
 }
 
 fn set(workload: &mut Map<String, Value>, driver: &mut Map<String, Value>, key: &str, value: &Value) {

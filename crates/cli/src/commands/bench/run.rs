@@ -113,9 +113,9 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut failures = Vec::new();
     for round in 1..=args.rounds {
-        for (at, (job, servers)) in work.iter().enumerate() {
-            // Another server begins each time, so that none has always a rested machine.
-            let first = (at + round as usize - 1) % servers.len();
+        for (job, servers) in &work {
+            // Servers take turns to begin, so that none always has a rested machine.
+            let first = job.first_server(&work[0].0, servers.len(), round);
             for server in servers[first..].iter().chain(&servers[..first]) {
                 match session.run(job, server, round).await {
                     Ok(document) => documents.push(document),
@@ -150,8 +150,8 @@ impl RunArgs {
             drivers.push(DriverFile::default_driver());
         }
         let mut all = Vec::new();
-        for what in &self.what {
-            all.extend(jobs(what, &drivers)?);
+        for (others, what) in self.what.iter().enumerate() {
+            all.extend(jobs(what, &drivers)?.into_iter().map(|job| job.after(others)));
         }
         Ok(all)
     }
