@@ -58,15 +58,20 @@ impl Topics {
         }
     }
 
-    /// Finds out whether the server is there and would make the topics of a plan, and makes none. One is asked for: its
-    /// configs are those of the others but in specs, and there each says its own when it is made.
+    /// Finds out whether the server is there and would make the topics of a plan, and makes none. Of those that differ in
+    /// nothing but their names one is asked for.
     pub(super) async fn check(bootstrap: &str, plan: &Plan) -> Result<(), RunError> {
         let (admin, durability) = connect(bootstrap, plan, CHECK_TIMEOUT).await?;
-        let Some(first) = plan.topics.first() else { return Ok(()) };
-        match admin.create_topics(vec![new_topic(first, &durability)], true).await.pop() {
-            Some((topic, Err(error))) if !is_already_there(&error) => Err(RunError::Topic { topic, error }),
-            _ => Ok(()),
+        for chunk in requests(&of_each_shape(&plan.topics)) {
+            let topics = chunk.iter().map(|topic| new_topic(topic, &durability)).collect();
+            for (topic, result) in admin.create_topics(topics, true).await {
+                match result {
+                    Err(error) if !is_already_there(&error) => return Err(RunError::Topic { topic, error }),
+                    _ => {}
+                }
+            }
         }
+        Ok(())
     }
 
     async fn create_all(
@@ -210,6 +215,16 @@ fn new_topic(topic: &TopicPlan, durability: &[(&'static str, String)]) -> NewTop
     new
 }
 
+/// The first of all topics that differ in nothing but their names.
+fn of_each_shape(topics: &[TopicPlan]) -> Vec<TopicPlan> {
+    let mut seen = HashSet::new();
+    let shape = |topic: &TopicPlan| {
+        let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        (topic.partitions, topic.replication, topic.configs.iter().map(own).collect::<Vec<_>>())
+    };
+    topics.iter().filter(|topic| seen.insert(shape(topic))).cloned().collect()
+}
+
 /// Topics in as few requests as may be.
 fn requests(topics: &[TopicPlan]) -> Vec<&[TopicPlan]> {
     let mut requests = Vec::new();
@@ -265,6 +280,27 @@ mod tests {
     use riverrun_client::{NodeId, PartitionInfo};
 
     use super::*;
+
+    #[test]
+    fn topics_that_differ_in_more_than_their_names_are_all_checked() {
+        let topic = |name: &str, partitions, replication, configs: &str| TopicPlan {
+            name: name.to_owned(),
+            partitions,
+            replication,
+            configs: crate::properties::Properties::parse(configs),
+        };
+        let topics = [
+            topic("a", 1, 1, "retention.ms=1"),
+            topic("b", 1, 1, "retention.ms=1"),
+            topic("c", 1, 1, "retention.ms=never"),
+            topic("d", 2, 1, "retention.ms=1"),
+            topic("e", 1, 2, "retention.ms=1"),
+            topic("f", 1, 1, ""),
+            topic("g", 1, 1, ""),
+        ];
+        let names: Vec<_> = of_each_shape(&topics).into_iter().map(|topic| topic.name).collect();
+        assert_eq!(names, ["a", "c", "d", "e", "f"]);
+    }
 
     #[test]
     fn no_request_makes_more_than_a_server_takes() {

@@ -268,6 +268,13 @@ fn whatever_one_of_several_runs_would_fail_with_shows_before_any_of_them() {
     refused(&["-d", &format!("{good},{soon}")], 2, "linger.ms");
     refused(&["-d", &format!("{good},{never}")], 2, "retention.ms");
     refused(&[&other], 2, "topics is missing");
+    let spec = files.write(
+        "s.json",
+        r#"{"class": "x.ProduceBenchSpec", "durationMs": 1000, "activeTopics": {
+  "good": {"numPartitions": 1, "replicationFactor": 1},
+  "never": {"numPartitions": 1, "replicationFactor": 1, "configs": {"retention.ms": "never"}}}}"#,
+    );
+    refused(&[&spec], 2, "retention.ms");
     refused(&["--server", &gone], 1, "process");
     refused(&["--workers", "127.0.0.1:1"], 4, "127.0.0.1:1: it cannot be reached");
     refused(&["--server", "u=127.0.0.1:1"], 4, "127.0.0.1:1");
@@ -300,6 +307,7 @@ fn suites_are_listed_and_a_scenario_runs_at_a_scale() {
     run(&["bench", "list", "Z"]).ended(3);
     let own = run(&["bench", "list", "D/one-at-a-time"]).ended(0).text();
     let smaller = own.replace("[128, 1024, 16384, 524288]", "[1024]").replace("[sync, async]", "[async]");
+    let smaller = smaller.replace("[none, lz4]", "[lz4]");
     let server = Server::start();
     let files = Files::new();
     let results = files.bench(&server, &[&files.write("d.yaml", &smaller), "--scale", "0.05"]);
@@ -308,7 +316,10 @@ fn suites_are_listed_and_a_scenario_runs_at_a_scale() {
     assert_eq!(ours["shrunk"]["floorApplied"], true, "{}", ours["shrunk"]);
     let told = format!("measurement {:.1} s, and not", number(&ours["shrunk"]["testS"]));
     assert!(ours["notes"].to_string().contains(&told), "{}", ours["notes"]);
-    assert_eq!(ours["case"], serde_json::json!({"messageSize": "1024", "durability": "async"}));
+    assert_eq!(
+        ours["case"],
+        serde_json::json!({"messageSize": "1024", "compression.type": "lz4", "durability": "async"})
+    );
     assert_eq!(ours["durability"]["reached"], "4");
     // One at a time: the latencies together are no longer than the run.
     let busy = number(&ours["totals"]["publishRate"]) * number(&ours["publish"]["mean_us"]) / 1e6;
