@@ -34,6 +34,17 @@ type ById = BTreeMap<TopicId, BTreeSet<i32>>;
 /// Names that topics have, asked for by id or found by listing all.
 type Naming = BoxFuture<'static, Result<Vec<(TopicId, String)>, ClientError>>;
 
+/// How much the next heartbeat says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Detail {
+    /// That the member is alive.
+    Life,
+    /// And what it reads.
+    Owned,
+    /// And everything else again, as the first one does.
+    Everything,
+}
+
 /// What the consumer is giving up, and what it then still has.
 struct Revocation {
     confirmed: oneshot::Receiver<()>,
@@ -59,10 +70,7 @@ pub(super) struct ServerSideMember {
     revocation: Option<Revocation>,
     interval: Duration,
     next_beat: Instant,
-    /// Whether the next heartbeat says everything again, as the first one does.
-    full: bool,
-    /// Whether it says what is read.
-    report: bool,
+    detail: Detail,
     /// Whether the group may have this member without its knowledge: no answer came when it joined, or it has lost its epoch.
     may_be_in: bool,
     /// Topics that the server was told of by name.
@@ -98,8 +106,7 @@ impl ServerSideMember {
             revocation: None,
             interval: HEARTBEAT_INTERVAL,
             next_beat: Instant::now(),
-            full: true,
-            report: true,
+            detail: Detail::Everything,
             may_be_in: false,
             topics: Vec::new(),
             told_pattern: is_static,
@@ -153,7 +160,7 @@ impl ServerSideMember {
             () = sleep_until(self.next_beat) => {}
             changed = self.context.subscription.changed() => {
                 changed.map_err(|_| ClientError::Closed)?;
-                self.full = true;
+                self.detail = Detail::Everything;
                 // What was found is what another subscription meant.
                 (self.look_at, self.look, self.found) = (None, None, None);
             }
@@ -178,7 +185,7 @@ impl ServerSideMember {
             _ = revocation => {
                 if let Some(revocation) = self.revocation.take() {
                     self.owned = revocation.left;
-                    self.report = true;
+                    self.detail = self.detail.max(Detail::Owned);
                 }
             }
         }
@@ -189,7 +196,7 @@ impl ServerSideMember {
         let now = Instant::now();
         self.next_beat = now + self.interval;
         self.context.attempts.lock().begin(now);
-        let said = if self.full { Some(self.subscribed().await?) } else { None };
+        let said = if self.detail == Detail::Everything { Some(self.subscribed().await?) } else { None };
         let pattern = said.as_ref().and_then(|said| said.pattern.clone());
         let takes_back = pattern.as_deref() == Some("");
         // Even if no answer comes.
@@ -207,7 +214,7 @@ impl ServerSideMember {
             subscribed_topic_names: said.as_ref().map(names),
             subscribed_topic_regex: pattern.map(Into::into),
             server_assignor: options.server_assignor.as_deref().filter(|_| first).map(Into::into),
-            topic_partitions: (first || self.report).then(|| wire_partitions(&self.owned)),
+            topic_partitions: (self.detail >= Detail::Owned).then(|| wire_partitions(&self.owned)),
             ..ConsumerGroupHeartbeatRequest::default()
         };
         let frame = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await?;
@@ -265,7 +272,7 @@ impl ServerSideMember {
             Ok(topics) if topics == self.topics => {}
             Ok(topics) => {
                 self.found = Some(topics);
-                self.full = true;
+                self.detail = Detail::Everything;
             }
             Err(error) => tracing::debug!(%error, "the topics could not be listed"),
         }
@@ -276,7 +283,7 @@ impl ServerSideMember {
             self.context.identity.set_member(member_id);
         }
         self.context.identity.set_epoch(answer.member_epoch);
-        (self.full, self.report) = (false, false);
+        self.detail = Detail::Life;
         if let Ok(interval) = u64::try_from(answer.heartbeat_interval_ms)
             && interval > 0
         {
@@ -311,7 +318,7 @@ impl ServerSideMember {
             _ => return Err(error),
         }
         // The answer may have carried an assignment: saying everything makes the server say it again.
-        (self.full, self.report) = (true, true);
+        self.detail = Detail::Everything;
         self.next_beat = self.context.attempts.lock().next_at(&self.context.options.cluster, Chance::draw());
         Ok(())
     }
@@ -352,7 +359,7 @@ impl ServerSideMember {
             for (id, partitions) in added {
                 self.owned.entry(id).or_default().extend(partitions);
             }
-            self.report = true;
+            self.detail = self.detail.max(Detail::Owned);
             self.next_beat = Instant::now();
         }
         if !unnamed.is_empty() {
