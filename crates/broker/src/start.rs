@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use riverrun_env::Env;
-use riverrun_journal::{JournalError, JournalId};
+use riverrun_journal::JournalError;
 use riverrun_log::{LogError, LogStore, Place, RecoveryReport};
 use riverrun_queue::CONTROL_NAME;
 use riverrun_types::{ErrorKind, PartitionId};
@@ -266,8 +266,7 @@ fn recover(broker: &Broker) -> Result<(), StartError> {
     broker.journals.begin(&broker.config.journal_dirs(), &used_journals(broker))?;
     for (index, journal) in broker.logs.journals().enumerate() {
         let journals = Arc::clone(&broker.journals);
-        let note = move |id: JournalId| journals.note_used(index, &id.to_string()).map_err(io::Error::other);
-        journal.on_first_use(Box::new(note));
+        journal.on_first_use(Box::new(move |id| journals.note_used(index, &id.to_string())));
     }
     let image = broker.metadata.image();
     let known = |id: PartitionId| {

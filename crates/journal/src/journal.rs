@@ -4,8 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
-use std::thread::{JoinHandle, Thread};
+use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,8 +30,9 @@ mod tests;
 /// Name of the lock file in a journal's directory.
 const LOCK_FILE: &str = "lock";
 
-/// Told the journal's id when its first entries of this life are stored. If it fails, so does the journal.
-pub type FirstUse = Box<dyn FnOnce(JournalId) -> io::Result<()> + Send>;
+/// Told the journal's id before its first entries of this life are written. An error of the kind
+/// [`ErrorKind::Retry`](riverrun_types::ErrorKind::Retry) has the journal wait and ask again; with any other it fails.
+pub type FirstUse = Box<dyn Fn(JournalId) -> Result<(), JournalError> + Send>;
 
 /// The writer before its thread is started, and the thread after.
 #[derive(Default)]
@@ -125,8 +127,8 @@ impl Journal {
         Ok((journal, recovered.replay))
     }
 
-    /// Has `note` called on the journal's thread between the storing of the first entries and the telling of their
-    /// owners, so that what it writes down is there before anything is acked.
+    /// Has `note` called on the journal's thread before the first entries are written, so that what it writes down is
+    /// there before anything is acked. There is a file then that a restart finds, so that the id is kept.
     pub fn on_first_use(&self, note: FirstUse) {
         *self.shared.first_use.lock() = Some(note);
     }
@@ -170,21 +172,43 @@ impl Journal {
     }
 
     fn start(&self) -> Result<&Thread, JournalError> {
+        self.start_by(Builder::new().name("journal".into()))
+    }
+
+    fn start_by(&self, builder: Builder) -> Result<&Thread, JournalError> {
         let mut start = self.start.lock();
         if let Some(thread) = self.thread.get() {
             return Ok(thread);
         }
-        let Some(writer) = start.writer.take() else {
+        if start.writer.is_none() {
             return Err(self.failure().unwrap_or(JournalError::Closed));
+        }
+        // The writer stays here until there is a thread: what a thread is to be started with is gone if it cannot be.
+        let (hand_over, handed) = sync_channel::<Writer>(1);
+        let run = move || {
+            if let Ok(writer) = handed.recv() {
+                writer.run();
+            }
         };
-        // Nothing is lost with the writer if there is no thread to be had: it has not written anything yet, and no
-        // other can be made, so that the journal counts as closed.
-        let builder = std::thread::Builder::new().name("journal".into());
-        let handle =
-            builder.spawn(move || writer.run()).map_err(|error| JournalError::io(&self.dir, error))?;
+        let handle = builder.spawn(run).map_err(|error| self.without_thread(&error))?;
+        if let Some(writer) = start.writer.take() {
+            hand_over.send(writer).expect("the thread waits for it");
+        }
+        self.shared.queue.lock().shortage = None;
         let thread = self.thread.get_or_init(|| handle.thread().clone());
         start.thread = Some(handle);
         Ok(thread)
+    }
+
+    /// The system has no thread for the journal, and may have one at the next submission.
+    fn without_thread(&self, error: &io::Error) -> JournalError {
+        let what = format!("no thread can be started for the journal: {error}");
+        let error = JournalError::io(&self.dir, io::Error::new(io::ErrorKind::OutOfMemory, what));
+        let before = self.shared.queue.lock().shortage.replace(error.clone());
+        if before.is_none() {
+            tracing::warn!(%error, "the journal waits for what the system is short of");
+        }
+        error
     }
 
     /// Every entry below was stored, synced if it wanted that, and its owner was told.

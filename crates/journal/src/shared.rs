@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
@@ -59,7 +58,7 @@ pub(crate) struct Shared {
     /// Start of the oldest file in which something was not settled when the current file was begun.
     pub(crate) oldest: AtomicU64,
     pub(crate) counters: Counters,
-    /// What is to be done before the first owners are told.
+    /// What is to be done before the first entries are written.
     pub(crate) first_use: Mutex<Option<FirstUse>>,
     /// Released once nobody writes any more.
     pub(crate) lock: Mutex<Option<Box<dyn LockGuard>>>,
@@ -77,10 +76,14 @@ impl Shared {
         !self.queue.lock().entries.is_empty()
     }
 
-    /// Has whoever wants to know told that the journal in `dir` holds entries, once.
-    pub(crate) fn note_first_use(&self, id: JournalId, dir: &Path) -> Result<(), JournalError> {
-        let first_use = self.first_use.lock().take();
-        first_use.map_or(Ok(()), |note| note(id).map_err(|error| JournalError::write(dir, error)))
+    /// Has whoever wants to know told that the journal holds entries, until that has succeeded once.
+    pub(crate) fn note_first_use(&self, id: JournalId) -> Result<(), JournalError> {
+        let mut first_use = self.first_use.lock();
+        if let Some(note) = &*first_use {
+            note(id)?;
+            *first_use = None;
+        }
+        Ok(())
     }
 
     /// Poisons the journal and tells the owners of `taken` and of what is queued.

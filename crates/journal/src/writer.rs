@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverrun_env::{AlignedBuffer, prefetch_at};
+use riverrun_types::ErrorKind;
 
 use crate::ahead::Ahead;
 use crate::buffers::{Buffers, SMALL_BYTES};
@@ -249,7 +250,7 @@ impl Writer {
     /// Writes the group, syncs if anyone in it wants that, and tells the owners.
     fn store(&mut self) -> Result<Turn, JournalError> {
         let bytes = self.group.frame_bytes().next_multiple_of(self.files.options.alignment);
-        if let Some(turn) = self.make_room(bytes as u64)? {
+        if let Some(turn) = self.make_ready(bytes as u64)? {
             return Ok(turn);
         }
         let started = self.now();
@@ -261,7 +262,6 @@ impl Writer {
         // Under steady load the thread is never idle.
         let wants_sync = wants_sync || self.sync_in(started) == Some(Duration::ZERO);
         self.write(&frame, wants_sync, started)?;
-        self.shared.note_first_use(self.files.id, &self.files.dir)?;
         self.tell(frame, wants_sync);
         if self.shared.full_since_us.load(Ordering::Relaxed) > 0 {
             self.shared.full_since_us.store(0, Ordering::Relaxed);
@@ -277,6 +277,18 @@ impl Writer {
             self.shared.wants_files.store(wants_files, Ordering::Relaxed);
         }
         Ok(Turn::Again)
+    }
+
+    /// Makes sure that a frame of `frame_bytes` can be written at `files.end`, and that somebody knows of the journal then;
+    /// otherwise says what to do meanwhile.
+    fn make_ready(&mut self, frame_bytes: u64) -> Result<Option<Turn>, JournalError> {
+        if let Some(turn) = self.make_room(frame_bytes)? {
+            return Ok(Some(turn));
+        }
+        match self.shared.note_first_use(self.files.id) {
+            Err(error) if error.kind() == ErrorKind::Retry => Ok(Some(self.wait_for_system(&error))),
+            result => result.map(|()| None),
+        }
     }
 
     /// Makes sure that a frame of `frame_bytes` can be written at `files.end`; otherwise says what to do meanwhile.
@@ -339,17 +351,9 @@ impl Writer {
     }
 
     fn wait_for_room(&mut self, reason: &NoRoom) -> Turn {
-        let (is_abandoned, is_closing) = self.shared.ending();
-        if is_closing {
-            self.shared.refuse_queued(self.group.entries.drain(..), &JournalError::Closed);
-        }
-        if is_abandoned || is_closing {
-            return Turn::Done;
-        }
         self.shared.wants_files.store(true, Ordering::Relaxed);
         if let NoRoom::Shortage(error) = reason {
-            self.wait_for_system(error);
-            return Turn::Sleep(Some(SHORTAGE_WAIT));
+            return self.wait_for_system(error);
         }
         let now_us = u64::try_from(self.now().as_micros()).unwrap_or(u64::MAX).max(1);
         let since_us = match self.shared.full_since_us.load(Ordering::Relaxed) {
@@ -359,17 +363,27 @@ impl Writer {
         self.shared.full_since_us.store(since_us, Ordering::Relaxed);
         // With more space it would not have to wait; and it waits in vain if there is none to settle into either.
         if now_us.saturating_sub(since_us) >= SETTLING_WAIT_US && self.files.is_in_reserve() {
-            self.wait_for_system(&JournalError::io(&self.files.dir, io::ErrorKind::StorageFull.into()));
+            return self.wait_for_system(&JournalError::io(&self.files.dir, io::ErrorKind::StorageFull.into()));
         }
-        Turn::Sleep(Some(SHORTAGE_WAIT))
+        self.wait_a_little()
     }
 
     /// Whoever comes now is refused, until what waits is stored.
-    fn wait_for_system(&mut self, error: &JournalError) {
+    fn wait_for_system(&mut self, error: &JournalError) -> Turn {
         if !std::mem::replace(&mut self.is_short, true) {
             tracing::warn!(%error, "the journal waits for what the system is short of");
             self.shared.queue.lock().shortage = Some(error.clone());
         }
+        self.wait_a_little()
+    }
+
+    /// Looks again soon, unless the journal ends: what waits is not stored then.
+    fn wait_a_little(&mut self) -> Turn {
+        let (is_abandoned, is_closing) = self.shared.ending();
+        if is_closing {
+            self.shared.refuse_queued(self.group.entries.drain(..), &JournalError::Closed);
+        }
+        if is_abandoned || is_closing { Turn::Done } else { Turn::Sleep(Some(SHORTAGE_WAIT)) }
     }
 
     /// Goes on in the next file. Files that are settled, while no synced header says so, become usable by a note.

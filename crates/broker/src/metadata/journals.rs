@@ -8,10 +8,11 @@
 //! An owner who has lost a journal for good says so with a file [`ACCEPT_LOSS_FILE`] beside the list.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use riverrun_env::{DirEntry, Env};
-use riverrun_journal::JournalId;
+use riverrun_env::{ChangeError, DirEntry, Env};
+use riverrun_journal::{JournalError, JournalId};
 use serde::{Deserialize, Serialize};
 
 use super::copies;
@@ -135,7 +136,7 @@ impl JournalRegistry {
         }
         let begun = Content { is_settled: false, journals };
         if *content != begun || self.is_damaged {
-            self.replace(&mut content, begun)?;
+            self.replace(&mut content, begun).map_err(|error| self.not_written(error))?;
         }
         if self.accepts_loss {
             let accept = self.dir().join(ACCEPT_LOSS_FILE);
@@ -166,33 +167,40 @@ impl JournalRegistry {
     }
 
     /// Writes down that a journal holds records now, unless that is written already. Called before the first of them is
-    /// acked.
-    pub(crate) fn note_used(&self, index: usize, id: &str) -> Result<(), MetadataError> {
+    /// acked. If there is no space for it nothing has changed, and it may be tried again.
+    pub(crate) fn note_used(&self, index: usize, id: &str) -> Result<(), JournalError> {
         let mut content = self.content.lock();
         if content.journals.get(index).is_none_or(|known| known.id.as_deref() == Some(id)) {
             return Ok(());
         }
         let mut noted = content.clone();
         noted.journals[index].id = Some(id.to_owned());
-        self.replace(&mut content, noted)
+        let path = self.path.clone();
+        self.replace(&mut content, noted).map_err(|error| match error {
+            ChangeError::Undone(source) => JournalError::Io { path, source: Arc::new(source) },
+            ChangeError::Unknown(source) => JournalError::Write { path, source: Arc::new(source) },
+        })
     }
 
     /// Writes down that every record is in the segments, so that the journals may be others at the next start.
     pub(crate) fn finish(&self) -> Result<(), MetadataError> {
         let mut content = self.content.lock();
         let settled = Content { is_settled: true, ..content.clone() };
-        self.replace(&mut content, settled)
+        self.replace(&mut content, settled).map_err(|error| self.not_written(error))
     }
 
     fn dir(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    fn replace(&self, content: &mut Content, new: Content) -> Result<(), MetadataError> {
+    fn not_written(&self, error: ChangeError) -> MetadataError {
+        MetadataError::io("write", &self.path)(error.into())
+    }
+
+    fn replace(&self, content: &mut Content, new: Content) -> Result<(), ChangeError> {
         let mut bytes = first_line(WHAT).into_bytes();
         write_frame(&mut bytes, 0, &to_json(&new));
-        let replaced = copies::replace(&self.env, &self.path, &bytes);
-        replaced.map_err(|error| MetadataError::io("write", &self.path)(error.into()))?;
+        copies::replace(&self.env, &self.path, &bytes)?;
         *content = new;
         Ok(())
     }

@@ -4,8 +4,8 @@ use bytes::BytesMut;
 use riverrun_env::FileSystem as _;
 use riverrun_env::OpenMode;
 use riverrun_env::sim::SimEnv;
-use riverrun_log::AppendOptions;
 use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendError, AppendOptions};
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{Offset, TimestampMs, TopicId};
 
@@ -32,17 +32,27 @@ fn create(broker: &Broker, name: &str) -> Arc<Topic> {
 /// Appends a record to each partition; it is in the journal when this returns, and in no segment.
 fn append(broker: &Broker, topic: &Arc<Topic>) {
     for index in 0..2 {
+        let last = append_to(broker, topic, index).expect("taken");
         let log = Arc::clone(&broker.partition(topic, index).expect("there").log);
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
-        let batch = BytesMut::from(&batch.build().expect("built")[..]);
-        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
-        let appended = log.append(batch, options).expect("taken");
-        let begun = Instant::now();
-        while log.watermarks().synced <= appended.last_offset {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the journal says nothing");
-            std::thread::yield_now();
-        }
+        wait_until("the journal says nothing", || log.watermarks().synced > last);
+    }
+}
+
+/// A record as it comes from a client; its offset.
+fn append_to(broker: &Broker, topic: &Arc<Topic>, index: i32) -> Result<Offset, AppendError> {
+    let mut batch = BatchBuilder::new(BatchOptions::default());
+    batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
+    let batch = BytesMut::from(&batch.build().expect("built")[..]);
+    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+    let appended = broker.partition(topic, index).expect("there").log.append(batch, options)?;
+    Ok(appended.last_offset)
+}
+
+fn wait_until(what_if_not: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what_if_not}");
+        std::thread::yield_now();
     }
 }
 
@@ -181,4 +191,35 @@ fn a_start_without_one_of_two_journals_names_the_ways_out_and_they_are_some() {
     sim.fs.open(Path::new("/data/meta/accept-loss"), OpenMode::CreateNew).expect("made");
     let broker = start_with(&sim, "/d,/c").expect("as it says");
     assert!(broker.partition(&topic, 0).is_ok());
+}
+
+/// With everything on volumes of their own.
+fn start_on_three_volumes(sim: &SimEnv) -> Arc<Broker> {
+    let dirs = [("data.dir", "/data"), ("journal.dirs", "/journal"), ("log.dirs", "/logs")];
+    open_broker(sim.env(), BrokerConfig::from_pairs(dirs).expect("valid")).expect("starts")
+}
+
+#[test]
+fn a_journal_whose_first_use_finds_no_space_in_the_metadata_waits_for_it_and_goes_on() {
+    let sim = SimEnv::new(1);
+    let broker = start_on_three_volumes(&sim);
+    let topic = create(&broker, "topic");
+    sim.fs.fill_device(Some(Path::new("/data")));
+    append_to(&broker, &topic, 0).expect("taken, and not acked");
+    let journal = broker.logs.journals().next().expect("there is one");
+    wait_until("the journal does not notice", || journal.shortage().is_some() || journal.failure().is_some());
+    let refused = append_to(&broker, &topic, 0).expect_err("the journal waits");
+    assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+    let told = broker.health().troubles;
+    assert!(told.iter().any(|trouble| trouble.contains("/data/meta/journals")), "{told:?}");
+    assert!(journal.failure().is_none());
+    sim.fs.fill_device(None);
+    let log = Arc::clone(&broker.partition(&topic, 0).expect("there").log);
+    wait_until("it does not go on", || log.watermarks().synced == Offset(1));
+    append(&broker, &topic);
+    sim.fs.crash();
+    drop((broker, log));
+    let broker = start_on_three_volumes(&sim);
+    let log = Arc::clone(&broker.partition(&topic, 0).expect("there").log);
+    assert_eq!(log.log_end_offset().expect("known"), Offset(2));
 }

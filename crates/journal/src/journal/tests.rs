@@ -19,6 +19,7 @@ use crate::{
     SyncMethod, Wants,
 };
 
+mod beginning;
 mod room;
 
 const DIR: &str = "/journal";
@@ -69,6 +70,18 @@ fn payload(index: u64) -> Vec<u8> {
     vec![index.to_le_bytes()[0] + 1; ENTRY_BYTES]
 }
 
+fn submission_of(index: u64, owner: &Arc<Acked>) -> Submission {
+    let header = EntryHeader {
+        stream: StreamId([1; 20]),
+        kind: EntryKind::Records,
+        index,
+        epoch: 1,
+        base_offset: Offset(0),
+        leader_epoch: LeaderEpoch(1),
+    };
+    Submission { header, payload: payload(index).into(), wants: Wants::Sync, owner: owner.clone() }
+}
+
 /// A journal in use, without threads.
 struct Played {
     journal: Journal,
@@ -98,16 +111,7 @@ impl Played {
     }
 
     fn queued(&mut self) -> Queued {
-        let header = EntryHeader {
-            stream: StreamId([1; 20]),
-            kind: EntryKind::Records,
-            index: self.submitted,
-            epoch: 1,
-            base_offset: Offset(0),
-            leader_epoch: LeaderEpoch(1),
-        };
-        let payload = payload(self.submitted).into();
-        let submission = Submission { header, payload, wants: Wants::Sync, owner: self.acked.clone() };
+        let submission = submission_of(self.submitted, &self.acked);
         let at = self.journal.shared.env.clock.monotonic();
         self.submitted += 1;
         Queued { submission, at }

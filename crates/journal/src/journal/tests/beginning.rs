@@ -1,0 +1,79 @@
+//! The first entry of a journal's life: what has to be there before it is written.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
+
+use riverrun_types::{ErrorKind, Position};
+
+use super::*;
+
+fn refused(kind: io::ErrorKind) -> JournalError {
+    JournalError::io(Path::new("/meta"), kind.into())
+}
+
+#[test]
+fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    let is_full = Arc::new(AtomicBool::new(true));
+    let (noted, told) = (is_full.clone(), played.journal.id());
+    played.journal.on_first_use(Box::new(move |id| {
+        assert_eq!(id, told);
+        if noted.load(Ordering::Relaxed) { Err(refused(io::ErrorKind::StorageFull)) } else { Ok(()) }
+    }));
+    for _ in 0..3 {
+        assert!(matches!(played.store(), Turn::Sleep(Some(_))));
+        assert!(played.journal.failure().is_none());
+        assert!(played.journal.shortage().unwrap().to_string().contains("/meta"));
+    }
+    // What may be noted without being written is found again: the file has its name already.
+    for state in sim.crash_states(8) {
+        let (journal, _) = Journal::open(&state.env(), Path::new(DIR), played.journal.options).unwrap();
+        assert_eq!(journal.id(), played.journal.id());
+        assert!(journal.delivered() > Position(0));
+    }
+    is_full.store(false, Ordering::Relaxed);
+    assert_eq!(played.writer.turn(), Turn::Again);
+    assert!(played.journal.shortage().is_none());
+    is_full.store(true, Ordering::Relaxed);
+    while played.writer.turn() == Turn::Again {}
+    assert_eq!(played.acked(), 3, "it is noted once");
+}
+
+#[test]
+fn a_first_use_that_cannot_be_noted_for_another_reason_fails_the_journal() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    played.journal.on_first_use(Box::new(|_| Err(refused(io::ErrorKind::PermissionDenied))));
+    assert_eq!(played.store(), Turn::Done);
+    assert_eq!((played.acked(), played.journal.failure().unwrap().kind()), (0, ErrorKind::GiveUp));
+}
+
+#[test]
+fn a_journal_that_waits_for_its_first_use_to_be_noted_can_be_closed() {
+    let sim = SimEnv::new(1);
+    let mut played = Played::open(&sim, options(SyncMethod::DirectDsync, 3)).unwrap();
+    played.journal.on_first_use(Box::new(|_| Err(refused(io::ErrorKind::StorageFull))));
+    assert!(matches!(played.store(), Turn::Sleep(Some(_))));
+    played.journal.shared.queue.lock().is_closing = true;
+    assert_eq!(played.writer.turn(), Turn::Done);
+    assert_eq!(Arc::strong_count(&played.acked), 1, "what waited is refused");
+}
+
+#[test]
+fn a_journal_for_which_there_is_no_thread_says_so_and_asks_again() {
+    let sim = SimEnv::new(1);
+    let options = options(SyncMethod::DirectDsync, 3);
+    let (journal, _) = Journal::open(&sim.env(), Path::new(DIR), options).unwrap();
+    // More than there are addresses.
+    let refused = journal.start_by(Builder::new().stack_size(1 << 50)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+    assert!(journal.shortage().unwrap().to_string().contains("no thread"));
+    let acked = Arc::new(Acked::default());
+    let submission = submission_of(0, &acked);
+    journal.submit_unless_short(submission).unwrap();
+    assert!(journal.shortage().is_none());
+    journal.close().unwrap();
+    assert_eq!(*acked.0.lock(), [0]);
+}
