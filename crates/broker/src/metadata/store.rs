@@ -11,12 +11,15 @@
 //! meta/snapshot              the image when the log of the same generation began; replaced atomically
 //! meta/log-<generation>      one frame for each change since then, synced before the change is answered
 //! ```
+//!
+//! Snapshot and log are kept twice, with `-copy` behind their names.
 
 mod files;
+mod log;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -24,10 +27,9 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 use riverrun_types::{ProducerId, TopicId};
 
-use self::files::{
-    Loaded, LogFile, WriteFailure, load, remove_other_generations, start_generation, write_snapshot,
-};
+use self::files::{Loaded, WriteFailure, load, start_generation, write_snapshot};
 pub(super) use self::files::{Verified, verify};
+use self::log::{LogFile, remove_other_generations};
 use super::cordon::Cordon;
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
@@ -309,10 +311,6 @@ fn check_owner(head: &Head, options: &StoreOptions) -> Result<(), MetadataError>
         cluster: options.cluster_id.clone().unwrap_or_else(|| head.cluster_id.clone()),
         node: options.node_id,
     })
-}
-
-fn log_path(dir: &Path, generation: u64) -> PathBuf {
-    dir.join(format!("log-{generation:020}"))
 }
 
 #[cfg(test)]

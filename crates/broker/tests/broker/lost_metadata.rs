@@ -14,13 +14,15 @@ use crate::support::{
     server_with, values,
 };
 
-/// The log of the metadata of a server that runs or was killed.
-fn metadata_log(data: &Path) -> PathBuf {
-    let mut paths =
+/// The two logs of the metadata of a server that runs or was killed.
+fn metadata_logs(data: &Path) -> Vec<PathBuf> {
+    let paths =
         fs::read_dir(data.join("meta")).expect("readable").map(|entry| entry.expect("an entry").path());
     let is_log =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log-"));
-    paths.find(is_log).expect("a log")
+    let logs: Vec<_> = paths.filter(is_log).collect();
+    assert_eq!(logs.len(), 2, "{logs:?}");
+    logs
 }
 
 fn start(data: &Path) -> Server {
@@ -36,21 +38,23 @@ fn refused(data: &Path) -> String {
 }
 
 /// The data of a server that was killed with the topics `kept` and `lost`, in each of which a group has committed, and
-/// whose metadata lost its end then, at the end of a change: nothing in the log itself shows it.
+/// whose metadata lost its end then, at the end of a change: nothing in the logs themselves shows it.
 fn cut_after_a_kill(dir: &Path) -> PathBuf {
     let (running, killed) = (dir.join("running"), dir.join("killed"));
     let server = start(&running);
     let mut client = Client::new(&server);
     create_topic(&mut client, "kept", 1, &[("durability", "4")]);
     find_coordinator(&mut client, "g");
-    let before = fs::read(metadata_log(&running)).expect("readable");
+    let before = fs::read(&metadata_logs(&running)[0]).expect("readable");
     create_topic(&mut client, "lost", 1, &[("durability", "4")]);
     for topic in ["kept", "lost"] {
         produce(&mut client, topic, 0, &batch(&[topic]));
         commit(&mut client, "g", topic, 1);
     }
     copy(&running, &killed);
-    fs::write(metadata_log(&killed), before).expect("writable");
+    for log in metadata_logs(&killed) {
+        fs::write(log, &before).expect("writable");
+    }
     killed
 }
 
@@ -149,7 +153,6 @@ enum Outcome {
 /// The rows of docs/damage.md for what a server keeps beside segments and their indexes.
 fn expected(file: &str, damage: &str, was_killed: bool) -> Outcome {
     match (file, damage) {
-        ("meta/log", _) => Outcome::UntilAccepted("accept-metadata-loss"),
         ("journal/00000000.journal", "missing") if was_killed => Outcome::UntilAccepted("accept-loss"),
         ("journal/00000000.journal", "empty") => Outcome::Refused,
         _ => Outcome::Unharmed,
@@ -203,7 +206,6 @@ fn every_file_beside_the_segments_is_made_good_or_named_with_a_way_out_that_lead
             |file: &&PathBuf| !matches!(file.extension().and_then(|e| e.to_str()), Some("log" | "index"));
         for file in files(state).iter().filter(is_beside) {
             let name = file.to_str().expect("text");
-            let kind = if name.starts_with("meta/log-") { "meta/log" } else { name };
             let missing: Damage = ("missing", |_| ());
             // Other damage after a stop in order is looked at elsewhere.
             let others = DAMAGES.iter().filter(|_| was_killed);
@@ -217,7 +219,7 @@ fn every_file_beside_the_segments_is_made_good_or_named_with_a_way_out_that_lead
                     act(&mut bytes);
                     fs::write(data.join(file), bytes).expect("writable");
                 }
-                check(&case, &data, start, expected(kind, damage, was_killed));
+                check(&case, &data, start, expected(name, damage, was_killed));
             }
         }
     }

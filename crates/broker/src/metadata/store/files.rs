@@ -1,42 +1,27 @@
-//! The store's files: reading them at a start, appending to the log, beginning a new generation.
+//! The store's files: reading them at a start, and beginning a new generation.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use riverrun_env::{ChangeError, Env, File, OpenMode, atomic_replace, is_shortage, read_whole};
+use riverrun_env::{ChangeError, Env, atomic_replace, read_whole};
 
-use super::{ACCEPT_METADATA_LOSS_FILE, log_path};
+use super::ACCEPT_METADATA_LOSS_FILE;
+use super::log::{LOG_KIND, LogFile, ReadLog, log_path, logs, read_log, verify_logs};
 use crate::metadata::copies;
 use crate::metadata::error::MetadataError;
-use crate::metadata::frames::{
-    FrameError, PAYLOAD_BYTES_MAX, first_line, read_frames, read_up_to_flaw, write_frame,
-};
+use crate::metadata::frames::{FrameError, first_line, read_frames, read_up_to_flaw, write_frame};
 use crate::metadata::image::Image;
 use crate::metadata::records::{Head, Record, to_json};
 use crate::metadata::verify::MetadataFinding;
 
 const SNAPSHOT: &str = "snapshot";
-const LOG_PREFIX: &str = "log-";
 /// What files are copied to that an owner gives up.
 const DAMAGED_PREFIX: &str = "damaged-";
 const SNAPSHOT_KIND: &str = "metadata snapshot";
-const LOG_KIND: &str = "metadata log";
 /// Records in one frame of a snapshot, so that a frame stays far below its largest size.
 const SNAPSHOT_FRAME_RECORDS: usize = 256;
 /// A metadata file in bytes at most.
-const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
-
-/// The open log of the current generation.
-///
-/// Invariants: the file holds whole synced frames up to `end` and nothing after it; `sequence` is the next frame's.
-#[derive(Debug)]
-pub(super) struct LogFile {
-    file: Arc<dyn File>,
-    path: PathBuf,
-    end: u64,
-    sequence: u64,
-}
+pub(super) const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// A failed append, or a generation that could not begin.
 #[derive(Debug)]
@@ -44,44 +29,6 @@ pub(super) struct WriteFailure {
     pub(super) error: MetadataError,
     /// Whether nobody knows what the disk holds now.
     pub(super) is_unknown: bool,
-}
-
-impl LogFile {
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// Appends one frame; synced when it returns.
-    pub(super) fn append(&mut self, payload: &[u8]) -> Result<(), WriteFailure> {
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(WriteFailure { error: MetadataError::TooLarge, is_unknown: false });
-        }
-        let mut frame = Vec::with_capacity(payload.len() + 64);
-        write_frame(&mut frame, self.sequence, payload);
-        if let Err(source) = self.file.write_all_at(&frame, self.end) {
-            // A full disk leaves a part of the frame. Nothing of it was promised, so it may go. A disk that fails is
-            // not written to again.
-            let is_undone = is_shortage(&source) && self.file.set_len(self.end).is_ok();
-            let error = MetadataError::io("write", &self.path)(source);
-            return Err(WriteFailure { error, is_unknown: !is_undone });
-        }
-        if let Err(source) = self.file.sync_data() {
-            return Err(WriteFailure {
-                error: MetadataError::io("sync", &self.path)(source),
-                is_unknown: true,
-            });
-        }
-        self.end += frame.len() as u64;
-        self.sequence += 1;
-        Ok(())
-    }
-
-    /// Removes a log that a snapshot has replaced. If it fails, the next start removes it.
-    pub(super) fn remove(&self, env: &Env) {
-        if let Err(error) = env.fs.remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "an old metadata log could not be removed");
-        }
-    }
 }
 
 /// Begins the generation of `head`: an empty log, then the snapshot that names it. Both are durable when it returns;
@@ -94,7 +41,7 @@ pub(super) fn start_generation(
     image: &Image,
 ) -> Result<(LogFile, u64), WriteFailure> {
     let log_path = log_path(dir, head.generation);
-    let log = create_log(env, dir, head).map_err(failed("make", log_path))?;
+    let log = LogFile::create(env, dir, head).map_err(failed("make", log_path))?;
     Ok((log, write_snapshot(env, dir, head, image)?))
 }
 
@@ -111,22 +58,6 @@ fn failed(action: &'static str, path: PathBuf) -> impl FnOnce(ChangeError) -> Wr
         is_unknown: matches!(error, ChangeError::Unknown(_)),
         error: MetadataError::io(action, path)(error.into()),
     }
-}
-
-fn create_log(env: &Env, dir: &Path, head: &Head) -> Result<LogFile, ChangeError> {
-    let path = log_path(dir, head.generation);
-    let mut bytes = first_line(LOG_KIND).into_bytes();
-    write_frame(&mut bytes, 0, &to_json(head));
-    let write = || -> io::Result<_> {
-        let directory = env.fs.open_dir(dir)?;
-        let file = env.fs.open(&path, OpenMode::CreateOrOpen)?;
-        file.set_len(0)?;
-        file.write_all_at(&bytes, 0)?;
-        Ok((file, directory))
-    };
-    let (file, directory) = write().map_err(ChangeError::Undone)?;
-    file.sync_all().and_then(|()| directory.sync()).map_err(ChangeError::Unknown)?;
-    Ok(LogFile { file, path, end: bytes.len() as u64, sequence: 1 })
 }
 
 fn snapshot_bytes(head: &Head, image: &Image) -> Vec<u8> {
@@ -159,9 +90,9 @@ pub(super) fn load(env: &Env, dir: &Path, accepts_loss: bool) -> Result<Option<L
     let Some(copies::Read { value: (head, mut image), .. }) = read else {
         return orphan(env, dir, None)?.map_or(Ok(None), |log| Err(without_snapshot(dir)(log)));
     };
-    let ReadLog { bytes, end, flaw } = read_log(env, dir, &head, &mut image)?;
+    let ReadLog { is_torn, flaw } = read_log(env, dir, &head, &mut image)?;
     let flaw = flaw.map_or_else(|| orphan(env, dir, Some(head.generation)), |flaw| Ok(Some(flaw)))?;
-    let may_lack_changes = flaw.is_some() || end < bytes;
+    let may_lack_changes = flaw.is_some() || is_torn;
     if let Some(flaw) = flaw {
         if !accepts_loss {
             return Err(in_part(dir, flaw));
@@ -241,53 +172,6 @@ fn read_snapshot(path: &Path, bytes: &[u8]) -> Result<(Head, Image), MetadataErr
     Ok((Head { frames: 0, ..head }, image))
 }
 
-/// What was read of a log.
-#[derive(Debug)]
-struct ReadLog {
-    /// Bytes of the file.
-    bytes: u64,
-    /// Where its last whole frame ends.
-    end: u64,
-    /// Why not all of it was read, unless it is a torn tail.
-    flaw: Option<MetadataError>,
-}
-
-/// Reads the log that follows a snapshot into the image, as far as it reads.
-fn read_log(env: &Env, dir: &Path, head: &Head, image: &mut Image) -> Result<ReadLog, MetadataError> {
-    if head.is_last {
-        return Ok(ReadLog { bytes: 0, end: 0, flaw: None });
-    }
-    let path = log_path(dir, head.generation);
-    let bytes = match read_file(env, &path) {
-        Ok(bytes) => bytes,
-        Err(flaw) => return Ok(ReadLog { bytes: 0, end: 0, flaw: Some(flaw) }),
-    };
-    let (frames, flaw) = read_up_to_flaw(LOG_KIND, &bytes);
-    let mut flaw = flaw.map(file_error(&path));
-    if let Some(error @ MetadataError::File { source: FrameError::NewerFormat(_), .. }) = flaw {
-        return Err(error);
-    }
-    let changes = match frames.payloads.split_first() {
-        Some((first, changes)) if parse::<Head>(&path, first)? == *head => changes,
-        Some(_) => {
-            let reason = "it does not belong to the snapshot beside it: one of them comes from elsewhere";
-            flaw = Some(content(&path, reason.to_owned()));
-            &[]
-        }
-        None => {
-            let cut = FrameError::Damaged { position: frames.end, reason: "it is cut" };
-            flaw = flaw.or_else(|| Some(file_error(&path)(cut)));
-            &[]
-        }
-    };
-    apply_all(&path, image, changes)?;
-    let (bytes, end) = (bytes.len() as u64, frames.end as u64);
-    if flaw.is_none() && end < bytes {
-        tracing::warn!(path = %path.display(), bytes = bytes - end, "a torn tail of the metadata log is left out");
-    }
-    Ok(ReadLog { bytes, end, flaw })
-}
-
 /// Reads what is there as a start does, and changes nothing: the flaws, a torn tail, and the image if there is one.
 pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Verified, MetadataError> {
     let path = dir.join(SNAPSHOT);
@@ -297,13 +181,13 @@ pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Verified, MetadataError> {
             flaws.push(MetadataError::io("read", path)(io::ErrorKind::NotFound.into()));
         }
         flaws.extend(orphan(env, dir, None)?);
-        return Ok(Verified { flaws, torn: None, image: None });
+        return Ok(Verified { flaws, torn: Vec::new(), image: None });
     };
-    let ReadLog { bytes, end, flaw } = read_log(env, dir, &head, &mut image)?;
-    flaws.extend(flaw);
+    let (of_logs, mut torn) = verify_logs(env, dir, &head)?;
+    flaws.extend(of_logs);
+    flaws.extend(read_log(env, dir, &head, &mut image)?.flaw.filter(|_| flaws.is_empty()));
     flaws.extend(orphan(env, dir, Some(head.generation))?);
-    let torn = (flaws.is_empty() && end < bytes)
-        .then(|| MetadataFinding::torn(&log_path(dir, head.generation), end));
+    torn.retain(|_| flaws.is_empty());
     Ok(Verified { flaws, torn, image: Some(image) })
 }
 
@@ -311,11 +195,11 @@ pub(crate) fn verify(env: &Env, dir: &Path) -> Result<Verified, MetadataError> {
 #[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) flaws: Vec<MetadataError>,
-    pub(crate) torn: Option<MetadataFinding>,
+    pub(crate) torn: Vec<MetadataFinding>,
     pub(crate) image: Option<Image>,
 }
 
-fn apply_all(path: &Path, image: &mut Image, payloads: &[&[u8]]) -> Result<(), MetadataError> {
+pub(super) fn apply_all(path: &Path, image: &mut Image, payloads: &[&[u8]]) -> Result<(), MetadataError> {
     for payload in payloads {
         for record in parse::<Vec<Record>>(path, payload)? {
             image.apply(record).map_err(|reason| content(path, reason))?;
@@ -324,7 +208,7 @@ fn apply_all(path: &Path, image: &mut Image, payloads: &[&[u8]]) -> Result<(), M
     Ok(())
 }
 
-fn parse<T: serde::de::DeserializeOwned>(path: &Path, payload: &[u8]) -> Result<T, MetadataError> {
+pub(super) fn parse<T: serde::de::DeserializeOwned>(path: &Path, payload: &[u8]) -> Result<T, MetadataError> {
     serde_json::from_slice(payload).map_err(|error| {
         content(
             path,
@@ -333,34 +217,15 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, payload: &[u8]) -> Result<
     })
 }
 
-fn content(path: &Path, reason: String) -> MetadataError {
+pub(super) fn content(path: &Path, reason: String) -> MetadataError {
     MetadataError::Content { path: path.to_owned(), reason }
 }
 
-fn file_error(path: &Path) -> impl FnOnce(FrameError) -> MetadataError {
+pub(super) fn file_error(path: &Path) -> impl FnOnce(FrameError) -> MetadataError {
     let path = path.to_owned();
     move |source| MetadataError::File { path, source }
 }
 
-fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>, MetadataError> {
+pub(super) fn read_file(env: &Env, path: &Path) -> Result<Vec<u8>, MetadataError> {
     read_whole(&*env.fs, path, FILE_BYTES_MAX).map_err(MetadataError::io("read", path))
-}
-
-/// The logs in the directory, by generation.
-fn logs(env: &Env, dir: &Path) -> Result<Vec<(u64, PathBuf)>, MetadataError> {
-    let entries = env.fs.read_dir(dir).map_err(MetadataError::io("read the directory", dir))?;
-    let generation = |name: &str| name.strip_prefix(LOG_PREFIX).and_then(|digits| digits.parse().ok());
-    let named =
-        entries.iter().filter_map(|entry| Some((generation(entry.name.to_str()?)?, dir.join(&entry.name))));
-    Ok(named.collect())
-}
-
-/// Removes the generation before, and what a start or snapshot that was cut short has left.
-pub(super) fn remove_other_generations(env: &Env, dir: &Path, current: u64) -> Result<(), MetadataError> {
-    for (generation, path) in logs(env, dir)? {
-        if generation != current {
-            env.fs.remove_file(&path).map_err(MetadataError::io("remove", path))?;
-        }
-    }
-    Ok(())
 }

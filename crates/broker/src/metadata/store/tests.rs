@@ -1,5 +1,6 @@
 mod crash_states;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use riverrun_env::sim::SimEnv;
@@ -79,7 +80,7 @@ fn producer_ids_are_never_given_out_twice() {
 }
 
 #[test]
-fn a_change_of_many_topics_costs_one_sync() {
+fn a_change_of_many_topics_costs_one_sync_of_each_log() {
     let sim = SimEnv::new(1);
     let store = open(&sim.env());
     let before = sim.fs.syncs();
@@ -91,14 +92,14 @@ fn a_change_of_many_topics_costs_one_sync() {
         };
         (0..1000).filter(|index| draft.create_topic(new(*index)).is_ok()).count()
     });
-    assert_eq!((made.expect("changed"), sim.fs.syncs() - before), (1000, 1));
+    assert_eq!((made.expect("changed"), sim.fs.syncs() - before), (1000, 2));
     store.change(|draft| draft.check_new_name("t1").is_err()).expect("nothing to write");
     let rehearsed = store.rehearse(|draft| {
         draft.start_node();
         draft.image().leader_epoch()
     });
     assert_eq!(rehearsed, LeaderEpoch(2));
-    assert_eq!(sim.fs.syncs() - before, 1);
+    assert_eq!(sim.fs.syncs() - before, 2);
     assert_eq!(store.image().leader_epoch(), LeaderEpoch(1));
 }
 
@@ -151,15 +152,15 @@ fn put(env: &Env, path: &Path, bytes: &[u8]) {
     file.set_len(0).and_then(|()| file.write_all_at(bytes, 0)).expect("written");
 }
 
-/// Whether it is one of the two that each other's damage does not harm.
-fn is_kept_twice(path: &Path) -> bool {
-    path.to_string_lossy().contains("snapshot")
+/// The log and its copy.
+fn logs_of(env: &Env) -> Vec<PathBuf> {
+    files(env).into_iter().filter(|path| path.to_string_lossy().contains("log-")).collect()
 }
 
 const ALL: [&str; 3] = ["in-the-log", "in-the-snapshot", "last"];
 
 #[test]
-fn every_flipped_byte_of_every_file_is_found_and_one_snapshot_of_two_is_enough() {
+fn every_flipped_byte_of_every_file_is_found_and_one_of_two_is_enough() {
     let env = lived_in(&SimEnv::new(1));
     assert_eq!(findings(&env), []);
     for path in files(&env) {
@@ -174,19 +175,84 @@ fn every_flipped_byte_of_every_file_is_found_and_one_snapshot_of_two_is_enough()
             assert!(is_named && !found[0].is_torn_tail, "byte {position} of {}: {found:?}", path.display());
             match Store::open(&env, &options()) {
                 Ok(store) => {
-                    assert!(is_kept_twice(&path), "byte {position} of {} went unseen", path.display());
                     assert_eq!(names(&store), ALL, "byte {position} of {}", path.display());
+                    assert!(!store.may_lack_topics(), "byte {position} of {}", path.display());
                     assert_eq!(findings(&env), [], "both are written anew");
                 }
                 // A flipped version is that of a newer program, whose file no copy stands in for.
-                Err(error) if error.to_string().contains("newer program") => {}
+                Err(error) => assert!(error.to_string().contains("newer program"), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_cut_anywhere_loses_nothing() {
+    let pristine = lived_in(&SimEnv::new(1));
+    for path in files(&pristine) {
+        let bytes = read_whole(&*pristine.fs, &path, 1 << 20).expect("readable");
+        let last_frame =
+            bytes[..bytes.len() - 1].iter().rposition(|byte| *byte == b'\n').expect("frames") + 1;
+        for len in 0..bytes.len() {
+            let env = lived_in(&SimEnv::new(1));
+            put(&env, &path, &bytes[..len]);
+            let found = findings(&env);
+            assert!(found.len() == 1 && found[0].path == path, "{} cut at {len}: {found:?}", path.display());
+            // Where a crash comes between the two, one has a change less, or the beginning of it.
+            let is_torn_tail = path.to_string_lossy().contains("log-") && len >= last_frame;
+            assert_eq!(found[0].is_torn_tail, is_torn_tail, "{} cut at {len}: {found:?}", path.display());
+            let store = Store::open(&env, &options()).expect("the other one");
+            assert_eq!(names(&store), ALL, "{} cut at {len}", path.display());
+            assert!(!store.may_lack_topics(), "{} cut at {len}", path.display());
+            assert_eq!(findings(&env), [], "both are written anew");
+        }
+    }
+}
+
+#[test]
+fn a_producer_id_does_not_come_twice_where_the_log_is_cut() {
+    let used = || {
+        let env = SimEnv::new(1).env();
+        let store = open(&env);
+        create(&store, "a", 1).expect("made");
+        let ProducerId(id) = store.allocate_producer_id().expect("an id");
+        assert_eq!(id, 0);
+        env
+    };
+    for log in logs_of(&used()) {
+        let len = read_whole(&*used().fs, &log, 1 << 20).expect("readable").len();
+        for len in 0..len {
+            let env = used();
+            let file = env.fs.open(&log, OpenMode::ReadWrite).expect("opens");
+            file.set_len(len as u64).expect("cut");
+            let ProducerId(id) = open(&env).allocate_producer_id().expect("an id");
+            assert_eq!(id, PRODUCER_IDS_BLOCK, "{} cut at {len}", log.display());
+        }
+    }
+}
+
+/// One log is damaged in some place, the other one cut in another.
+#[test]
+fn changes_that_neither_log_has_are_missed() {
+    let pristine = lived_in(&SimEnv::new(1));
+    let [log, copy] = &logs_of(&pristine)[..] else { panic!("two logs") };
+    let bytes = read_whole(&*pristine.fs, log, 1 << 20).expect("readable");
+    let first_line = 1 + bytes.iter().position(|byte| *byte == b'\n').expect("lines");
+    let ends: Vec<_> = (1..bytes.len()).filter(|len| bytes[len - 1] == b'\n').collect();
+    for position in (first_line..bytes.len()).step_by(3) {
+        let mut flipped = bytes.clone();
+        flipped[position] ^= 1;
+        for len in ends.iter().flat_map(|end| [*end, end + 20]) {
+            let env = lived_in(&SimEnv::new(1));
+            put(&env, log, &flipped);
+            put(&env, copy, &bytes[..len]);
+            match Store::open(&env, &options()) {
+                Ok(store) => assert_eq!(names(&store), ALL, "byte {position}, cut at {len}"),
                 Err(error) => {
-                    assert!(!is_kept_twice(&path), "byte {position} of {}: {error}", path.display());
-                    let way_out = error.to_string();
-                    assert!(
-                        way_out.contains(ACCEPT_METADATA_LOSS_FILE) && way_out.contains("log-"),
-                        "{error}"
-                    );
+                    let error = error.to_string();
+                    let is_told =
+                        error.contains(ACCEPT_METADATA_LOSS_FILE) || error.contains("newer program");
+                    assert!(is_told, "byte {position}, cut at {len}: {error}");
                 }
             }
         }
@@ -194,36 +260,12 @@ fn every_flipped_byte_of_every_file_is_found_and_one_snapshot_of_two_is_enough()
 }
 
 #[test]
-fn a_file_cut_anywhere_is_found_or_holds_what_was_answered_before() {
-    let pristine = lived_in(&SimEnv::new(1));
-    let all = ["in-the-snapshot", "in-the-log", "last"];
-    for path in files(&pristine) {
-        let bytes = read_whole(&*pristine.fs, &path, 1 << 20).expect("readable");
-        for len in 0..bytes.len() {
-            let env = lived_in(&SimEnv::new(1));
-            put(&env, &path, &bytes[..len]);
-            let found = findings(&env);
-            let opened = Store::open(&env, &options());
-            if is_kept_twice(&path) {
-                assert!(found.len() == 1 && found[0].path == path && !found[0].is_torn_tail, "{found:?}");
-                assert_eq!(names(&opened.expect("the other one")), ALL, "{} cut at {len}", path.display());
-                continue;
-            }
-            let Ok(store) = opened else {
-                assert!(found.iter().all(|finding| finding.path == path && !finding.is_torn_tail));
-                assert_eq!(found.len(), 1, "{} cut at {len}", path.display());
-                continue;
-            };
-            let ends_with_a_frame = bytes[..len].ends_with(b"\n");
-            assert_eq!(found.is_empty(), ends_with_a_frame, "cut at {len}: {found:?}");
-            assert!(found.iter().all(|finding| finding.is_torn_tail), "cut at {len}: {found:?}");
-            assert_eq!(store.may_lack_topics(), !ends_with_a_frame, "cut at {len}");
-            let there: Vec<_> = names(&store);
-            let mut expected: Vec<_> = all[..there.len()].to_vec();
-            expected.sort_unstable();
-            assert_eq!(there, expected, "cut at {len}: the changes before, in their order");
-        }
-    }
+fn a_log_of_an_older_program_has_no_copy() {
+    let env = lived_in(&SimEnv::new(1));
+    env.fs.remove_file(&logs_of(&env)[1]).expect("removed");
+    assert_eq!(findings(&env), []);
+    assert_eq!(names(&open(&env)), ALL);
+    assert_eq!(logs_of(&env).len(), 2);
 }
 
 #[test]
@@ -271,11 +313,13 @@ fn nothing_changes_after_a_stop_in_order() {
 #[test]
 fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays() {
     let env = lived_in(&SimEnv::new(1));
-    let log = files(&env).into_iter().find(|path| !is_kept_twice(path)).expect("a log");
-    let mut bytes = read_whole(&*env.fs, &log, 1 << 20).expect("readable");
+    let logs = logs_of(&env);
+    let mut bytes = read_whole(&*env.fs, &logs[0], 1 << 20).expect("readable");
     let last = bytes.len() - 10;
     bytes[last] ^= 1;
-    put(&env, &log, &bytes);
+    for log in &logs {
+        put(&env, log, &bytes);
+    }
     let accept = options().dir.join(ACCEPT_METADATA_LOSS_FILE);
     env.fs.open(&accept, OpenMode::CreateNew).expect("made");
     let store = open(&env);
@@ -285,17 +329,19 @@ fn a_log_that_does_not_read_is_given_up_on_request_once_and_a_copy_of_it_stays()
     let ProducerId(id) = store.allocate_producer_id().expect("an id");
     assert!(epoch > 1000 && id > 1_000_000, "start {epoch}, producer id {id}: none comes twice");
     assert!(!env.fs.exists(&accept).expect("known"), "for this once");
-    let kept = options().dir.join(format!("damaged-{}", log.file_name().expect("a name").display()));
-    assert_eq!(read_whole(&*env.fs, &kept, 1 << 20).expect("kept"), bytes);
+    for log in logs {
+        let kept = options().dir.join(format!("damaged-{}", log.file_name().expect("a name").display()));
+        assert_eq!(read_whole(&*env.fs, &kept, 1 << 20).expect("kept"), bytes);
+    }
     drop(store);
     assert_eq!(findings(&env), []);
     assert!(!open(&env).may_lack_topics());
 }
 
 #[test]
-fn a_missing_emptied_or_swapped_file_is_found() {
+fn a_missing_emptied_or_swapped_file_is_found_and_the_other_one_is_enough() {
     let count = files(&lived_in(&SimEnv::new(1))).len();
-    assert_eq!(count, 3, "snapshot, its copy, and log");
+    assert_eq!(count, 4, "snapshot, log, and a copy of each");
     for index in 0..count {
         let damage: [fn(&Env, &Path, &Path); 3] = [
             |env, path, _| env.fs.remove_file(path).expect("removed"),
@@ -305,17 +351,11 @@ fn a_missing_emptied_or_swapped_file_is_found() {
         for (kind, damage) in damage.iter().enumerate() {
             let env = lived_in(&SimEnv::new(1));
             let paths = files(&env);
-            let (path, other) = (&paths[index], &paths[usize::from(!is_kept_twice(&paths[index]))]);
+            let (path, other) = (&paths[index], &paths[(index + 2) % count]);
             damage(&env, path, other);
-            let is_missing_copy = kind == 0 && path.ends_with("snapshot-copy");
+            let is_missing_copy = kind == 0 && path.to_string_lossy().ends_with("-copy");
             assert_eq!(findings(&env).len(), usize::from(!is_missing_copy), "{kind} of {}", path.display());
-            match Store::open(&env, &options()) {
-                Ok(store) => {
-                    assert!(is_kept_twice(path), "damage {kind} of {} went unseen", path.display());
-                    assert_eq!(names(&store), ALL, "damage {kind} of {}", path.display());
-                }
-                Err(error) => assert!(!is_kept_twice(path), "damage {kind}: {error}"),
-            }
+            assert_eq!(names(&open(&env)), ALL, "damage {kind} of {}", path.display());
         }
     }
 }
@@ -361,18 +401,20 @@ fn make_directories(env: &Env, store: &Store, name: &str) -> PathBuf {
     path
 }
 
-/// A store that was killed, whose log lost its end since, up to a frame; and the directory of the lost topic.
+/// A store that was killed, both of whose logs lost their end since, up to a frame; and the directory of the lost topic.
 fn cut_after_a_kill() -> (Env, PathBuf) {
     let env = SimEnv::new(1).env();
     let store = open(&env);
     create(&store, "kept", 1).expect("made");
     make_directories(&env, &store, "kept");
-    let log = files(&env).into_iter().find(|path| !is_kept_twice(path)).expect("a log");
-    let bytes = read_whole(&*env.fs, &log, 1 << 20).expect("readable");
+    let logs = logs_of(&env);
+    let bytes = read_whole(&*env.fs, &logs[0], 1 << 20).expect("readable");
     create(&store, "lost", 1).expect("made");
     let lost = make_directories(&env, &store, "lost");
     drop(store);
-    put(&env, &log, &bytes);
+    for log in &logs {
+        put(&env, log, &bytes);
+    }
     (env, lost)
 }
 
@@ -529,8 +571,8 @@ fn a_snapshot_that_finds_no_descriptor_or_space_leaves_the_generation_in_use() {
 
 #[test]
 fn a_snapshot_whose_sync_failed_lets_nothing_change_until_a_restart() {
-    // The new log, its directory, the snapshot, its directory, the copy, its directory.
-    for sync in 0..6 {
+    // The new log, its copy, their directory, the snapshot, its directory, its copy, the directory.
+    for sync in 0..7 {
         let sim = SimEnv::new(1);
         let store = open(&sim.env());
         create(&store, "before", 1).expect("made");
@@ -573,7 +615,7 @@ fn a_log_that_has_grown_is_followed_by_a_snapshot() {
     }
     let sizes = files(&env).iter().map(|path| read_whole(&*env.fs, path, 1 << 30).expect("read").len()).max();
     assert!(sizes.is_some_and(|size| size as u64 <= LOG_BYTES_MIN + 300_000), "{sizes:?}");
-    assert_eq!(files(&env).len(), 3, "the old log is gone");
+    assert_eq!(files(&env).len(), 4, "the old log is gone");
     create(&store, "small", 1).expect("made");
     drop(store);
     assert_eq!(names(&open(&env)), ["small"]);

@@ -117,6 +117,29 @@ fn reopen(sim: &SimEnv) -> Result<Store, String> {
     Store::open(&sim.env(), &options()).map_err(|error| error.to_string())
 }
 
+/// Which of the two logs of each generation is lost besides.
+#[derive(Clone, Copy, Debug)]
+enum Lost {
+    Neither,
+    Log,
+    Copy,
+}
+
+impl Lost {
+    fn lose(self, env: &Env) {
+        let is_lost = |path: &PathBuf| match self {
+            Self::Neither => false,
+            Self::Log => !path.to_string_lossy().ends_with("-copy"),
+            Self::Copy => path.to_string_lossy().ends_with("-copy"),
+        };
+        if env.fs.exists(&options().dir).expect("known") {
+            for path in logs_of(env).into_iter().filter(is_lost) {
+                env.fs.remove_file(&path).expect("removed");
+            }
+        }
+    }
+}
+
 /// Opens what a power cut has left: once, cut short by another power cut, and again.
 fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> {
     let before = state.fs.operations();
@@ -140,12 +163,13 @@ fn check_state(life: &Life, state: &SimEnv, index: usize) -> Result<(), String> 
 
 /// How many states a power cut may leave of a life on a disk that was prepared, or what is wrong with the first bad
 /// one. At most so many are looked at.
-fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize) -> Result<usize, String> {
+fn check_life(prepare: impl Fn(&SimFileSystem), states_max: usize, lost: Lost) -> Result<usize, String> {
     let sim = SimEnv::new(1);
     prepare(&sim.fs);
     let life = Life::run(&sim.env());
     let mut looked_at = 0;
     for (index, state) in sim.crash_states(bound(states_max)).enumerate() {
+        lost.lose(&state.env());
         check_state(&life, &state, index).map_err(|error| format!("state {index}: {error}"))?;
         looked_at += 1;
     }
@@ -164,7 +188,7 @@ fn whole_life() -> (u64, u64) {
 fn what_was_answered_is_in_every_state_that_a_power_cut_may_leave_and_nothing_else_is() {
     let (operations, _) = whole_life();
     let check = |stop| {
-        let checked = check_life(|fs| fs.stop_after(stop), 200);
+        let checked = check_life(|fs| fs.stop_after(stop), 200, Lost::Neither);
         checked.unwrap_or_else(|error| panic!("stop {stop}, {error}"))
     };
     let looked_at: usize = (0..=operations).map(check).sum();
@@ -172,14 +196,29 @@ fn what_was_answered_is_in_every_state_that_a_power_cut_may_leave_and_nothing_el
 }
 
 #[test]
+fn each_of_the_two_logs_is_enough() {
+    let (operations, syncs) = whole_life();
+    for lost in [Lost::Log, Lost::Copy] {
+        for stop in 0..=operations {
+            let checked = check_life(|fs| fs.stop_after(stop), 30, lost);
+            checked.unwrap_or_else(|error| panic!("{lost:?} lost, stop {stop}, {error}"));
+        }
+        for count in 0..syncs {
+            let checked = check_life(|fs| fs.fail_sync_after(count), 20, lost);
+            checked.unwrap_or_else(|error| panic!("{lost:?} lost, sync {count}, {error}"));
+        }
+    }
+}
+
+#[test]
 fn the_same_holds_after_each_failed_sync_and_write() {
     let (operations, syncs) = whole_life();
     for count in 0..syncs {
-        let checked = check_life(|fs| fs.fail_sync_after(count), 50);
+        let checked = check_life(|fs| fs.fail_sync_after(count), 50, Lost::Neither);
         checked.unwrap_or_else(|error| panic!("sync {count}, {error}"));
     }
     for count in 0..operations - syncs {
-        let checked = check_life(|fs| fs.fail_write_after(count), 50);
+        let checked = check_life(|fs| fs.fail_write_after(count), 50, Lost::Neither);
         checked.unwrap_or_else(|error| panic!("write {count}, {error}"));
     }
 }
@@ -242,7 +281,7 @@ fn a_stop_in_order_that_is_cut_short_anywhere_loses_nothing() {
 
 #[test]
 fn planted_bugs_are_found_out() {
-    check_life(|fs| fs.plant(PlantedBug::SkippedDirectorySync), 50).unwrap_err();
+    check_life(|fs| fs.plant(PlantedBug::SkippedDirectorySync), 50, Lost::Neither).unwrap_err();
     let (_, syncs) = whole_life();
     let found = |bug, prepare: fn(&SimFileSystem, u64)| {
         let check = |count| {
@@ -252,6 +291,8 @@ fn planted_bugs_are_found_out() {
                     prepare(fs, count);
                 },
                 50,
+                // With both logs neither bug does harm.
+                Lost::Copy,
             )
         };
         (0..syncs).map(check).filter(Result::is_err).count()
