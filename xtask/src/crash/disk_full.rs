@@ -127,7 +127,7 @@ impl<'a, 'r> Full<'a, 'r> {
     /// Starts the server, and the load.
     async fn begin(mut run: Run<'r>, disk: &'a Disk) -> anyhow::Result<Self> {
         run.launch = run.launch.with_own_settings(SERVER_SETTINGS.iter().copied());
-        let server = run.start()?;
+        let server = run.start().await?;
         run.begin_load(&shape(TOPIC), topic(run.settings, TOPIC)).await?;
         Ok(Self { run, server, disk, commits: 0, slowest_resume: Duration::ZERO })
     }
@@ -137,7 +137,7 @@ impl<'a, 'r> Full<'a, 'r> {
         self.server.must_run()?;
         self.server.kill()?;
         self.run.crashed().await?;
-        self.server = self.run.start()?;
+        self.server = self.run.start().await?;
         self.run.check().await?;
         let tested = self.run.judge().await?.tested;
         self.run.progress().check_refusals()?;

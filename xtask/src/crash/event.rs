@@ -8,6 +8,7 @@
 //! seen       TOPIC PARTITION OFFSET STREAM SEQUENCE   a reader got it
 //! committing GROUP TOPIC PARTITION OFFSET        about to be committed
 //! committed  GROUP TOPIC PARTITION OFFSET        the commit was acked
+//! found      GROUP TOPIC PARTITION OFFSET        the server said so before anybody could commit again; -1 of nothing
 //! crash      NUMBER                              everything above it was written down before this crash
 //! ```
 //!
@@ -19,6 +20,9 @@ use std::str::{FromStr, SplitWhitespace};
 use anyhow::{Context, bail};
 use riverrun_client::TopicPartition;
 
+/// In the place of an offset that there is not.
+const NOTHING: i64 = -1;
+
 /// Consecutive records of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
@@ -27,7 +31,7 @@ pub(super) struct Span {
     pub(super) count: u64,
 }
 
-/// A group's position.
+/// What a group has committed, or tries to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Commit {
     pub(super) group: String,
@@ -45,6 +49,7 @@ pub(super) enum Event {
     Seen { partition: TopicPartition, offset: i64, stream: u32, sequence: u64 },
     Committing(Commit),
     Committed(Commit),
+    Found { group: String, partition: TopicPartition, offset: Option<i64> },
     Crash(u64),
 }
 
@@ -57,7 +62,7 @@ impl fmt::Display for Event {
             }
             Self::Sent(Span { stream, first, count }) => write!(f, "sent {stream} {first} {count}"),
             Self::Acked { span: Span { stream, first, count }, offset } => {
-                write!(f, "acked {stream} {first} {count} {}", offset.unwrap_or(-1))
+                write!(f, "acked {stream} {first} {count} {}", offset.unwrap_or(NOTHING))
             }
             Self::Failed(Span { stream, first, count }) => write!(f, "failed {stream} {first} {count}"),
             Self::Seen { partition: TopicPartition { topic, partition }, offset, stream, sequence } => {
@@ -65,6 +70,9 @@ impl fmt::Display for Event {
             }
             Self::Committing(commit) => write!(f, "committing {commit}"),
             Self::Committed(commit) => write!(f, "committed {commit}"),
+            Self::Found { group, partition: TopicPartition { topic, partition }, offset } => {
+                write!(f, "found {group} {topic} {partition} {}", offset.unwrap_or(NOTHING))
+            }
             Self::Crash(number) => write!(f, "crash {number}"),
         }
     }
@@ -101,10 +109,7 @@ impl Words<'_> {
                 exactly_once: self.word()? == "once",
             },
             "sent" => Event::Sent(self.span()?),
-            "acked" => Event::Acked {
-                span: self.span()?,
-                offset: Some(self.number()?).filter(|offset: &i64| *offset >= 0),
-            },
+            "acked" => Event::Acked { span: self.span()?, offset: self.offset()? },
             "failed" => Event::Failed(self.span()?),
             "seen" => Event::Seen {
                 partition: self.partition()?,
@@ -114,6 +119,11 @@ impl Words<'_> {
             },
             "committing" => Event::Committing(self.commit()?),
             "committed" => Event::Committed(self.commit()?),
+            "found" => Event::Found {
+                group: self.word()?.to_owned(),
+                partition: self.partition()?,
+                offset: self.offset()?,
+            },
             "crash" => Event::Crash(self.number()?),
             word => bail!("`{word}` happens nowhere"),
         })
@@ -125,6 +135,10 @@ impl Words<'_> {
 
     fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(&mut self) -> anyhow::Result<T> {
         Ok(self.word()?.parse()?)
+    }
+
+    fn offset(&mut self) -> anyhow::Result<Option<i64>> {
+        Ok(Some(self.number()?).filter(|offset| *offset > NOTHING))
     }
 
     fn span(&mut self) -> anyhow::Result<Span> {
@@ -161,6 +175,8 @@ mod tests {
             Event::Seen { partition: partition(), offset: 5, stream: 1, sequence: 6 },
             Event::Committing(commit()),
             Event::Committed(commit()),
+            Event::Found { group: "g".to_owned(), partition: partition(), offset: Some(9) },
+            Event::Found { group: "g".to_owned(), partition: partition(), offset: None },
             Event::Crash(4),
         ] {
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);

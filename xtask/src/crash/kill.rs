@@ -23,7 +23,7 @@ const START_MAX: Duration = Duration::from_millis(40);
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let data = settings.dir.join("server/data");
     let mut run = Run::prepare(settings, toolbox, &settings.dir, data, Allowed::default())?;
-    let mut server = run.start()?;
+    let mut server = run.start().await?;
     let shape = Shape::usual("crash");
     run.begin_load(&shape, NewTopic { partitions: Some(shape.partitions), ..topic_of(settings, "crash") })
         .await?;
@@ -44,7 +44,7 @@ async fn crash(run: &mut Run<'_>, mut server: Server) -> anyhow::Result<Server> 
         server.kill()?;
         run.crashed().await?;
         if !run.rng.one_in(EARLY_ONE_IN) {
-            return run.start();
+            return run.start().await;
         }
         server = run.launch.spawn()?;
         run.counts.early_crashes += 1;

@@ -3,9 +3,7 @@
 //! It is made from the recorder's file alone, so that nothing the load believes can sway the verdict.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::fmt;
 
 use anyhow::{Context, bail};
 use riverrun_client::TopicPartition;
@@ -42,12 +40,49 @@ pub(super) struct Sighting {
 }
 
 /// What is known of a group's position in a partition.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
-    /// The last commit that was acked.
+    /// The last commit that was acked, or was found there since.
     pub(super) committed: Option<i64>,
     /// Commits begun since: each may have taken effect.
     pub(super) attempted_since: Vec<i64>,
+}
+
+impl Position {
+    /// Whether a server that keeps its word may say so now: of what was acked nothing went back, and nobody has tried
+    /// to commit anything else.
+    pub(super) fn may_be(&self, found: Option<i64>) -> bool {
+        found == self.committed || found.is_some_and(|found| self.attempted_since.contains(&found))
+    }
+
+    /// What was found once may not go back either. Commits begun after it may still take effect.
+    fn found(&mut self, found: Option<i64>) {
+        if found != self.committed {
+            let at = self.attempted_since.iter().position(|attempted| Some(*attempted) == found);
+            self.attempted_since.drain(..at.map_or(0, |at| at + 1));
+            self.committed = found;
+        }
+    }
+}
+
+/// A position that cannot have been, as it was found after a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Regression {
+    group: String,
+    partition: TopicPartition,
+    found: Option<i64>,
+    expected: Position,
+    crash: u64,
+}
+
+impl fmt::Display for Regression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, partition, found, expected, crash } = self;
+        write!(
+            f,
+            "{group} in {partition} was at {found:?} after crash {crash}, was committed as {expected:?}"
+        )
+    }
 }
 
 /// Everything that was written down.
@@ -57,22 +92,16 @@ pub(super) struct Ledger {
     pub(super) acks: Vec<Ack>,
     pub(super) sightings: Vec<Sighting>,
     pub(super) positions: BTreeMap<(String, TopicPartition), Position>,
+    /// Positions that went back between two crashes, whatever was committed later.
+    pub(super) regressions: Vec<Regression>,
+    /// Positions that were found after a crash, and of which a commit had been acked before.
+    pub(super) positions_found: usize,
     /// Records whose fate the producer did not learn.
     pub(super) failed: u64,
     pub(super) crashes: u64,
 }
 
 impl Ledger {
-    /// Reads the recorder's file.
-    pub(super) fn read(file: &Path) -> anyhow::Result<Self> {
-        let lines = BufReader::new(File::open(file).with_context(|| format!("{}", file.display()))?).lines();
-        let mut ledger = Self::default();
-        for line in lines {
-            ledger.add(line?.parse()?)?;
-        }
-        Ok(ledger)
-    }
-
     /// Adds an event; an error if it contradicts what was written before.
     pub(super) fn add(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
@@ -104,6 +133,7 @@ impl Ledger {
                 position.committed = Some(offset);
                 position.attempted_since.clear();
             }
+            Event::Found { group, partition, offset } => self.found(group, partition, offset),
             Event::Crash(number) => self.crashes = number,
         }
         Ok(())
@@ -121,6 +151,16 @@ impl Ledger {
             crashes_before,
         }));
         Ok(())
+    }
+
+    fn found(&mut self, group: String, partition: TopicPartition, found: Option<i64>) {
+        let position = self.positions.entry((group.clone(), partition.clone())).or_default();
+        self.positions_found += usize::from(position.committed.is_some() && self.crashes > 0);
+        if !position.may_be(found) {
+            let (expected, crash) = (position.clone(), self.crashes);
+            self.regressions.push(Regression { group, partition, found, expected, crash });
+        }
+        position.found(found);
     }
 
     fn position(&mut self, commit: Commit) -> &mut Position {
@@ -167,6 +207,32 @@ mod tests {
         let ledger = ledger(&["committing g t 0 4", "committing g t 0 5", "committed g t 0 5"]).unwrap();
         let position = &ledger.positions[&("g".to_owned(), TopicPartition::new("t", 0))];
         assert_eq!((position.committed, position.attempted_since.as_slice()), (Some(5), [].as_slice()));
+    }
+
+    #[test]
+    fn of_what_was_found_only_what_was_begun_later_can_still_come() {
+        let ledger = |found: &str| {
+            ledger(&[
+                "committing g t 0 4",
+                "committed g t 0 4",
+                "committing g t 0 5",
+                "committing g t 0 6",
+                &format!("found g t 0 {found}"),
+            ])
+            .unwrap()
+        };
+        let after = |found| {
+            let ledger = ledger(found);
+            assert_eq!(ledger.regressions, [], "{found}");
+            let position = &ledger.positions[&("g".to_owned(), TopicPartition::new("t", 0))];
+            (position.committed, position.attempted_since.clone())
+        };
+        assert_eq!(after("4"), (Some(4), vec![5, 6]));
+        assert_eq!(after("5"), (Some(5), vec![6]));
+        assert_eq!(after("6"), (Some(6), vec![]));
+        for found in ["-1", "3", "7"] {
+            assert_eq!(ledger(found).regressions.len(), 1, "{found}");
+        }
     }
 
     #[test]

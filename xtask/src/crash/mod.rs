@@ -8,6 +8,7 @@ mod disk;
 mod disk_full;
 mod event;
 mod flip;
+mod follow;
 mod kill;
 mod ledger;
 mod load;

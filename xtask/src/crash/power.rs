@@ -33,7 +33,7 @@ pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Resul
         Allowed { losses: !settings.level.syncs(), failures: !settings.level.syncs(), ..Allowed::default() };
     let data = disk.path().join("data");
     let mut run = Run::prepare(settings, toolbox, &settings.dir, data, allowed)?;
-    let mut server = run.start()?;
+    let mut server = run.start().await?;
     let shape = Shape::usual("crash");
     run.begin_load(&shape, NewTopic { partitions: Some(shape.partitions), ..topic_of(settings, "crash") })
         .await?;
@@ -54,7 +54,7 @@ async fn crash(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow
     loop {
         cut(run, disk, server).await?;
         if !run.rng.one_in(EARLY_ONE_IN) {
-            return run.start();
+            return run.start().await;
         }
         server = run.launch.spawn()?;
         run.counts.early_crashes += 1;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use riverrun_client::{Admin, CommittedOffset, Consumer, ConsumerOptions, StartAt, TopicPartition};
+use riverrun_client::{
+    Admin, ClientError, CommittedOffset, Consumer, ConsumerOptions, StartAt, TopicPartition,
+};
 use riverrun_types::Offset;
 
 use super::load::{RecentAck, Shared, cluster_options};
@@ -46,11 +48,11 @@ pub(super) async fn everything(
 }
 
 /// What the groups have committed.
-async fn positions(
+pub(super) async fn positions(
     shared: &Shared,
     groups: &[String],
 ) -> anyhow::Result<BTreeMap<(String, TopicPartition), i64>> {
-    let admin = Admin::new(cluster_options(&shared.bootstrap)).await?;
+    let admin = patiently(async || Admin::new(cluster_options(&shared.bootstrap)).await).await?;
     let mut positions = BTreeMap::new();
     for group in groups {
         let found =
@@ -102,15 +104,19 @@ pub(super) async fn missing(
 }
 
 async fn connect(shared: &Shared) -> anyhow::Result<Consumer> {
+    let options = || ConsumerOptions {
+        fetch_wait_max: FETCH_WAIT,
+        auto_commit_interval: None,
+        ..ConsumerOptions::new(cluster_options(&shared.bootstrap))
+    };
+    patiently(async || Consumer::new(options()).await).await
+}
+
+async fn patiently<T>(connect: impl AsyncFn() -> Result<T, ClientError>) -> anyhow::Result<T> {
     let deadline = Instant::now() + ANSWER_LIMIT;
     loop {
-        let options = ConsumerOptions {
-            fetch_wait_max: FETCH_WAIT,
-            auto_commit_interval: None,
-            ..ConsumerOptions::new(cluster_options(&shared.bootstrap))
-        };
-        match Consumer::new(options).await {
-            Ok(consumer) => return Ok(consumer),
+        match connect().await {
+            Ok(connected) => return Ok(connected),
             Err(error) if Instant::now() >= deadline => {
                 return Err(error).context("nothing can be read back");
             }

@@ -8,17 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use riverrun_client::{Admin, ErrorCode, NewTopic};
+use anyhow::{Context, bail, ensure};
+use riverrun_client::{Admin, ErrorCode, NewTopic, TopicPartition};
 
 use super::event::Event;
 use super::flip::Flips;
+use super::follow::Follow;
 use super::ledger::Ledger;
 use super::load::{Load, Progress, Shape, Shared, cluster_options};
 use super::random::Rng;
 use super::readback;
 use super::recorder::Recorder;
-use super::tail::Tail;
+use super::tail::{Held, Tail};
 use super::verify::{Rules, Verdict, counted, shown, verify};
 use super::{Level, Settings};
 use crate::clients::install::Toolbox;
@@ -71,7 +72,7 @@ pub(super) struct Counts {
 /// A run.
 ///
 /// Invariants: everything that lives in `dir` was made by this run; the load and the reader are stopped before the
-/// verdict is formed.
+/// verdict is formed. From a crash until the positions of groups were looked at the reader is in `held`, not in `tail`.
 pub(super) struct Run<'a> {
     pub(super) settings: &'a Settings,
     pub(super) dir: PathBuf,
@@ -84,6 +85,9 @@ pub(super) struct Run<'a> {
     summary: Summary,
     load: Option<Load>,
     tail: Option<Tail>,
+    held: Option<Held>,
+    follow: Follow,
+    ledger: Ledger,
     flips: Option<Flips>,
 }
 
@@ -106,7 +110,8 @@ impl<'a> Run<'a> {
         if let Some(binary) = &settings.binary {
             launch = launch.with_binary(binary.clone());
         }
-        let recorder = Arc::new(Recorder::start(&dir.join(RECORD_FILE))?);
+        let written = dir.join(RECORD_FILE);
+        let recorder = Arc::new(Recorder::start(&written)?);
         let shared =
             Shared { run: rng.next(), bootstrap: launch.bootstrap(), recorder, progress: Arc::default() };
         Ok(Self {
@@ -121,6 +126,9 @@ impl<'a> Run<'a> {
             summary: Summary::Printed,
             load: None,
             tail: None,
+            held: None,
+            follow: Follow::new(&written),
+            ledger: Ledger::default(),
             flips: None,
         })
     }
@@ -139,13 +147,42 @@ impl<'a> Run<'a> {
         &self.shared.progress
     }
 
-    /// Starts the server and waits until it accepts.
-    pub(super) fn start(&mut self) -> anyhow::Result<Server> {
+    /// Starts the server and waits until it accepts. After a crash it looks at the positions of groups before the reader
+    /// may commit again.
+    pub(super) async fn start(&mut self) -> anyhow::Result<Server> {
         let begun = Instant::now();
         let mut server = self.launch.spawn()?;
         server.wait_until_ready()?;
         self.counts.slowest_start = self.counts.slowest_start.max(begun.elapsed());
+        if let Some(held) = self.held.take() {
+            self.look_at_positions().await?;
+            self.tail = Some(held.resume());
+        }
         Ok(server)
+    }
+
+    /// What groups have committed, held against what was acked to them. Nobody may commit meanwhile.
+    async fn look_at_positions(&mut self) -> anyhow::Result<()> {
+        let known = self.ledger()?;
+        let (groups, places): (_, Vec<_>) = (known.groups(), known.positions.keys().cloned().collect());
+        let positions = readback::positions(&self.shared, &groups).await?;
+        let found = |(group, partition): (String, TopicPartition)| {
+            let offset = positions.get(&(group.clone(), partition.clone())).copied();
+            Event::Found { group, partition, offset }
+        };
+        let found: Vec<_> = places.into_iter().map(found).collect();
+        self.shared.recorder.record(&found).await?;
+        let regressions = &self.ledger()?.regressions;
+        let shown: Vec<_> = regressions.iter().take(LOST_SHOWN_MAX).map(ToString::to_string).collect();
+        ensure!(shown.is_empty(), "{} acked commits went back\n  {}", regressions.len(), shown.join("\n  "));
+        Ok(())
+    }
+
+    /// What was written down until now.
+    fn ledger(&mut self) -> anyhow::Result<&Ledger> {
+        let Self { follow, ledger, .. } = self;
+        follow.read_on(|event| ledger.add(event))?;
+        Ok(ledger)
     }
 
     /// Makes the topic and lets the load and the reader begin.
@@ -175,8 +212,11 @@ impl<'a> Run<'a> {
         Ok(Shared { recorder, progress: Arc::default(), ..self.shared.clone() })
     }
 
-    /// To be called after each crash.
+    /// To be called after each crash, before another server is started.
     pub(super) async fn crashed(&mut self) -> anyhow::Result<()> {
+        if let Some(tail) = self.tail.take() {
+            self.held = Some(tail.hold().await?);
+        }
         let acked = self.progress().acked();
         self.counts.crashes += 1;
         self.counts.barren_crashes += u64::from(acked == self.counts.acked_before);
@@ -217,12 +257,13 @@ impl<'a> Run<'a> {
             load.stop().await?;
         }
         if let Some(tail) = self.tail.take() {
-            tail.stop().await?;
+            tail.hold().await?;
         }
-        let ledger = Ledger::read(&self.dir.join(RECORD_FILE))?;
-        let observed = readback::everything(&self.shared, &ledger.partitions(), &ledger.groups()).await?;
-        let verdict = verify(&ledger, &observed, self.allowed.rules);
-        self.report(&ledger, &verdict)?;
+        let (partitions, groups) = (self.ledger()?.partitions(), self.ledger()?.groups());
+        let observed = readback::everything(&self.shared, &partitions, &groups).await?;
+        let rules = self.allowed.rules;
+        let verdict = verify(self.ledger()?, &observed, rules);
+        self.report(&self.ledger, &verdict)?;
         Ok(verdict)
     }
 
@@ -263,6 +304,9 @@ impl<'a> Run<'a> {
         if counts.crashes > 0 && counts.barren_crashes == counts.crashes {
             bail!("nothing was tested: no crash came after an ack");
         }
+        if counts.crashes > 0 && self.ledger.positions_found == 0 {
+            bail!("nothing was tested: no crash came after an acked commit");
+        }
         Ok(())
     }
 
@@ -278,12 +322,13 @@ impl<'a> Run<'a> {
         );
         println!(
             "{} records acked ({} crashes without one since the crash before), {} given up; {} seen by a reader; \
-             {} groups' positions",
+             {} groups' positions, looked at {} times after crashes",
             ledger.acks.len(),
             counts.barren_crashes,
             ledger.failed,
             ledger.sightings.len(),
             verdict.tested.committed,
+            ledger.positions_found,
         );
         println!(
             "{} records read back, {} of them repeats where that is allowed",

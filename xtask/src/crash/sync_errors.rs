@@ -184,7 +184,7 @@ async fn round(
     } else {
         suffer(&mut run, disk, &trace, fault).await?
     };
-    let mut server = run.start()?;
+    let mut server = run.start().await?;
     if !begun {
         // Its first syncs failed: the next server must be none the worse for it.
         run.begin_load(&shape(), topic(settings)).await?;
@@ -237,7 +237,7 @@ async fn suffer_under_load(
     trace: &Path,
     fault: Fault,
 ) -> anyhow::Result<()> {
-    let server = run.start()?;
+    let server = run.start().await?;
     run.begin_load(&shape(), topic(run.settings)).await?;
     tokio::time::sleep(BEFORE).await;
     let mut tracer = Tracer::attach(&server, inject(trace, fault))?;

@@ -3,14 +3,21 @@
 //! What it has got is written down before it is committed, so a later reader that finds less, or something else at
 //! the same offset, is found out. It commits for a group without being a member of it: a group's rebalances after
 //! each crash would take longer than the crash.
+//!
+//! After each crash it is held until what the server has of its commits was looked at: it goes on from what it has got
+//! itself, so that its next commit would hide what a crash took.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use riverrun_client::{Consumer, ConsumerOptions, ConsumerRecord, OffsetReset, StartAt, TopicPartition};
+use riverrun_client::{
+    CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, OffsetReset, StartAt, TopicPartition,
+};
+use riverrun_types::Offset;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::event::{Commit, Event};
@@ -20,37 +27,42 @@ use super::payload::identify;
 /// The group that the reader commits for.
 const GROUP: &str = "tail";
 
-/// Waiting for records, and so for the order to stop.
+/// Waiting for records.
 const POLL_WAIT: Duration = Duration::from_millis(100);
 
 /// Between two tries after an error.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// It has this long to end what it does.
-const STOP_LIMIT: Duration = Duration::from_mins(2);
-
 /// The reader at work.
 pub(super) struct Tail {
-    stop: Arc<AtomicBool>,
-    task: JoinHandle<anyhow::Result<()>>,
+    /// Gone, it is to stop.
+    leave: oneshot::Sender<Infallible>,
+    task: JoinHandle<anyhow::Result<Reader>>,
 }
+
+/// The reader while it does nothing, and nothing that it has begun goes on.
+pub(super) struct Held(Reader);
 
 impl Tail {
     /// Begins at the beginning of each partition.
     pub(super) fn start(shared: &Shared, partitions: Vec<TopicPartition>) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let reader = Reader {
-            shared: shared.clone(),
-            next: partitions.into_iter().map(|partition| (partition, 0)).collect(),
-        };
-        Self { task: tokio::spawn(reader.run(Arc::clone(&stop))), stop }
+        let next = partitions.into_iter().map(|partition| (partition, 0)).collect();
+        Held(Reader { shared: shared.clone(), next }).resume()
     }
 
-    /// Lets it end its last commit.
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = tokio::time::timeout(STOP_LIMIT, self.task).await.context("the reader does not end")?;
-        ended.context("the reader panicked")?
+    /// Stops it where it is. Of a commit that waits for its answer it is not known whether it took effect, and it is
+    /// not tried again.
+    pub(super) async fn hold(self) -> anyhow::Result<Held> {
+        drop(self.leave);
+        self.task.await.context("the reader panicked")?.map(Held)
+    }
+}
+
+impl Held {
+    /// Lets it go on behind what it got last.
+    pub(super) fn resume(self) -> Tail {
+        let (leave, gone) = oneshot::channel();
+        Tail { task: tokio::spawn(self.0.run(gone)), leave }
     }
 }
 
@@ -61,21 +73,29 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(mut self, stop: Arc<AtomicBool>) -> anyhow::Result<()> {
-        while !stop.load(Ordering::Relaxed) {
+    async fn run(mut self, gone: oneshot::Receiver<Infallible>) -> anyhow::Result<Self> {
+        tokio::select! {
+            // An answer that has come is taken.
+            biased;
+            ended = self.read_on() => ended.map(|never| match never {})?,
+            _ = gone => {}
+        }
+        Ok(self)
+    }
+
+    async fn read_on(&mut self) -> anyhow::Result<Infallible> {
+        loop {
             let Ok(mut consumer) = self.connect().await else {
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
             };
-            while !stop.load(Ordering::Relaxed) {
-                let Ok(records) = consumer.poll(POLL_WAIT).await else { break };
+            while let Ok(records) = consumer.poll(POLL_WAIT).await {
                 if !records.is_empty() {
                     self.write_down(&records).await?;
                     self.commit(&mut consumer).await?;
                 }
             }
         }
-        Ok(())
     }
 
     async fn connect(&self) -> anyhow::Result<Consumer> {
@@ -88,46 +108,50 @@ impl Reader {
             ..ConsumerOptions::new(cluster_options(&self.shared.bootstrap))
         };
         let mut consumer = Consumer::new(options).await?;
-        let start = |offset| StartAt::Offset(riverrun_types::Offset(offset));
+        let start = |offset| StartAt::Offset(Offset(offset));
         let places = self.next.iter().map(|(partition, offset)| (partition.clone(), start(*offset)));
         consumer.assign(places.collect()).await?;
         Ok(consumer)
     }
 
     async fn write_down(&mut self, records: &[ConsumerRecord]) -> anyhow::Result<()> {
-        let mut events = Vec::with_capacity(records.len());
+        let (mut events, mut next) = (Vec::with_capacity(records.len()), BTreeMap::new());
         for record in records {
             let partition = TopicPartition::new(Arc::clone(&record.topic), record.partition);
             let value = record.value.as_deref().unwrap_or_default();
             let identity = identify(self.shared.run, value)
                 .map_err(|what| anyhow::anyhow!("{partition} at {}: a reader got {what}", record.offset))?;
-            self.next.insert(partition.clone(), record.offset.0 + 1);
+            next.insert(partition.clone(), record.offset.0 + 1);
             let (offset, stream, sequence) = (record.offset.0, identity.stream, identity.sequence);
             events.push(Event::Seen { partition, offset, stream, sequence });
         }
-        self.shared.recorder.record(&events).await
+        self.shared.recorder.record(&events).await?;
+        self.next.extend(next);
+        Ok(())
     }
 
     /// A commit that fails may have taken effect: the next one settles that.
     async fn commit(&self, consumer: &mut Consumer) -> anyhow::Result<()> {
-        let commits = self.commits(consumer);
+        let commits = self.commits();
         let begun: Vec<_> = commits.iter().cloned().map(Event::Committing).collect();
         self.shared.recorder.record(&begun).await?;
-        if consumer.commit().await.is_ok() {
+        let committed =
+            |offset| CommittedOffset { offset: Offset(offset), leader_epoch: None, metadata: String::new() };
+        let offsets = commits.iter().map(|commit| (commit.partition.clone(), committed(commit.offset)));
+        if consumer.commit_offsets(&offsets.collect()).await.is_ok() {
             let ended: Vec<_> = commits.into_iter().map(Event::Committed).collect();
             self.shared.recorder.record(&ended).await?;
         }
         Ok(())
     }
+
     /// What a commit would commit now.
-    fn commits(&self, consumer: &Consumer) -> Vec<Commit> {
-        let position = |partition| consumer.position(partition).map(|offset| offset.0);
-        let placed = self.next.keys().filter_map(|partition| Some((partition, position(partition)?)));
-        let commit = |(partition, offset): (&TopicPartition, i64)| Commit {
+    fn commits(&self) -> Vec<Commit> {
+        let commit = |(partition, offset): (&TopicPartition, &i64)| Commit {
             group: GROUP.to_owned(),
             partition: partition.clone(),
-            offset,
+            offset: *offset,
         };
-        placed.map(commit).collect()
+        self.next.iter().map(commit).collect()
     }
 }

@@ -8,14 +8,14 @@
 //! | offsets follow each other without a gap | gap |
 //! | one producer's records to a partition lie in the order of sending | reordered |
 //! | none lies there twice, where the producer is idempotent | repeated |
-//! | a group's position is the last acked commit, or a later attempt | commit went back |
+//! | a group's position is the last acked commit, or a later attempt, after each crash and in the end | commit went back |
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use riverrun_client::TopicPartition;
 
-use super::ledger::{Ledger, Position};
+use super::ledger::Ledger;
 use super::payload::Identity;
 
 /// Findings that are shown in full; the rest are counted.
@@ -314,18 +314,17 @@ fn sightings(ledger: &Ledger, observed: &Observed, verdict: &mut Verdict) {
 }
 
 fn positions(ledger: &Ledger, observed: &Observed, verdict: &mut Verdict) {
+    for regression in &ledger.regressions {
+        verdict.add(Kind::CommitWentBack, regression.to_string());
+    }
     for (place, position) in &ledger.positions {
         let found = observed.positions.get(place).copied();
-        if !is_possible(position, found) {
+        if !position.may_be(found) {
             let (group, partition) = place;
             let text = format!("{group} in {partition} is at {found:?}, was committed as {position:?}");
             verdict.add(Kind::CommitWentBack, text);
         }
     }
-}
-
-fn is_possible(position: &Position, found: Option<i64>) -> bool {
-    found == position.committed || found.is_some_and(|found| position.attempted_since.contains(&found))
 }
 
 #[cfg(test)]

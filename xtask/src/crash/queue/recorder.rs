@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, ensure};
 
 use crate::crash::event::Event;
+use crate::crash::follow::Follow;
 
 /// The process that writes down what it is told.
 pub(super) struct Recorder {
@@ -65,19 +66,15 @@ pub(super) struct Count {
     pub(super) refused: u64,
 }
 
-/// Reads what the recorder writes, while it does.
-///
-/// Invariants: `line` is what was read of a line that is not whole yet.
+/// Counts what the recorder writes, while it does.
 pub(super) struct Follower {
-    file: PathBuf,
-    reader: Option<BufReader<File>>,
-    line: String,
+    follow: Follow,
     counts: BTreeMap<u32, Count>,
 }
 
 impl Follower {
     pub(super) fn new(file: &Path) -> Self {
-        Self { file: file.to_owned(), reader: None, line: String::new(), counts: BTreeMap::new() }
+        Self { follow: Follow::new(file), counts: BTreeMap::new() }
     }
 
     /// The counts of a stream that were read last.
@@ -87,23 +84,13 @@ impl Follower {
 
     /// Reads on.
     pub(super) fn follow(&mut self) -> anyhow::Result<()> {
-        let reader = match &mut self.reader {
-            Some(reader) => reader,
-            // The recorder makes it before it writes anything.
-            none if self.file.exists() => none.insert(BufReader::new(File::open(&self.file)?)),
-            _ => return Ok(()),
-        };
-        while reader.read_line(&mut self.line)? > 0 {
-            if !self.line.ends_with('\n') {
-                break;
-            }
-            match self.line.parse()? {
+        self.follow.read_on(|event| {
+            match event {
                 Event::Acked { span, .. } => self.counts.entry(span.stream).or_default().acked += 1,
                 Event::Failed(span) => self.counts.entry(span.stream).or_default().refused += 1,
                 _ => {}
             }
-            self.line.clear();
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

@@ -151,6 +151,26 @@ fn a_group_stands_at_its_last_acked_commit_or_a_later_attempt() {
 }
 
 #[test]
+fn a_commit_that_went_back_between_two_crashes_is_found_though_a_later_one_hides_it() {
+    // After crash 1 the server has none of it, or the one before; then the reader commits as if nothing had been.
+    for (found, sound) in [("2", true), ("4", true), ("1", false), ("-1", false), ("5", false)] {
+        let found_then = format!("found g t 0 {found}");
+        let hidden = [&found_then, "committing g t 0 5", "committed g t 0 5", "crash 2", "found g t 0 5"];
+        let lines = [LINES, &hidden].concat();
+        let expected = if sound { vec![] } else { vec![Kind::CommitWentBack] };
+        assert_eq!(kinds(&lines, &observed(&SOUND, Some(5))), expected, "{found}");
+    }
+}
+
+#[test]
+fn what_a_crash_has_left_of_a_commit_without_an_answer_may_not_go_back_in_the_next() {
+    let lines = [LINES, &["found g t 0 4", "crash 2", "found g t 0 2"]].concat();
+    let verdict = verify(&ledger(&lines), &observed(&SOUND, Some(2)), Rules::default());
+    let texts: Vec<_> = verdict.findings.iter().map(ToString::to_string).collect();
+    assert!(matches!(texts.as_slice(), [text] if text.contains("after crash 2")), "{texts:?}");
+}
+
+#[test]
 fn an_ack_without_an_offset_asks_only_that_the_record_is_there() {
     let lines = ["stream 1 t 0 once", "sent 1 0 2", "acked 1 0 1 -1"];
     assert_eq!(kinds(&lines, &observed(&[(1, 0)], None)), []);
