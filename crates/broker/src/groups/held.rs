@@ -10,11 +10,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverrun_coordinator::{GroupResponse, ReplyToken};
+use riverrun_log::Appended;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Waiting;
 use crate::partitions::{Acknowledge, NotDurable};
+
+/// So many steps of a shard may be held, each with records of its own, while the log takes nothing.
+pub(super) const HELD_STEPS_MAX: usize = 1_000;
 
 /// The requests of all shards that wait for a reply from a step to come.
 pub(super) type Parked = Arc<Mutex<HashMap<ReplyToken, Waiting>>>;
@@ -24,13 +28,19 @@ pub(super) type Parked = Arc<Mutex<HashMap<ReplyToken, Waiting>>>;
 pub(super) struct Release {
     /// Replies, and who gets them.
     pub(super) replies: Vec<(oneshot::Sender<GroupResponse>, GroupResponse)>,
-    /// Somebody who only wants to know that it is.
-    pub(super) notice: Option<oneshot::Sender<()>>,
+    /// Those who only want to know that it is.
+    pub(super) notices: Vec<oneshot::Sender<()>>,
 }
 
 impl Release {
     pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty() && self.notice.is_none()
+        self.replies.is_empty() && self.notices.is_empty()
+    }
+
+    /// Adds what another step releases.
+    fn join(&mut self, more: Self) {
+        join(&mut self.replies, more.replies, |(sender, _)| sender.is_closed());
+        join(&mut self.notices, more.notices, oneshot::Sender::is_closed);
     }
 
     /// Sends all of it. A client may be gone; its membership ends by its session.
@@ -38,16 +48,26 @@ impl Release {
         for (sender, reply) in self.replies {
             let _ = sender.send(reply);
         }
-        if let Some(notice) = self.notice {
+        for notice in self.notices {
             let _ = notice.send(());
         }
     }
 }
 
+/// Adds to those who wait. Before there is no place left for them, those go who have given up: there are never many more
+/// than there were waiting at once.
+fn join<T>(waiting: &mut Vec<T>, more: Vec<T>, has_given_up: impl Fn(&T) -> bool) {
+    if waiting.len() + more.len() > waiting.capacity() {
+        waiting.retain(|one| !has_given_up(one));
+        waiting.reserve(waiting.len() + more.len());
+    }
+    waiting.extend(more);
+}
+
 /// The held replies of one shard.
 ///
-/// Invariants: `steps` are in the order of the shard's steps, their tickets grow, and each waits for a batch that is not
-/// before that of the step in front of it.
+/// Invariants: `steps` are in the order of the shard's steps, their tickets grow, and each waits for a batch that comes
+/// after that of the step in front of it. Steps that wait for the same batch are held as one.
 #[derive(Debug)]
 pub(super) struct Held {
     shard: usize,
@@ -66,6 +86,7 @@ struct Steps {
 #[derive(Debug)]
 struct HeldStep {
     ticket: u64,
+    batch: Appended,
     since: Instant,
     release: Release,
 }
@@ -90,13 +111,23 @@ impl Held {
         self.steps.lock().waiting.front().is_some_and(|step| step.since.elapsed() >= time)
     }
 
-    /// Holds what a step releases; the ticket is what its batch is registered under.
-    pub(super) fn push(&self, release: Release) -> u64 {
+    /// Whether it takes nothing, and so much waits for it that nothing should be added.
+    pub(super) fn has_no_room(&self, time: Duration) -> bool {
+        self.is_stuck(time) && self.steps.lock().waiting.len() >= HELD_STEPS_MAX
+    }
+
+    /// Holds what a step releases until `batch` is durable; the ticket is what that is to be registered under. None if it
+    /// is already: the step before waits for the same.
+    pub(super) fn push(&self, batch: Appended, release: Release) -> Option<u64> {
         let mut steps = self.steps.lock();
+        if let Some(before) = steps.waiting.back_mut().filter(|before| before.batch == batch) {
+            before.release.join(release);
+            return None;
+        }
         let ticket = steps.next_ticket;
         steps.next_ticket += 1;
-        steps.waiting.push_back(HeldStep { ticket, since: Instant::now(), release });
-        ticket
+        steps.waiting.push_back(HeldStep { ticket, batch, since: Instant::now(), release });
+        Some(ticket)
     }
 
     /// Whether records of this shard were lost since it was asked last: it is ahead of its log then.
@@ -125,31 +156,88 @@ impl Acknowledge for Held {
 
 #[cfg(test)]
 mod tests {
+    use riverrun_types::Offset;
+
     use super::*;
 
-    fn notice(held: &Held) -> (u64, oneshot::Receiver<()>) {
+    fn batch(last: i64) -> Appended {
+        Appended {
+            base_offset: Offset(last),
+            last_offset: Offset(last),
+            log_append_time: None,
+            log_start_offset: Offset(0),
+            bytes: 1,
+            duplicate: false,
+            loss_count: 0,
+        }
+    }
+
+    /// Waits for the batch with this offset.
+    fn try_notice(held: &Held, last: i64) -> (Option<u64>, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
-        (held.push(Release { notice: Some(sender), ..Release::default() }), receiver)
+        (held.push(batch(last), Release { notices: vec![sender], ..Release::default() }), receiver)
+    }
+
+    /// As the first who does.
+    fn notice(held: &Held, last: i64) -> (u64, oneshot::Receiver<()>) {
+        let (ticket, receiver) = try_notice(held, last);
+        (ticket.expect("the first"), receiver)
     }
 
     #[test]
     fn a_durable_step_releases_all_before_it_and_none_after() {
         let held = Held::new(0, Parked::default());
         let ((_, mut first), (second, mut middle), (_, mut last)) =
-            (notice(&held), notice(&held), notice(&held));
+            (notice(&held, 1), notice(&held, 2), notice(&held, 3));
         held.decided(second, Ok(()));
         assert!(first.try_recv().is_ok() && middle.try_recv().is_ok());
         assert!(last.try_recv().is_err() && !held.is_empty());
         assert!(!held.take_failure());
     }
 
+    #[test]
+    fn who_waits_for_the_same_batch_is_held_in_one_place_and_who_gave_up_in_none() {
+        let held = Held::new(0, Parked::default());
+        let (ticket, mut first) = notice(&held, 1);
+        let mut others = Vec::new();
+        for number in 0..10_000 {
+            let (none, receiver) = try_notice(&held, 1);
+            assert_eq!(none, None);
+            // One of a thousand waits on.
+            others.extend(Some(receiver).filter(|_| number % 1000 == 0));
+        }
+        let (_, mut later) = notice(&held, 2);
+        {
+            let steps = held.steps.lock();
+            let notices = &steps.waiting[0].release.notices;
+            assert!(steps.waiting.len() == 2 && notices.capacity() < 100, "{}", notices.capacity());
+        }
+        held.decided(ticket, Ok(()));
+        assert!(first.try_recv().is_ok() && others.iter_mut().all(|other| other.try_recv().is_ok()));
+        assert!(later.try_recv().is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_is_room_for_more_steps_while_the_log_takes_some_or_few_are_held() {
+        let (held, time) = (Held::new(0, Parked::default()), Duration::from_secs(5));
+        let many = i64::try_from(HELD_STEPS_MAX).expect("few");
+        let mut tickets = (0..many).map(|last| notice(&held, last).0);
+        let first = tickets.next().expect("many");
+        tokio::time::advance(time).await;
+        assert!(held.is_stuck(time) && !held.has_no_room(time), "one is held");
+        assert_eq!(tickets.count() + 1, HELD_STEPS_MAX);
+        assert!(held.has_no_room(time));
+        held.decided(first, Ok(()));
+        assert!(!held.has_no_room(time), "it takes some");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_is_held_for_long_is_stuck_until_it_is_durable() {
         let held = Held::new(0, Parked::default());
         assert!(!held.is_stuck(Duration::ZERO));
-        let (first, _first) = notice(&held);
+        let (first, _first) = notice(&held, 1);
         tokio::time::advance(Duration::from_secs(5)).await;
-        let (_, _second) = notice(&held);
+        let (_, _second) = notice(&held, 2);
         assert!(held.is_stuck(Duration::from_secs(5)));
         held.decided(first, Ok(()));
         assert!(!held.is_stuck(Duration::from_secs(5)));
@@ -165,7 +253,7 @@ mod tests {
             answers.push(receiver);
         }
         let held = Held::new(0, Arc::clone(&parked));
-        let (ticket, mut lost) = notice(&held);
+        let (ticket, mut lost) = notice(&held, 1);
         held.decided(ticket, Err(NotDurable));
         assert_eq!(lost.try_recv(), Err(oneshot::error::TryRecvError::Closed));
         assert!(matches!(answers[0].try_recv(), Err(oneshot::error::TryRecvError::Closed)));

@@ -231,6 +231,14 @@ impl Slot {
         }
     }
 
+    /// Refuses what may add records, where many wait for the log and it takes nothing: nobody knows for how long.
+    fn check_room(&self) -> Result<(), ErrorCode> {
+        if self.held.has_no_room(self.stuck_after) {
+            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        }
+        Ok(())
+    }
+
     /// Sends what a step releases, now or when the log holds all that the shard knows.
     fn release(&self, loaded: &Loaded, release: Release) {
         if release.is_empty() {
@@ -239,8 +247,9 @@ impl Slot {
         match loaded.last.filter(|_| !(loaded.is_durable() == Some(Ok(())) && self.held.is_empty())) {
             None => release.send(),
             Some(last) => {
-                let ticket = self.held.push(release);
-                loaded.partition.await_ack(last, ACKS, ticket, Arc::clone(&self.held) as _);
+                if let Some(ticket) = self.held.push(last, release) {
+                    loaded.partition.await_ack(last, ACKS, ticket, Arc::clone(&self.held) as _);
+                }
             }
         }
     }
@@ -303,6 +312,19 @@ impl Groups {
         self.begin(broker, context, version, group_id, handle).await?.reply().await
     }
 
+    /// As [`Self::request`], of somebody who is a member already, and stays one however long the log takes nothing.
+    pub(crate) async fn keep_alive(
+        &self,
+        broker: &Arc<Broker>,
+        context: &RequestContext,
+        version: i16,
+        group_id: &str,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+    ) -> Result<GroupResponse, ErrorCode> {
+        let shard = self.loaded(broker, group_id).await?;
+        self.begin_in(broker, shard, context, version, handle)?.reply().await
+    }
+
     /// Runs a request on the shard of `group_id`. What waits for the reply holds nothing of the request.
     pub(crate) async fn begin<'a>(
         &'a self,
@@ -313,6 +335,18 @@ impl Groups {
         handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
     ) -> Result<Begun<'a>, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
+        self.slots()?[shard].check_room()?;
+        self.begin_in(broker, shard, context, version, handle)
+    }
+
+    fn begin_in<'a>(
+        &'a self,
+        broker: &Arc<Broker>,
+        shard: usize,
+        context: &RequestContext,
+        version: i16,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+    ) -> Result<Begun<'a>, ErrorCode> {
         let token = ReplyToken(self.next_token.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
         self.parked.lock().insert(token, Waiting { shard, reply: sender });
@@ -345,6 +379,7 @@ impl Groups {
         handle: impl FnOnce(&mut Shard, TimestampMs) -> (T, Step),
     ) -> Result<T, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
+        self.slots()?[shard].check_room()?;
         let mut answer = None;
         let (notice, durable) = oneshot::channel();
         self.step(broker, shard, Some(notice), |shard, now| {
@@ -377,7 +412,11 @@ impl Groups {
         let seen = {
             let state = slot.state(&*broker.env.clock);
             let loaded = state.loaded().ok_or(ErrorCode::NOT_COORDINATOR)?;
-            slot.release(loaded, Release { notice: Some(notice), ..Release::default() });
+            if slot.held.is_stuck(slot.stuck_after) {
+                // It would be told so at the end of its wait.
+                return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+            }
+            slot.release(loaded, Release { notices: vec![notice], ..Release::default() });
             look(&loaded.shard)
         };
         slot.released(durable).await?;
@@ -577,7 +616,7 @@ impl Groups {
             slot.note_appended();
         }
         let replies = self.addressed(step.replies);
-        slot.release(loaded, Release { replies, notice });
+        slot.release(loaded, Release { replies, notices: notice.into_iter().collect() });
         Ok(())
     }
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 use riverrun_env::sim::SimEnv;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
-use riverrun_protocol::{JoinGroupRequest, OffsetCommitRequest};
+use riverrun_protocol::{HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest};
 use tokio::sync::watch;
 
+use super::held::HELD_STEPS_MAX;
 use super::*;
 use crate::context::{ConnectionInfo, Principal};
 use crate::handlers;
@@ -277,6 +278,42 @@ async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_req
     assert_eq!(partition.waiting_acks(), waiting, "a try leaves nothing behind");
     drop(standstill);
     assert_eq!(committed_at_last(&sim, &broker).await, [8], "it has become durable after all");
+}
+
+async fn heartbeat(broker: &Arc<Broker>) -> ErrorCode {
+    let request = HeartbeatRequest { group_id: "g".into(), member_id: "m".into(), ..Default::default() };
+    ErrorCode(handlers::heartbeat::handle(broker, &context(), request, 4).await.error_code)
+}
+
+#[tokio::test]
+async fn who_asks_while_the_log_takes_nothing_leaves_nothing_behind_and_changes_are_bounded() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    let standstill = DiskStandsStill::new(&sim);
+    assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    let slot = &broker.groups.slots().expect("open")[0];
+    let partition = Arc::clone(&slot.state.lock().loaded().expect("loaded").partition);
+    let waiting = partition.waiting_acks();
+    for _ in 0..100 {
+        let refused = timeout(STUCK_AFTER / 2, try_committed(&broker)).await;
+        assert_eq!(refused, Ok(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)), "at once");
+    }
+    // These are members still, if they were before.
+    let beats = join_all((0..100).map(|_| heartbeat(&broker))).await;
+    assert_eq!(beats, vec![ErrorCode::COORDINATOR_NOT_AVAILABLE; 100]);
+    assert_eq!(partition.waiting_acks(), waiting);
+
+    let commits = join_all((0..HELD_STEPS_MAX).map(|_| commit(&broker, 9))).await;
+    assert_eq!(commits, vec![ErrorCode::COORDINATOR_NOT_AVAILABLE; HELD_STEPS_MAX]);
+    let waiting = partition.waiting_acks();
+    let refused = timeout(STUCK_AFTER / 2, commit(&broker, 10)).await;
+    assert_eq!(refused, Ok(ErrorCode::COORDINATOR_NOT_AVAILABLE), "at once");
+    assert_eq!(heartbeat(&broker).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    assert_eq!(partition.waiting_acks(), waiting);
+    drop(standstill);
+    assert_eq!(committed_at_last(&sim, &broker).await, [9], "what was taken has become durable");
 }
 
 /// Whether all but the last shard were refused, as those whose records wait for the disk.

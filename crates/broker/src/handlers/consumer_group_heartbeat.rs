@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverrun_coordinator::GroupResponse;
+use riverrun_coordinator::{GroupResponse, RequestContext as GroupContext, Shard};
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ErrorCode};
 
 use crate::broker::Broker;
@@ -36,10 +36,15 @@ pub(crate) async fn handle(
     }
     let topics = groups::topics(&broker.metadata.image());
     let group = &*request.group_id;
-    let handled = broker.groups.request(broker, context, version, group, |shard, context| {
+    let beat = |shard: &mut Shard, context: &GroupContext<'_>| {
         shard.consumer_group_heartbeat(context, &request, &topics)
-    });
-    let response = match handled.await {
+    };
+    let handled = if request.member_epoch > JOINING {
+        broker.groups.keep_alive(broker, context, version, group, beat).await
+    } else {
+        broker.groups.request(broker, context, version, group, beat).await
+    };
+    let response = match handled {
         Ok(GroupResponse::ConsumerGroupHeartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

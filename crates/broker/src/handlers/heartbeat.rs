@@ -20,7 +20,7 @@ pub(crate) async fn handle(
     let group = &*request.group_id;
     let handled = broker
         .groups
-        .request(broker, context, version, group, |shard, context| shard.heartbeat(context, &request));
+        .keep_alive(broker, context, version, group, |shard, context| shard.heartbeat(context, &request));
     match handled.await {
         Ok(GroupResponse::Heartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
