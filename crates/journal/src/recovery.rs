@@ -413,8 +413,8 @@ fn rewrite(
     Ok(ReplayFile { reader: FrameReader::open(path, file)?, end: position })
 }
 
-/// Makes a file without a name, with room up to `filled`. If there is no space for it, files go for it in which everything
-/// is settled.
+/// Makes a file without a name, with room up to `filled`, and not much more if there is no space for that. If there is
+/// none for it at all, files go for it in which everything is settled.
 fn make_for_tail(
     files: &mut Files,
     bytes: u64,
@@ -422,7 +422,7 @@ fn make_for_tail(
     settled_on_disk: u64,
 ) -> Result<CurrentFile, NoRoom> {
     loop {
-        let made = files.make(bytes).and_then(|file| file.allocate_to(filled).map(|()| file));
+        let made = files.make(bytes).and_then(|file| allocate(&file, filled).map(|()| file));
         let Err(NoRoom::Shortage(_)) = &made else { return made };
         // The last one holds the tail.
         let is_of_use = files.older.len() > 1 && files.older[0].frames_end <= settled_on_disk;
@@ -430,6 +430,14 @@ fn make_for_tail(
         let path = oldest.name.path(&files.dir);
         files.env.fs.remove_file(&path).map_err(|error| NoRoom::of(&path, error))?;
         files.older.pop_front();
+    }
+}
+
+/// A step of the usual size is more than a short tail needs.
+fn allocate(file: &CurrentFile, filled: u64) -> Result<(), NoRoom> {
+    match file.allocate_to(filled) {
+        Err(NoRoom::Shortage(_)) => file.room.fill_exactly(filled, &file.path),
+        result => result,
     }
 }
 

@@ -363,7 +363,8 @@ impl Writer {
         self.shared.full_since_us.store(since_us, Ordering::Relaxed);
         // With more space it would not have to wait; and it waits in vain if there is none to settle into either.
         if now_us.saturating_sub(since_us) >= SETTLING_WAIT_US && self.files.is_in_reserve() {
-            return self.wait_for_system(&JournalError::io(&self.files.dir, io::ErrorKind::StorageFull.into()));
+            return self
+                .wait_for_system(&JournalError::io(&self.files.dir, io::ErrorKind::StorageFull.into()));
         }
         self.wait_a_little()
     }

@@ -1,5 +1,6 @@
-//! What comes of it if recovery trusts the page cache after a failed sync. The bug is planted here, on the thread of
-//! the test, because it is recovery itself that decides where to read and what to write anew.
+//! What a recovery needs of the disk, and what comes of it if it trusts the page cache after a failed sync. That bug is
+//! planted here, on the thread of the test, because it is recovery itself that decides where to read and what to write
+//! anew.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -7,8 +8,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use riverrun_env::sim::SimEnv;
-use riverrun_types::{LeaderEpoch, Offset};
+use riverrun_types::{ErrorKind, LeaderEpoch, Offset};
 
+use crate::frames::frame_bytes;
 use crate::{
     EntryHeader, EntryKind, EntryOwner, FILE_BYTES_MIN, Journal, JournalError, JournalOptions, StoredEntry,
     StreamId, Submission, Wants,
@@ -36,6 +38,10 @@ impl EntryOwner for Owner {
 
 /// Whether the entry was stored.
 fn store(journal: &Journal, index: u64) -> bool {
+    store_bytes(journal, index, 100)
+}
+
+fn store_bytes(journal: &Journal, index: u64, bytes: usize) -> bool {
     let (owner, told) = sync_channel(1);
     let header = EntryHeader {
         stream: StreamId([1; 20]),
@@ -47,7 +53,7 @@ fn store(journal: &Journal, index: u64) -> bool {
     };
     let submission = Submission {
         header,
-        payload: vec![7; 100].into(),
+        payload: vec![7; bytes].into(),
         wants: Wants::Sync,
         owner: Arc::new(Owner(owner)),
     };
@@ -96,4 +102,35 @@ fn a_recovery_that_trusts_the_page_cache_is_noticed() {
     let (before, after) = served_before_and_after_a_power_cut(true);
     assert_eq!(before, [0, 1]);
     assert_ne!(before, after, "an entry that was served has vanished");
+}
+
+#[test]
+fn a_start_after_a_kill_needs_space_for_the_tail_and_three_blocks_and_without_it_changes_nothing() {
+    for bytes in [1000, 900_000] {
+        let sim = SimEnv::new(1);
+        let options = JournalOptions::default();
+        let open = || Journal::open(&sim.env(), Path::new("/journal"), options);
+        let (journal, _) = open().unwrap();
+        assert!(store_bytes(&journal, 0, 10_000) && store_bytes(&journal, 1, bytes));
+        drop(journal);
+        sim.fs.kill();
+        sim.fs.set_space(Some(0));
+        open().expect_err("it gives files back that were made ahead, and finds no other space");
+        let block_bytes = options.alignment;
+        let needed = (frame_bytes(1, bytes).next_multiple_of(block_bytes) + 3 * block_bytes) as u64;
+        for _ in 0..2 {
+            sim.fs.set_space(Some(needed - 1));
+            let refused = open().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+        }
+        sim.fs.set_space(Some(needed));
+        let (journal, mut replay) = open().unwrap();
+        let mut indexes = Vec::new();
+        while let Some(entries) = replay.next().unwrap() {
+            indexes.extend(entries.iter().map(|entry| entry.header.index));
+        }
+        assert_eq!(indexes, [0, 1], "{bytes} bytes");
+        sim.fs.set_space(None);
+        assert!(store_bytes(&journal, 2, bytes), "it goes on behind the tail");
+    }
 }
