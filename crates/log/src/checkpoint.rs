@@ -62,7 +62,7 @@ const CHECKSUM_BYTES: usize = size_of::<u32>();
 const PARTITION_BYTES_MIN: usize = 16 + size_of::<i32>() + 6 * size_of::<i64>() + size_of::<u32>();
 
 /// What the checkpoint says about one partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartitionCheckpoint {
     /// Everything below is synced to the segments: damage below is corruption, at or above it a torn tail.
     pub recovery_point: Offset,

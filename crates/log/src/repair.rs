@@ -2,8 +2,9 @@
 //!
 //! The server never does that by itself: behind damage there may be records that can still be saved. So planning
 //! changes nothing, and cutting takes the count of intact records that go with the damage from whoever asks. What is
-//! cut is copied and synced first. Refuses a log dir that a server holds, one that was not stopped in order (the
-//! journal may hold what follows), and a log whose beginning is missing, where there is nothing to keep.
+//! cut is copied and synced first. Refuses a log dir that a server holds, one that was not stopped in order or has no
+//! checkpoint that says so (the journal may hold what follows), and a log whose beginning is missing, where there is
+//! nothing to keep.
 //!
 //! Order of the steps: backup, cut, later segments, index, directory, checkpoint; each is durable before the next. A
 //! repair that is cut short leaves the partition offline, and the next one goes on from there.
@@ -64,8 +65,9 @@ pub enum RepairError {
         /// What is there instead.
         what: String,
     },
-    /// The server that used the log dir last was killed: its journal may hold what follows.
-    #[error("{}: the server was not stopped in order", path.display())]
+    /// The server that used the log dir last was killed, so that its journal may hold what follows; or nobody knows,
+    /// because the checkpoint, which says so, cannot be read.
+    #[error("{}: the server was not stopped in order, or its checkpoint does not say so", path.display())]
     NotStopped {
         /// The log dir.
         path: PathBuf,
@@ -132,7 +134,7 @@ pub struct Repair {
     dir: PathBuf,
     log_dir: PathBuf,
     files: LogDirFiles,
-    _lock: Option<Box<dyn LockGuard>>,
+    lock: Option<Box<dyn LockGuard>>,
 }
 
 impl Repair {
@@ -141,7 +143,7 @@ impl Repair {
         let log_dir = dir.parent().and_then(Path::parent).unwrap_or(dir).to_path_buf();
         let lock = lock(env, &log_dir)?;
         let files = LogDirFiles::read(env, &log_dir)?;
-        Ok(Self { env: env.clone(), id, dir: dir.to_path_buf(), log_dir, files, _lock: lock })
+        Ok(Self { env: env.clone(), id, dir: dir.to_path_buf(), log_dir, files, lock })
     }
 
     fn known(&self) -> Option<&PartitionCheckpoint> {
@@ -258,7 +260,9 @@ impl Repair {
             _ => {}
         }
         let checkpoint = self.read_checkpoint()?;
-        if checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.is_clean) {
+        // A directory that no server has ever locked is no log dir: nobody keeps anything for it elsewhere.
+        let was_stopped = checkpoint.as_ref().map_or(self.lock.is_none(), |checkpoint| checkpoint.is_clean);
+        if !was_stopped {
             return Err(RepairError::NotStopped { path: self.log_dir.clone() });
         }
         let backups = self.back_up(cut, options.backup.as_deref().unwrap_or(&self.dir))?;

@@ -239,7 +239,7 @@ pub(crate) fn weight(flaw: &Flaw, known: Option<&PartitionCheckpoint>) -> Weight
         Weight::BelowLogStart
     } else if flaw.is_unchecked {
         Weight::NotChecked
-    } else if flaw.half == Half::Log && flaw.from >= known.recovery_point {
+    } else if flaw.from >= known.recovery_point {
         Weight::TornTail
     } else {
         Weight::Damage

@@ -27,6 +27,8 @@ pub struct LogDirFiles {
     findings: Vec<Finding>,
     /// None: there is no checkpoint that can be believed.
     partitions: Option<BTreeMap<PartitionId, PartitionCheckpoint>>,
+    /// What holds for a partition that the checkpoint does not know: nothing of it was synced when it was written.
+    young: PartitionCheckpoint,
     was_clean: bool,
 }
 
@@ -39,7 +41,8 @@ impl LogDirFiles {
         let generation = checkpoint.as_ref().map(|checkpoint| checkpoint.generation);
         let mut partitions = checkpoint.map(|checkpoint| checkpoint.partitions);
         for (partition, log_start) in files.read_log_starts(env, generation.unwrap_or(0))? {
-            if let Some(known) = partitions.as_mut().and_then(|known| known.get_mut(&partition)) {
+            if let Some(partitions) = &mut partitions {
+                let known = partitions.entry(partition).or_default();
                 known.log_start = known.log_start.max(log_start);
             }
         }
@@ -52,9 +55,10 @@ impl LogDirFiles {
         &self.findings
     }
 
-    /// What the checkpoint says of a partition.
+    /// What the checkpoint says of a partition, if it can be believed; its silence says that nothing was synced yet.
     pub fn partition(&self, id: PartitionId) -> Option<&PartitionCheckpoint> {
-        self.partitions.as_ref()?.get(&id).filter(|known| !known.is_lost)
+        let known = self.partitions.as_ref()?.get(&id).unwrap_or(&self.young);
+        (!known.is_lost).then_some(known)
     }
 
     /// Whether there is a checkpoint that can be believed.

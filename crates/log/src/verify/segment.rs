@@ -68,6 +68,13 @@ impl IndexContent {
         Self { entries: Vec::new(), flaw: Some((position, what.into())) }
     }
 
+    /// The offset up to which the entries reach that lie before `position`.
+    fn whole_up_to(&self, position: u64, base: Offset) -> Offset {
+        let is_before = |(number, _): &(u32, &IndexEntry)| entry_position(*number) < position;
+        let last = (0..).zip(&self.entries).take_while(is_before).last();
+        last.map_or(base, |(_, entry)| base.plus(i64::from(entry.relative_offset)))
+    }
+
     fn parse(bytes: &[u8], header: IndexHeader) -> Self {
         let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Self::broken(0, "the index has no header");
@@ -156,7 +163,8 @@ impl SegmentCheck {
             index,
         };
         if let Some((position, what)) = check.index.flaw.clone() {
-            check.find(Half::Index, position, what, facts.base, None);
+            let from = check.index.whole_up_to(position, facts.base);
+            check.find(Half::Index, position, what, from, None);
         }
         check
     }

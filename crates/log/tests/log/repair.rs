@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use riverrun_env::FileSystem;
+use riverrun_env::{FileSystem, OpenMode};
 use riverrun_env::sim::SimEnv;
 use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError, SegmentDump, verify_partition};
 
@@ -228,18 +228,69 @@ fn a_log_dir_in_use_or_not_stopped_in_order_is_refused() {
 }
 
 #[test]
+fn a_log_dir_whose_checkpoint_does_not_say_that_it_was_stopped_in_order_is_refused() {
+    for is_there in [true, false] {
+        let (mut machine, paths) = closed_log(SimEnv::new(1));
+        flip(&machine, &paths[1], 100);
+        machine.start().unwrap();
+        machine.sim.fs.kill();
+        machine.store = None;
+        let checkpoint = Path::new(DIR).join("checkpoint");
+        if is_there {
+            flip(&machine, &checkpoint, 20);
+        } else {
+            machine.sim.fs.remove_file(&checkpoint).unwrap();
+        }
+        let repair = open(&machine, &paths);
+        let cut = repair.plan().unwrap().unwrap();
+        let error = repair.cut(&cut, &consent(&cut)).unwrap_err();
+        assert!(matches!(error, RepairError::NotStopped { .. }), "{error}");
+        drop(repair);
+        // The way out: a start and a stop in order.
+        machine.start().unwrap();
+        machine.store.take().unwrap().close().unwrap();
+        let repair = open(&machine, &paths);
+        repair.cut(&repair.plan().unwrap().unwrap(), &consent(&cut)).unwrap();
+    }
+}
+
+#[test]
 fn what_the_next_start_puts_right_is_left_to_it() {
+    for has_checkpoint in [true, false] {
+        let mut machine = Machine::new(1, Machine::small_segments());
+        machine.append_numbers(0, 5);
+        if has_checkpoint {
+            machine.store().checkpoint().unwrap();
+        }
+        machine.append_numbers(5, 7);
+        let paths = machine.log_paths();
+        machine.sim.fs.kill();
+        machine.store = None;
+        flip(&machine, &paths[0], machine.content(&paths[0]).len() - 1);
+        let report = verify_partition(&machine.sim.env(), dir_of(&paths[0]), ID).unwrap();
+        let weights: Vec<_> = report.findings.iter().map(|finding| finding.weight.name()).collect();
+        assert_eq!(weights, ["torn-tail"], "{report:?}");
+        assert_eq!(plan(&machine, &paths), None, "a torn tail");
+        machine.start().unwrap();
+        assert_eq!(machine.records().unwrap(), numbers(0, 6));
+    }
+}
+
+#[test]
+fn an_index_that_a_crash_has_torn_is_no_damage() {
     let mut machine = Machine::new(1, Machine::small_segments());
     machine.append_numbers(0, 5);
-    machine.store().checkpoint().unwrap();
-    machine.append_numbers(5, 7);
     let paths = machine.log_paths();
     machine.sim.fs.kill();
     machine.store = None;
-    flip(&machine, &paths[0], machine.content(&paths[0]).len() - 1);
-    assert_eq!(plan(&machine, &paths), None, "a torn tail");
+    let index = paths[0].with_extension("index");
+    let file = machine.sim.fs.open(&index, OpenMode::ReadWrite).unwrap();
+    file.set_len(file.len().unwrap() - 3).unwrap();
+    let report = verify_partition(&machine.sim.env(), dir_of(&paths[0]), ID).unwrap();
+    let weights: Vec<_> = report.findings.iter().map(|finding| finding.weight.name()).collect();
+    assert_eq!(weights, ["torn-tail"], "{report:?}");
     machine.start().unwrap();
-    assert_eq!(machine.records().unwrap(), numbers(0, 6));
+    assert_eq!(machine.records().unwrap(), numbers(0, 5));
 }
 
 #[test]
