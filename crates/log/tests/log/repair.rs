@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use riverrun_env::{FileSystem, OpenMode};
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{FileSystem, OpenMode};
 use riverrun_log::{Cut, CutOptions, LogError, Repair, RepairError, SegmentDump, verify_partition};
 
 use crate::machine::{DIR, ID, Machine, numbers, stamp};
