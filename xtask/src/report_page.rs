@@ -2,10 +2,12 @@
 //!
 //! Owns what a person would do with the page, as a program of `xtask/clients/browser` does it: light and dark, wide and
 //! narrow, every control clicked. The page's results are made up (`crates/bench/testdata/report.json`), so that no server
-//! is needed and every run looks at the same page. What it looked like stays in `target/clients/report-page`.
+//! is needed and every run looks at the same page. What it looked like stays in `target/clients/report-page`. The pages of
+//! `docs/benchmarks` are opened in the same four ways, as they are stored, and not clicked through.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,7 +19,9 @@ use crate::clients::install::{BROWSER, Kit, Toolbox};
 
 /// Results that the page is made of.
 const RESULTS: &str = "crates/bench/testdata/report.json";
-/// Looking at it takes some twenty seconds of two busy cores.
+/// Pages of real results, beside directories of these.
+const PAGES: &str = "docs/benchmarks";
+/// Looking at all of them takes some thirty seconds of two busy cores.
 const LIMIT: Duration = Duration::from_mins(4);
 
 /// Makes the page, looks at it, and fails with everything that is wrong.
@@ -34,11 +38,22 @@ pub(crate) fn run() -> anyhow::Result<()> {
     fs::write(&page, report.page()?).with_context(|| format!("could not write {}", page.display()))?;
     let mut look = Command::new("node");
     look.arg(toolbox.browser_program()).arg(browser()?).arg(&page).arg(&pictures);
+    look.args(stored_pages(&checkout.join(PAGES))?);
     let finished = exec::run(&mut look, b"", LIMIT)?;
     print!("{}", finished.stdout);
     anyhow::ensure!(finished.status.success(), "the page is not as it should be:\n{}", finished.stderr);
     println!("pictures are in {}", pictures.display());
     Ok(())
+}
+
+/// The pages that lie in a directory, by name.
+fn stored_pages(directory: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
+    let paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "html");
+    let pages: BTreeSet<_> = paths.into_iter().filter(is_page).collect();
+    anyhow::ensure!(!pages.is_empty(), "{} has no page", directory.display());
+    Ok(pages)
 }
 
 /// Where the browser is.

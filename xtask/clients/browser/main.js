@@ -1,7 +1,7 @@
-// Clicks through a page of `bench report` in a browser: light and dark, wide and narrow.
+// Clicks through a page of `bench report` in a browser: light and dark, wide and narrow. Further pages are only looked at.
 //
-// Usage: node main.js BROWSER PAGE PICTURES. Prints a line for each way of looking at the page, puts a picture of each
-// into the directory PICTURES, and ends with 1 if anything was wrong.
+// Usage: node main.js BROWSER PAGE PICTURES [FURTHER...]. Prints a line for each way of looking at a page, puts a picture of
+// each of PAGE into the directory PICTURES, and ends with 1 if anything was wrong.
 "use strict";
 
 const path = require("node:path");
@@ -86,19 +86,22 @@ async function lookAround(page, where) {
   for (const problem of await page.evaluate(faint, [TEXT_CONTRAST, LINE_CONTRAST])) problems.push(`${where}: ${problem}`);
 }
 
+// Runs within the page: of each chart its name, how many points its curves have, its labels, and whether all are numbers.
+function drawn() {
+  return [...document.querySelectorAll("svg")].map((svg) => {
+    const lines = [...svg.querySelectorAll("polyline")];
+    const numbers = lines.map((line) => line.getAttribute("points")).join(" ");
+    return [svg.getAttribute("aria-label"), lines.map((line) => line.points.length), svg.querySelectorAll("text").length, !/NaN|Infinity/.test(numbers)];
+  });
+}
+
 async function charts(page, where) {
-  const all = page.locator("svg");
-  const count = await all.count();
-  check(count > 0, `${where}: no chart`);
-  for (let at = 0; at < count; at += 1) {
-    const chart = all.nth(at);
-    const name = await chart.getAttribute("aria-label");
-    const [points, ticks] = await chart.evaluate((svg) => [
-      [...svg.querySelectorAll("polyline")].map((line) => line.points.length), svg.querySelectorAll("text").length]);
+  const all = await page.evaluate(drawn);
+  check(all.length > 0, `${where}: no chart`);
+  for (const [name, points, labels, numbers] of all) {
     check(points.length > 0 && points.every((length) => length > 0), `${where}: ${name} has a curve without a point`);
-    check(ticks > 4, `${where}: ${name} has ${ticks} labels`);
-    const numbers = await chart.evaluate((svg) => [...svg.querySelectorAll("polyline")].map((line) => line.getAttribute("points")).join(" "));
-    check(!/NaN|Infinity/.test(numbers), `${where}: ${name} has points that are no numbers`);
+    check(labels > 4, `${where}: ${name} has ${labels} labels`);
+    check(numbers, `${where}: ${name} has points that are no numbers`);
   }
 }
 
@@ -148,6 +151,17 @@ async function notes(page, where) {
   }
 }
 
+// Runs within the page, whose functions it calls: medians, and what stands side by side.
+function reckoning() {
+  const found = [];
+  const middles = [[], [3], [4, 1], [9, 1, 2, 4], [5, null, 1, 0, 2]].map((values) => middle(values, (value) => value));
+  if (JSON.stringify(middles) !== "[null,3,2.5,3,2]") found.push(`medians are ${JSON.stringify(middles)}`);
+  for (const [title, runs] of groups) {
+    if (new Set(runs.map((run) => run.scale)).size > 1) found.push(`"${title}" has runs of several scales side by side`);
+  }
+  return found;
+}
+
 async function overview(page, where) {
   const links = await page.locator(".overview a").all();
   check(links.length > 0 && links.length === (await page.locator("section.group").count()), `${where}: the overview does not name every workload`);
@@ -159,15 +173,33 @@ async function overview(page, where) {
   }
 }
 
-async function look(browser, url, scheme, width, pictures) {
-  const where = `${scheme}, ${width} wide`;
-  const before = problems.length;
+async function open(browser, url, scheme, width, where) {
   const context = await browser.newContext({ viewport: { width, height: HEIGHT }, colorScheme: scheme });
   const page = await context.newPage();
   page.on("console", (message) => problems.push(`${where}: the console says "${message.text()}"`));
   page.on("pageerror", (error) => problems.push(`${where}: ${error.message}`));
   page.on("request", (request) => check(request.url().split("#")[0] === url, `${where}: asks for ${request.url()}`));
   await page.goto(url);
+  return [context, page];
+}
+
+// A page of real results: that it is drawn, all of it within the window and to be read.
+async function glance(browser, file, scheme, width) {
+  const where = `${path.basename(file)}, ${scheme}, ${width} wide`;
+  const before = problems.length;
+  const [context, page] = await open(browser, pathToFileURL(file).href, scheme, width, where);
+  await charts(page, where);
+  await lookAround(page, where);
+  check((await page.locator(".overview a").count()) > 0, `${where}: no overview`);
+  await context.close();
+  console.log(`${where}: ${problems.length === before ? "right" : "wrong"}`);
+}
+
+async function look(browser, url, scheme, width, pictures) {
+  const where = `${scheme}, ${width} wide`;
+  const before = problems.length;
+  const [context, page] = await open(browser, url, scheme, width, where);
+  for (const problem of await page.evaluate(reckoning)) problems.push(`${where}: ${problem}`);
   await page.screenshot({ path: path.join(pictures, `${scheme}-${width}.png`) });
   await charts(page, where);
   await lookAround(page, where);
@@ -182,11 +214,14 @@ async function look(browser, url, scheme, width, pictures) {
   console.log(`${where}: ${problems.length === before ? "right" : "wrong"}`);
 }
 
-async function main([program, file, pictures]) {
+async function main([program, file, pictures, ...further]) {
   const browser = await chromium.launch({ executablePath: program, args: QUIET });
   const url = pathToFileURL(file).href;
   for (const scheme of SCHEMES) {
-    for (const width of WIDTHS) await look(browser, url, scheme, width, pictures);
+    for (const width of WIDTHS) {
+      await look(browser, url, scheme, width, pictures);
+      for (const one of further) await glance(browser, one, scheme, width);
+    }
   }
   await browser.close();
   for (const problem of problems) console.error(problem);
