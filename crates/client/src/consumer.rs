@@ -32,6 +32,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use self::assignment::{Assignment, Positions};
+use self::commits::Outcome;
 pub use self::group::Assignor;
 use self::group::{GroupEvent, Membership};
 use self::listener::Listener;
@@ -161,8 +162,8 @@ impl Consumer {
         self.listener.set(Box::new(listener));
     }
 
-    /// Shares these topics with the group, in place of what was read before. Topics may come to exist later. With
-    /// no topic at all, the consumer leaves the group.
+    /// Shares these topics with the group, in place of what was read before. Topics may come to exist later. The same topics
+    /// again change nothing. With no topic at all, the consumer leaves the group.
     pub async fn subscribe<T: AsRef<str>>(&mut self, topics: &[T]) -> Result<(), ClientError> {
         let topics: Vec<String> = topics.iter().map(|topic| topic.as_ref().to_owned()).collect();
         if topics.is_empty() && self.coordinator.is_some() {
@@ -217,15 +218,16 @@ impl Consumer {
     async fn unassign(&mut self) -> Result<(), ClientError> {
         self.take_events();
         let partitions = self.assignment();
-        let committed = match &self.membership {
-            Some(_) => {
-                let is_idle = partitions.is_empty();
-                let positions = if is_idle { Positions::new() } else { self.give_back(partitions) };
-                // Also without any: the commit of what was given up before may still be under way.
-                self.commit_positions(positions).await
-            }
-            None if self.commits_by_itself() => self.commit().await,
-            None => Ok(()),
+        let positions = match &self.membership {
+            Some(_) if !partitions.is_empty() => self.give_back(partitions),
+            None if self.commits_by_itself() => self.assignment.uncommitted(),
+            _ => Positions::new(),
+        };
+        let committed = if self.coordinator.is_some() {
+            // Also without any: the commit of what was given up before may still be under way.
+            self.commit_positions(positions).await.settle().1
+        } else {
+            Ok(())
         };
         self.assignment.clear();
         self.chunks.clear();
@@ -443,11 +445,12 @@ impl Consumer {
     }
 
     /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it. Partitions that the group
-    /// has given to others meanwhile are left out. Fails with `UNKNOWN_MEMBER_ID` if the group gives the member up before it
+    /// has given to others meanwhile are left out. What fails for one partition, such as one that was deleted, is told after
+    /// the others have been committed. Fails with `UNKNOWN_MEMBER_ID` if the group gives the member up before it
     /// is done: the positions are those of another membership then, and the next poll begins a new one.
     pub async fn commit(&mut self) -> Result<(), ClientError> {
         self.take_events();
-        self.commit_positions(self.assignment.uncommitted()).await
+        self.commit_positions(self.assignment.uncommitted()).await.into_result()
     }
 
     /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it. Where the group has given the
@@ -456,12 +459,12 @@ impl Consumer {
         &mut self,
         offsets: &BTreeMap<TopicPartition, CommittedOffset>,
     ) -> Result<(), ClientError> {
-        self.commit_positions(offsets.clone()).await
+        self.commit_positions(offsets.clone()).await.into_result()
     }
 
-    async fn commit_positions(&mut self, positions: Positions) -> Result<(), ClientError> {
+    async fn commit_positions(&mut self, positions: Positions) -> Outcome {
         let Some(coordinator) = self.coordinator.clone() else {
-            return Err(ClientError::Invalid("a commit needs a group".to_owned()));
+            return Outcome::failed(ClientError::Invalid("a commit needs a group".to_owned()));
         };
         if let Some(committing) = &mut self.committing {
             // Commits take effect in their order. A task that failed has nothing to commit any more.
@@ -469,15 +472,14 @@ impl Consumer {
             self.committing = None;
         }
         if positions.is_empty() {
-            return Ok(());
+            return Outcome::default();
         }
         let committer = self.membership.as_ref().map(Membership::committer);
         let number = self.begin_commit(&positions);
-        let result = commits::commit(coordinator, committer, positions.clone()).await;
-        self.count_commit(result.is_ok());
-        result?;
-        self.assignment.end_commit(number, &positions);
-        Ok(())
+        let outcome = commits::commit(coordinator, committer, positions).await;
+        self.count_commit(outcome.is_complete());
+        self.assignment.end_commit(number, outcome.committed());
+        outcome
     }
 
     fn count_commit(&mut self, went_well: bool) {

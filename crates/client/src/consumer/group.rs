@@ -238,9 +238,13 @@ impl Membership {
         Self { events, subscription, identity, lost: 0, attempts, coordinator, options, polls, task }
     }
 
-    /// Subscribes to something else.
+    /// Subscribes to something else. To say the same again is no reason for the group to rebalance.
     pub(super) fn resubscribe(&self, subscription: Subscription) {
-        self.subscription.send_replace(subscription);
+        self.subscription.send_if_modified(|current| {
+            let differs = *current != subscription;
+            *current = subscription;
+            differs
+        });
     }
 
     /// Is to be held while the consumer is polled.
@@ -339,7 +343,8 @@ async fn leave_server_side(
         member_epoch: if identity.instance_id.is_some() { EPOCH_PAUSE } else { EPOCH_LEAVE },
         ..ConsumerGroupHeartbeatRequest::default()
     };
-    let frame = coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
+    // Behind the heartbeat that may be under way: a join that came later would bring the member back for nobody.
+    let frame = coordinator.call(Lane::Group, &request, CallLimits::default()).await?;
     let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
     ClientError::check(answer.error_code, answer.error_message.as_deref())
 }

@@ -1,5 +1,7 @@
 //! What a member of a group wants to read: topics by name, or all whose names match.
 
+use std::collections::BTreeSet;
+
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
@@ -14,6 +16,19 @@ const PROGRAM_BYTES_MAX: usize = 1024 * 1024;
 pub(super) enum Subscription {
     Topics(Vec<String>),
     Pattern(Pattern),
+}
+
+/// The same topics in any order, or the same text.
+impl PartialEq for Subscription {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Topics(ours), Self::Topics(theirs)) => {
+                ours.iter().collect::<BTreeSet<_>>() == theirs.iter().collect::<BTreeSet<_>>()
+            }
+            (Self::Pattern(ours), Self::Pattern(theirs)) => ours.text == theirs.text,
+            (Self::Topics(_), Self::Pattern(_)) | (Self::Pattern(_), Self::Topics(_)) => false,
+        }
+    }
 }
 
 /// A regular expression that a topic's whole name has to match.
@@ -102,6 +117,18 @@ mod tests {
             assert!(pattern.check().is_ok(), "{}", pattern.text);
             assert_eq!(pattern.matches(name), matches, "{} {name}", pattern.text);
         }
+    }
+
+    #[test]
+    fn the_same_topics_are_the_same_subscription_in_any_order() {
+        let topics =
+            |names: &[&str]| Subscription::Topics(names.iter().map(|&name| name.to_owned()).collect());
+        let pattern = |text| Subscription::Pattern(Pattern::new(text));
+        assert_eq!(topics(&["t", "u"]), topics(&["u", "t", "u"]));
+        assert_ne!(topics(&["t"]), topics(&["t", "u"]));
+        assert_eq!(pattern("t"), pattern("t"));
+        assert_ne!(pattern("t"), pattern("u"));
+        assert_ne!(pattern("t"), topics(&["t"]));
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub(super) enum Done {
     Started(Progress),
     /// Of which topics metadata was asked for.
     Refreshed(Result<BTreeSet<Arc<str>>, ClientError>),
-    /// The commit of this number, and the positions that were committed; none if it failed.
-    Committed(u64, Option<Positions>),
+    /// The commit of this number, the positions that need no other, and whether all went well.
+    Committed(u64, Positions, bool),
 }
 
 /// What there is to do for the partitions that want records.
@@ -264,10 +264,10 @@ impl Consumer {
                 self.refresh_at = Some(self.refreshes.next_at(&self.options.cluster, chance));
                 result.map(drop).or_else(report)
             }
-            Done::Committed(number, positions) => {
+            Done::Committed(number, settled, is_complete) => {
                 self.committing_count -= 1;
-                self.count_commit(positions.is_some());
-                self.assignment.end_commit(number, &positions.unwrap_or_default());
+                self.count_commit(is_complete);
+                self.assignment.end_commit(number, &settled);
                 Ok(())
             }
         }
@@ -465,17 +465,23 @@ impl Consumer {
             if let Some(previous) = previous {
                 let _ = previous.await;
             }
-            let result = commits::commit(coordinator, committer, positions.clone()).await;
-            if let Err(error) = &result {
+            let outcome = commits::commit(coordinator, committer, positions).await;
+            let is_complete = outcome.is_complete();
+            let (settled, result) = outcome.settle();
+            if let Err(error) = result {
                 tracing::warn!(%error, "positions could not be committed");
             }
             // Nobody listens when the consumer is gone.
-            let _ = tell.send(result.is_ok().then_some(positions));
+            let _ = tell.send((settled, is_complete));
             if let Some(done) = done {
                 let _ = done.send(());
             }
         }));
-        self.work.push(Box::pin(async move { Done::Committed(number, told.await.ok().flatten()) }));
+        self.work.push(Box::pin(async move {
+            // A task that failed has told nothing.
+            let (settled, is_complete) = told.await.unwrap_or_default();
+            Done::Committed(number, settled, is_complete)
+        }));
     }
 
     /// Numbers a commit that begins.
@@ -519,8 +525,7 @@ mod tests {
         let mut options = ConsumerOptions::new(ClusterOptions::new("a:1"));
         (options.fetch_max_bytes, options.partition_max_bytes) = (5000, 1000);
         options.read_ahead_bytes = 3000;
-        let alone =
-            |options: &ConsumerOptions, bytes: usize, partitions| room(options, bytes, partitions, 1);
+        let alone = |options: &ConsumerOptions, bytes: usize, partitions| room(options, bytes, partitions, 1);
         assert_eq!(alone(&options, 0, 2), Some(2000));
         assert_eq!(alone(&options, 0, 9), Some(3000));
         assert_eq!(alone(&options, 2000, 9), Some(1000));

@@ -1,9 +1,9 @@
 //! What a member commits, and what a group says was committed.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use riverrun_client::{Admin, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, StartAt};
+use riverrun_client::{Admin, ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, StartAt};
 use riverrun_protocol::api_versions_response::ApiVersion;
 use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverrun_protocol::consumer_protocol::encode_assignment;
@@ -25,7 +25,8 @@ use riverrun_types::Offset;
 use crate::consumer::{
     BEGIN, END, Told, committed, nothing_committed, offsets, options, partition, records, server, wait_for,
 };
-use crate::server::{Call, Reply, TOPIC_ID};
+use crate::groups::classic_group;
+use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
 /// A group of either protocol that puts off what its member commits, for as long as that is the member of the first
 /// commit; of a later one it takes everything.
@@ -111,17 +112,203 @@ impl Group {
 
 /// Says this of each partition of a commit.
 pub(crate) fn refused(call: &Call<'_>, code: ErrorCode) -> Reply {
+    judged(call, |_| code)
+}
+
+/// Says of each partition of a commit what is found for it.
+fn judged(call: &Call<'_>, mut judge: impl FnMut(i32) -> ErrorCode) -> Reply {
     let request = call.decode::<OffsetCommitRequest<'_>>();
-    let partition = |one: &OffsetCommitRequestPartition<'_>| OffsetCommitResponsePartition {
+    let mut partition = |one: &OffsetCommitRequestPartition<'_>| OffsetCommitResponsePartition {
         partition_index: one.partition_index,
-        error_code: code.0,
+        error_code: judge(one.partition_index).0,
     };
     let topics = request.topics.iter().map(|topic| OffsetCommitResponseTopic {
         name: topic.name.clone(),
-        partitions: topic.partitions.iter().map(partition).collect(),
+        partitions: topic.partitions.iter().map(&mut partition).collect(),
         ..OffsetCommitResponseTopic::default()
     });
     call.answer(&OffsetCommitResponse { topics: topics.collect(), ..OffsetCommitResponse::default() })
+}
+
+/// How often each partition was to be committed.
+type Asked = Arc<Mutex<[usize; 2]>>;
+
+/// Says of each partition what is found for it and the number of the attempt.
+fn counted(call: &Call<'_>, asked: &Asked, judge: impl Fn(i32, usize) -> ErrorCode) -> Reply {
+    let mut asked = asked.lock().unwrap();
+    judged(call, |index| {
+        let count = &mut asked[usize::try_from(index).unwrap()];
+        *count += 1;
+        judge(index, *count)
+    })
+}
+
+/// Partition 1 is not there any more.
+fn without_second(index: i32, _: usize) -> ErrorCode {
+    if index == 1 { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION } else { ErrorCode::NONE }
+}
+
+/// A consumer that has read both partitions to their end and has much time for its commits.
+async fn at_ends(server: &ScriptedServer, change: impl FnOnce(&mut ConsumerOptions)) -> Consumer {
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), auto_commit: false, ..options(server) };
+    options.cluster.retry_timeout = Duration::from_mins(1);
+    change(&mut options);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    let both = [0, 1].map(|index| (partition(index), StartAt::Earliest));
+    consumer.assign(both.to_vec()).await.unwrap();
+    both_are_read(&mut consumer).await;
+    consumer
+}
+
+async fn both_are_read(consumer: &mut Consumer) {
+    wait_for(consumer, "both are read", |consumer| {
+        [0, 1].iter().all(|index| consumer.position(&partition(*index)) == Some(Offset(END)))
+    })
+    .await;
+}
+
+/// What a commit by hand comes to, by what the group says of each partition and attempt; and how often each was made.
+async fn commits(
+    count: usize,
+    judge: impl Fn(i32, usize) -> ErrorCode + Send + 'static,
+) -> (Vec<Result<(), ClientError>>, [usize; 2]) {
+    let asked = Asked::default();
+    let noted = Arc::clone(&asked);
+    let server =
+        server(move |call| (call.key == ApiKey::OffsetCommit).then(|| counted(call, &noted, &judge))).await;
+    let mut consumer = at_ends(&server, |_| {}).await;
+    let mut results = Vec::new();
+    for _ in 0..count {
+        results.push(consumer.commit().await);
+    }
+    let asked = *asked.lock().unwrap();
+    (results, asked)
+}
+
+#[tokio::test]
+async fn a_partition_that_was_deleted_is_told_soon_and_holds_no_other_back() {
+    let begun = Instant::now();
+    let (results, [first, _]) = commits(2, without_second).await;
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    for result in results {
+        assert!(
+            matches!(&result, Err(ClientError::UnknownPartition(of)) if *of == partition(1)),
+            "{result:?}"
+        );
+    }
+    assert_eq!(first, 1, "it is known to be committed");
+}
+
+#[tokio::test]
+async fn a_partition_that_the_coordinator_has_not_heard_of_yet_is_committed() {
+    let late = |index, attempt| if attempt < 3 { without_second(index, attempt) } else { ErrorCode::NONE };
+    let (results, asked) = commits(1, late).await;
+    assert!(results[0].is_ok(), "{results:?}");
+    assert_eq!(asked, [1, 3]);
+}
+
+#[tokio::test]
+async fn a_partition_is_tried_again_though_another_has_failed_for_good() {
+    let (results, asked) = commits(1, |index, attempt| match (index, attempt) {
+        (1, _) => ErrorCode::OFFSET_METADATA_TOO_LARGE,
+        (_, 1) => ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
+        _ => ErrorCode::NONE,
+    })
+    .await;
+    let error = results[0].as_ref().unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::OFFSET_METADATA_TOO_LARGE));
+    assert_eq!(asked, [2, 1]);
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_repeats_one_partition_in_place_of_another_has_failed() {
+    let server = server(|call| {
+        (call.key == ApiKey::OffsetCommit).then(|| {
+            let twice = vec![OffsetCommitResponsePartition::default(); 2];
+            let topic = OffsetCommitResponseTopic {
+                name: "t".into(),
+                partitions: twice,
+                ..OffsetCommitResponseTopic::default()
+            };
+            call.answer(&OffsetCommitResponse { topics: vec![topic], ..OffsetCommitResponse::default() })
+        })
+    })
+    .await;
+    let mut consumer = at_ends(&server, |_| {}).await;
+    let error = consumer.commit().await.unwrap_err();
+    assert!(matches!(&error, ClientError::Incomplete { missing, .. } if missing == "t-1"), "{error}");
+}
+
+/// A commit that the consumer makes by itself gives up what is not there, for nobody can do anything about it.
+#[tokio::test]
+async fn a_partition_that_was_deleted_is_given_up_by_the_commits_that_follow() {
+    let asked = Asked::default();
+    let noted = Arc::clone(&asked);
+    let server =
+        server(move |call| (call.key == ApiKey::OffsetCommit).then(|| counted(call, &noted, without_second)))
+            .await;
+    let begun = Instant::now();
+    let mut consumer = at_ends(&server, |options| {
+        options.auto_commit = true;
+        options.auto_commit_interval = Some(Duration::from_millis(100));
+    })
+    .await;
+    wait_for(&mut consumer, "a commit has ended", |consumer| consumer.metrics().commits_failed > 0).await;
+    let made = *asked.lock().unwrap();
+    let later = Instant::now() + Duration::from_millis(300);
+    wait_for(&mut consumer, "three more are due", |_| Instant::now() > later).await;
+    consumer.close().await.unwrap();
+    assert_eq!(*asked.lock().unwrap(), made);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_partition_that_was_deleted_is_no_reason_not_to_begin_with_others() {
+    let asked = Asked::default();
+    let noted = Arc::clone(&asked);
+    let server =
+        server(move |call| (call.key == ApiKey::OffsetCommit).then(|| counted(call, &noted, without_second)))
+            .await;
+    let mut consumer = at_ends(&server, |options| {
+        options.auto_commit = true;
+        options.auto_commit_interval = Some(Duration::from_hours(1));
+    })
+    .await;
+    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
+    assert_eq!(consumer.assignment(), [partition(0)]);
+    let [first, second] = *asked.lock().unwrap();
+    assert!(first == 1 && second > 1, "{first} {second}");
+}
+
+#[tokio::test]
+async fn a_partition_that_was_deleted_holds_up_neither_a_rebalance_nor_the_end() {
+    let (told, ready, asked) = (Told::default(), Arc::new(Mutex::new(false)), Asked::default());
+    let (heard, rebalance, noted) = (Arc::clone(&told), Arc::clone(&ready), Arc::clone(&asked));
+    let server = server(move |call| match call.key {
+        ApiKey::OffsetCommit => Some(counted(call, &noted, without_second)),
+        _ => classic_group(call, &heard, &rebalance),
+    })
+    .await;
+    let mut options = ConsumerOptions {
+        group: Some("g".to_owned()),
+        heartbeat_interval: Duration::from_millis(10),
+        auto_commit_interval: Some(Duration::from_hours(1)),
+        ..options(&server)
+    };
+    options.cluster.retry_timeout = Duration::from_mins(1);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    both_are_read(&mut consumer).await;
+    let begun = Instant::now();
+    *ready.lock().unwrap() = true;
+    wait_for(&mut consumer, "it joins again", |_| {
+        told.lock().unwrap().iter().filter(|what| what.starts_with("join")).count() == 2
+    })
+    .await;
+    consumer.close().await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(told.lock().unwrap().last().unwrap(), "leave");
+    assert!(asked.lock().unwrap()[0] > 0);
 }
 
 /// Who reads on after this would not see the records before it.

@@ -10,6 +10,7 @@ use riverrun_client::{
 };
 use riverrun_protocol::fetch_response::{FetchableTopicResponse, PartitionData};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
+use riverrun_protocol::metadata_response::{MetadataResponseBroker, MetadataResponsePartition};
 use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use riverrun_protocol::offset_fetch_response::OffsetFetchResponseGroup;
 use riverrun_protocol::{
@@ -363,6 +364,20 @@ async fn questions_are_asked_without_holding_the_consumer() {
     assert_eq!(offsets, [BEGIN, END]);
 }
 
+/// In a runtime of one thread, which has the connections to run, too.
+#[tokio::test]
+async fn polls_without_time_bring_records_at_last() {
+    let server = server(|_| None).await;
+    let mut consumer = consumer_at(&server, StartAt::Earliest).await;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut heard = Vec::new();
+    while heard.is_empty() {
+        heard = consumer.poll(Duration::ZERO).await.unwrap();
+        assert!(Instant::now() < deadline, "no records");
+    }
+    assert_eq!(offsets(&heard), [10, 11, 12, 13]);
+}
+
 #[tokio::test]
 async fn what_was_done_is_counted() {
     let server = server(|_| None).await;
@@ -451,6 +466,79 @@ async fn what_is_held_of_a_paused_partition_keeps_no_other_from_being_read() {
     consumer.seek(&partition(read), StartAt::Offset(Offset(BEGIN))).unwrap();
     let again = records(&mut consumer).await.unwrap();
     assert_eq!((again[0].partition, offsets(&again)), (read, vec![10, 11, 12, 13]));
+}
+
+/// Bytes that a fetch may bring, and of which node it was.
+type Asked = Arc<Mutex<Vec<(i32, i32)>>>;
+
+fn note_fetch(asked: &Asked, node: i32, call: &Call<'_>) {
+    if call.key == ApiKey::Fetch {
+        asked.lock().unwrap().push((node, call.decode::<FetchRequest<'_>>().max_bytes));
+    }
+}
+
+/// Two nodes: the second leads partition 2 alone. The first says nothing to fetches while it is silent.
+async fn two_nodes(asked: &Asked, silent: &Arc<Mutex<bool>>) -> [ScriptedServer; 2] {
+    let (of_first, of_second, is_silent) = (Arc::clone(asked), Arc::clone(asked), Arc::clone(silent));
+    let second = server(move |call| {
+        note_fetch(&of_second, 2, call);
+        None
+    })
+    .await;
+    let address = second.address();
+    let first = server(move |call| {
+        note_fetch(&of_first, 1, call);
+        match call.key {
+            ApiKey::Metadata => {
+                let mut metadata = call.metadata_of_epoch(0);
+                let (host, port) = (address.ip().to_string().into(), address.port().into());
+                metadata.brokers.push(MetadataResponseBroker { node_id: 2, host, port, rack: None });
+                let partitions = &mut metadata.topics[0].partitions;
+                let third =
+                    MetadataResponsePartition { partition_index: 2, leader_id: 2, ..partitions[0].clone() };
+                partitions.push(third);
+                Some(call.answer(&metadata))
+            }
+            ApiKey::Fetch => is_silent.lock().unwrap().then_some(Reply::Silence),
+            _ => None,
+        }
+    })
+    .await;
+    [first, second]
+}
+
+#[tokio::test]
+async fn what_is_held_of_a_paused_partition_takes_no_room_from_the_others() {
+    const PARTITION_BYTES: i32 = 30;
+    let (asked, silent) = (Asked::default(), Arc::new(Mutex::new(false)));
+    let [first, _second] = two_nodes(&asked, &silent).await;
+    // What is held of one partition is more than that.
+    let read_ahead_bytes = 60;
+    assert!(batch(BEGIN).len() > read_ahead_bytes);
+    let tight = ConsumerOptions {
+        poll_records: 1,
+        partition_max_bytes: PARTITION_BYTES,
+        read_ahead_bytes,
+        ..options(&first)
+    };
+    let mut consumer = Consumer::new(tight).await.unwrap();
+    let starts = [StartAt::Earliest, StartAt::Earliest, StartAt::Offset(Offset(END))];
+    consumer.assign((0..).map(partition).zip(starts).collect()).await.unwrap();
+    let read = records(&mut consumer).await.unwrap()[0].partition;
+    // The records of the other came with the same answer.
+    consumer.pause(&[partition(1 - read)]).unwrap();
+    let held_bytes = consumer.metrics().held_bytes;
+    assert!(held_bytes > read_ahead_bytes, "{held_bytes}");
+    *silent.lock().unwrap() = true;
+    asked.lock().unwrap().clear();
+    consumer.seek(&partition(read), StartAt::Offset(Offset(END))).unwrap();
+    wait_for(&mut consumer, "node 2 is asked while node 1 waits", |_| {
+        let asked = asked.lock().unwrap();
+        asked.iter().skip_while(|(node, _)| *node != 1).any(|(node, _)| *node == 2)
+    })
+    .await;
+    let asked = asked.lock().unwrap();
+    assert!(asked.iter().all(|(_, bytes_max)| *bytes_max >= PARTITION_BYTES), "{asked:?}");
 }
 
 #[tokio::test]

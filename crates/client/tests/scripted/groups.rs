@@ -192,6 +192,30 @@ async fn with_no_time_between_them_every_poll_commits_what_the_one_before_return
     .await;
 }
 
+/// An eager member would give everything up.
+#[tokio::test]
+async fn a_member_that_subscribes_to_the_same_again_does_not_join_again() {
+    let (told, ready) = (Told::default(), Arc::default());
+    let heard = Arc::clone(&told);
+    let server = server(move |call| classic_group(call, &heard, &ready)).await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        auto_commit: false,
+        heartbeat_interval: Duration::from_millis(10),
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t", "u"]).await.unwrap();
+    wait_for(&mut consumer, "it is a member", |consumer| consumer.assignment().len() == 2).await;
+    consumer.subscribe(&["u", "t"]).await.unwrap();
+    let later = Instant::now() + Duration::from_millis(200);
+    wait_for(&mut consumer, "some time goes by", |_| Instant::now() > later).await;
+    assert_eq!(*told.lock().unwrap(), ["join owning 0"]);
+    consumer.subscribe(&["t"]).await.unwrap();
+    wait_for(&mut consumer, "it joins again", |_| told.lock().unwrap().len() == 2).await;
+}
+
 #[tokio::test]
 async fn a_cooperative_member_commits_and_gives_up_only_what_it_must() {
     let told = classic_member(vec![Assignor::CooperativeSticky], 0).await;
