@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{
-    Assignor, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, RebalanceListener, Revocation, StartAt,
+    Assignor, ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, RebalanceListener,
+    Revocation, StartAt,
 };
 use riverrun_protocol::consumer_protocol::decode_subscription;
 use riverrun_protocol::join_group_response::JoinGroupResponseMember;
@@ -234,8 +235,13 @@ async fn a_commit_that_was_begun_before_ends_before_a_partition_is_given_up_with
     consumer.set_listener(CommitsNothing);
     let is_told = |what: &str| told.lock().unwrap().iter().any(|one| one == what);
     wait_for(&mut consumer, "both are committed", |_| is_told("commit 0 14") && is_told("commit 1 14")).await;
-    consumer.seek(&partition(1), StartAt::Offset(Offset(12))).unwrap();
-    wait_for(&mut consumer, "it is put off", |_| *refusals.lock().unwrap() > 0).await;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    // The first may have come too early: no commit is begun while another is under way.
+    while *refusals.lock().unwrap() == 0 {
+        assert!(Instant::now() < deadline, "it is put off");
+        consumer.seek(&partition(1), StartAt::Offset(Offset(12))).unwrap();
+        consumer.poll(Duration::from_millis(5)).await.unwrap();
+    }
     *ready.lock().unwrap() = true;
     wait_for(&mut consumer, "it joins without it", |_| joins(&told) == 3).await;
     let told = told.lock().unwrap();
@@ -372,6 +378,31 @@ async fn a_static_member_whose_join_was_not_answered_releases_its_own_place_and_
     let refused = Some(ErrorCode::UNRELEASED_INSTANCE_ID);
     assert_eq!(unreleased(1, false).await, (vec![0, 0, -2], refused));
     assert_eq!(unreleased(0, true).await, (vec![0], refused), "it has asked for the first time");
+}
+
+/// The member that it joins as would be there until its session times out, with partitions that nobody reads.
+#[tokio::test]
+async fn who_leaves_while_it_joins_does_so_behind_the_join() {
+    let told = Told::default();
+    let heard = Arc::clone(&told);
+    let server = server(move |call| {
+        (call.key == ApiKey::ConsumerGroupHeartbeat).then(|| {
+            let epoch = call.decode::<ConsumerGroupHeartbeatRequest<'_>>().member_epoch;
+            tell(&heard, format!("epoch {epoch}"));
+            // What is behind it on this connection waits for it.
+            Reply::Stall
+        })
+    })
+    .await;
+    let group_protocol = GroupProtocol::Consumer;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+    options.cluster.request_timeout = Duration::from_millis(500);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    unpolled("it joins", || !told.lock().unwrap().is_empty()).await;
+    let error = consumer.close().await.unwrap_err();
+    assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+    assert_eq!(*told.lock().unwrap(), ["epoch 0"]);
 }
 
 /// There is nothing for it to leave.
