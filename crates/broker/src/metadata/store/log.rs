@@ -148,11 +148,7 @@ impl OneLog {
     }
 
     fn is_missing(&self) -> bool {
-        let source = match &self.flaw {
-            Some(MetadataError::Io { source, .. }) => source,
-            _ => return false,
-        };
-        source.kind() == io::ErrorKind::NotFound
+        matches!(&self.flaw, Some(MetadataError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
     }
 
     fn is_newer(&self) -> bool {
