@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use crate::error::LogError;
 use crate::producer_state::AppendOrigin;
+use crate::write_cache::take_off;
 
 const AMPLE: u8 = 0;
 /// Less is left than the reserve.
@@ -83,7 +84,7 @@ impl Space {
 
     /// So many bytes are settled, or never will be.
     pub(crate) fn remove_unsettled(&self, bytes: u64) {
-        self.unsettled_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        take_off(&self.unsettled_bytes, bytes);
     }
 
     /// Bytes that need room and have none yet. Read before what is available: what is settled in between counts twice

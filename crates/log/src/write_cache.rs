@@ -91,7 +91,7 @@ impl WriteCache {
 
     /// So many bytes have left a tail. While tails are being settled they count until the end of that.
     pub(crate) fn remove_stored(&self, bytes: u64) {
-        self.stored_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        take_off(&self.stored_bytes, bytes);
         {
             let mut kept = self.kept.lock();
             if kept.settlings > 0 {
@@ -119,14 +119,14 @@ impl WriteCache {
         if after > before {
             self.aside_bytes.fetch_add(after - before, Ordering::Relaxed);
         } else if after < before {
-            self.aside_bytes.fetch_sub(before - after, Ordering::Relaxed);
+            take_off(&self.aside_bytes, before - after);
         }
     }
 
     /// So many bytes never get into a tail.
     pub(crate) fn remove(&self, bytes: u64) {
-        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if before >= self.bytes_max && before - bytes < self.bytes_max {
+        let before = take_off(&self.bytes, bytes);
+        if before >= self.bytes_max && before.saturating_sub(bytes) < self.bytes_max {
             for hook in self.hooks.lock().iter() {
                 hook();
             }
@@ -137,6 +137,14 @@ impl WriteCache {
     pub(crate) fn alarm(&self) -> &Alarm {
         &self.alarm
     }
+}
+
+/// Takes bytes off a count; returns what it was before. One that was to go below zero would be full for ever.
+pub(crate) fn take_off(count: &AtomicU64, bytes: u64) -> u64 {
+    let less = |count: u64| Some(count.saturating_sub(bytes));
+    let (Ok(before) | Err(before)) = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    debug_assert!(before >= bytes, "{bytes} bytes are taken off {before}");
+    before
 }
 
 /// Tails are being settled.

@@ -1,3 +1,5 @@
+mod counts;
+
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 

@@ -130,7 +130,8 @@ pub(crate) struct OpenLog {
     pub(crate) dir: Arc<LogDir>,
     /// Why the journal takes nothing more of this log.
     pub(super) journal_failure: OnceLock<LogError>,
-    /// Bytes that were submitted to the journal and have not come back.
+    /// Bytes that were submitted to the journal and are not in the tail yet. What is stored moves there while `shown` is
+    /// locked.
     pub(super) submitted_bytes: AtomicU64,
     /// Everything below was put aside in the journal for a later start.
     pub(super) held_end: AtomicI64,
@@ -282,9 +283,9 @@ impl OpenLog {
         let mut shown = self.shown.lock();
         shown.is_abandoned = true;
         let tail = std::mem::take(&mut shown.tail);
-        drop(shown);
-        // What is on its way still finds nobody.
+        // What is on its way still finds nobody. It gets into the tail under the same lock.
         let submitted_bytes = self.submitted_bytes.swap(0, Ordering::Relaxed);
+        drop(shown);
         self.dir.shared().cache.move_aside(tail.aside_bytes(), 0);
         self.dir.remove_stored(tail.counted_bytes());
         self.dir.remove_submitted(submitted_bytes + held_up_bytes);

@@ -99,7 +99,9 @@ impl Switch {
     pub(crate) fn drain(&self) -> bool {
         let mut waited = Duration::ZERO;
         while self.log.end() < self.end {
-            if self.log.journal_failure.get().is_some() || waited >= DRAIN_WAIT_MAX {
+            // What is on its way to a log that was deleted meanwhile gets nowhere.
+            let is_gone = self.log.appender.lock().is_retired || self.log.journal_failure.get().is_some();
+            if is_gone || waited >= DRAIN_WAIT_MAX {
                 return false;
             }
             std::thread::sleep(DRAIN_POLL);
