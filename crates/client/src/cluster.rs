@@ -290,9 +290,14 @@ impl Cluster {
     /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
     /// the time to do so. Partitions may be without a leader, as long as one has one or is known to be out of order.
     pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
-        if let Some(topic) = self.cached_topic(name) {
-            return Ok(topic);
+        match self.cached_topic(name) {
+            Some(topic) => Ok(topic),
+            None => self.topic_anew(name, create).await,
         }
+    }
+
+    /// The same, but asks for it though it is known.
+    pub(crate) async fn topic_anew(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
         let deadline = Instant::now() + self.options.retry_timeout;
         let mut pauses = self.retry_pauses();
         loop {

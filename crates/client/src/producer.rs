@@ -40,7 +40,7 @@ pub use self::partitioner::{
 };
 pub use self::record::{ProducerRecord, RecordMetadata, RecordRef};
 use self::sender::Sender;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, TopicInfo};
 use crate::error::ClientError;
 
 /// Number of the next producer that names itself.
@@ -174,7 +174,7 @@ impl Producer {
                 reservation.keep();
                 Ok(Some(handle))
             }
-            Appended::UnknownTopic | Appended::NoSuchPartition(_) => Ok(None),
+            Appended::UnknownTopic | Appended::NoSuchPartition { .. } => Ok(None),
         }
     }
 
@@ -190,7 +190,7 @@ impl Producer {
         let deadline = Instant::now().checked_add(self.options.block_max);
         let reserve = Reservation::new(&self.accumulator, reserved_bytes);
         let reservation = self.in_time(deadline, "room in the buffer", reserve).await?;
-        let mut asked = false;
+        let mut anew = false;
         loop {
             match self.accumulator.append(record, timestamp, reserved_bytes, &mut waiter)? {
                 Appended::Yes(handle) => {
@@ -198,16 +198,19 @@ impl Producer {
                     return Ok(handle);
                 }
                 Appended::UnknownTopic => {}
-                // Partitions may have been added since.
-                Appended::NoSuchPartition(_) if !asked => {
-                    asked = true;
-                    self.cluster.forget_topic(record.topic);
+                // Partitions may have been added since. What is known of the others stays known meanwhile.
+                Appended::NoSuchPartition { .. } if !anew => anew = true,
+                Appended::NoSuchPartition { partition, count } => {
+                    return Err(no_such_partition(record.topic, partition, count));
                 }
-                Appended::NoSuchPartition(count) => return Err(no_such_partition(record, count)),
             }
-            let topic = self.in_time(deadline, "the topic", self.cluster.topic(record.topic, true)).await?;
+            let topic = self.in_time(deadline, "the topic", self.ask_topic(record.topic, anew)).await?;
             self.accumulator.learn(&topic, random_seed(), None);
         }
+    }
+
+    async fn ask_topic(&self, name: &str, anew: bool) -> Result<Arc<TopicInfo>, ClientError> {
+        if anew { self.cluster.topic_anew(name, true).await } else { self.cluster.topic(name, true).await }
     }
 
     async fn in_time<T>(
@@ -229,12 +232,15 @@ impl Producer {
         self.accumulator.flush().await;
     }
 
-    /// Sends what was handed over, waits for it and ends. Later sends fail with [`ClientError::Closed`].
+    /// Sends what was handed over, waits for it and ends. Later sends fail with [`ClientError::Closed`]. Where somebody stops
+    /// waiting, what was handed over is sent all the same, and another call waits for it.
     pub async fn close(&self) {
         self.accumulator.close();
-        if let Some(sender) = self.sender.lock().await.take()
-            && let Err(error) = sender.await
-        {
+        let mut sender = self.sender.lock().await;
+        let Some(task) = sender.as_mut() else { return };
+        let ended = task.await;
+        *sender = None;
+        if let Err(error) = ended {
             tracing::error!(%error, "the sender task has failed");
         }
     }
@@ -283,9 +289,8 @@ impl Drop for Reservation<'_> {
     }
 }
 
-fn no_such_partition(record: &RecordRef<'_>, count: i32) -> ClientError {
-    let partition = record.partition.unwrap_or_default();
-    ClientError::Invalid(format!("{} has partitions 0 to {}, not {partition}", record.topic, count - 1))
+fn no_such_partition(topic: &str, partition: i32, count: i32) -> ClientError {
+    ClientError::Invalid(format!("{topic} has partitions 0 to {}, not {partition}", count - 1))
 }
 
 fn now() -> TimestampMs {

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use self::state::State;
-use super::batch::{Batch, BatchShape, QueueKey, Spare};
+use super::batch::{Batch, BatchShape, Ended, QueueKey, Spare};
 use super::delivery::BatchPlace;
 use super::exchange::in_us;
 use super::listener::Enlist;
@@ -52,8 +52,8 @@ pub(super) enum Appended<H> {
     Yes(H),
     /// The topic has not been learnt.
     UnknownTopic,
-    /// The topic has only so many partitions, as far as is known.
-    NoSuchPartition(i32),
+    /// The topic has only so many partitions, as far as is known, and this is none of them.
+    NoSuchPartition { partition: i32, count: i32 },
 }
 
 /// What the sender takes out in one go.
@@ -118,8 +118,8 @@ pub(super) struct DrainPlan<'a> {
 /// Invariants: `space` has as many permits as bytes are free, but for those in `freed`; a batch's bytes are freed with its
 /// outcome. Once `closed` is set, no record comes that was not in the state at the next look at it. `spare` is memory of
 /// full batches. `id_spent` tells whether some partition has no epoch left, so that the producer needs another id. `telling` is
-/// the batch that has left `unresolved` while somebody is still being told of its outcome: one at most, for only the sender
-/// task settles.
+/// the first of the batches that have left `unresolved` while somebody is still being told of their outcomes: those of one
+/// call at most, for only the sender task settles.
 #[derive(Debug)]
 pub(super) struct Accumulator {
     options: Arc<ProducerOptions>,
@@ -277,7 +277,7 @@ impl Accumulator {
         let key = QueueKey { topic: at, partition };
         let count = topic.partition_count();
         let Some(queue) = topic.queue_for_records(partition) else {
-            return Ok(Appended::NoSuchPartition(count));
+            return Ok(Appended::NoSuchPartition { partition, count });
         };
         let (handle, look) = if let Some(open) = queue.open(reserved_bytes) {
             let handle = open.append(record, timestamp, reserved_bytes, waiter)?;
@@ -494,35 +494,52 @@ impl Accumulator {
         Turn::Taken
     }
 
-    /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap. Nothing is locked while its
-    /// records' senders are told.
+    /// Ends a batch that is not under way any more. `broken`: its sequence numbers leave a gap. Its records' senders are told
+    /// when those of all earlier batches of the partition have been, and nothing is locked meanwhile.
     pub(super) fn settle(&self, batch: Batch, result: Result<BatchPlace, ClientError>, broken: bool) {
-        let mut state = self.lock();
-        if let Some(queue) = state.queue(batch.key) {
-            queue.came_back(batch.id);
-            if result.is_ok() {
-                queue.confirm();
-            }
-            if broken {
-                queue.break_chain();
-            }
+        let Some((first, others)) = self.end(Ended { batch, result }, broken) else { return };
+        if !others.is_empty() {
+            // What waits behind them may go now.
+            self.wake.notify_one();
         }
-        // SYNC: told. Before it is seen that the batch has left, by who looks under the same lock.
-        self.telling.store(batch.id, Ordering::Relaxed);
-        state.unresolved.remove(&batch.id);
-        let records = u64::try_from(batch.record_count()).unwrap_or_default();
-        let counts = &mut state.counts;
-        *(if result.is_ok() { &mut counts.records_delivered } else { &mut counts.records_failed }) += records;
-        counts.batches += 1;
-        counts.batch_bytes += batch.size_bytes() as u64;
-        state.list_unless_empty(batch.key);
-        drop(state);
-        let reserved_bytes = batch.reserved_bytes;
-        let memory = batch.finish(result);
-        self.free(reserved_bytes);
+        for ended in std::iter::once(first).chain(others) {
+            self.tell(ended);
+        }
         // SYNC: told. Pairs with the acquire in `is_told`: whoever was told has done what it does.
         self.telling.store(NOBODY, Ordering::Release);
         self.settled.notify_waiters();
+    }
+
+    /// Takes in that a batch has its outcome, and hands out those whose turn it is to be told by that, itself first: none
+    /// while an earlier one has no outcome.
+    fn end(&self, ended: Ended, broken: bool) -> Option<(Ended, Vec<Ended>)> {
+        let key = ended.batch.key;
+        let mut state = self.lock();
+        let queue = state.queue(key)?;
+        queue.came_back(ended.batch.id);
+        if ended.result.is_ok() {
+            queue.confirm();
+        }
+        if broken {
+            queue.break_chain();
+        }
+        let first = queue.end(ended);
+        let others: Vec<Ended> = std::iter::from_fn(|| queue.next_ended()).collect();
+        state.list_unless_empty(key);
+        let first = first?;
+        // SYNC: told. Before it is seen that the batches have left, by who looks under the same lock.
+        self.telling.store(first.batch.id, Ordering::Relaxed);
+        for ended in std::iter::once(&first).chain(&others) {
+            state.leave(ended);
+        }
+        Some((first, others))
+    }
+
+    /// Tells the senders of a batch's records, and takes back what it held.
+    fn tell(&self, Ended { batch, result }: Ended) {
+        let reserved_bytes = batch.reserved_bytes;
+        let memory = batch.finish(result);
+        self.free(reserved_bytes);
         if let Some(memory) = memory {
             self.keep(memory);
         }
@@ -671,7 +688,7 @@ impl Accumulator {
     /// Whether every batch before this one has its outcome, and whoever is told of it has been.
     fn is_told(&self, target: u64) -> bool {
         let settled = self.lock().unresolved.first().is_none_or(|first| *first >= target);
-        // SYNC: told. Pairs with the stores in `settle`.
+        // SYNC: told. Pairs with the stores in `settle` and `end`.
         settled && self.telling.load(Ordering::Acquire) >= target
     }
 

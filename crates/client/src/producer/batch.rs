@@ -9,6 +9,7 @@ use riverrun_records::{
     UnverifiedBatch, increment_sequence, patch_producer,
 };
 use riverrun_types::TimestampMs;
+use riverrun_types::limits::BATCH_RECORDS_MAX;
 use tokio::time::Instant;
 
 use super::delivery::{BatchPlace, Outcome};
@@ -94,6 +95,13 @@ impl Drop for Batch {
     }
 }
 
+/// A batch and its outcome, which its records do not know yet.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) batch: Batch,
+    pub(super) result: Result<BatchPlace, ClientError>,
+}
+
 /// The memory of a batch that is done.
 #[derive(Default)]
 pub(super) struct Spare {
@@ -151,7 +159,7 @@ impl Batch {
     pub(super) fn has_room(&self, record_bytes: usize) -> bool {
         match &self.body {
             // The sequence numbers after it are given away.
-            Body::Open(_) if self.attempts > 0 || self.complete => false,
+            Body::Open(_) if self.attempts > 0 || self.complete || self.has_all_records() => false,
             Body::Open(builder) => builder.size_bytes() + record_bytes <= self.shape.full_bytes,
             Body::Sealed { .. } => false,
         }
@@ -160,9 +168,15 @@ impl Batch {
     /// Whether nothing is worth waiting for.
     pub(super) fn is_full(&self) -> bool {
         match &self.body {
-            Body::Open(builder) => self.complete || builder.size_bytes() >= self.shape.full_bytes,
+            Body::Open(_) if self.complete || self.has_all_records() => true,
+            Body::Open(builder) => builder.size_bytes() >= self.shape.full_bytes,
             Body::Sealed { .. } => true,
         }
+    }
+
+    /// Whether it has as many records as a batch may have, however small they are.
+    fn has_all_records(&self) -> bool {
+        self.record_count >= BATCH_RECORDS_MAX
     }
 
     /// Bytes that it takes in a request, at most.
@@ -471,6 +485,20 @@ mod tests {
         drop(second);
         assert_eq!(*one.0.lock().unwrap(), [vec![(1, Some(70)), (2, Some(71))], vec![(3, None)]]);
         assert_eq!(*late.0.lock().unwrap(), [vec![(4, None)]]);
+    }
+
+    #[test]
+    fn a_batch_of_as_many_records_as_there_may_be_takes_no_other_however_small_they_are() {
+        let shape = BatchShape { compression: Compression::None, full_bytes: 1 << 30, ..SHAPE };
+        let key = QueueKey { topic: 0, partition: 0 };
+        let mut batch = Batch::new(1, key, Outcome::new("t".into(), 0), shape, Vec::new());
+        let record = RecordRef::new("t", b"");
+        for _ in 1..BATCH_RECORDS_MAX {
+            batch.append(&record, TimestampMs(1), 1, &mut None).unwrap();
+        }
+        assert!(batch.has_room(1) && !batch.is_full());
+        batch.append(&record, TimestampMs(1), 1, &mut None).unwrap();
+        assert!(!batch.has_room(1) && batch.is_full());
     }
 
     #[test]

@@ -106,7 +106,8 @@ impl Outcome {
     }
 }
 
-/// What becomes of one record: a future that is ready when the server has answered, or when the client gives up.
+/// What becomes of one record: a future that is ready when the server has answered, or when the client gives up, and
+/// when those of the partition's earlier records are.
 /// Dropping it does not take the record back.
 #[derive(Debug)]
 pub struct Delivery {
@@ -118,8 +119,8 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// When the client learnt of the outcome, however much later somebody asks for it; none before [`poll`](Self::poll)
-    /// has given it.
+    /// When the outcome was here to be told, as those of the partition's earlier records were, however much later somebody
+    /// asks for it; none before [`poll`](Self::poll) has given it.
     pub fn settled_at(&self) -> Option<Instant> {
         match &*self.outcome.lock() {
             State::Done { since, .. } => Some(*since),

@@ -1,16 +1,16 @@
 //! The batches of one partition: which may be sent when, and with which sequence number.
 //!
 //! Pure. Guarantees the order of records: a batch that is tried again goes alone and before all later ones, so
-//! that neither a retry nor a gap in the sequence overtakes anything.
+//! that neither a retry nor a gap in the sequence overtakes anything, and outcomes are told in the order of the records.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use riverrun_records::{ProducerStamp, increment_sequence};
 use riverrun_types::{ProducerEpoch, ProducerId};
 use tokio::time::Instant;
 
-use super::batch::Batch;
+use super::batch::{Batch, Ended};
 
 /// Batches of one partition that may be under way at once: as many as a server remembers of an idempotent producer.
 pub(super) const IN_FLIGHT_MAX: usize = 5;
@@ -41,10 +41,11 @@ pub(super) enum Readiness {
     Blocked,
 }
 
-/// The batches of one partition that have no outcome.
+/// The batches of one partition whose outcome was not told.
 ///
 /// Invariants: `waiting` is sorted by id; only its last batch is open for records. `in_flight` holds the ids that
-/// are under way. Sequence numbers before `next_sequence` are given away. While `broken`, only batches are sent that the
+/// are under way. `untold` holds all ids, sorted; `early` those batches that have an outcome while an earlier one has none,
+/// and so never the first of `untold`. Sequence numbers before `next_sequence` are given away. While `broken`, only batches are sent that the
 /// server may have, to find that out: in another epoch they would be there twice. `epochs` counts how often the sequence
 /// has begun again under the present producer id, each time in the next epoch: a server knows the epoch of a producer for
 /// each partition by itself, and takes nothing of an older one any more.
@@ -52,6 +53,8 @@ pub(super) enum Readiness {
 pub(super) struct PartitionQueue {
     waiting: VecDeque<Batch>,
     in_flight: Vec<u64>,
+    untold: VecDeque<u64>,
+    early: BTreeMap<u64, Ended>,
     next_sequence: i32,
     retry_at: Option<Instant>,
     broken: bool,
@@ -89,11 +92,12 @@ impl PartitionQueue {
         if complete || lingers <= rules.now { Readiness::Now } else { Readiness::At(lingers) }
     }
 
-    /// Whether one more batch may be under way.
+    /// Whether one more batch may be under way. What has come back before its turn counts as if it still were: it does not
+    /// pile up behind a server that does not answer, and the next one still knows the first of them, should that have it.
     pub(super) fn takes_off(&self, in_flight_max: usize) -> bool {
         // A server that does not know the producer takes any sequence number for its first, so the first batch
         // goes alone: if it were refused and the second taken, it could never follow.
-        self.in_flight.len() < if self.confirmed { in_flight_max } else { 1 }
+        self.in_flight.len() + self.early.len() < if self.confirmed { in_flight_max } else { 1 }
     }
 
     /// Whether nothing waits.
@@ -129,6 +133,7 @@ impl PartitionQueue {
 
     /// Adds a new batch behind the others.
     pub(super) fn push(&mut self, batch: Batch) {
+        self.untold.push_back(batch.id);
         self.waiting.push_back(batch);
     }
 
@@ -161,8 +166,29 @@ impl PartitionQueue {
         self.in_flight.retain(|other| *other != id);
     }
 
-    /// Puts a batch that came back in its place, to be tried again.
+    /// Takes a batch that has its outcome, and hands it out if it is its turn to be told. Then others may follow.
+    pub(super) fn end(&mut self, ended: Ended) -> Option<Ended> {
+        let id = ended.batch.id;
+        if self.untold.front() != Some(&id) {
+            self.early.insert(id, ended);
+            return None;
+        }
+        self.untold.pop_front();
+        Some(ended)
+    }
+
+    /// The next batch that has its outcome and whose turn has come.
+    pub(super) fn next_ended(&mut self) -> Option<Ended> {
+        let ended = self.early.remove(self.untold.front()?)?;
+        self.untold.pop_front();
+        Some(ended)
+    }
+
+    /// Puts a batch that came back in its place, or a part of it, to be tried again.
     pub(super) fn put_back(&mut self, batch: Batch, retry_at: Instant) {
+        if let Err(at) = self.untold.binary_search(&batch.id) {
+            self.untold.insert(at, batch.id);
+        }
         let at = self.waiting.partition_point(|other| other.id < batch.id);
         self.waiting.insert(at, batch);
         self.retry_at = Some(retry_at);

@@ -36,10 +36,13 @@ pub(super) fn of_error(batch: &Batch, error: &ClientError, next: bool, retries: 
             | ErrorCode::UNKNOWN_PRODUCER_ID
             | ErrorCode::INVALID_PRODUCER_EPOCH,
         ) if !next => (true, false),
-        // The server has forgotten the producer, and so has not got the batch: it begins again.
-        Some(ErrorCode::UNKNOWN_PRODUCER_ID | ErrorCode::INVALID_PRODUCER_EPOCH) if batch.stamp.is_some() => {
-            (true, true)
-        }
+        // The server has forgotten the producer, or what it had of it last, and so has not got the batch: it remembers as
+        // many of a producer as may be under way. It begins again in the next epoch, as with Kafka's producer.
+        Some(
+            ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
+            | ErrorCode::UNKNOWN_PRODUCER_ID
+            | ErrorCode::INVALID_PRODUCER_EPOCH,
+        ) if batch.stamp.is_some() => (true, true),
         _ => (error.kind() == ErrorKind::Retry, false),
     };
     if again && batch.attempts <= retries {

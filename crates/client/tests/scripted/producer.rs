@@ -1,12 +1,15 @@
 //! The producer against a server that refuses, loses, doubts and babbles.
 
+mod outcomes;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{
-    Acks, ClientError, Delivery, ErrorCode, Producer, ProducerOptions, ProducerRecord, RecordMetadata,
-    RecordRef, partition_of_key,
+    Acks, Choice, ClientError, Cluster, Delivery, ErrorCode, Partitioner, PartitionerChoice, Producer,
+    ProducerOptions, ProducerRecord, RecordMetadata, RecordRef, TopicPartitioner, TopicView,
+    partition_of_key,
 };
 use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::produce_response::{PartitionProduceResponse, TopicProduceResponse};
@@ -211,18 +214,16 @@ async fn a_producer_that_the_server_has_forgotten_goes_on_in_another_epoch() {
 }
 
 #[tokio::test]
-async fn a_gap_in_the_sequence_fails_one_batch_and_not_those_behind_it() {
+async fn a_gap_in_the_sequence_fails_nothing_and_it_begins_again_in_the_next_epoch() {
     let (server, log) = server(|call, _, _| {
         (call.nth == 1).then(|| answer(call, ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER, -1))
     })
     .await;
     let producer = producer(&server, |_| {}).await;
     assert_eq!(offset(send(&producer).await).await, 0);
-    let (lost, kept) = (send(&producer).await, send(&producer).await);
-    let error = lost.await.unwrap_err();
-    assert_eq!(error.code(), Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
-    assert_eq!(offset(kept).await, 1);
-    assert_eq!(sequences(&log), [(0, 0), (1, 0)]);
+    let (refused, behind) = (send(&producer).await, send(&producer).await);
+    assert_eq!((offset(refused).await, offset(behind).await), (1, 2));
+    assert_eq!(sequences(&log), [(0, 0), (1, 0), (1, 1)]);
 }
 
 /// The server's word on one partition is still to come while another begins its sequence again.
@@ -548,13 +549,52 @@ async fn flushing_does_not_linger() {
     assert_eq!(offset(delivery).await, 0);
 }
 
+/// Whoever sends to the others does not wait meanwhile.
 #[tokio::test]
-async fn a_partition_that_the_topic_does_not_have_is_refused() {
-    let (server, _) = server(|_, _, _| None).await;
+async fn a_partition_that_the_topic_does_not_have_is_refused_and_the_others_stay_known() {
+    let (cluster, known) = (Arc::new(OnceLock::<Arc<Cluster>>::new()), Arc::new(Mutex::new(Vec::new())));
+    let (whose, told) = (Arc::clone(&cluster), Arc::clone(&known));
+    let server = ScriptedServer::start(move |call| {
+        if let (ApiKey::Metadata, Some(cluster)) = (call.key, whose.get()) {
+            told.lock().unwrap().push(cluster.cached_topic("t").is_some());
+        }
+        Reply::Usual
+    })
+    .await;
     let producer = producer(&server, |_| {}).await;
+    producer.cluster().topic("t", false).await.unwrap();
+    cluster.set(Arc::clone(producer.cluster())).unwrap();
     let record = ProducerRecord { partition: Some(PARTITIONS), ..ProducerRecord::new("t", "v") };
     let error = producer.send(record).await.unwrap_err();
-    assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 1")), "{error}");
+    assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 1, not 2")), "{error}");
+    assert_eq!(*known.lock().unwrap(), [true], "somebody is asked whether there are more by now");
+}
+
+/// Chooses what is not there.
+#[derive(Debug)]
+struct Beyond;
+
+impl Partitioner for Beyond {
+    fn for_topic(&self, _: u64) -> Box<dyn TopicPartitioner> {
+        Box::new(Self)
+    }
+}
+
+impl TopicPartitioner for Beyond {
+    fn choose(&mut self, _: &RecordRef<'_>, _: &dyn TopicView) -> Choice {
+        Choice::Fixed(7)
+    }
+}
+
+#[tokio::test]
+async fn a_partition_that_a_partitioner_has_made_up_is_refused_by_its_number() {
+    let server = log_server().await;
+    let producer = producer(&server, |options| {
+        options.partitioner = PartitionerChoice::Custom(Arc::new(Beyond));
+    })
+    .await;
+    let error = producer.send(ProducerRecord::new("t", "v")).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 1, not 7")), "{error}");
 }
 
 #[tokio::test]

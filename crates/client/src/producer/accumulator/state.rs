@@ -8,7 +8,7 @@ use std::time::Duration;
 use riverrun_types::NodeId;
 use tokio::time::Instant;
 
-use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, ID_STEP, QueueKey, Spare};
+use crate::producer::batch::{Batch, BatchShape, CAPACITY_BYTES, Ended, ID_STEP, QueueKey, Spare};
 use crate::producer::delivery::Outcome;
 use crate::producer::metrics::ProducerMetrics;
 use crate::producer::queue::PartitionQueue;
@@ -17,7 +17,8 @@ use crate::producer::topics::{Leaders, Topic};
 /// Invariants: `index` names the place of each topic in `topics`, which never shrinks; `last` is the place of the topic
 /// that was asked for last; `active`, `held` and `leaderless` together hold each queue with `listed` once, and every queue
 /// whose next batch may be sent; `parked` holds those whose next batch may be sent later, at least once at that time; the
-/// others wait for something that is under way. `unresolved` holds the ids of batches without outcome.
+/// others wait for something that is under way. `unresolved` holds the ids of batches whose outcome was not
+/// told.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) topics: Vec<Topic>,
@@ -132,6 +133,16 @@ impl State {
         for (partition, _) in (0..).zip(0..self.topics[topic].queues.len()) {
             self.list_unless_empty(QueueKey { topic, partition });
         }
+    }
+
+    /// Counts a batch that has its outcome, and whose turn it is to be told.
+    pub(super) fn leave(&mut self, Ended { batch, result }: &Ended) {
+        self.unresolved.remove(&batch.id);
+        let records = u64::try_from(batch.record_count()).unwrap_or_default();
+        let counts = &mut self.counts;
+        *(if result.is_ok() { &mut counts.records_delivered } else { &mut counts.records_failed }) += records;
+        counts.batches += 1;
+        counts.batch_bytes += batch.size_bytes() as u64;
     }
 
     /// A batch for a partition. Where the one before was large, this one will be, and has the room at once.

@@ -1,6 +1,7 @@
 //! Buffer, requests, flush.
 
 mod history;
+mod order;
 
 use futures_util::future::FutureExt as _;
 use proptest::prelude::*;
@@ -310,7 +311,7 @@ async fn fail_gone(accumulator: &Accumulator, id: TopicId) -> Vec<i32> {
 
 fn has_no_partition_2(accumulator: &Accumulator) -> bool {
     let appended = accumulator.append(&record(2, 1), TimestampMs(1), 1, &mut None);
-    matches!(appended, Ok(Appended::NoSuchPartition(1)))
+    matches!(appended, Ok(Appended::NoSuchPartition { count: 1, .. }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -474,11 +475,11 @@ fn what_cannot_be_sent_is_refused() {
     assert!(matches!(accumulator.append(&other, TimestampMs(1), 1, &mut None), Ok(Appended::UnknownTopic)));
     assert!(matches!(
         accumulator.append(&record(3, 1), TimestampMs(1), 1, &mut None),
-        Ok(Appended::NoSuchPartition(3))
+        Ok(Appended::NoSuchPartition { count: 3, .. })
     ));
     assert!(matches!(
         accumulator.append(&record(-1, 1), TimestampMs(1), 1, &mut None),
-        Ok(Appended::NoSuchPartition(3))
+        Ok(Appended::NoSuchPartition { count: 3, .. })
     ));
     accumulator.close();
     assert!(matches!(

@@ -29,6 +29,8 @@ enum Step {
     Drain,
     /// A node answers the oldest batch that it has got.
     Answer(usize),
+    /// A node takes the oldest batch that it has got, and says that others do not have it in time.
+    Doubt(usize),
     /// A node's connection is gone: it takes so many batches of it, whose answers are lost. The others arrive later, or
     /// never.
     Cut { node: usize, taken: usize, late: bool },
@@ -36,6 +38,8 @@ enum Step {
     Late,
     /// A partition gets another leader.
     Move(i32),
+    /// A partition's server expects other numbers than those that come next.
+    Confuse(i32),
     /// All that waits was tried for too long.
     Expire,
 }
@@ -45,10 +49,12 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (prop::option::of(0..PARTITIONS), 8..120_usize).prop_map(|(partition, bytes)| Step::Append(partition, bytes)),
         4 => Just(Step::Drain),
         5 => (0..NODES).prop_map(Step::Answer),
+        2 => (0..NODES).prop_map(Step::Doubt),
         2 => (0..NODES, 0..4_usize, any::<bool>())
             .prop_map(|(node, taken, late)| Step::Cut { node, taken, late }),
         2 => Just(Step::Late),
         1 => (0..PARTITIONS).prop_map(Step::Move),
+        1 => (0..PARTITIONS).prop_map(Step::Confuse),
         1 => Just(Step::Expire),
     ]
 }
@@ -79,6 +85,8 @@ struct Log {
     leader: usize,
     epoch: i16,
     next_sequence: Option<i32>,
+    /// Whether it takes nothing new in this epoch.
+    confused: bool,
     recent: VecDeque<(i32, usize, usize)>,
     numbers: Vec<usize>,
 }
@@ -101,13 +109,13 @@ impl Log {
                 return Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
             }
             self.recent.clear();
-            (self.epoch, self.next_sequence) = (epoch, Some(0));
+            (self.epoch, self.next_sequence, self.confused) = (epoch, Some(0), false);
         }
         if let Some((.., offset)) = self.recent.iter().find(|known| (known.0, known.1) == (sequence, records))
         {
             return Ok(*offset);
         }
-        if self.next_sequence.is_some_and(|next| next != sequence) {
+        if self.confused || self.next_sequence.is_some_and(|next| next != sequence) {
             return Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
         }
         let offset = self.numbers.len();
@@ -121,8 +129,24 @@ impl Log {
     }
 }
 
-/// What each record was told: its partition and offset, or that it has failed.
-type Told = Arc<Mutex<BTreeMap<usize, Option<(i32, i64)>>>>;
+/// What a record was told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    number: usize,
+    /// Its partition, as far as the record itself says it.
+    partition: Option<i32>,
+    /// Its partition and offset, unless it has failed.
+    place: Option<(i32, i64)>,
+}
+
+/// Whether the records of each partition were told in the order of sending.
+fn in_order(told: &[Told]) -> bool {
+    let mut last = BTreeMap::new();
+    told.iter().all(|one| match one.place.map(|place| place.0).or(one.partition) {
+        Some(partition) => last.insert(partition, one.number) < Some(one.number),
+        None => true,
+    })
+}
 
 /// The producer's side that is not the accumulator, and the servers.
 struct World {
@@ -130,7 +154,7 @@ struct World {
     logs: BTreeMap<i32, Log>,
     under_way: Vec<VecDeque<Batch>>,
     late: VecDeque<Wire>,
-    told: Told,
+    told: Arc<Mutex<Vec<Told>>>,
     appended: usize,
     records_max: usize,
     now: Instant,
@@ -147,7 +171,7 @@ impl World {
             logs: (0..PARTITIONS).map(|partition| (partition, Log::default())).collect(),
             under_way: (0..NODES).map(|_| VecDeque::new()).collect(),
             late: VecDeque::new(),
-            told: Told::default(),
+            told: Arc::default(),
             appended: 0,
             records_max,
             now: Instant::now(),
@@ -165,7 +189,7 @@ impl World {
         let (number, told) = (self.appended, Arc::clone(&self.told));
         let mut callback = Some(Callback::new(move |result| {
             let place = result.ok().map(|placed| (placed.partition, placed.offset.0));
-            assert!(told.lock().unwrap().insert(number, place).is_none(), "told twice");
+            told.lock().unwrap().push(Told { number, partition, place });
         }));
         let appended = self.accumulator.append(&record, TimestampMs(1), reserved, &mut callback);
         assert!(matches!(appended, Ok(Appended::Yes(_))) && callback.is_none());
@@ -219,6 +243,12 @@ impl World {
         }
     }
 
+    fn doubt(&mut self, node: usize) {
+        let Some((batch, taken)) = self.take(node) else { return };
+        let code = taken.err().unwrap_or(ErrorCode::REQUEST_TIMED_OUT);
+        self.fail(batch, ClientError::Server { code, message: None });
+    }
+
     fn fail(&self, batch: Batch, error: ClientError) {
         self.accumulator.settle_error(batch, error, self.now);
     }
@@ -251,11 +281,17 @@ impl World {
             Step::Append(partition, bytes) => self.append(partition, bytes),
             Step::Drain => self.drain(Instant::now()),
             Step::Answer(node) => self.answer(node),
+            Step::Doubt(node) => self.doubt(node),
             Step::Cut { node, taken, late } => self.cut(node, taken, late),
             Step::Late => self.take_late(),
             Step::Move(partition) => {
                 if let Some(log) = self.logs.get_mut(&partition) {
                     log.leader = (log.leader + 1) % NODES;
+                }
+            }
+            Step::Confuse(partition) => {
+                if let Some(log) = self.logs.get_mut(&partition) {
+                    log.confused = true;
                 }
             }
             Step::Expire => self.expire(),
@@ -277,25 +313,30 @@ impl World {
 }
 
 proptest! {
-    /// Every record is told once what became of it; what was told to be delivered is there, where it was said to be;
-    /// nothing is there twice; each partition is in the order of sending; and all memory comes back.
+    /// Every record is told once what became of it, in the order of sending; what was told to be delivered is there, where it
+    /// was said to be, and that is all where nothing was tried for too long; nothing is there twice; each partition is in the
+    /// order of sending; and all memory comes back.
     #[test]
     fn whatever_is_lost_on_the_way_records_are_there_once_and_in_order(
         records_max in 1..12_usize,
         steps in prop::collection::vec(step(), 1..250),
     ) {
         let mut world = World::new(records_max);
+        let expires = steps.iter().any(|step| matches!(step, Step::Expire));
         for step in steps {
             world.step(step);
         }
         prop_assert!(world.finish() < 10_000, "it comes to an end");
         prop_assert_eq!(world.accumulator.space.available_permits(), BUFFER_BYTES);
         let told = world.told.lock().unwrap();
-        prop_assert_eq!(told.len(), world.appended);
+        let numbers: BTreeSet<usize> = told.iter().map(|one| one.number).collect();
+        prop_assert_eq!((told.len(), numbers.len()), (world.appended, world.appended));
+        prop_assert!(in_order(&told), "{told:?}");
+        prop_assert!(expires || told.iter().all(|one| one.place.is_some()), "{told:?}");
         for (partition, log) in &world.logs {
             prop_assert!(log.numbers.is_sorted_by(|one, other| one < other), "{partition}: {:?}", log.numbers);
         }
-        for (number, place) in told.iter() {
+        for Told { number, place, .. } in told.iter() {
             let Some((partition, offset)) = place else { continue };
             let there = &world.logs[partition].numbers;
             let known = usize::try_from(*offset).map_or(there.contains(number), |at| there.get(at) == Some(number));

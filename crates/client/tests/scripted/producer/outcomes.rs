@@ -1,0 +1,51 @@
+//! When outcomes are told: in the order of the records, and to whoever waits for the last of them.
+
+use std::collections::BTreeMap;
+
+use futures_util::FutureExt as _;
+
+use super::*;
+
+#[tokio::test]
+async fn callbacks_come_in_order_when_a_batch_that_is_there_is_doubted() {
+    let known = Mutex::new(BTreeMap::new());
+    let (server, _) = server(move |call, seen, _| {
+        let mut known = known.lock().unwrap();
+        let end = i64::try_from(known.len()).unwrap();
+        let at = *known.entry(seen.sequence).or_insert(end);
+        // It is in the log, and others do not have it in time.
+        let code = if call.nth == 2 { ErrorCode::REQUEST_TIMED_OUT } else { ErrorCode::NONE };
+        Some(answer(call, code, at))
+    })
+    .await;
+    let producer = producer(&server, |_| {}).await;
+    let called = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..20_i64 {
+        let called = Arc::clone(&called);
+        let record = RecordRef::new("t", b"v").with_partition(0);
+        let callback = move |result: Result<RecordMetadata, ClientError>| {
+            called.lock().unwrap().push((number, result.unwrap().offset.0));
+        };
+        producer.send_with(&record, callback).await.unwrap();
+    }
+    producer.flush().await;
+    assert_eq!(*called.lock().unwrap(), (0..20).map(|number| (number, number)).collect::<Vec<_>>());
+    assert_eq!(producer.metrics().batches_retried, 1);
+}
+
+#[tokio::test]
+async fn a_close_that_was_given_up_can_be_waited_for_again() {
+    let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
+    let producer = producer(&server, |options| {
+        options.cluster.request_timeout = Duration::from_millis(300);
+        options.delivery_timeout = Duration::from_millis(600);
+    })
+    .await;
+    let delivery = send(&producer).await;
+    let given_up = tokio::time::timeout(Duration::from_millis(50), producer.close()).await;
+    assert!(given_up.is_err(), "the server says nothing");
+    tokio::join!(producer.close(), producer.close());
+    assert!(delivery.now_or_never().is_some_and(|told| told.is_err()));
+    assert_eq!(producer.metrics().batches_waiting, 0);
+    producer.close().await;
+}
