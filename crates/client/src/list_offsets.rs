@@ -30,11 +30,20 @@ pub enum OffsetSpec {
     Latest,
     /// The record with the largest timestamp.
     MaxTimestamp,
-    /// The first record with at least this timestamp.
+    /// The first record with at least this timestamp. One below 0 is refused: on the wire these are the other questions.
     Timestamp(TimestampMs),
 }
 
 impl OffsetSpec {
+    fn check(self, partition: &TopicPartition) -> Result<(), ClientError> {
+        match self {
+            Self::Timestamp(TimestampMs(time)) if time < 0 => Err(ClientError::Invalid(format!(
+                "the time to look for in {partition} is {time}, and is below 0"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn wire(self) -> i64 {
         match self {
             Self::Earliest => TIMESTAMP_EARLIEST,
@@ -97,8 +106,7 @@ pub(crate) async fn list_offsets_within(
     let (begun, mut retry) = (Instant::now(), Retry::within(cluster.options(), patience.errors));
     let end = begun.checked_add(patience.errors).filter(|_| !patience.errors.is_zero());
     let limit = end.map(|at| Limit { at, after: patience.errors });
-    let mut left = wanted;
-    let mut found = Vec::with_capacity(left.len());
+    let (mut left, mut found) = sort_out(wanted);
     let mut anew = false;
     loop {
         let answers = ask_once(cluster, &left, isolation, anew, limit).await;
@@ -128,6 +136,18 @@ pub(crate) async fn list_offsets_within(
         left = again.into_iter().map(|(wanted, _)| wanted).collect();
         anew = true;
     }
+}
+
+/// What can be asked, and an error for each of the others.
+fn sort_out(wanted: Vec<Wanted>) -> (Vec<Wanted>, Findings) {
+    let (mut asked, mut refused) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
+    for (partition, spec) in wanted {
+        match spec.check(&partition) {
+            Ok(()) => asked.push((partition, spec)),
+            Err(error) => refused.push((partition, Err(error))),
+        }
+    }
+    (asked, refused)
 }
 
 /// Whether who was asked is not the leader any more, so that the next call has to ask for metadata first. What else may

@@ -18,7 +18,7 @@ use riverrun_protocol::{
     ApiKey, FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse, OffsetFetchResponse,
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
 };
-use riverrun_types::Offset;
+use riverrun_types::{Offset, TimestampMs};
 
 use crate::consumer::{
     BEGIN, END, POLL, answer_fetch, batch, consumer_at, offsets, options, partition, records, server,
@@ -298,6 +298,36 @@ async fn an_admin_is_told_at_once_that_nobody_leads_and_waits_for_nobody() {
         let producers = admin.describe_producers(&offline);
         let told = tokio::time::timeout(Duration::from_secs(4), producers).await.expect("at once");
         assert_eq!(told[0].1.as_ref().unwrap_err().code(), Some(code));
+    }
+}
+
+/// On the wire a time below 0 is another question: -1 asks for the end.
+#[tokio::test]
+async fn a_time_below_0_is_refused_and_not_looked_for() {
+    let server = server(|_| None).await;
+    let mut consumer = Consumer::new(options(&server)).await.unwrap();
+    let admin = Admin::new(server.options()).await.unwrap();
+    for time in [-1, -2, -3, i64::MIN] {
+        let time = TimestampMs(time);
+        let wanted = vec![
+            (partition(0), OffsetSpec::Timestamp(time)),
+            (partition(1), OffsetSpec::Timestamp(TimestampMs(0))),
+        ];
+        let listed = admin.list_offsets(wanted, Isolation::ReadUncommitted).await;
+        assert_eq!(listed.len(), 2);
+        for (of, found) in listed {
+            let as_it_should = match &found {
+                Ok(found) => of == partition(1) && found.is_some_and(|found| found.offset == Offset(BEGIN)),
+                Err(ClientError::Invalid(text)) => of == partition(0) && text.contains("below 0"),
+                Err(_) => false,
+            };
+            assert!(as_it_should, "{of}: {found:?}");
+        }
+        let error = consumer.offsets_for_times(&[(partition(0), time)]).await.unwrap_err();
+        assert!(matches!(error, ClientError::Invalid(_)), "{error}");
+        consumer.assign(vec![(partition(0), StartAt::Timestamp(time))]).await.unwrap();
+        let error = records(&mut consumer).await.unwrap_err();
+        assert!(matches!(error, ClientError::Invalid(_)), "{error}");
     }
 }
 
