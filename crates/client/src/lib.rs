@@ -4,8 +4,9 @@
 //! newest version of each request that both sides know, and says clearly what a server does not offer. It knows
 //! nothing of the server's inside. Everything runs on a [tokio](https://docs.rs/tokio) runtime.
 //!
-//! All of it is Rust but for zstd: its codec is libzstd (C), which `zstd-sys` compiles and links statically, so that building
-//! needs a C compiler. Nothing else of the system is linked but libc.
+//! All of it is Rust but for zstd: `riverrun-records`, which makes and reads batches, has libzstd for it (C, with some assembly
+//! on x86-64), which `zstd-sys` compiles and links statically whether or not zstd is used, so that building needs a C compiler.
+//! The codecs of gzip, snappy and lz4 are Rust. Nothing else of the system is linked but libc.
 //!
 //! # Producing
 //!
@@ -102,6 +103,19 @@
 //! consumer.seek(&partition, StartAt::Earliest)
 //! # }
 //! ```
+//!
+//! # What is copied
+//!
+//! Of a record that is sent, key, value and headers are copied once, into its batch, by [`Producer::send`] as by
+//! [`Producer::send_ref`]. From there the socket takes them; compression writes the batch once more, and so does a new
+//! producer epoch for a batch that was made already.
+//!
+//! What is fetched is read into memory of its own for each answer, but for its first 16 KiB at most, which are read before
+//! its length is known, and copied. Where the records of a partition are more than half of an answer they stay there, and
+//! keep all of it alive. Where they are less they are copied once, so that they keep nothing alive but themselves. A batch that
+//! is compressed is inflated into memory of its own. [`Consumer::poll_each`] shows keys, values and headers where they lie then.
+//! The records of [`Consumer::poll`] share that memory, but for the names of headers, which are copied;
+//! [`ConsumerRecord::detached`] copies the rest.
 //!
 //! # Administration
 //!

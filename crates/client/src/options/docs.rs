@@ -14,6 +14,10 @@ Each option is a field of `ClusterOptions`, `ProducerOptions` or `ConsumerOption
 option; what is different is said. A value that is not allowed is refused with the option's name and what is allowed, and
 so is a name that is not on this page. Between the options there are these bounds: `enable.idempotence` needs `acks=all`
 and `retries` of at least 1, and in a classic group `heartbeat.interval.ms` is below `session.timeout.ms`.
+
+A consumer never asks for a topic to be made: it is as Kafka's with `allow.auto.create.topics=false`, whose default is true,
+and there is no option for the other. A producer does, as Kafka's does, where a record's topic is not there. Servers so old
+that their newest version of Metadata is below 4 make topics whoever asks, if they make any on demand.
 ";
 
 /// The whole page.
