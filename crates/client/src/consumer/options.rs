@@ -128,8 +128,8 @@ options! {
     partition_max_bytes: i32 = "max.partition.fetch.bytes", Kind::Int(0, WIRE_MAX), Some("1048576");
     /// How long the server waits for fetch.min.bytes.
     fetch_wait_max: Duration = "fetch.max.wait.ms", Kind::Millis(0, WIRE_MAX), Some("500");
-    /// Bytes that may be held for polls to come, fetches that are under way counted as full. Kafka's consumer has no
-    /// such bound.
+    /// Bytes that may be held for polls to come, fetches that are under way counted as full. What is held of partitions that
+    /// are paused comes on top: two answers of each at most. Kafka's consumer has no such bound.
     read_ahead_bytes: usize = "read.ahead.bytes", Kind::Int(0, i64::MAX), Some("67108864");
     /// Which records are seen.
     isolation: Isolation = "isolation.level",
