@@ -85,9 +85,10 @@ impl LogFile {
         Ok(())
     }
 
-    /// Takes off what is behind the last frame; whether that is done.
+    /// Takes off what is behind the last frame; whether that is done, and durable: one of the files may have the whole
+    /// change, which would hold after a crash although it was refused.
     fn cut(&self) -> bool {
-        self.files.iter().all(|(file, _)| file.set_len(self.end).is_ok())
+        self.files.iter().all(|(file, _)| file.set_len(self.end).and_then(|()| file.sync_data()).is_ok())
     }
 
     /// Removes a log that a snapshot has replaced. If it fails, the next start removes it.

@@ -279,6 +279,36 @@ fn a_stop_in_order_that_is_cut_short_anywhere_loses_nothing() {
     }
 }
 
+/// The topic whose deletion was refused is written to further.
+#[test]
+fn a_change_that_found_no_space_in_either_log_does_not_come_back() {
+    let refused = |space, operations| {
+        let sim = SimEnv::new(1);
+        let store = open(&sim.env());
+        create(&store, "kept", 1).expect("made");
+        let id = store.image().topic("kept").expect("there").id;
+        sim.fs.set_space(Some(space));
+        let is_refused = store.change(|draft| draft.delete_topic(id).expect("drafted")).is_err();
+        sim.fs.set_space(None);
+        sim.fs.stop_after(operations);
+        let _stopped = create(&store, "next", 1);
+        is_refused.then_some(sim)
+    };
+    let mut tried = 0;
+    for space in (0..).step_by(9).take_while(|space| refused(*space, 0).is_some()) {
+        for operations in 0..4 {
+            let sim = refused(space, operations).expect("refused");
+            for (index, state) in sim.crash_states(bound(20)).enumerate() {
+                let case = format!("space for {space} bytes, {operations} operations, state {index}");
+                let found = reopen(&state).unwrap_or_else(|error| panic!("{case}: {error}"));
+                assert!(names(&found).starts_with(&["kept".to_owned()]), "{case}: {:?}", names(&found));
+            }
+        }
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried}: it is written twice");
+}
+
 #[test]
 fn planted_bugs_are_found_out() {
     check_life(|fs| fs.plant(PlantedBug::SkippedDirectorySync), 50, Lost::Neither).unwrap_err();
