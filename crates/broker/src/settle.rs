@@ -1,7 +1,8 @@
 //! The thread that brings what the journals hold into the segments.
 //!
 //! It works when the write cache or a journal is half full or a level is to change, and otherwise now and then, so that
-//! little is left to recover. It also keeps an eye on the room in the log dirs.
+//! little is left to recover. It also keeps an eye on the room in the log dirs, and lets producers in who are refused
+//! rather than held up where there is none.
 
 use std::io;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ fn run(broker: &Broker, stop: &AtomicBool) {
     let mut pauses = 0;
     while !stop.load(Ordering::Acquire) {
         let is_due = broker.logs.wait_for_settling(PAUSE) || pauses >= PAUSES_MAX;
+        broker.produce_gate.look_again();
         if !is_due {
             pauses += 1;
             broker.logs.measure_space();

@@ -251,10 +251,10 @@ fn tell_unknown(broker: &Broker, report: &RecoveryReport) {
     }
 }
 
-/// Open while the write cache has room.
+/// Open while the write cache has room, or holds what waits for room on a disk: there whoever comes is refused.
 fn produce_gate(logs: &Arc<LogStore>) -> Arc<ProduceGate> {
     let cache_of = Arc::downgrade(logs);
-    let has_room = move || cache_of.upgrade().is_none_or(|logs| !logs.write_cache().is_full());
+    let has_room = move || cache_of.upgrade().is_none_or(|logs| !logs.is_write_cache_full());
     let gate = Arc::new(ProduceGate::new(has_room));
     let opened = Arc::clone(&gate);
     logs.write_cache().on_room(Box::new(move || opened.room_was_made()));

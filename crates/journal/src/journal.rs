@@ -17,7 +17,7 @@ use crate::files::Files;
 use crate::held::{HeldFile, check_name};
 use crate::metrics::Counters;
 use crate::recovery::{put_aside_damaged, recover};
-use crate::shared::{Queued, Shared};
+use crate::shared::{Queued, Shared, Shortage};
 use crate::writer::Writer;
 use crate::{
     JournalError, JournalId, JournalMetrics, JournalOptions, RecoveredEntry, Replay, Submission, frames,
@@ -161,8 +161,8 @@ impl Journal {
             if queue.is_closing || queue.is_abandoned {
                 return Err(JournalError::Closed);
             }
-            if let Some(error) = queue.shortage.as_ref().filter(|_| unless_short) {
-                return Err(error.clone());
+            if let Some(shortage) = queue.shortage.as_ref().filter(|_| unless_short) {
+                return Err(shortage.error.clone());
             }
             queue.entries.push_back(queued);
             self.shared.queued_count.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +204,8 @@ impl Journal {
     fn without_thread(&self, error: &io::Error) -> JournalError {
         let what = format!("no thread can be started for the journal: {error}");
         let error = JournalError::io(&self.dir, io::Error::new(io::ErrorKind::OutOfMemory, what));
-        let before = self.shared.queue.lock().shortage.replace(error.clone());
+        let shortage = Shortage { error: error.clone(), waiting_bytes: 0 };
+        let before = self.shared.queue.lock().shortage.replace(shortage);
         if before.is_none() {
             tracing::warn!(%error, "the journal waits for what the system is short of");
         }
@@ -294,7 +295,12 @@ impl Journal {
 
     /// What the system is short of, if the journal waits for that: entries that were submitted are not stored meanwhile.
     pub fn shortage(&self) -> Option<JournalError> {
-        self.shared.queue.lock().shortage.clone()
+        self.shared.queue.lock().shortage.as_ref().map(|shortage| shortage.error.clone())
+    }
+
+    /// Payloads in bytes that wait with the journal for what the system is short of: what was taken before anybody knew.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.shared.queue.lock().shortage.as_ref().map_or(0, |shortage| shortage.waiting_bytes)
     }
 
     /// For how long the journal has been full, if it is: what was submitted waits until [`Self::settle_to`] gives it a

@@ -18,6 +18,14 @@ pub(crate) struct Queued {
     pub(crate) at: Duration,
 }
 
+/// What the journal waits for, because the system is short of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Shortage {
+    pub(crate) error: JournalError,
+    /// Payloads that were taken before, and are stored when it ends.
+    pub(crate) waiting_bytes: u64,
+}
+
 /// What waits for the thread.
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -28,8 +36,7 @@ pub(crate) struct Queue {
     pub(crate) is_abandoned: bool,
     /// The journal is poisoned.
     pub(crate) failure: Option<JournalError>,
-    /// What the journal waits for, because the system is short of it.
-    pub(crate) shortage: Option<JournalError>,
+    pub(crate) shortage: Option<Shortage>,
 }
 
 /// Shared by the journal and its thread.
@@ -88,7 +95,11 @@ impl Shared {
 
     /// Poisons the journal and tells the owners of `taken` and of what is queued.
     pub(crate) fn fail(&self, taken: impl Iterator<Item = Queued>, error: &JournalError) {
-        self.queue.lock().failure = Some(error.clone());
+        {
+            let mut queue = self.queue.lock();
+            queue.failure = Some(error.clone());
+            queue.shortage = None;
+        }
         self.refuse_queued(taken, error);
     }
 

@@ -24,7 +24,7 @@ use crate::frames::{
     ENTRY_BYTES, EntryToEncode, FRAME_HEADER_BYTES, FrameHeader, encode_frame, entry_position, frame_bytes,
 };
 use crate::policy::{Gathered, GroupPolicy, SyncReason};
-use crate::shared::{Queued, Shared};
+use crate::shared::{Queued, Shared, Shortage};
 use crate::{JournalError, StoredEntry, SyncMethod, Wants};
 
 /// So many entries before its own is told, an owner hears that it will be.
@@ -373,7 +373,10 @@ impl Writer {
     fn wait_for_system(&mut self, error: &JournalError) -> Turn {
         if !std::mem::replace(&mut self.is_short, true) {
             tracing::warn!(%error, "the journal waits for what the system is short of");
-            self.shared.queue.lock().shortage = Some(error.clone());
+            let mut queue = self.shared.queue.lock();
+            let queued = queue.entries.iter().map(|queued| queued.submission.payload.len());
+            let waiting_bytes = (self.group.payload_bytes + queued.sum::<usize>()) as u64;
+            queue.shortage = Some(Shortage { error: error.clone(), waiting_bytes });
         }
         self.wait_a_little()
     }

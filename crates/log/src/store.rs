@@ -35,6 +35,7 @@ use crate::open_logs::OpenLogs;
 use crate::partition_files::DAMAGED_SUFFIX;
 use crate::partition_log::{PartitionLog, counterpart};
 use crate::shared::StoreShared;
+use crate::space::Space;
 use crate::verify::Listing;
 use crate::write_cache::WriteCache;
 
@@ -186,6 +187,20 @@ impl LogStore {
     /// The memory of what is in no segment yet.
     pub fn write_cache(&self) -> &WriteCache {
         &self.shared.cache
+    }
+
+    /// Whether who appends should be held up until there is room in the write cache. What waits there for room on a disk
+    /// does not count, because nobody knows for how long: who would append to the same journal or log dir is refused, and
+    /// the others take no more than the cache. What waits for both counts twice, so that they may take as much more.
+    pub fn is_write_cache_full(&self) -> bool {
+        let cache = self.write_cache();
+        if !cache.is_full() {
+            return false;
+        }
+        let in_journals: u64 = self.journals().map(Journal::waiting_bytes).sum();
+        let full_dirs = self.dirs.iter().map(|dir| dir.space()).filter(|space| space.is_full());
+        let in_dirs: u64 = full_dirs.map(Space::unsettled_bytes).sum();
+        cache.bytes().saturating_sub(in_journals + in_dirs) >= cache.bytes_max()
     }
 
     /// The journals, in the order of their directories.

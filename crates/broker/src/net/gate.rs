@@ -47,6 +47,13 @@ impl ProduceGate {
     pub(crate) fn room_was_made(&self) {
         self.room.notify_waiters();
     }
+
+    /// The same if it is open, which may be so without anybody having made room.
+    pub(crate) fn look_again(&self) {
+        if self.is_open() {
+            self.room_was_made();
+        }
+    }
 }
 
 #[cfg(test)]

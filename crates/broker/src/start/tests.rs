@@ -12,6 +12,7 @@ use riverrun_types::{Offset, TimestampMs, TopicId};
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::{NewTopic, Topic};
+use crate::settle::Settler;
 
 fn start(sim: &SimEnv) -> Arc<Broker> {
     let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
@@ -40,8 +41,17 @@ fn append(broker: &Broker, topic: &Arc<Topic>) {
 
 /// A record as it comes from a client; its offset.
 fn append_to(broker: &Broker, topic: &Arc<Topic>, index: i32) -> Result<Offset, AppendError> {
+    append_value(broker, topic, index, b"value")
+}
+
+fn append_value(
+    broker: &Broker,
+    topic: &Arc<Topic>,
+    index: i32,
+    value: &[u8],
+) -> Result<Offset, AppendError> {
     let mut batch = BatchBuilder::new(BatchOptions::default());
-    batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
+    batch.append(TimestampMs(0), None, Some(value), &[]).expect("fits");
     let batch = BytesMut::from(&batch.build().expect("built")[..]);
     let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
     let appended = broker.partition(topic, index).expect("there").log.append(batch, options)?;
@@ -222,4 +232,35 @@ fn a_journal_whose_first_use_finds_no_space_in_the_metadata_waits_for_it_and_goe
     let broker = start_on_three_volumes(&sim);
     let log = Arc::clone(&broker.partition(&topic, 0).expect("there").log);
     assert_eq!(log.log_end_offset().expect("known"), Offset(2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_room_in_the_write_cache_is_let_in_to_be_refused_once_there_is_no_space() {
+    let sim = SimEnv::new(1);
+    let settings = [("data.dir", "/data"), ("write.cache.bytes", "8388608")];
+    let broker = open_broker(sim.env(), BrokerConfig::from_pairs(settings).expect("valid")).expect("starts");
+    let topic = create(&broker, "topic");
+    append(&broker, &topic);
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    sim.fs.during_next_sync(move || told.recv().expect("sent"));
+    let value = vec![7; 800_000];
+    for _ in 0..12 {
+        append_value(&broker, &topic, 0, &value).expect("taken, and not acked");
+    }
+    let produce = Some(riverrun_protocol::ApiKey::Produce as i16);
+    assert!(broker.produce_gate.holds(produce));
+    let waiting = tokio::spawn({
+        let broker = Arc::clone(&broker);
+        async move { broker.produce_gate.opened().await }
+    });
+    tokio::task::yield_now().await;
+    let settler = Settler::start(&broker).expect("a thread");
+    sim.fs.set_space(Some(0));
+    tell.send(()).expect("it waits");
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("let in").expect("ends");
+    let refused = append_to(&broker, &topic, 0).expect_err("no space");
+    assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+    sim.fs.set_space(None);
+    wait_until("it goes on", || append_to(&broker, &topic, 0).is_ok());
+    settler.stop();
 }

@@ -30,3 +30,4 @@ mod threads;
 mod trouble;
 mod unknown;
 mod waits;
+mod write_cache;

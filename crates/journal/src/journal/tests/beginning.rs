@@ -26,6 +26,7 @@ fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
         assert!(matches!(played.store(), Turn::Sleep(Some(_))));
         assert!(played.journal.failure().is_none());
         assert!(played.journal.shortage().unwrap().to_string().contains("/meta"));
+        assert_eq!(played.journal.waiting_bytes(), ENTRY_BYTES as u64, "what comes later would be refused");
     }
     // What may be noted without being written is found again: the file has its name already.
     for state in sim.crash_states(8) {
@@ -35,7 +36,7 @@ fn a_first_use_that_cannot_be_noted_for_want_of_space_waits_until_it_can() {
     }
     is_full.store(false, Ordering::Relaxed);
     assert_eq!(played.writer.turn(), Turn::Again);
-    assert!(played.journal.shortage().is_none());
+    assert!(played.journal.shortage().is_none() && played.journal.waiting_bytes() == 0);
     is_full.store(true, Ordering::Relaxed);
     while played.writer.turn() == Turn::Again {}
     assert_eq!(played.acked(), 3, "it is noted once");

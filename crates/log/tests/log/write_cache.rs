@@ -1,0 +1,104 @@
+//! Who is held up while the write cache is full: who appends where there is room, and not who is refused anyway.
+
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use riverrun_journal::{Journal, JournalOptions};
+use riverrun_log::producer_state::AppendOrigin;
+use riverrun_log::{AppendError, AppendOptions, PartitionLog, StoreOptions};
+use riverrun_records::BatchOptions;
+use riverrun_types::{ErrorKind, TimestampMs};
+
+use crate::machine::{Machine, batch_at};
+use crate::pair::Pair;
+
+const CACHE_BYTES: u64 = 1 << 20;
+/// A record has this as its key and as its value: more than the first step of a journal file.
+const VALUE_BYTES: usize = 400_000;
+
+fn pair() -> Pair {
+    let journal = JournalOptions::with_bytes(64 << 20);
+    Pair::new(StoreOptions { write_cache_bytes: CACHE_BYTES, journal, ..Machine::with_journal() })
+}
+
+/// Appends, and does not wait until that is acked.
+fn begin_append(log: &PartitionLog, bytes: usize) -> Result<(), AppendError> {
+    let batch = batch_at(&[(1, &"x".repeat(bytes))], BatchOptions::default());
+    let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(1) };
+    log.append(BytesMut::from(&*batch), options)?;
+    log.write_staged()?;
+    Ok(())
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    for _ in 0..30_000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it never is so");
+}
+
+#[test]
+fn who_would_append_to_a_journal_without_space_is_refused_and_not_held_up() {
+    let pair = pair();
+    pair.append(0, "the journal has its first file").unwrap();
+    let log = pair.log(0);
+    let (tell, told) = sync_channel(1);
+    pair.sim.fs.during_next_sync(move || told.recv().unwrap());
+    begin_append(&log, 1).unwrap();
+    for _ in 0..8 {
+        begin_append(&log, VALUE_BYTES).unwrap();
+    }
+    assert!(pair.store.is_write_cache_full(), "they may be stored");
+    pair.sim.fs.fill_device(Some("/journal".as_ref()));
+    tell.send(()).unwrap();
+    let journal: &Journal = pair.store.journals().next().unwrap();
+    wait_until(|| journal.shortage().is_some());
+    pair.store.settle().unwrap();
+    let bytes = pair.store.write_cache().bytes();
+    assert!(bytes > 3 * CACHE_BYTES, "{bytes} bytes wait");
+    for _ in 0..20 {
+        assert!(!pair.store.is_write_cache_full());
+        let refused = begin_append(&log, VALUE_BYTES).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+        assert_eq!(pair.store.write_cache().bytes(), bytes, "who is refused leaves nothing");
+    }
+    pair.sim.fs.fill_device(None);
+    wait_until(|| journal.has_delivered_all());
+    assert!(pair.store.is_write_cache_full(), "now it can be settled");
+    pair.store.settle().unwrap();
+    assert_eq!(pair.store.write_cache().bytes(), 0);
+    assert_eq!(pair.values(0).len(), 10);
+}
+
+#[test]
+fn what_a_full_log_dir_keeps_in_the_write_cache_holds_up_nobody_who_appends_to_another() {
+    let pair = pair();
+    let large = "x".repeat(VALUE_BYTES);
+    for dir in [0, 1] {
+        pair.append(dir, "the log has its files").unwrap();
+    }
+    pair.store.settle().unwrap();
+    pair.sim.fs.fill_device(Some("/two".as_ref()));
+    for _ in 0..3 {
+        pair.append(1, &large).unwrap();
+    }
+    assert!(pair.store.is_write_cache_full(), "nobody has tried to settle it");
+    assert!(pair.store.settle().is_err() && pair.store.write_cache().is_full());
+    assert!(!pair.store.is_write_cache_full());
+    assert_eq!(pair.append(1, "no").unwrap_err().kind(), ErrorKind::Retry);
+    for _ in 0..2 {
+        assert!(!pair.store.is_write_cache_full());
+        pair.append(0, &large).unwrap();
+    }
+    assert!(pair.store.is_write_cache_full(), "of what can be settled there is a cache full at most");
+    assert!(pair.store.settle().is_err());
+    assert!(!pair.store.is_write_cache_full());
+    pair.sim.fs.fill_device(None);
+    pair.store.settle().unwrap();
+    assert_eq!(pair.store.write_cache().bytes(), 0);
+    assert_eq!((pair.values(0).len(), pair.values(1).len()), (3, 4));
+}
