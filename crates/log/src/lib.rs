@@ -64,6 +64,7 @@ mod segment;
 mod shared;
 mod space;
 mod store;
+mod switches;
 mod verify;
 mod write_cache;
 

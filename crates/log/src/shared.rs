@@ -14,6 +14,7 @@ use crate::error::LogError;
 use crate::open_logs::OpenLogs;
 use crate::partition_log::{Mode, PartitionLog};
 use crate::store::StoreOptions;
+use crate::switches::Switches;
 use crate::write_cache::WriteCache;
 
 /// Shared by the store and its log dirs.
@@ -31,7 +32,7 @@ pub(crate) struct StoreShared {
     /// Some partition has a mark of damage: it is checked when it is opened.
     has_damage_marks: AtomicBool,
     /// Partitions whose level is to change.
-    switches: Mutex<Vec<Weak<PartitionLog>>>,
+    pub(crate) switches: Mutex<Switches>,
     /// How many partitions of each topic have reached another level since somebody asked.
     reached: Mutex<BTreeMap<(TopicId, DurabilityLevel), usize>>,
     /// Why what a log dir needs could not be put aside, when that was tried last.
@@ -136,15 +137,8 @@ impl StoreShared {
 
     /// Has the level of a partition changed by who settles next.
     pub(crate) fn request_switch(&self, partition: Weak<PartitionLog>) {
-        self.switches.lock().push(partition);
+        self.switches.lock().request(partition);
         self.cache.alarm().raise();
-    }
-
-    pub(crate) fn take_switches(&self) -> Vec<Arc<PartitionLog>> {
-        let mut wanted: Vec<_> = self.switches.lock().drain(..).filter_map(|log| log.upgrade()).collect();
-        wanted.sort_by_key(|log| log.id());
-        wanted.dedup_by_key(|log| log.id());
-        wanted
     }
 
     /// A partition of this topic has reached another level.

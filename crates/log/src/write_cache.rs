@@ -65,6 +65,11 @@ impl WriteCache {
         self.bytes() >= self.bytes_max
     }
 
+    /// Whether half of it is full of what can be settled.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.stored_bytes.load(Ordering::Relaxed) >= self.bytes_max / 2
+    }
+
     /// Whether so many bytes that the journals have may stay in memory when a server starts: half of the cache is left to
     /// those who append from then on.
     pub(crate) fn has_room_at_start(&self, bytes: u64) -> bool {

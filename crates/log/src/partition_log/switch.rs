@@ -6,7 +6,6 @@
 //! lost or reordered; acks wait for as long as the checkpoint takes, and the old level counts until then.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use riverrun_types::Offset;
 
@@ -16,10 +15,6 @@ use super::tail::Piece;
 use super::writer::{SegmentWriter, record_producer};
 use crate::error::LogError;
 use crate::producer_state::AppendOrigin;
-
-/// How long what is on its way through the journal is waited for.
-const DRAIN_WAIT_MAX: Duration = Duration::from_secs(10);
-const DRAIN_POLL: Duration = Duration::from_millis(1);
 
 /// A partition whose appends go nowhere at the moment.
 pub(crate) struct Switch {
@@ -33,7 +28,7 @@ pub(crate) struct Switch {
 /// How a change of level has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Switched {
-    /// The level is what the options ask for.
+    /// The level is what the options ask for, or the partition was deleted.
     Done,
     /// It could not be made this time.
     Later,
@@ -46,12 +41,7 @@ impl PartitionLog {
     /// to be tried again, unless the log dir has failed.
     pub(crate) fn begin_switch(self: &Arc<Self>) -> Result<Option<Switch>, LogError> {
         // What was staged before is written by the old way.
-        if let Err(error) = self.write_staged() {
-            if self.failure().is_none() {
-                self.dir.shared().request_switch(self.this.clone());
-            }
-            return Err(error);
-        }
+        self.write_staged()?;
         Ok(self.hold_up())
     }
 
@@ -95,19 +85,20 @@ impl Switch {
         &self.partition
     }
 
-    /// Waits until the journal has stored what was submitted before. `false` if it does not.
-    pub(crate) fn drain(&self) -> bool {
-        let mut waited = Duration::ZERO;
-        while self.log.end() < self.end {
-            // What is on its way to a log that was deleted meanwhile gets nowhere.
-            let is_gone = self.log.appender.lock().is_retired || self.log.journal_failure.get().is_some();
-            if is_gone || waited >= DRAIN_WAIT_MAX {
-                return false;
-            }
-            std::thread::sleep(DRAIN_POLL);
-            waited += DRAIN_POLL;
-        }
-        true
+    /// Whether the journal has stored what was submitted before, and whoever settles finds it.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.log.end() >= self.end && self.partition.watermarks().appended >= self.end
+    }
+
+    /// Whether it will have in a while, as far as anybody can tell.
+    pub(crate) fn is_draining(&self) -> bool {
+        let appender = self.log.appender.lock();
+        // What is on its way to a log that was deleted meanwhile gets nowhere, nor does what a failed write has lost.
+        let is_lost = appender.is_retired || appender.next_offset < self.end;
+        drop(appender);
+        let journal = self.partition.dir.shared().journal_of(self.partition.id);
+        let is_stuck = || journal.is_some_and(|journal| journal.failure().or(journal.shortage()).is_some());
+        !is_lost && !self.is_drained() && !is_stuck()
     }
 
     /// Lets appends go on: the new way if a checkpoint covers everything before them and it is open to them, and the old
@@ -140,7 +131,10 @@ impl Switch {
             self.partition.marks.tell_failed();
         }
         let journal_has_failed = is_barred || self.log.journal_failure.get().is_some();
-        match (is_done, journal_has_failed || self.partition.failure().is_some()) {
+        match (
+            is_done || self.partition.is_deleted(),
+            journal_has_failed || self.partition.failure().is_some(),
+        ) {
             (true, _) => Switched::Done,
             (false, false) => Switched::Later,
             (false, true) => Switched::Never,

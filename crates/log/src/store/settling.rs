@@ -3,6 +3,10 @@
 //! A journal's file is used again when every log dir says that it does not need it: all that was delivered before is
 //! in its segments and under a checkpoint, or was put aside.
 
+mod levels;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,12 +20,11 @@ use super::aside::is_of_partition;
 use crate::error::LogError;
 use crate::log_dir::{Coverage, LogDir};
 use crate::pace::Haste;
-use crate::partition_log::{Switch, Switched};
 use crate::producer_state::AppendOrigin;
 
 /// After a cycle that failed the next one waits at least so long: what is full or broken stays so for a while.
 const REST: Duration = Duration::from_millis(200);
-/// How long closing waits for what is on its way into the journals.
+/// So long closing waits for the journals to get on with what is on its way into them.
 const DRAIN_WAIT_MAX: Duration = Duration::from_secs(30);
 const DRAIN_POLL: Duration = Duration::from_millis(1);
 
@@ -65,13 +68,16 @@ impl LogStore {
     }
 
     /// Waits until settling is worth while: the write cache or a journal is half full, or the level of a partition is
-    /// to change; but not longer than `timeout`. Returns whether it is, or [`Self::wake_settling`] was called.
+    /// to change, or to be tried again; but not longer than `timeout`. Returns whether it is, or [`Self::wake_settling`] was called.
     pub fn wait_for_settling(&self, timeout: Duration) -> bool {
         if self.is_troubled.load(Ordering::Relaxed) {
             std::thread::sleep(REST.min(timeout));
         }
-        self.shared.cache.alarm().wait(timeout)
+        let is_level_due = || self.shared.switches.lock().is_any_due(self.now());
+        is_level_due()
+            || self.shared.cache.alarm().wait(timeout)
             || self.shared.journals.iter().any(|journal| journal.is_out_of_room())
+            || is_level_due()
     }
 
     /// Ends the wait of who settles, or its next one.
@@ -172,6 +178,11 @@ impl LogStore {
         results.into_iter().collect()
     }
 
+    /// By monotonic time.
+    fn now(&self) -> Duration {
+        self.dirs.first().map_or(Duration::ZERO, |dir| dir.env().clock.monotonic())
+    }
+
     /// Up to where the owners of all entries were told. Read before tails are settled: what is below is in them.
     fn delivered(&self) -> Vec<Position> {
         self.shared.journals.iter().map(|journal| journal.delivered()).collect()
@@ -205,47 +216,9 @@ impl LogStore {
         open.map(|dir| dir.covered.lock()[journal]).min().unwrap_or_default()
     }
 
-    /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
-    fn change_levels(&self, delivered: &[Position]) -> Result<(), LogError> {
-        let mut wanted = self.shared.take_switches();
-        let all_count = wanted.len();
-        wanted.retain(|partition| !partition.cannot_switch());
-        let mut stuck = all_count - wanted.len();
-        if wanted.is_empty() {
-            tell_stuck(stuck);
-            return Ok(());
-        }
-        let mut result = self.recycle(delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
-        let mut switches = Vec::new();
-        for partition in &wanted {
-            match partition.begin_switch() {
-                Ok(switch) => switches.extend(switch),
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        if switches.iter().all(Switch::drain) {
-            result = result.and(self.for_each(|dir| dir.settle(Haste::AtOnce)));
-            result = result.and(self.for_each(|dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
-        }
-        for switch in switches {
-            let partition = switch.partition().clone();
-            match switch.finish() {
-                Switched::Done => {}
-                Switched::Later => {
-                    self.shared.request_switch(Arc::downgrade(&partition));
-                    // The next cycle rests before it tries again.
-                    result = result.and(Err(LogError::LevelWaits(partition.id())));
-                }
-                Switched::Never => stuck += 1,
-            }
-        }
-        tell_stuck(stuck);
-        result
-    }
-
     /// Empties the journals and closes them. Nothing is left in them if this succeeds.
     pub(super) fn close_journals(&self) -> Result<(), LogError> {
-        let drained = self.shared.journals.iter().try_for_each(|journal| self.drain(journal));
+        let drained = self.drain();
         let mut result = drained.and(self.checkpoint_for_good());
         for journal in &self.shared.journals {
             result = result.and(journal.close().map_err(LogError::Journal));
@@ -257,19 +230,57 @@ impl LogStore {
         result
     }
 
-    /// Waits until everything that was submitted has come back, and the journal counts it as delivered.
-    fn drain(&self, journal: &Journal) -> Result<(), LogError> {
+    /// Waits until everything that was submitted has come back, and the journals count it as delivered.
+    fn drain(&self) -> Result<(), LogError> {
+        let journals = || self.shared.journals.iter();
+        let is_drained = || {
+            let is_delivered =
+                |journal: &Arc<Journal>| journal.failure().is_some() || journal.has_delivered_all();
+            self.dirs.iter().all(|dir| dir.is_drained()) && journals().all(is_delivered)
+        };
+        let mut relief = Relief::default();
         let mut waited = Duration::ZERO;
-        let is_drained = || self.dirs.iter().all(|dir| dir.is_drained()) && journal.has_delivered_all();
+        let mut delivered = self.delivered();
         while !is_drained() && waited < DRAIN_WAIT_MAX {
-            if let Some(error) = journal.failure() {
-                return Err(LogError::JournalFailed(error));
-            }
+            // What cannot be settled the last checkpoint says.
+            let _unsettled =
+                self.relieve(&mut relief, |_| self.checkpoint_of(Haste::AtOnce, |dir| !dir.has_failed()));
             std::thread::sleep(DRAIN_POLL);
             waited += DRAIN_POLL;
+            let before = std::mem::replace(&mut delivered, self.delivered());
+            if before != delivered {
+                waited = Duration::ZERO;
+            }
         }
-        Ok(())
+        let failure = journals().find_map(|journal| journal.failure());
+        failure.map_or(Ok(()), |error| Err(LogError::JournalFailed(error)))
     }
+
+    /// To be called again and again, each time after [`DRAIN_POLL`], by who waits for a journal instead of settling: has
+    /// `recycle` called with what was delivered if the journal may be waiting for that.
+    fn relieve(
+        &self,
+        relief: &mut Relief,
+        recycle: impl FnOnce(&[Position]) -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
+        relief.since += DRAIN_POLL;
+        let is_wanted = self.shared.is_journal_half_full() || self.shared.cache.is_half_full();
+        let delivered = self.delivered();
+        // There is nothing new to settle, unless what could not be settled can be now.
+        if !is_wanted || (relief.delivered == delivered && relief.since < REST) {
+            return Ok(());
+        }
+        let result = recycle(&delivered);
+        *relief = Relief { delivered, since: Duration::ZERO };
+        result
+    }
+}
+
+/// How far the journals were when they were given files back last, and for how long they were not.
+#[derive(Debug, Default)]
+struct Relief {
+    delivered: Vec<Position>,
+    since: Duration,
 }
 
 impl LogDir {
@@ -291,14 +302,5 @@ impl LogDir {
             self.release_held()?;
         }
         Ok(())
-    }
-}
-
-/// Says of so many partitions that their levels do not change.
-fn tell_stuck(partitions: usize) {
-    if partitions > 0 {
-        let what =
-            "durability levels stay as they were until a restart: the journal or the log dir has failed";
-        tracing::error!(partitions, "{what}");
     }
 }

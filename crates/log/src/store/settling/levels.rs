@@ -1,0 +1,92 @@
+//! Changing the levels of partitions, by who settles.
+//!
+//! What a partition has on its way through its journal has to be in the segments first. A full journal takes it only once
+//! it is given files back, which nobody else does: so who waits for it goes on settling.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_journal::Position;
+
+use super::{DRAIN_POLL, LogStore, Relief};
+use crate::error::LogError;
+use crate::pace::Haste;
+use crate::partition_log::{PartitionLog, Switch, Switched};
+
+/// How long what is on its way through the journals is waited for, not counting what is settled meanwhile.
+const SWITCH_WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl LogStore {
+    /// Changes the levels that are to change: a checkpoint first, so that the one with appends held up is short.
+    pub(super) fn change_levels(&self, delivered: &[Position]) -> Result<(), LogError> {
+        let mut wanted = self.shared.switches.lock().take(self.now());
+        let all_count = wanted.len();
+        wanted.retain(|partition| !partition.cannot_switch());
+        let mut stuck = all_count - wanted.len();
+        if wanted.is_empty() {
+            tell_stuck(stuck);
+            return Ok(());
+        }
+        let mut result = self.recycle(delivered, Haste::Spread, |dir| dir.check_usable().is_ok());
+        let mut switches = Vec::new();
+        for partition in &wanted {
+            match partition.begin_switch() {
+                Ok(switch) => switches.extend(switch),
+                Err(error) => {
+                    if partition.failure().is_none() {
+                        self.put_off(partition);
+                    }
+                    result = result.and(Err(error));
+                }
+            }
+        }
+        result = result.and(self.cover_switches(&switches));
+        for switch in switches {
+            let partition = switch.partition().clone();
+            match switch.finish() {
+                Switched::Done => {}
+                Switched::Later => {
+                    self.put_off(&partition);
+                    // The next cycle rests before it tries again.
+                    result = result.and(Err(LogError::LevelWaits(partition.id())));
+                }
+                Switched::Never => stuck += 1,
+            }
+        }
+        tell_stuck(stuck);
+        result
+    }
+
+    fn put_off(&self, partition: &Arc<PartitionLog>) {
+        self.shared.switches.lock().put_off(partition, self.now());
+    }
+
+    /// Waits until the journals have stored what was submitted before appends were held up, and has a checkpoint cover it.
+    pub(super) fn cover_switches(&self, switches: &[Switch]) -> Result<(), LogError> {
+        let mut result = Ok(());
+        let mut relief = Relief::default();
+        let mut waited = Duration::ZERO;
+        while switches.iter().any(Switch::is_draining) && waited < SWITCH_WAIT_MAX {
+            let recycle = |delivered: &[Position]| {
+                self.recycle(delivered, Haste::AtOnce, |dir| dir.check_usable().is_ok())
+            };
+            result = result.and(self.relieve(&mut relief, recycle));
+            std::thread::sleep(DRAIN_POLL);
+            waited += DRAIN_POLL;
+        }
+        if switches.iter().any(Switch::is_drained) {
+            result = result.and(self.for_each(|dir| dir.settle(Haste::AtOnce)));
+            result = result.and(self.for_each(|dir| dir.checkpoint(false, Haste::AtOnce).map(|_| ())));
+        }
+        result
+    }
+}
+
+/// Says of so many partitions that their levels do not change.
+fn tell_stuck(partitions: usize) {
+    if partitions > 0 {
+        let what =
+            "durability levels stay as they were until a restart: the journal or the log dir has failed";
+        tracing::error!(partitions, "{what}");
+    }
+}

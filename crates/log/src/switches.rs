@@ -1,0 +1,66 @@
+//! Partitions whose level is to change, and when that is tried again where it could not be done.
+//!
+//! An attempt costs a checkpoint of all that has changed, and what is in its way may stay for long: so the pause after it is
+//! twice as long each time. Pure: the time comes in as an argument.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use riverrun_types::PartitionId;
+
+use crate::partition_log::PartitionLog;
+
+/// The second pause. There is none before the second attempt: who settles rests after a failure anyway.
+const PAUSE_MIN: Duration = Duration::from_millis(400);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// What waits for a change of level.
+///
+/// Invariants: a partition with a pause is among those that are wanted, or was taken last.
+#[derive(Debug, Default)]
+pub(crate) struct Switches {
+    wanted: Vec<Weak<PartitionLog>>,
+    pauses: BTreeMap<PartitionId, Pause>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    length: Duration,
+    until: Duration,
+}
+
+impl Switches {
+    pub(crate) fn request(&mut self, partition: Weak<PartitionLog>) {
+        self.wanted.push(partition);
+    }
+
+    /// The partitions whose turn it is, in the order of their ids.
+    pub(crate) fn take(&mut self, now: Duration) -> Vec<Arc<PartitionLog>> {
+        let mut wanted: Vec<_> = self.wanted.drain(..).filter_map(|log| log.upgrade()).collect();
+        wanted.sort_by_key(|log| log.id());
+        wanted.dedup_by_key(|log| log.id());
+        let ids: BTreeSet<_> = wanted.iter().map(|log| log.id()).collect();
+        self.pauses.retain(|id, _| ids.contains(id));
+        let is_due =
+            |log: &Arc<PartitionLog>| self.pauses.get(&log.id()).is_none_or(|pause| pause.until <= now);
+        let (due, paused): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_due);
+        self.wanted.extend(paused.iter().map(Arc::downgrade));
+        due
+    }
+
+    /// Has a partition that was taken tried again after a pause, if it is not the first that it needs.
+    pub(crate) fn put_off(&mut self, partition: &Arc<PartitionLog>, now: Duration) {
+        let length = self
+            .pauses
+            .get(&partition.id())
+            .map_or(Duration::ZERO, |pause| (2 * pause.length).clamp(PAUSE_MIN, PAUSE_MAX));
+        self.pauses.insert(partition.id(), Pause { length, until: now + length });
+        self.wanted.push(Arc::downgrade(partition));
+    }
+
+    /// Whether some pause is over.
+    pub(crate) fn is_any_due(&self, now: Duration) -> bool {
+        self.pauses.values().any(|pause| pause.until <= now)
+    }
+}
