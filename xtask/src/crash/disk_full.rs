@@ -40,6 +40,9 @@ const SERVER_SETTINGS: &[&str] = &[
     "offsets.commit.timeout.ms=2000",
 ];
 
+/// Two such looks.
+const RETENTION_ENDS: Duration = Duration::from_secs(1);
+
 /// A deleted segment's file is gone soon after.
 const DELETE_DELAY_MS: &str = "100";
 
@@ -135,6 +138,9 @@ impl<'a, 'r> Full<'a, 'r> {
     /// Kills the server, reads everything back from the next one, and judges.
     async fn end(mut self) -> anyhow::Result<(Run<'r>, Lived)> {
         self.server.must_run()?;
+        // Retention that was told to stop may be at work for as long.
+        tokio::time::sleep(RETENTION_ENDS).await;
+        self.run.note_beginnings().await.context("before the kill")?;
         self.server.kill()?;
         self.run.crashed().await?;
         self.server = self.run.start().await?;

@@ -9,6 +9,9 @@
 //! committing GROUP TOPIC PARTITION OFFSET        about to be committed
 //! committed  GROUP TOPIC PARTITION OFFSET        the commit was acked
 //! found      GROUP TOPIC PARTITION OFFSET        the server said so before anybody could commit again; -1 of nothing
+//! deletable  TOPIC PARTITION OFFSET              who deletes may take what is before OFFSET, and need not
+//! deleted    TOPIC PARTITION OFFSET              the deletion of what is before OFFSET was acked
+//! begins     TOPIC PARTITION OFFSET              the server said so, and nobody deletes any more
 //! crash      NUMBER                              everything above it was written down before this crash
 //! ```
 //!
@@ -39,6 +42,13 @@ pub(super) struct Commit {
     pub(super) offset: i64,
 }
 
+/// Where a partition begins, or may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) partition: TopicPartition,
+    pub(super) offset: i64,
+}
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -50,6 +60,9 @@ pub(super) enum Event {
     Committing(Commit),
     Committed(Commit),
     Found { group: String, partition: TopicPartition, offset: Option<i64> },
+    Deletable(Start),
+    Deleted(Start),
+    Begins(Start),
     Crash(u64),
 }
 
@@ -73,6 +86,9 @@ impl fmt::Display for Event {
             Self::Found { group, partition: TopicPartition { topic, partition }, offset } => {
                 write!(f, "found {group} {topic} {partition} {}", offset.unwrap_or(NOTHING))
             }
+            Self::Deletable(start) => write!(f, "deletable {start}"),
+            Self::Deleted(start) => write!(f, "deleted {start}"),
+            Self::Begins(start) => write!(f, "begins {start}"),
             Self::Crash(number) => write!(f, "crash {number}"),
         }
     }
@@ -82,6 +98,13 @@ impl fmt::Display for Commit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TopicPartition { topic, partition } = &self.partition;
         write!(f, "{} {topic} {partition} {}", self.group, self.offset)
+    }
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TopicPartition { topic, partition } = &self.partition;
+        write!(f, "{topic} {partition} {}", self.offset)
     }
 }
 
@@ -124,6 +147,9 @@ impl Words<'_> {
                 partition: self.partition()?,
                 offset: self.offset()?,
             },
+            "deletable" => Event::Deletable(self.start()?),
+            "deleted" => Event::Deleted(self.start()?),
+            "begins" => Event::Begins(self.start()?),
             "crash" => Event::Crash(self.number()?),
             word => bail!("`{word}` happens nowhere"),
         })
@@ -148,6 +174,10 @@ impl Words<'_> {
     fn partition(&mut self) -> anyhow::Result<TopicPartition> {
         let topic = self.word()?.to_owned();
         Ok(TopicPartition::new(topic, self.number()?))
+    }
+
+    fn start(&mut self) -> anyhow::Result<Start> {
+        Ok(Start { partition: self.partition()?, offset: self.number()? })
     }
 
     fn commit(&mut self) -> anyhow::Result<Commit> {
@@ -177,6 +207,9 @@ mod tests {
             Event::Committed(commit()),
             Event::Found { group: "g".to_owned(), partition: partition(), offset: Some(9) },
             Event::Found { group: "g".to_owned(), partition: partition(), offset: None },
+            Event::Deletable(Start { partition: partition(), offset: 7 }),
+            Event::Deleted(Start { partition: partition(), offset: 8 }),
+            Event::Begins(Start { partition: partition(), offset: 9 }),
             Event::Crash(4),
         ] {
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);

@@ -8,7 +8,7 @@ use std::fmt;
 use anyhow::{Context, bail};
 use riverrun_client::TopicPartition;
 
-use super::event::{Commit, Event, Span};
+use super::event::{Commit, Event, Span, Start};
 use super::payload::Identity;
 
 /// One producer's records to one partition.
@@ -85,6 +85,15 @@ impl fmt::Display for Regression {
     }
 }
 
+/// Where a partition may begin, from what was deleted of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Beginning {
+    /// What is before was deleted, and that was acked: none of it may come back.
+    pub(super) least: i64,
+    /// Nobody was to delete what is from here on.
+    pub(super) most: i64,
+}
+
 /// Everything that was written down.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -92,6 +101,8 @@ pub(super) struct Ledger {
     pub(super) acks: Vec<Ack>,
     pub(super) sightings: Vec<Sighting>,
     pub(super) positions: BTreeMap<(String, TopicPartition), Position>,
+    /// Of the partitions from which somebody deletes. All others begin at 0.
+    beginnings: BTreeMap<TopicPartition, Beginning>,
     /// Positions that went back between two crashes, whatever was committed later.
     pub(super) regressions: Vec<Regression>,
     /// Positions that were found after a crash, and of which a commit had been acked before.
@@ -134,6 +145,16 @@ impl Ledger {
                 position.attempted_since.clear();
             }
             Event::Found { group, partition, offset } => self.found(group, partition, offset),
+            Event::Deletable(start) => {
+                let beginning = self.beginnings.entry(start.partition).or_default();
+                beginning.most = beginning.most.max(start.offset);
+            }
+            Event::Deleted(start) => {
+                let beginning = self.beginnings.entry(start.partition).or_default();
+                beginning.least = beginning.least.max(start.offset);
+                beginning.most = beginning.most.max(start.offset);
+            }
+            Event::Begins(start) => self.begins(start)?,
             Event::Crash(number) => self.crashes = number,
         }
         Ok(())
@@ -151,6 +172,24 @@ impl Ledger {
             crashes_before,
         }));
         Ok(())
+    }
+
+    /// What was there when nobody deleted any more has to stay. An error if less is there than may have been deleted.
+    fn begins(&mut self, Start { partition, offset }: Start) -> anyhow::Result<()> {
+        let beginning = self.beginnings.entry(partition.clone()).or_default();
+        let Beginning { least, most } = *beginning;
+        if !(least..=most).contains(&offset) {
+            bail!(
+                "{partition} begins at {offset}, of which what is before {least} was deleted, and {most} at most may be"
+            );
+        }
+        beginning.most = offset;
+        Ok(())
+    }
+
+    /// Where a partition may begin.
+    pub(super) fn beginning(&self, partition: &TopicPartition) -> Beginning {
+        self.beginnings.get(partition).copied().unwrap_or_default()
     }
 
     fn found(&mut self, group: String, partition: TopicPartition, found: Option<i64>) {
@@ -232,6 +271,21 @@ mod tests {
         assert_eq!(after("6"), (Some(6), vec![]));
         for found in ["-1", "3", "7"] {
             assert_eq!(ledger(found).regressions.len(), 1, "{found}");
+        }
+    }
+
+    #[test]
+    fn a_partition_begins_between_what_was_deleted_and_what_may_have_been() {
+        let partition = TopicPartition::new("t", 0);
+        let beginning = |lines: &[&str]| ledger(lines).map(|ledger| ledger.beginning(&partition));
+        let bounds = |least, most| Beginning { least, most };
+        assert_eq!(beginning(&[]).unwrap(), bounds(0, 0));
+        let lines = ["deleted t 0 4", "deletable t 0 9", "begins t 0 6", "deleted t 1 8"];
+        assert_eq!(beginning(&lines[..1]).unwrap(), bounds(4, 4));
+        assert_eq!(beginning(&lines[..2]).unwrap(), bounds(4, 9));
+        assert_eq!(beginning(&lines).unwrap(), bounds(4, 6));
+        for wrong in ["begins t 0 3", "begins t 0 10"] {
+            assert!(beginning(&[lines[0], lines[1], wrong]).is_err(), "{wrong}");
         }
     }
 

@@ -29,8 +29,7 @@ const AGONY_MAX: Duration = Duration::from_millis(20);
 /// Cuts the power as often as asked.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
-    let allowed =
-        Allowed { losses: !settings.level.syncs(), failures: !settings.level.syncs(), ..Allowed::default() };
+    let allowed = Allowed { losses: !settings.level.syncs(), failures: !settings.level.syncs() };
     let data = disk.path().join("data");
     let mut run = Run::prepare(settings, toolbox, &settings.dir, data, allowed)?;
     let mut server = run.start().await?;

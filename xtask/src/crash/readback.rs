@@ -1,6 +1,7 @@
 //! Reading back what the server has after a crash: whole partitions for the verdict, the newest acks between crashes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -9,6 +10,7 @@ use riverrun_client::{
 };
 use riverrun_types::Offset;
 
+use super::ledger::Ledger;
 use super::load::{RecentAck, Shared, cluster_options};
 use super::payload::{Identity, identify};
 use super::verify::{Observed, ObservedLog};
@@ -47,6 +49,20 @@ pub(super) async fn everything(
     Ok(Observed { logs: logs.into_iter().collect(), positions: positions(shared, groups).await? })
 }
 
+/// Where the partitions begin and end.
+pub(super) async fn bounds(
+    shared: &Shared,
+    partitions: &[TopicPartition],
+) -> anyhow::Result<BTreeMap<TopicPartition, Range<i64>>> {
+    let consumer = connect(shared).await?;
+    let starts = consumer.beginning_offsets(partitions).await.context("where the partitions begin")?;
+    let ends = consumer.end_offsets(partitions).await.context("where the partitions end")?;
+    Ok(starts
+        .into_iter()
+        .map(|(partition, start)| (partition.clone(), start.0..ends[&partition].0))
+        .collect())
+}
+
 /// What the groups have committed.
 pub(super) async fn positions(
     shared: &Shared,
@@ -64,10 +80,11 @@ pub(super) async fn positions(
     Ok(positions)
 }
 
-/// Acks that are not where they should be, in words.
+/// Acks that are not where they should be, in words. What was to be deleted need not be there.
 pub(super) async fn missing(
     shared: &Shared,
     recent: &BTreeMap<TopicPartition, Vec<RecentAck>>,
+    ledger: &Ledger,
 ) -> anyhow::Result<Vec<String>> {
     let partitions: Vec<_> = recent.keys().cloned().collect();
     if partitions.is_empty() {
@@ -91,7 +108,8 @@ pub(super) async fn missing(
     let mut missing = Vec::new();
     for (partition, acks) in recent {
         let found = records.get(partition).map(Vec::as_slice).unwrap_or_default();
-        let kept = acks.iter().filter(|ack| ack.offset >= starts[partition].0);
+        let first_kept = starts[partition].0.min(ledger.beginning(partition).most);
+        let kept = acks.iter().filter(|ack| ack.offset >= first_kept);
         missing.extend(kept.filter_map(|ack| {
             let at = found.binary_search_by_key(&ack.offset, |(offset, _)| *offset);
             let there = at.ok().map(|at| &found[at].1);

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use riverrun_client::{Admin, ErrorCode, NewTopic, TopicPartition};
 
-use super::event::Event;
+use super::event::{Event, Start};
 use super::flip::Flips;
 use super::follow::Follow;
 use super::ledger::Ledger;
@@ -20,7 +21,7 @@ use super::random::Rng;
 use super::readback;
 use super::recorder::Recorder;
 use super::tail::{Held, Tail};
-use super::verify::{Rules, Verdict, counted, shown, verify};
+use super::verify::{Verdict, counted, shown, verify};
 use super::{Level, Settings};
 use crate::clients::install::Toolbox;
 use crate::clients::server::{Launch, Server, ServerKind};
@@ -41,7 +42,6 @@ pub(super) struct Allowed {
     pub(super) losses: bool,
     /// The producer may have given up: the server was made to refuse.
     pub(super) failures: bool,
-    pub(super) rules: Rules,
 }
 
 /// Who prints what the run came to.
@@ -178,6 +178,15 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Writes down where the load's partitions begin, when nobody deletes from them any more: no crash may take more.
+    pub(super) async fn note_beginnings(&mut self) -> anyhow::Result<()> {
+        let partitions = self.ledger()?.partitions();
+        let bounds = readback::bounds(&self.shared, &partitions).await?;
+        let begins = |(partition, Range { start: offset, .. })| Event::Begins(Start { partition, offset });
+        self.shared.recorder.record(&bounds.into_iter().map(begins).collect::<Vec<_>>()).await?;
+        self.ledger().map(drop)
+    }
+
     /// What was written down until now.
     fn ledger(&mut self) -> anyhow::Result<&Ledger> {
         let Self { follow, ledger, .. } = self;
@@ -231,7 +240,8 @@ impl<'a> Run<'a> {
     /// Looks for everything that was acked since the last check. The load goes on meanwhile.
     pub(super) async fn check(&mut self) -> anyhow::Result<()> {
         let recent = self.progress().take_recent();
-        let missing = readback::missing(&self.shared, &recent).await?;
+        self.ledger()?;
+        let missing = readback::missing(&self.shared, &recent, &self.ledger).await?;
         if missing.is_empty() {
             return Ok(());
         }
@@ -261,8 +271,7 @@ impl<'a> Run<'a> {
         }
         let (partitions, groups) = (self.ledger()?.partitions(), self.ledger()?.groups());
         let observed = readback::everything(&self.shared, &partitions, &groups).await?;
-        let rules = self.allowed.rules;
-        let verdict = verify(self.ledger()?, &observed, rules);
+        let verdict = verify(self.ledger()?, &observed);
         self.report(&self.ledger, &verdict)?;
         Ok(verdict)
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | an acked record lies where it was acked | lost |
 //! | a record that a reader got is still where it was | vanished |
+//! | what is gone from the beginning of a partition was to be deleted, and what was deleted is gone | lost, gap; came back |
 //! | every record there is was sent, byte for byte | invented |
 //! | offsets follow each other without a gap | gap |
 //! | one producer's records to a partition lie in the order of sending | reordered |
@@ -15,7 +16,7 @@ use std::fmt;
 
 use riverrun_client::TopicPartition;
 
-use super::ledger::Ledger;
+use super::ledger::{Beginning, Ledger};
 use super::payload::Identity;
 
 /// Findings that are shown in full; the rest are counted.
@@ -38,19 +39,13 @@ pub(super) struct Observed {
     pub(super) positions: BTreeMap<(String, TopicPartition), i64>,
 }
 
-/// What the run did to the server, as far as it decides what may be missing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rules {
-    /// Records were deleted from the beginning of partitions, so these need not begin with the first.
-    pub(super) deletes: bool,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Lost,
     Vanished,
     Invented,
     Gap,
+    CameBack,
     Reordered,
     Repeated,
     CommitWentBack,
@@ -63,6 +58,7 @@ impl Kind {
             Self::Vanished => "vanished",
             Self::Invented => "invented",
             Self::Gap => "gap",
+            Self::CameBack => "came back",
             Self::Reordered => "reordered",
             Self::Repeated => "repeated",
             Self::CommitWentBack => "commit went back",
@@ -165,11 +161,11 @@ pub(super) fn counted(findings: &[&Finding]) -> String {
 }
 
 /// Compares.
-pub(super) fn verify(ledger: &Ledger, observed: &Observed, rules: Rules) -> Verdict {
+pub(super) fn verify(ledger: &Ledger, observed: &Observed) -> Verdict {
     let mut verdict = Verdict { tested: Tested::of(ledger), ..Verdict::default() };
     let mut indexes = BTreeMap::new();
     for (partition, log) in &observed.logs {
-        indexes.insert(partition, index(ledger, partition, log, rules, &mut verdict));
+        indexes.insert(partition, index(ledger, partition, log, &mut verdict));
     }
     acks(ledger, observed, &indexes, &mut verdict);
     sightings(ledger, observed, &mut verdict);
@@ -181,15 +177,9 @@ pub(super) fn verify(ledger: &Ledger, observed: &Observed, rules: Rules) -> Verd
 type Index = HashMap<Identity, i64>;
 
 /// Walks a partition once: is every record ours, in its place, in order, and there once?
-fn index(
-    ledger: &Ledger,
-    partition: &TopicPartition,
-    log: &ObservedLog,
-    rules: Rules,
-    verdict: &mut Verdict,
-) -> Index {
+fn index(ledger: &Ledger, partition: &TopicPartition, log: &ObservedLog, verdict: &mut Verdict) -> Index {
     let mut walk = Walk { ledger, partition, index: Index::new(), last: HashMap::new() };
-    let mut next = if rules.deletes { log.start } else { 0 };
+    let mut next = begin(ledger, partition, log, verdict);
     for (offset, record) in &log.records {
         if *offset != next {
             verdict.add(Kind::Gap, format!("{partition}: offset {offset} where {next} was to come"));
@@ -205,6 +195,20 @@ fn index(
     }
     verdict.records_read += log.records.len();
     walk.index
+}
+
+/// Where the first record has to be.
+fn begin(ledger: &Ledger, partition: &TopicPartition, log: &ObservedLog, verdict: &mut Verdict) -> i64 {
+    let Beginning { least, most } = ledger.beginning(partition);
+    if log.start < least {
+        let text = format!("{partition}: begins at {}, what is before {least} was deleted", log.start);
+        verdict.add(Kind::CameBack, text);
+    }
+    if log.start > most {
+        let text = format!("{partition}: begins at {}, nothing from {most} on was to be deleted", log.start);
+        verdict.add(Kind::Gap, text);
+    }
+    log.start
 }
 
 struct Walk<'a> {
@@ -254,11 +258,12 @@ fn acks(
     for ack in &ledger.acks {
         let Some(stream) = ledger.streams.get(&ack.identity.stream) else { continue };
         let log = observed.logs.get(&stream.partition).unwrap_or(&nothing);
+        let most = ledger.beginning(&stream.partition).most;
         let found = match ack.offset {
-            Some(offset) if offset < log.start => continue,
+            Some(offset) if offset < log.start.min(most) => continue,
             Some(offset) => record_at(log, offset),
             // Whether it was deleted since cannot be known where its place is not.
-            None if log.start > 0 => continue,
+            None if most > 0 => continue,
             None => indexes
                 .get(&stream.partition)
                 .and_then(|index| index.get(&ack.identity))
@@ -300,7 +305,8 @@ fn sightings(ledger: &Ledger, observed: &Observed, verdict: &mut Verdict) {
     for sighting in &ledger.sightings {
         let log = observed.logs.get(&sighting.partition).unwrap_or(&nothing);
         let found = record_at(log, sighting.offset);
-        if sighting.offset >= log.start && found != Some(Ok(sighting.identity)) {
+        let most = ledger.beginning(&sighting.partition).most;
+        if sighting.offset >= log.start.min(most) && found != Some(Ok(sighting.identity)) {
             let text = format!(
                 "{} seen at {} before crash {}: {}",
                 missing(&sighting.partition, sighting.identity),

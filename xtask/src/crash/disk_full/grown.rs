@@ -3,6 +3,7 @@
 //! Room is made in turn by deleting records, by retention, and by deleting a topic.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -14,8 +15,9 @@ use super::{BALLAST_TOPIC, DISK_BYTES, Full, TOPIC, make_dir, shape};
 use crate::clients::install::Toolbox;
 use crate::crash::Settings;
 use crate::crash::disk::Disk;
+use crate::crash::event::{Event, Start};
+use crate::crash::readback;
 use crate::crash::run::{Allowed, Run};
-use crate::crash::verify::Rules;
 
 /// What the server gets of the disk.
 const ROOM_BYTES: u64 = 120 << 20;
@@ -27,6 +29,9 @@ const FULL_BYTES: u64 = 32 << 20;
 /// What retention leaves of a partition where it makes room.
 const RETAINED_BYTES: &str = "1000000";
 
+/// These are not more bytes than that, whatever their sizes: the largest value is a tenth of it.
+const RETAINED_RECORDS_MIN: i64 = 9;
+
 /// So many records were refused, some of each stream: the disk is full.
 const REFUSED_MIN: u64 = 40;
 
@@ -35,7 +40,7 @@ pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Resul
     let dir = make_dir(settings, "grown")?;
     let disk = Disk::make(settings.fs, &dir, DISK_BYTES)?;
     disk.leave(ROOM_BYTES)?;
-    let allowed = Allowed { failures: true, rules: Rules { deletes: true }, ..Allowed::default() };
+    let allowed = Allowed { failures: true, ..Allowed::default() };
     let run = Run::prepare(settings, toolbox, &dir, disk.path().join("data"), allowed)?;
     let mut full = Full::begin(run, &disk).await?;
     for cycle in 0..settings.cycles {
@@ -111,10 +116,12 @@ async fn relieve(full: &mut Full<'_, '_>, relief: Relief) -> anyhow::Result<()> 
     match relief {
         Relief::DeleteRecords => {
             let before = shape(TOPIC).partitions().into_iter().map(|partition| (partition, Offset(-1)));
+            let mut deleted = Vec::new();
             for (partition, result) in full.admin().await?.delete_records(&before.collect()).await {
-                result.with_context(|| format!("deleting records of {partition}"))?;
+                let start = result.with_context(|| format!("deleting records of {partition}"))?;
+                deleted.push(Event::Deleted(Start { partition, offset: start.0 }));
             }
-            Ok(())
+            full.run.shared.recorder.record(&deleted).await
         }
         Relief::Retention => {
             let (admin, disk) = (full.admin().await?, full.disk);
@@ -123,10 +130,21 @@ async fn relieve(full: &mut Full<'_, '_>, relief: Relief) -> anyhow::Result<()> 
             let has_room =
                 |_: &Run<'_>| disk.free_bytes().is_ok_and(|free| free > free_bytes + ROOM_BYTES / 4);
             full.wait("retention makes room", has_room).await?;
-            retain(&admin, ConfigOperation::Delete).await
+            retain(&admin, ConfigOperation::Delete).await?;
+            note_deletable(full).await
         }
         Relief::DeleteTopic => full.delete(BALLAST_TOPIC).await,
     }
+}
+
+/// Writes down what retention may have taken: not the last of each partition.
+async fn note_deletable(full: &Full<'_, '_>) -> anyhow::Result<()> {
+    let shared = &full.run.shared;
+    let bounds = readback::bounds(shared, &shape(TOPIC).partitions()).await?;
+    let deletable = |(partition, Range { end, .. }): (_, Range<i64>)| {
+        Event::Deletable(Start { partition, offset: (end - RETAINED_RECORDS_MIN).max(0) })
+    };
+    shared.recorder.record(&bounds.into_iter().map(deletable).collect::<Vec<_>>()).await
 }
 
 /// Changes how much retention leaves of the load's topic.

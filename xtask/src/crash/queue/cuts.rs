@@ -156,7 +156,7 @@ impl Pass<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crash::verify::{Rules, verify};
+    use crate::crash::verify::verify;
 
     fn observed(records: &[(u32, u64)]) -> Observed {
         let identity = |(stream, sequence): &(u32, u64)| Identity { stream: *stream, sequence: *sequence };
@@ -175,7 +175,7 @@ mod tests {
         }
         let observed = observed(records);
         let taken = forgive(&mut ledger, &events, &observed, &History::with_ends(&[end]));
-        (verify(&ledger, &observed, Rules::default()).findings.len() + taken.findings.len(), taken)
+        (verify(&ledger, &observed).findings.len() + taken.findings.len(), taken)
     }
 
     fn findings(end: i64, lines: &[&str], records: &[(u32, u64)]) -> usize {

@@ -17,7 +17,7 @@ use crate::crash::Settings;
 use crate::crash::disk::{Disk, FileSystem};
 use crate::crash::event::Event;
 use crate::crash::payload::Identity;
-use crate::crash::verify::{Rules, shown, verify};
+use crate::crash::verify::{shown, verify};
 
 /// The smallest that every file system takes which lies on a disk; and one in memory.
 const DISK_BYTES: u64 = 400 << 20;
@@ -172,7 +172,7 @@ impl Full<'_> {
         run.look()?;
         let (events, ledger) = run.finish()?;
         let observed = run.history.observed();
-        let verdict = verify(&ledger, &observed, Rules::default());
+        let verdict = verify(&ledger, &observed);
         let findings: Vec<_> = verdict.findings.iter().collect();
         ensure!(findings.is_empty(), "{}", shown(&findings));
         let refused = refused(&events, &run.history)?;

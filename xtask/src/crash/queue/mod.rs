@@ -28,7 +28,7 @@ use super::disk::Disk;
 use super::event::Event;
 use super::ledger::Ledger;
 use super::random::Rng;
-use super::verify::{Observed, Rules, shown, verify};
+use super::verify::{Observed, shown, verify};
 use super::{Mode, Settings};
 
 /// Small, so that they roll often.
@@ -285,7 +285,7 @@ impl Run {
 
     /// The verdict: an error if something must not be, and what to print if all is well.
     fn judged(&self, ledger: &Ledger, observed: &Observed, others: &[String]) -> anyhow::Result<String> {
-        let verdict = verify(ledger, observed, Rules::default());
+        let verdict = verify(ledger, observed);
         let findings: Vec<_> = verdict.findings.iter().collect();
         ensure!(findings.is_empty(), "{}", shown(&findings));
         ensure!(others.is_empty(), "{}", others.join("\n  "));

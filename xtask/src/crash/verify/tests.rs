@@ -43,7 +43,7 @@ fn observed(records: &[(u32, u64)], position: Option<i64>) -> Observed {
 const SOUND: [(u32, u64); 5] = [(1, 0), (1, 1), (2, 0), (2, 1), (1, 2)];
 
 fn kinds(lines: &[&str], observed: &Observed) -> Vec<Kind> {
-    verify(&ledger(lines), observed, Rules::default()).findings.iter().map(|finding| finding.kind).collect()
+    verify(&ledger(lines), observed).findings.iter().map(|finding| finding.kind).collect()
 }
 
 fn kinds_of(records: &[(u32, u64)]) -> Vec<Kind> {
@@ -52,7 +52,7 @@ fn kinds_of(records: &[(u32, u64)]) -> Vec<Kind> {
 
 #[test]
 fn a_sound_log_has_no_findings() {
-    let verdict = verify(&ledger(LINES), &observed(&SOUND, Some(2)), Rules::default());
+    let verdict = verify(&ledger(LINES), &observed(&SOUND, Some(2)));
     assert_eq!((verdict.findings.as_slice(), verdict.records_read, verdict.repeats), ([].as_slice(), 5, 0));
 }
 
@@ -60,7 +60,7 @@ fn a_sound_log_has_no_findings() {
 fn a_run_without_acks_without_a_reader_or_without_commits_has_tested_nothing() {
     let tested = |without: &str| {
         let lines: Vec<_> = LINES.iter().copied().filter(|line| !line.starts_with(without)).collect();
-        verify(&ledger(&lines), &observed(&SOUND, Some(2)), Rules::default()).tested
+        verify(&ledger(&lines), &observed(&SOUND, Some(2))).tested
     };
     assert!(tested("nothing").check().is_ok());
     assert_eq!(tested("acked").missing(), ["acked records"]);
@@ -115,7 +115,7 @@ fn records_of_one_producer_that_changed_places_are_reordered() {
 fn a_repeat_is_a_fault_of_an_idempotent_producers_records_only() {
     assert_eq!(kinds_of(&[SOUND.as_slice(), &[(1, 2)]].concat()), [Kind::Repeated]);
     let records = [SOUND.as_slice(), &[(2, 1)]].concat();
-    let verdict = verify(&ledger(LINES), &observed(&records, Some(2)), Rules::default());
+    let verdict = verify(&ledger(LINES), &observed(&records, Some(2)));
     assert_eq!((verdict.findings.as_slice(), verdict.repeats), ([].as_slice(), 1));
 }
 
@@ -129,14 +129,33 @@ fn a_hole_in_the_offsets_or_an_end_beyond_the_records_is_a_gap() {
     assert_eq!(kinds(LINES, &short), [Kind::Gap]);
 }
 
-#[test]
-fn a_missing_beginning_is_a_gap_unless_records_were_deleted() {
+/// As [`SOUND`], without what is before `start`.
+fn beginning_at(start: i64) -> Observed {
     let mut observed = observed(&SOUND, Some(2));
     let log = observed.logs.get_mut(&partition()).unwrap();
-    log.records.drain(..2);
-    log.start = 2;
-    assert_eq!(kinds(LINES, &observed), [Kind::Gap]);
-    assert_eq!(verify(&ledger(LINES), &observed, Rules { deletes: true }).findings, []);
+    log.records.retain(|(offset, _)| *offset >= start);
+    log.start = start;
+    observed
+}
+
+#[test]
+fn a_missing_beginning_is_a_gap_and_what_was_acked_there_is_lost_unless_it_was_deleted() {
+    let found = |deletions: &[&str], start| kinds(&[LINES, deletions].concat(), &beginning_at(start));
+    assert_eq!(found(&[], 2), [Kind::Gap, Kind::Lost, Kind::Lost, Kind::Vanished, Kind::Vanished]);
+    assert_eq!(found(&["deleted t 0 2"], 2), []);
+    assert_eq!(found(&["deletable t 0 2"], 2), []);
+    assert_eq!(found(&["deletable t 0 2"], 1), [], "it need not all be gone");
+    for deletions in [&["deleted t 0 1"][..], &["deletable t 0 1"], &["deletable t 0 2", "begins t 0 1"]] {
+        assert_eq!(found(deletions, 2), [Kind::Gap, Kind::Lost, Kind::Vanished], "{deletions:?}");
+    }
+    assert_eq!(found(&["deleted t 1 2"], 2)[0], Kind::Gap, "another partition's deletion excuses nothing");
+}
+
+#[test]
+fn deleted_records_that_come_back_are_found() {
+    let found = |deletions: &[&str], start| kinds(&[LINES, deletions].concat(), &beginning_at(start));
+    assert_eq!(found(&["deleted t 0 2"], 0), [Kind::CameBack]);
+    assert_eq!(found(&["deleted t 0 2", "deletable t 0 4"], 1), [Kind::CameBack]);
 }
 
 #[test]
@@ -165,7 +184,7 @@ fn a_commit_that_went_back_between_two_crashes_is_found_though_a_later_one_hides
 #[test]
 fn what_a_crash_has_left_of_a_commit_without_an_answer_may_not_go_back_in_the_next() {
     let lines = [LINES, &["found g t 0 4", "crash 2", "found g t 0 2"]].concat();
-    let verdict = verify(&ledger(&lines), &observed(&SOUND, Some(2)), Rules::default());
+    let verdict = verify(&ledger(&lines), &observed(&SOUND, Some(2)));
     let texts: Vec<_> = verdict.findings.iter().map(ToString::to_string).collect();
     assert!(matches!(texts.as_slice(), [text] if text.contains("after crash 2")), "{texts:?}");
 }
@@ -179,7 +198,7 @@ fn an_ack_without_an_offset_asks_only_that_the_record_is_there() {
 
 #[test]
 fn losses_are_told_apart_from_what_no_level_allows() {
-    let verdict = verify(&ledger(LINES), &observed(&[(1, 0), (2, 0), (2, 0)], Some(1)), Rules::default());
+    let verdict = verify(&ledger(LINES), &observed(&[(1, 0), (2, 0), (2, 0)], Some(1)));
     let (losses, faults) = verdict.split();
     assert!(losses.iter().all(|finding| matches!(finding.kind, Kind::Lost | Kind::Vanished)));
     assert_eq!(faults.iter().map(|finding| finding.kind).collect::<Vec<_>>(), [Kind::CommitWentBack]);
