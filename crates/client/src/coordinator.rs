@@ -62,6 +62,11 @@ impl MemberIdentity {
     /// Is no member any more. The name of a static member outlives that.
     pub(crate) fn forget(&mut self) {
         self.member_id.clear();
+        self.begin_anew();
+    }
+
+    /// Is no member any more as far as it knows itself. The group may know it still, by its id.
+    pub(crate) fn begin_anew(&mut self) {
         self.epoch = -1;
     }
 }

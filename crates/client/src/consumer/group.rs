@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use riverrun_protocol::leave_group_request::MemberIdentity as LeavingMember;
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ErrorCode, LeaveGroupRequest};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
+use tokio::task::JoinHandle;
 
 pub use self::assignors::Assignor;
 use self::liveness::{PollWatch, Polling};
@@ -172,12 +172,15 @@ impl MemberContext {
                 group = self.coordinator.group(),
                 "nobody has polled for max.poll.interval.ms: the consumer leaves its group until somebody does"
             );
-            if let Err(error) = leave(&self.coordinator, &self.options, &self.identity.get()).await {
+            let left = leave(&self.coordinator, &self.options, &self.identity.get()).await;
+            if let Err(error) = &left {
                 tracing::debug!(%error, "the group will notice by itself");
             }
             // What was under way has not failed, and what fails later begins later.
             self.attempts.lock().succeed();
-            if let Err(error) = self.lose(MemberIdentity::forget).await {
+            // Where the group has not heard of it, the member takes its place back by the id that it has there.
+            let renew = if left.is_ok() { MemberIdentity::forget } else { MemberIdentity::begin_anew };
+            if let Err(error) = self.lose(renew).await {
                 return error;
             }
             polls.resumed().await;
@@ -199,7 +202,7 @@ pub(super) struct Membership {
     coordinator: Arc<GroupCoordinator>,
     options: Arc<ConsumerOptions>,
     polls: Arc<PollWatch>,
-    task: AbortHandle,
+    task: JoinHandle<()>,
 }
 
 impl Drop for Membership {
@@ -234,7 +237,6 @@ impl Membership {
             // If nobody listens, the consumer is gone, and there is nobody to tell.
             let _ = sender.send(GroupEvent::Failed(ended)).await;
         });
-        let task = task.abort_handle();
         Self { events, subscription, identity, lost: 0, attempts, coordinator, options, polls, task }
     }
 
@@ -285,8 +287,10 @@ impl Membership {
 
     /// Ends the task and leaves the group, so that others get the partitions at once. A static member of the
     /// classic protocol says nothing: it is expected back.
-    pub(super) async fn leave(self) -> Result<(), ClientError> {
+    pub(super) async fn leave(mut self) -> Result<(), ClientError> {
         self.task.abort();
+        // Another thread may be at it still, and what it sends then would come behind the goodbye.
+        let _ = (&mut self.task).await;
         leave(&self.coordinator, &self.options, &self.identity.get()).await
     }
 }

@@ -9,16 +9,18 @@ use riverrun_client::{
 };
 use riverrun_protocol::consumer_protocol::decode_subscription;
 use riverrun_protocol::join_group_response::JoinGroupResponseMember;
-use riverrun_protocol::metadata_response::MetadataResponsePartition;
+use riverrun_protocol::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, HeartbeatResponse,
-    JoinGroupRequest, JoinGroupResponse, OffsetCommitRequest, SyncGroupRequest, SyncGroupResponse,
+    JoinGroupRequest, JoinGroupResponse, MetadataRequest, OffsetCommitRequest, SyncGroupRequest,
+    SyncGroupResponse,
 };
 use riverrun_types::Offset;
 
 use crate::commits::refused;
 use crate::consumer::{END, Told, committed, options, partition, records, server, tell, wait_for};
 use crate::groups::{classic_group, joined, server_side_group};
+use crate::patterns::versions;
 use crate::server::{Call, Reply, ScriptedServer};
 
 /// A member of a classic group that has read both partitions of `t` to their end.
@@ -329,8 +331,8 @@ async fn a_cooperative_member_gives_signs_of_life_while_it_finds_the_topics_of_a
 }
 
 /// What comes of a static member that the group says is in it already, when it joins for the `nth` time, after joins that
-/// were not answered: what it says, and how that ends.
-async fn unreleased(nth: usize, is_own: bool) -> (Vec<i32>, Option<ErrorCode>) {
+/// were not answered, and then this of its goodbye: what it says, and how that ends.
+async fn unreleased(nth: usize, released: ErrorCode) -> (Vec<i32>, Option<ErrorCode>) {
     let epochs = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&epochs);
     let server = server(move |call| {
@@ -340,8 +342,7 @@ async fn unreleased(nth: usize, is_own: bool) -> (Vec<i32>, Option<ErrorCode>) {
         let epoch = call.decode::<ConsumerGroupHeartbeatRequest<'_>>().member_epoch;
         heard.lock().unwrap().push(epoch);
         let code = match epoch {
-            -2 if is_own => ErrorCode::NONE,
-            -2 => ErrorCode::FENCED_INSTANCE_ID,
+            -2 => released,
             _ if call.nth < nth => return Some(Reply::Silence),
             _ if call.nth == nth => ErrorCode::UNRELEASED_INSTANCE_ID,
             _ => return server_side_group(call, &Told::default(), &Arc::default()),
@@ -373,11 +374,70 @@ async fn unreleased(nth: usize, is_own: bool) -> (Vec<i32>, Option<ErrorCode>) {
 /// The group has taken it in, and its answer was lost.
 #[tokio::test]
 async fn a_static_member_whose_join_was_not_answered_releases_its_own_place_and_no_other() {
-    let (epochs, error) = unreleased(1, true).await;
-    assert_eq!((&epochs[..4], error), (&[0, 0, -2, 0][..], None));
+    for free in [ErrorCode::NONE, ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::GROUP_ID_NOT_FOUND] {
+        let (epochs, error) = unreleased(1, free).await;
+        assert_eq!((&epochs[..4], error), (&[0, 0, -2, 0][..], None), "{free:?}");
+    }
     let refused = Some(ErrorCode::UNRELEASED_INSTANCE_ID);
-    assert_eq!(unreleased(1, false).await, (vec![0, 0, -2], refused));
-    assert_eq!(unreleased(0, true).await, (vec![0], refused), "it has asked for the first time");
+    assert_eq!(unreleased(1, ErrorCode::FENCED_INSTANCE_ID).await, (vec![0, 0, -2], refused));
+    assert_eq!(unreleased(0, ErrorCode::NONE).await, (vec![0], refused), "it has asked for the first time");
+}
+
+/// What the group says to who has this instance id, or says goodbye; nobody has it at first.
+fn of_place(place: &mut Option<String>, request: &ConsumerGroupHeartbeatRequest<'_>) -> ErrorCode {
+    match (request.member_epoch, place.as_deref()) {
+        (0, Some(_)) => ErrorCode::UNRELEASED_INSTANCE_ID,
+        (0, None) => {
+            *place = Some(request.member_id.to_string());
+            ErrorCode::NONE
+        }
+        (_, Some(holder)) if *holder == *request.member_id => {
+            *place = place.take().filter(|_| request.member_epoch > 0);
+            ErrorCode::NONE
+        }
+        (_, Some(_)) => ErrorCode::FENCED_INSTANCE_ID,
+        (_, None) => ErrorCode::UNKNOWN_MEMBER_ID,
+    }
+}
+
+/// It left because nobody polled, and the group did not hear of that.
+#[tokio::test]
+async fn a_static_member_whose_goodbye_was_not_heard_takes_its_place_back_when_it_is_polled_again() {
+    let (goodbyes, mut place) = (Arc::new(Mutex::new(0)), None);
+    let heard = Arc::clone(&goodbyes);
+    let server = server(move |call| {
+        if call.key != ApiKey::ConsumerGroupHeartbeat {
+            return server_side_group(call, &Told::default(), &Arc::default());
+        }
+        let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+        let mut goodbyes = heard.lock().unwrap();
+        *goodbyes += usize::from(request.member_epoch < 0);
+        let error_code = if request.member_epoch < 0 && *goodbyes == 1 {
+            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+        } else {
+            of_place(&mut place, &request)
+        };
+        if error_code == ErrorCode::NONE {
+            return server_side_group(call, &Told::default(), &Arc::default());
+        }
+        let error_code = error_code.0;
+        Some(call.answer(&ConsumerGroupHeartbeatResponse { error_code, ..Default::default() }))
+    })
+    .await;
+    let options = ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol: GroupProtocol::Consumer,
+        instance_id: Some("i".to_owned()),
+        rebalance_timeout: Duration::from_millis(300),
+        ..options(&server)
+    };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    wait_for(&mut consumer, "it is a member", |consumer| consumer.assignment().len() == 2).await;
+    unpolled("it leaves", || *goodbyes.lock().unwrap() == 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    wait_for(&mut consumer, "it says it again", |_| *goodbyes.lock().unwrap() == 2).await;
+    wait_for(&mut consumer, "it is a member again", |consumer| consumer.assignment().len() == 2).await;
 }
 
 /// The member that it joins as would be there until its session times out, with partitions that nobody reads.
@@ -403,6 +463,47 @@ async fn who_leaves_while_it_joins_does_so_behind_the_join() {
     let error = consumer.close().await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
     assert_eq!(*told.lock().unwrap(), ["epoch 0"]);
+}
+
+/// The task that joins runs on another thread, and finds out which topics match.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_joins_behind_its_goodbye() {
+    const TOPICS: usize = 20_000;
+    for pause_ms in [0, 10, 20, 40, 80, 160] {
+        let (told, listed) = (Told::default(), Arc::new(Mutex::new(false)));
+        let (heard, is_listed) = (Arc::clone(&told), Arc::clone(&listed));
+        let server = server(move |call| match call.key {
+            // One that leaves patterns to its members.
+            ApiKey::ApiVersions => Some(versions(call, 0)),
+            ApiKey::Metadata if call.decode::<MetadataRequest<'_>>().topics.is_none() => {
+                let mut metadata = call.metadata_of_epoch(0);
+                let first = metadata.topics[0].clone();
+                let topic = |number| MetadataResponseTopic {
+                    name: Some(format!("{number:0>200}").into()),
+                    ..first.clone()
+                };
+                metadata.topics.extend((0..TOPICS).map(topic));
+                *is_listed.lock().unwrap() = true;
+                Some(call.answer(&metadata))
+            }
+            ApiKey::ConsumerGroupHeartbeat => {
+                let epoch = call.decode::<ConsumerGroupHeartbeatRequest<'_>>().member_epoch;
+                tell(&heard, format!("epoch {epoch}"));
+                server_side_group(call, &Told::default(), &Arc::default())
+            }
+            _ => None,
+        })
+        .await;
+        let group_protocol = GroupProtocol::Consumer;
+        let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+        let mut consumer = Consumer::new(options).await.unwrap();
+        consumer.subscribe_pattern("[a-z]").await.unwrap();
+        unpolled("it looks for topics", || *listed.lock().unwrap()).await;
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        consumer.close().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(told.lock().unwrap().last().unwrap(), "epoch -1", "{told:?}");
+    }
 }
 
 /// There is nothing for it to leave.

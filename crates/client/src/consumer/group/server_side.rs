@@ -71,7 +71,8 @@ pub(super) struct ServerSideMember {
     interval: Duration,
     next_beat: Instant,
     detail: Detail,
-    /// Whether the group may have this member without its knowledge: no answer came when it joined, or it has lost its epoch.
+    /// Whether the group may have this member without its knowledge: no answer came when it joined or left, or it has lost its
+    /// epoch.
     may_be_in: bool,
     /// Topics that the server was told of by name.
     topics: Vec<String>,
@@ -95,6 +96,8 @@ struct Said {
 impl ServerSideMember {
     pub(super) fn new(context: MemberContext) -> Self {
         let is_static = context.options.instance_id.is_some();
+        // Who has an id was in before, and the group has not heard that it left.
+        let may_be_in = !context.identity.get().member_id.is_empty();
         Self {
             context,
             owned: ById::new(),
@@ -107,7 +110,7 @@ impl ServerSideMember {
             interval: HEARTBEAT_INTERVAL,
             next_beat: Instant::now(),
             detail: Detail::Everything,
-            may_be_in: false,
+            may_be_in,
             topics: Vec::new(),
             told_pattern: is_static,
             look_at: None,
@@ -118,7 +121,9 @@ impl ServerSideMember {
 
     /// Runs until membership fails for good, and says why.
     pub(super) async fn run(mut self) -> ClientError {
-        self.context.identity.set_member(&new_member_id());
+        if !self.may_be_in {
+            self.context.identity.set_member(&new_member_id());
+        }
         self.context.identity.set_epoch(0);
         loop {
             let stepped = match self.beat().await {
@@ -329,6 +334,8 @@ impl ServerSideMember {
         let left = leave_server_side(&self.context.coordinator, &self.context.identity.get()).await;
         match left {
             Ok(()) => self.context.identity.set_member(&new_member_id()),
+            // Its session has timed out meanwhile.
+            Err(error) if is_free(&error) => self.context.identity.set_member(&new_member_id()),
             Err(error) if error.kind() == ErrorKind::Retry => self.context.attempts.lock().fail(&error),
             Err(_) => return Err(unreleased),
         }
@@ -398,6 +405,11 @@ impl ServerSideMember {
         }
         named
     }
+}
+
+/// Whether nobody has the instance id of who left.
+fn is_free(error: &ClientError) -> bool {
+    matches!(error.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND))
 }
 
 /// What is in `one` and not in `other`.
