@@ -11,6 +11,13 @@ use crate::clients::server::Server;
 /// Bytes of the journal that are not free for reuse.
 pub(super) const JOURNAL_BYTES_USED: &str = "riverrun_journal_used_bytes";
 
+/// Whether a journal stores nothing for the moment, and the reason that it is full.
+pub(super) const JOURNAL_WAITING: &str = "riverrun_journal_waiting";
+pub(super) const FOR_SETTLING: &str = "for=\"settling\"";
+
+/// Bytes of records in memory that are in no segment yet.
+pub(super) const WRITE_CACHE_BYTES: &str = "riverrun_write_cache_bytes";
+
 /// How long the journal's groups waited, were written and were synced.
 pub(super) const JOURNAL_QUEUE_SECONDS: &str = "riverrun_journal_queue_seconds";
 pub(super) const JOURNAL_WRITE_SECONDS: &str = "riverrun_journal_write_seconds";
@@ -56,6 +63,15 @@ impl Metrics {
         let mut values = self.lines.iter().filter(of_name).map(|(_, value)| *value).peekable();
         values.peek()?;
         Some(values.sum())
+    }
+
+    /// Whether some sample of a name with this label is not zero.
+    pub(super) fn is_any(&self, name: &str, label: &str) -> bool {
+        let is_such = |sample: &(String, f64)| {
+            let labels = sample.0.strip_prefix(name).filter(|rest| rest.starts_with('{'));
+            labels.is_some_and(|labels| labels.contains(label)) && sample.1 > 0.0
+        };
+        self.lines.iter().any(is_such)
     }
 
     /// The cumulative buckets of a histogram over all its labels: upper bounds, which are the last label, and counts.
@@ -120,6 +136,13 @@ mod tests {
     fn samples_of_a_name_are_summed_over_their_labels() {
         let metrics = Metrics::parse("# HELP a x\na{l=\"1\"} 2\na{l=\"2\"} 3\na_b 9\nc 4.5\n");
         assert_eq!((metrics.sum("a"), metrics.sum("c"), metrics.sum("d")), (Some(5.0), Some(4.5), None));
+    }
+
+    #[test]
+    fn a_label_is_looked_for_in_the_samples_of_its_name_alone() {
+        let metrics = Metrics::parse("a{l=\"1\"} 0\na{l=\"2\"} 1\nab{l=\"1\"} 1\n");
+        assert!(metrics.is_any("a", "l=\"2\"") && !metrics.is_any("a", "l=\"1\""));
+        assert!(!metrics.is_any("c", "l=\"1\""));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -238,9 +239,14 @@ impl Server {
         &self.dir
     }
 
+    /// What the server and those before it in this directory have printed.
+    pub(crate) fn log(&self) -> io::Result<String> {
+        fs::read_to_string(self.dir.join(LOG_FILE))
+    }
+
     /// The last lines of what the server printed.
     pub(crate) fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.dir.join(LOG_FILE)).unwrap_or_default();
+        let log = self.log().unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }

@@ -10,7 +10,8 @@ use super::super::median;
 use super::super::procfs::Memory;
 use super::contender::Contender;
 use super::paced::{FEW, MANY};
-use super::{Findings, backlog, paced, throughput};
+use super::restart::Fill;
+use super::{Findings, backlog, paced, restart, throughput};
 use crate::clients::server::Server;
 
 /// Synced, against Kafka unsynced with the same client.
@@ -57,17 +58,26 @@ pub(super) fn of(findings: &Findings) -> Vec<Goal> {
     for contender in Contender::ALL {
         goals.extend(of_backlog(&findings.backlog, contender));
     }
-    let restarts = findings.restart.iter().map(|run| run.restart_s);
-    if let Some(slowest) = restarts.reduce(f64::max) {
-        goals.push(Goal {
-            what: "restart after kill -9 with a full journal".to_owned(),
-            measured: format!("{slowest:.2} s at most"),
-            wanted: format!("< {RESTART_S_MAX} s"),
-            reached: slowest < RESTART_S_MAX,
-        });
-    }
+    goals.extend(of_restart(&findings.restart));
     goals.extend(of_memory(&findings.peak_memory));
     goals
+}
+
+/// Reached with full journals only, since with less in it a start has less to do; missed with any.
+fn of_restart(runs: &[restart::Run]) -> Option<Goal> {
+    let slowest = runs.iter().max_by(|one, other| one.restart_s.total_cmp(&other.restart_s))?;
+    let is_full = runs.iter().any(|run| run.fill == Fill::Full);
+    let is_missed = slowest.restart_s >= RESTART_S_MAX;
+    let (held_mb, full_mb) = (slowest.journal_bytes / 1e6, restart::JOURNAL_BYTES / 1e6);
+    Some(Goal {
+        what: "restart after kill -9 with a full journal".to_owned(),
+        measured: format!(
+            "{:.2} s at most, the journal held {held_mb:.0} of {full_mb:.0} MB",
+            slowest.restart_s
+        ),
+        wanted: format!("< {RESTART_S_MAX} s"),
+        reached: (is_full || is_missed).then_some(!is_missed),
+    })
 }
 
 fn of_memory(peaks: &[Peak]) -> Option<Goal> {
@@ -77,7 +87,7 @@ fn of_memory(peaks: &[Peak]) -> Option<Goal> {
         what: "peak RSS".to_owned(),
         measured: format!("{mb:.0} MB in section {}", highest.section),
         wanted: format!("< {limit_mb:.0} MB"),
-        reached: mb < limit_mb,
+        reached: Some(mb < limit_mb),
     })
 }
 
@@ -170,7 +180,7 @@ fn at_least(runs: &[throughput::Run], ours: Of, other: Beside, named: &str, rati
         what: format!("synced records/s: {}", ours.named()),
         measured: format!("{ratio:.2}x {named}"),
         wanted: format!(">= {ratio_min}x"),
-        reached: ratio >= ratio_min,
+        reached: Some(ratio >= ratio_min),
     })
 }
 
@@ -196,7 +206,7 @@ fn rate_goal(runs: &[throughput::Run], ours: Of, ratio: f64, than: &str, ratio_m
         what: format!("synced records/s: {}", ours.named()),
         measured: format!("{ratio:.2}x {than}, busiest client thread {:.0}% of a core", share * 100.0),
         wanted: format!(">= {ratio_min}x, or thread >= {:.0}%", CLIENT_SHARE_MIN * 100.0),
-        reached: ratio >= ratio_min || share >= CLIENT_SHARE_MIN,
+        reached: Some(ratio >= ratio_min || share >= CLIENT_SHARE_MIN),
     }
 }
 
@@ -230,7 +240,7 @@ fn not_above(what: &str, than: &str, ratio: f64) -> Goal {
         what: what.to_owned(),
         measured: format!("{ratio:.2}x {than}"),
         wanted: format!("<= {P99_RATIO_MAX}x"),
-        reached: ratio <= P99_RATIO_MAX,
+        reached: Some(ratio <= P99_RATIO_MAX),
     }
 }
 
@@ -258,7 +268,7 @@ mod tests {
     }
 
     fn reached(runs: &[throughput::Run]) -> Vec<(String, bool)> {
-        of_throughput(runs).into_iter().map(|goal| (goal.measured, goal.reached)).collect()
+        of_throughput(runs).into_iter().map(|goal| (goal.measured, goal.reached == Some(true))).collect()
     }
 
     #[test]
@@ -305,7 +315,30 @@ mod tests {
         };
         let goal =
             |with| of_backlog(&[run(None, 2.0), run(Some(9.0), with)], Contender::RiverrunSynced).unwrap();
-        assert!(goal(4.0).reached && !goal(4.1).reached);
+        assert_eq!((goal(4.0).reached, goal(4.1).reached), (Some(true), Some(false)));
+    }
+
+    #[test]
+    fn a_restart_without_a_full_journal_may_be_too_slow_and_is_never_fast_enough() {
+        let run = |fill, restart_s| restart::Run {
+            round: 1,
+            partitions: 10_000,
+            journal_bytes: 0.8 * restart::JOURNAL_BYTES,
+            fill,
+            recovered_bytes: 1.0,
+            restart_s,
+            settled_s: None,
+            peak_memory_bytes: 1,
+        };
+        let reached = |runs: &[restart::Run]| of_restart(runs).unwrap().reached;
+        assert_eq!(reached(&[run(Fill::Full, 4.0), run(Fill::LargestSeen, 1.0)]), Some(true));
+        assert_eq!(reached(&[run(Fill::Full, 5.5)]), Some(false));
+        for fill in [Fill::LargestSeen, Fill::Asked] {
+            assert_eq!(reached(&[run(fill, 4.9)]), None);
+            assert_eq!(reached(&[run(fill, 5.0)]), Some(false));
+        }
+        let measured = of_restart(&[run(Fill::Asked, 2.0)]).unwrap().measured;
+        assert_eq!(measured, "2.00 s at most, the journal held 429 of 537 MB");
     }
 
     #[test]
@@ -314,6 +347,6 @@ mod tests {
             Peak { section: "a", bytes: 100_000_000 },
             Peak { section: "b", bytes: 400_000_000 },
         ]);
-        assert!(!goal.unwrap().reached);
+        assert_eq!(goal.unwrap().reached, Some(false));
     }
 }

@@ -2,20 +2,24 @@
 //!
 //! Several connections write to all partitions as fast as they are answered; the journal's fill is watched, and the
 //! server killed when it is full, or near the most that was ever seen, or as soon as it holds what the options say: what
-//! a start finds unwritten in the page cache depends on it. Only ours has a journal, so only ours is here.
+//! a start finds unwritten in the page cache depends on it. The connections write until the kill ends them: requests of
+//! a full journal are answered only when a checkpoint has emptied it. What the next server has read from it stands
+//! beside the fill. Only ours has a journal, so only ours is here.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use serde::Serialize;
 
-use super::super::metrics::{JOURNAL_BYTES_USED, Metrics};
+use super::super::metrics::{FOR_SETTLING, JOURNAL_BYTES_USED, JOURNAL_WAITING, Metrics, WRITE_CACHE_BYTES};
 use super::super::probe::{Probe, Target, Topic, batch_of, until_answered};
 use super::super::procfs::Memory;
 use super::super::table::Table;
 use super::contender::Contender;
+use super::goals::Peak;
 use super::{Findings, Options};
 use crate::bench::Bench;
 use crate::clients::server::{Server, ServerKind};
@@ -30,12 +34,13 @@ const PARTITIONS_PER_REQUEST: i32 = 16;
 const VALUE_BYTES: usize = 32 << 10;
 
 /// Default size of the journal.
-const JOURNAL_BYTES: f64 = (512 << 20) as f64;
+pub(super) const JOURNAL_BYTES: f64 = (512 << 20) as f64;
 
-/// This part of it counts as full.
+/// This part of it counts as full. A journal that waits for settling is full with less, since it is given back one file
+/// after the other: an eighth of it may be in the oldest file, and settled.
 const FULL_SHARE: f64 = 0.95;
 
-/// How long the fill is only watched. After that, near the most that was seen is as full as it gets.
+/// How long it may take until the journal is full. After that, near the most that was seen is as full as it gets.
 const WATCH: Duration = Duration::from_secs(20);
 const NEAR_SHARE: f64 = 0.95;
 
@@ -45,6 +50,35 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
+/// What was recovered is in the segments within this, or the peak is that of so long.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+
+/// The line of the log, and the field in it, with the bytes that a start has read from the journals.
+const RECOVERED: &str = "recovered from the journals";
+const RECOVERED_BYTES: &str = "bytes=";
+
+/// Why the server was killed with as much in the journal as it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Fill {
+    /// It could hold no more.
+    Full,
+    /// It did not get full, and this is near the most that was seen.
+    LargestSeen,
+    /// The options say so.
+    Asked,
+}
+
+impl Fill {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::LargestSeen => "largest seen",
+            Self::Asked => "as asked",
+        }
+    }
+}
+
 /// One start.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Run {
@@ -52,8 +86,14 @@ pub(super) struct Run {
     pub(super) partitions: i32,
     /// When the server was killed.
     pub(super) journal_bytes: f64,
+    pub(super) fill: Fill,
+    /// Of records that the next one found in the journal and in no segment.
+    pub(super) recovered_bytes: f64,
     /// From before the process is made to the ack of a record in the partition that was created last.
     pub(super) restart_s: f64,
+    /// From there until what was recovered was in the segments; none if it was not within the time for it.
+    pub(super) settled_s: Option<f64>,
+    /// Until then.
     pub(super) peak_memory_bytes: u64,
 }
 
@@ -67,25 +107,44 @@ pub(super) fn measure(bench: &Bench, options: &Options, findings: &mut Findings)
         let topic = Topic { name: TOPIC.to_owned(), partitions };
         until_answered(&mut server, |probe| Contender::RiverrunSynced.create(probe, &topic))?;
         touch_all(&mut server, partitions)?;
-        let journal_bytes = fill_journal(&server, partitions, options.restart_fill_mib)?;
-        findings.peak_memory.push(super::goals::Peak::of("restart, filling the journal", &server)?);
-        server.kill()?;
+        if options.restart_fill_mib.is_none() {
+            until_settled(&mut server)?;
+        }
+        let filled = fill_and_kill(&mut server, partitions, options.restart_fill_mib)?;
+        findings.peak_memory.push(filled.peak);
         let begun = Instant::now();
         let mut server = launch.spawn()?;
         let last = target(partitions - 1..partitions);
         until_answered(&mut server, |probe| probe.produce(std::slice::from_ref(&last)))?;
         let restart_s = begun.elapsed().as_secs_f64();
-        let peak_memory_bytes = Memory::of(server.process_id())?.peak_bytes;
-        findings.peak_memory.push(super::goals::Peak::of("restart, after the kill", &server)?);
-        eprintln!(
-            "round {round}: killed with {:.0} MB in the journal, back after {restart_s:.3} s",
-            journal_bytes / 1e6
-        );
-        findings.restart.push(Run { round, partitions, journal_bytes, restart_s, peak_memory_bytes });
+        let settled_s = until_settled(&mut server)?.map(|settled| settled.as_secs_f64());
+        findings.peak_memory.push(Peak::of("restart, after the kill", &server)?);
+        let run = Run {
+            round,
+            partitions,
+            journal_bytes: filled.journal_bytes,
+            fill: filled.fill,
+            recovered_bytes: recovered_bytes(&server.log()?)?,
+            restart_s,
+            settled_s,
+            peak_memory_bytes: Memory::of(server.process_id())?.peak_bytes,
+        };
+        eprintln!("{}", progress(&run));
+        findings.restart.push(run);
         server.stop()?;
         bench.clear(ServerKind::Riverrun)?;
     }
     Ok(())
+}
+
+fn progress(run: &Run) -> String {
+    let Run { round, journal_bytes, recovered_bytes, restart_s, .. } = run;
+    format!(
+        "round {round}: killed with {:.0} MB in the journal ({}), back after {restart_s:.3} s with {:.0} MB recovered",
+        journal_bytes / 1e6,
+        run.fill.name(),
+        recovered_bytes / 1e6
+    )
 }
 
 fn target(partitions: Range<i32>) -> Target {
@@ -101,54 +160,90 @@ fn touch_all(server: &mut Server, partitions: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes until the journal is full, and returns how full it is, with the writers still at work.
-fn fill_journal(server: &Server, partitions: i32, fill_mib: Option<u32>) -> anyhow::Result<f64> {
-    let stop = AtomicBool::new(false);
+/// What a server was when it was killed.
+struct Filled {
+    journal_bytes: f64,
+    fill: Fill,
+    peak: Peak,
+}
+
+/// Writes until the journal is full, and kills the server with the writers still at work.
+fn fill_and_kill(server: &mut Server, partitions: i32, fill_mib: Option<u32>) -> anyhow::Result<Filled> {
+    let probes: Vec<_> = (0..WRITERS).map(|_| Probe::connect(server)).collect::<Result<_, _>>()?;
+    let killed = AtomicBool::new(false);
     thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| {
-                scope.spawn({
-                    let stop = &stop;
-                    move || write(server, partitions, writer, stop)
-                })
-            })
-            .collect();
-        let used = watch(server, fill_mib);
-        stop.store(true, Ordering::Relaxed);
+        let start = |(writer, probe)| {
+            let killed = &killed;
+            scope.spawn(move || write(probe, partitions, writer, killed))
+        };
+        let writers: Vec<_> = probes.into_iter().enumerate().map(start).collect();
+        let filled = watch(server, fill_mib);
+        killed.store(true, Ordering::Relaxed);
+        let gone = server.kill();
         for writer in writers {
             writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
         }
-        used
+        gone.and(filled)
     })
 }
 
-fn write(server: &Server, partitions: i32, writer: usize, stop: &AtomicBool) -> anyhow::Result<()> {
-    let mut probe = Probe::connect(server)?;
+/// Writes to one part of the partitions after the other, until the server is killed.
+fn write(mut probe: Probe, partitions: i32, writer: usize, killed: &AtomicBool) -> anyhow::Result<()> {
     let batch = batch_of(VALUE_BYTES)?;
     let starts = (0..partitions).step_by(PARTITIONS_PER_REQUEST as usize).cycle();
     for first in starts.skip(writer).step_by(WRITERS) {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         let target = target(first..partitions.min(first + PARTITIONS_PER_REQUEST));
-        probe.produce_batch(std::slice::from_ref(&target), &batch)?;
+        match probe.produce_batch(std::slice::from_ref(&target), &batch) {
+            Err(_) if killed.load(Ordering::Relaxed) => return Ok(()),
+            result => result?,
+        }
     }
     Ok(())
 }
 
-/// Looks at the journal until it holds `fill_mib`, or is as full as it gets.
-fn watch(server: &Server, fill_mib: Option<u32>) -> anyhow::Result<f64> {
+/// Looks at the journal until it holds `fill_mib`, or is full. Where it does not get full it is near the most that was seen.
+fn watch(server: &mut Server, fill_mib: Option<u32>) -> anyhow::Result<Filled> {
     let (begun, mut most) = (Instant::now(), 0.0_f64);
-    let enough = fill_mib.map_or(JOURNAL_BYTES * FULL_SHARE, |mib| f64::from(mib) * f64::from(1 << 20));
+    let enough = fill_mib.map(|mib| f64::from(mib) * f64::from(1 << 20));
     loop {
-        let used = Metrics::of(server)?.sum(JOURNAL_BYTES_USED).unwrap_or_default();
-        let near = begun.elapsed() > WATCH && used >= most * NEAR_SHARE;
-        if used >= enough || (near && fill_mib.is_none()) || begun.elapsed() > PATIENCE {
-            return Ok(used);
+        server.must_run()?;
+        let peak = Peak::of("restart, filling the journal", server)?;
+        let metrics = Metrics::of(server)?;
+        let journal_bytes = metrics.sum(JOURNAL_BYTES_USED).unwrap_or_default();
+        let is_full =
+            journal_bytes >= JOURNAL_BYTES * FULL_SHARE || metrics.is_any(JOURNAL_WAITING, FOR_SETTLING);
+        let near = begun.elapsed() > WATCH && journal_bytes >= most * NEAR_SHARE;
+        if enough.map_or(is_full || near, |enough| journal_bytes >= enough) || begun.elapsed() > PATIENCE {
+            let fill = match enough {
+                _ if is_full => Fill::Full,
+                Some(_) => Fill::Asked,
+                None => Fill::LargestSeen,
+            };
+            return Ok(Filled { journal_bytes, fill, peak });
         }
-        most = most.max(used);
+        most = most.max(journal_bytes);
         thread::sleep(LOOK_INTERVAL);
     }
+}
+
+/// Waits until everything is in segments, as far as it comes to that soon, and says how long it took.
+fn until_settled(server: &mut Server) -> anyhow::Result<Option<Duration>> {
+    let begun = Instant::now();
+    while begun.elapsed() < SETTLE_LIMIT {
+        server.must_run()?;
+        if Metrics::of(server)?.sum(WRITE_CACHE_BYTES) == Some(0.0) {
+            return Ok(Some(begun.elapsed()));
+        }
+        thread::sleep(LOOK_INTERVAL);
+    }
+    Ok(None)
+}
+
+/// The newest start's own word for what it has read from the journals; nothing if it had nothing to read.
+fn recovered_bytes(log: &str) -> anyhow::Result<f64> {
+    let Some(line) = log.lines().rfind(|line| line.contains(RECOVERED)) else { return Ok(0.0) };
+    let digits = line.split_whitespace().find_map(|word| word.strip_prefix(RECOVERED_BYTES));
+    Ok(digits.with_context(|| format!("no bytes in `{line}`"))?.parse()?)
 }
 
 /// The table, empty if nothing was measured.
@@ -156,15 +251,42 @@ pub(super) fn text(runs: &[Run]) -> String {
     if runs.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(0, &["round", "partitions", "journal MB", "restart s", "peak RSS MB"]);
+    let columns = [
+        "round",
+        "partitions",
+        "journal MB",
+        "fill",
+        "recovered MB",
+        "restart s",
+        "settled s later",
+        "peak RSS MB",
+    ];
+    let mut table = Table::new(0, &columns);
     for run in runs {
         table.row([
             run.round.to_string(),
             run.partitions.to_string(),
             format!("{:.0}", run.journal_bytes / 1e6),
+            run.fill.name().to_owned(),
+            format!("{:.0}", run.recovered_bytes / 1e6),
             format!("{:.3}", run.restart_s),
+            run.settled_s.map_or_else(|| format!("> {}", SETTLE_LIMIT.as_secs()), |s| format!("{s:.1}")),
             format!("{:.0}", run.peak_memory_bytes as f64 / 1e6),
         ]);
     }
     format!("Restart after kill -9 while writing, durability 1 synced\n\n{}", table.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_start_says_what_it_has_recovered() {
+        let line = |bytes: u32| format!("INFO {RECOVERED} entries=2 bytes={bytes} partitions=1\n");
+        let log = format!("{}something else bytes=9\n{}listens\n", line(7), line(136_614_400));
+        assert_eq!(recovered_bytes(&log).ok(), Some(136_614_400.0));
+        assert_eq!(recovered_bytes("listens\n").ok(), Some(0.0));
+        assert!(recovered_bytes(&format!("{RECOVERED}: all\n")).is_err());
+    }
 }
