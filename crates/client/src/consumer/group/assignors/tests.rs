@@ -1,5 +1,7 @@
 //! Known assignments of Kafka's range assignor, and what must hold of every sticky one.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn member(id: &str, topics: &[&str]) -> Subscriber {
@@ -185,5 +187,90 @@ fn a_topic_that_nobody_subscribes_to_is_assigned_to_nobody() {
     for assignor in Assignor::ALL {
         let plan = assign(assignor, &[member("a", &["t"])], &counts(&[("other", 3)]));
         assert_eq!(plan["a"], [], "{assignor:?}");
+    }
+}
+
+const TOPICS: [(&str, i32); 2] = [("a", 5), ("b", 3)];
+
+/// What may befall a member in a generation.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Joins,
+    /// It subscribes to something else, and gives up what is not of that before it joins.
+    Subscribes([bool; 2]),
+    /// The same, but after it has joined.
+    SubscribesLate([bool; 2]),
+    /// It hears of no assignment: the group rebalances again before.
+    MissesSync,
+    /// The group has given it up, and it is another member.
+    IsLost,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        3 => Just(Turn::Joins),
+        1 => any::<[bool; 2]>().prop_map(Turn::Subscribes),
+        1 => any::<[bool; 2]>().prop_map(Turn::SubscribesLate),
+        1 => Just(Turn::MissesSync),
+        1 => Just(Turn::IsLost),
+    ]
+}
+
+fn subscribe(member: &mut Subscriber, topics: [bool; 2]) {
+    let named = TOPICS.iter().zip(topics).filter(|(_, reads)| *reads);
+    member.topics = named.map(|((topic, _), _)| (*topic).to_owned()).collect();
+}
+
+fn give_up_others(member: &mut Subscriber) {
+    member.owned.retain(|partition| member.topics.contains(&*partition.topic));
+}
+
+/// One generation of a group, in which nobody may get what another reads when it begins.
+fn rebalance(members: &mut [Subscriber], turns: &[Turn], generation: i32) {
+    for (member, turn) in members.iter_mut().zip(turns) {
+        match turn {
+            Turn::Subscribes(topics) => subscribe(member, *topics),
+            Turn::IsLost => (member.owned, member.generation) = (Vec::new(), -1),
+            Turn::Joins | Turn::SubscribesLate(_) | Turn::MissesSync => {}
+        }
+        give_up_others(member);
+    }
+    let plan = assign(Assignor::CooperativeSticky, members, &counts(&TOPICS));
+    for member in &*members {
+        let mut others = members.iter().filter(|other| other.member_id != member.member_id);
+        let taken = plan[&member.member_id].iter().find(|one| others.any(|other| other.owned.contains(one)));
+        assert_eq!(taken, None, "{} gets it: {members:?}", member.member_id);
+    }
+    for (member, turn) in members.iter_mut().zip(turns) {
+        if let Turn::SubscribesLate(topics) = turn {
+            subscribe(member, *topics);
+        }
+        if !matches!(turn, Turn::MissesSync) {
+            (member.owned, member.generation) = (plan[&member.member_id].clone(), generation);
+            give_up_others(member);
+        }
+    }
+}
+
+proptest! {
+    /// Whatever befalls its members, nobody is given what another still reads; and when they are left alone all that somebody
+    /// subscribes to is read.
+    #[test]
+    fn a_partition_never_has_two_readers(
+        histories in prop::collection::vec(prop::collection::vec(turn(), 1..12), 1..5),
+    ) {
+        let newcomer = |at| Subscriber { generation: -1, ..member(&format!("m{at}"), &["a", "b"]) };
+        let mut members: Vec<Subscriber> = (0..histories.len()).map(newcomer).collect();
+        let rounds = histories.iter().map(Vec::len).max().unwrap_or_default();
+        let at = |history: &Vec<Turn>, round: usize| history.get(round).copied().unwrap_or(Turn::Joins);
+        // It takes two generations to move what has to move.
+        for (round, generation) in (0..rounds + 3).zip(1..) {
+            let turns: Vec<Turn> = histories.iter().map(|history| at(history, round)).collect();
+            rebalance(&mut members, &turns, generation);
+        }
+        let is_wanted = |topic: &str| members.iter().any(|member| member.topics.contains(topic));
+        let wanted: i32 = TOPICS.iter().filter(|(topic, _)| is_wanted(topic)).map(|(_, count)| count).sum();
+        let read: usize = members.iter().map(|member| member.owned.len()).sum();
+        prop_assert_eq!(i32::try_from(read).unwrap(), wanted, "{:?}", members);
     }
 }
