@@ -14,11 +14,13 @@ use anyhow::{Context, bail};
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
 use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
+use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use riverrun_protocol::produce_request::{PartitionProduceData, TopicProduceData};
 use riverrun_protocol::{
-    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, ErrorCode,
-    IncrementalAlterConfigsRequest, ProduceRequest, Records, Request, decode_response, encode_request,
+    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
+    DescribeConfigsRequest, ErrorCode, IncrementalAlterConfigsRequest, ProduceRequest, Records, Request,
+    decode_response, encode_request,
 };
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::TimestampMs;
@@ -32,6 +34,7 @@ const CREATE_TOPICS_VERSION: i16 = 7;
 const CREATE_PARTITIONS_VERSION: i16 = 3;
 const DELETE_TOPICS_VERSION: i16 = 6;
 const ALTER_CONFIGS_VERSION: i16 = 1;
+const DESCRIBE_CONFIGS_VERSION: i16 = 4;
 const PRODUCE_VERSION: i16 = 12;
 
 /// Of `IncrementalAlterConfigs`.
@@ -144,6 +147,21 @@ impl Probe {
         let (_, response) =
             decode_response::<IncrementalAlterConfigsRequest<'_>>(&frame, ALTER_CONFIGS_VERSION)?;
         all_fine("configure", response.responses.iter().map(|answer| (topic, ErrorCode(answer.error_code))))
+    }
+
+    /// The value of a config of a topic, if it has one.
+    pub(super) fn config(&mut self, topic: &str, name: &str) -> anyhow::Result<Option<String>> {
+        let resource = DescribeConfigsResource {
+            resource_type: RESOURCE_TOPIC,
+            resource_name: topic.into(),
+            configuration_keys: Some(vec![name.into()]),
+        };
+        let request = DescribeConfigsRequest { resources: vec![resource], ..Default::default() };
+        let frame = self.call(&request, DESCRIBE_CONFIGS_VERSION)?;
+        let (_, response) = decode_response::<DescribeConfigsRequest<'_>>(&frame, DESCRIBE_CONFIGS_VERSION)?;
+        all_fine("describe", response.results.iter().map(|answer| (topic, ErrorCode(answer.error_code))))?;
+        let mut configs = response.results.into_iter().flat_map(|answer| answer.configs);
+        Ok(configs.find(|config| config.name == name).and_then(|config| config.value).map(Into::into))
     }
 
     pub(super) fn delete(&mut self, topic: &str) -> anyhow::Result<()> {

@@ -1,12 +1,20 @@
 //! What is compared: the two servers, each at the durability levels that it has.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
 use serde::Serialize;
 
-use super::super::probe::{Probe, Topic};
-use crate::clients::server::ServerKind;
+use super::super::probe::{Probe, Topic, until_answered};
+use crate::clients::server::{Server, ServerKind};
 
 /// Partitions in one request, which Kafka takes without complaint.
 const PARTITIONS_PER_REQUEST: usize = 1000;
+
+/// Changing the level of ten thousand partitions takes seconds.
+const REACH_LIMIT: Duration = Duration::from_mins(2);
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Kafka's own default: never.
 const NEVER: &str = "9223372036854775807";
@@ -62,6 +70,28 @@ impl Contender {
             Self::KafkaSynced => &[("flush.messages", "1"), ("flush.ms", "0")],
             Self::RiverrunSynced => SYNCED_TOPIC_CONFIGS,
             Self::RiverrunUnsynced => UNSYNCED_TOPIC_CONFIGS,
+        }
+    }
+
+    /// Waits until what is acked in a topic has this level, if the server is ours, which changes each partition in its turn.
+    pub(super) fn until_reached(self, server: &mut Server, topic: &str) -> anyhow::Result<()> {
+        let wanted = match self {
+            Self::KafkaUnsynced | Self::KafkaSynced => return Ok(()),
+            Self::RiverrunSynced => "1",
+            Self::RiverrunUnsynced => "4",
+        };
+        let deadline = Instant::now() + REACH_LIMIT;
+        loop {
+            let mut reached = None;
+            until_answered(server, |probe| {
+                reached = probe.config(topic, "durability.reached")?;
+                Ok(())
+            })?;
+            if reached.as_deref() == Some(wanted) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{topic} is at level {reached:?}, not at {wanted}");
+            thread::sleep(LOOK_INTERVAL);
         }
     }
 

@@ -15,6 +15,9 @@ use crate::bench::Bench;
 pub(super) const FEW: i32 = 100;
 pub(super) const MANY: i32 = 10_000;
 
+/// Of the pace; the end of a run is slower.
+const PACE_SHARE_MIN: f64 = 0.95;
+
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Run {
@@ -27,6 +30,12 @@ pub(super) struct Run {
     pub(super) records_per_s: f64,
     pub(super) latency_ms: LatencyMs,
     pub(super) client_busiest_thread: BusyThread,
+}
+
+impl Run {
+    pub(super) fn held_its_pace(&self) -> bool {
+        self.records_per_s >= self.pace_per_s as f64 * PACE_SHARE_MIN
+    }
 }
 
 /// Measures every round into `runs`: ours at both levels, Kafka without syncing.

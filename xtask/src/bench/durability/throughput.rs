@@ -185,6 +185,7 @@ fn prepare(side: &mut Side, contender: Contender, case: Case, fresh: bool) -> an
     until_answered(&mut side.server, |probe| contender.create(probe, &topic))?;
     if !fresh {
         until_answered(&mut side.server, |probe| probe.alter(&topic.name, contender.configs()))?;
+        contender.until_reached(&mut side.server, &topic.name)?;
     }
     // The clients should not meet partitions that have no leader yet; the record of this does no harm.
     let last = Target { topic: topic.name.clone(), partitions: topic.partitions - 1..topic.partitions };

@@ -13,9 +13,6 @@ use anyhow::Context;
 use rustix::fs::OFlags;
 use rustix::io::{ReadWriteFlags, pwritev2};
 
-/// Bytes of a write, and what its place and its memory are aligned to.
-pub(super) const BLOCK_BYTES: usize = 4096;
-
 /// Blocks of the file; after the last comes the first again.
 const BLOCKS: u64 = 4096;
 
@@ -47,6 +44,8 @@ pub(super) struct Device {
     path: PathBuf,
     file: File,
     method: Method,
+    /// Bytes of a write, and what its place and its memory are aligned to.
+    block_bytes: usize,
     /// Holds an aligned block somewhere.
     memory: Vec<u8>,
     next: u64,
@@ -54,24 +53,25 @@ pub(super) struct Device {
 
 impl Device {
     /// Makes the file in `dir`, which lies on the device.
-    pub(super) fn open(dir: &Path, method: Method) -> anyhow::Result<Self> {
+    pub(super) fn open(dir: &Path, method: Method, block_bytes: usize) -> anyhow::Result<Self> {
         let path = dir.join(format!("device-{}", method.name()));
-        zero(&path)?;
+        zero(&path, block_bytes)?;
         let mut options = OpenOptions::new();
         options.write(true);
         if method == Method::DirectDsync {
             options.custom_flags(OFlags::DIRECT.bits().cast_signed());
         }
         let file = options.open(&path).with_context(|| format!("{} with {method:?}", path.display()))?;
-        Ok(Self { path, file, method, memory: vec![b'd'; 2 * BLOCK_BYTES], next: 0 })
+        Ok(Self { path, file, method, block_bytes, memory: vec![b'd'; 2 * block_bytes], next: 0 })
     }
 
     /// One write and its sync.
     pub(super) fn write(&mut self) -> anyhow::Result<Duration> {
-        let misaligned = self.memory.as_ptr().addr() % BLOCK_BYTES;
-        let first = if misaligned == 0 { 0 } else { BLOCK_BYTES - misaligned };
-        let block = [IoSlice::new(&self.memory[first..first + BLOCK_BYTES])];
-        let offset = self.next % BLOCKS * BLOCK_BYTES as u64;
+        let block_bytes = self.block_bytes;
+        let misaligned = self.memory.as_ptr().addr() % block_bytes;
+        let first = if misaligned == 0 { 0 } else { block_bytes - misaligned };
+        let block = [IoSlice::new(&self.memory[first..first + block_bytes])];
+        let offset = self.next % BLOCKS * block_bytes as u64;
         self.next += 1;
         let flags = match self.method {
             Method::DirectDsync => ReadWriteFlags::DSYNC,
@@ -83,7 +83,7 @@ impl Device {
             rustix::fs::fdatasync(&self.file)?;
         }
         let elapsed = begun.elapsed();
-        anyhow::ensure!(written == BLOCK_BYTES, "only {written} bytes were written");
+        anyhow::ensure!(written == block_bytes, "only {written} bytes were written");
         Ok(elapsed)
     }
 }
@@ -95,9 +95,9 @@ impl Drop for Device {
     }
 }
 
-fn zero(path: &Path) -> anyhow::Result<()> {
+fn zero(path: &Path, block_bytes: usize) -> anyhow::Result<()> {
     let mut file = File::create(path)?;
-    let zeros = vec![0; BLOCK_BYTES * 256];
+    let zeros = vec![0; block_bytes * 256];
     for _ in 0..BLOCKS / 256 {
         file.write_all(&zeros)?;
     }

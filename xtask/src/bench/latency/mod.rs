@@ -8,6 +8,7 @@ mod device;
 
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
@@ -32,6 +33,11 @@ const TURN: usize = 20;
 /// Turns that do not count.
 const WARMUP_TURNS: usize = 20;
 
+/// The server's setting for the blocks of its journal, with its default and its largest.
+const ALIGNMENT: &str = "journal.alignment";
+const BLOCK_BYTES: usize = 4096;
+const BLOCK_BYTES_MAX: usize = 65_536;
+
 /// Arguments of `cargo xtask bench latency`.
 #[derive(Args)]
 pub(super) struct Options {
@@ -50,6 +56,16 @@ pub(super) struct Options {
     /// Also write everything measured as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<std::path::PathBuf>,
+}
+
+impl Options {
+    /// Bytes of one write to the device: what the server pads a lone record to.
+    fn block_bytes(&self) -> anyhow::Result<usize> {
+        let set = self.set.iter().find_map(|setting| setting.strip_prefix(ALIGNMENT)?.strip_prefix('='));
+        let bytes = set.map_or(Ok(BLOCK_BYTES), str::parse)?;
+        ensure!(bytes.is_power_of_two() && bytes <= BLOCK_BYTES_MAX, "{ALIGNMENT} of {bytes} bytes");
+        Ok(bytes)
+    }
 }
 
 /// Times of one kind, in microseconds.
@@ -139,7 +155,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
     let (mut times, before, after) = measure(&mut server, options)?;
     server.stop()?;
     bench.clear(ServerKind::Riverrun)?;
-    let findings = judge(machine, &mut times, &before, &after);
+    let findings = judge(machine, &mut times, options.block_bytes()?, &before, &after);
     print(&findings);
     match &options.json {
         Some(file) => write_json(file, &findings),
@@ -154,10 +170,10 @@ fn measure(server: &mut Server, options: &Options) -> anyhow::Result<(Times, Met
         probe.create_with(&[topic("synced")], SYNCED_TOPIC_CONFIGS)?;
         probe.create_with(&[topic("unsynced")], UNSYNCED_TOPIC_CONFIGS)
     })?;
-    let data = server.dir().join("data");
+    let (data, block_bytes) = (server.dir().join("data"), options.block_bytes()?);
     let mut devices = Method::ALL
         .into_iter()
-        .map(|method| Device::open(&data, method))
+        .map(|method| Device::open(&data, method, block_bytes))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let mut probe = Probe::connect(server)?;
     let [synced, unsynced] =
@@ -196,10 +212,17 @@ fn timed(what: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> 
     Ok(begun.elapsed())
 }
 
-fn judge(machine: Machine, times: &mut Times, before: &Metrics, after: &Metrics) -> Findings {
+fn judge(
+    machine: Machine,
+    times: &mut Times,
+    block_bytes: usize,
+    before: &Metrics,
+    after: &Metrics,
+) -> Findings {
     let device = Method::ALL.into_iter().zip(&mut times.device);
-    let mut rows: Vec<_> =
-        device.map(|(method, times)| Row::of(format!("device, 4 KiB, {}", method.name()), times)).collect();
+    let mut rows: Vec<_> = device
+        .map(|(method, times)| Row::of(format!("device, {block_bytes} bytes, {}", method.name()), times))
+        .collect();
     // The server chooses the better method by default, and so does the comparison.
     let device_us = rows.iter().map(|row| row.p50_us).fold(f64::INFINITY, f64::min);
     let round_trips = Row::of("request without disk", &mut times.round_trips);
