@@ -356,7 +356,7 @@ fn parts(slice: ReadSlice, turn: Turn<'_>, partition: &Partition, wanted: &Wante
             }
             Part::File { file, position, len, far }
         }
-        Chunk::Memory(bytes) => Part::Bytes(bytes),
+        Chunk::Memory(bytes) => Part::Shared(bytes),
     };
     slice.chunks.into_iter().map(part).collect()
 }

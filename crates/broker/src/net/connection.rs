@@ -10,7 +10,7 @@ use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ const UNSENT_BYTES_MAX: usize = 1024 * 1024;
 /// How long a client may take nothing of its responses while those of all clients have spent the memory that there
 /// is for them, which stops everyone.
 const SPENT_PATIENCE: Duration = Duration::from_secs(2);
+/// After once to twice this long, what a client has not taken shares no memory any more.
+const SHARING_TIME: Duration = Duration::from_secs(1);
 /// Bytes for which a frame has a millisecond more than the patience of its lane, to fill the memory that it was given
 /// while others wait for some.
 const ARRIVAL_BYTES_PER_MS: usize = 64 * 1024;
@@ -137,8 +139,8 @@ impl Dispatched {
 /// Invariants: responses leave in the order in which their requests came; `waiting` is at most
 /// `requests_max` long; `frame_since` is set exactly while part of a frame has arrived, and time in line for memory is
 /// taken out of it; `grown_at` is when the large frame was given memory last, or got in line for it;
-/// `ready_bytes` is the memory of the responses in `waiting` that are ready before their turn; `read_ahead` is charged
-/// with what a read takes beyond an ordinary one.
+/// `turns` counts what came into `waiting` and what left it; `read_ahead` is charged with what a read takes beyond an
+/// ordinary one.
 pub(crate) struct Connection<'a, D> {
     stream: TcpStream,
     info: Arc<ConnectionInfo>,
@@ -154,7 +156,8 @@ pub(crate) struct Connection<'a, D> {
     /// Memory of reads beyond the ordinary ones.
     read_ahead: Vec<Charge>,
     waiting: FuturesOrdered<Unanswered>,
-    ready_bytes: Arc<AtomicUsize>,
+    next_turn: u64,
+    turns: Arc<Turns>,
     outbox: Outbox,
     inflating: Inflating,
     /// Why nothing more is served once the outbox is empty.
@@ -163,11 +166,21 @@ pub(crate) struct Connection<'a, D> {
     active_at: Instant,
 }
 
+/// Shared by a connection and its requests that wait for their turn.
+#[derive(Default)]
+struct Turns {
+    /// Requests whose turn has come.
+    taken: AtomicU64,
+    /// Memory of the responses that are ready and whose turn has not come.
+    ready_bytes: AtomicUsize,
+}
+
 /// A request whose turn to be answered has not come.
 struct Unanswered {
     state: Progress,
+    turn: u64,
     budget: Arc<MemoryBudget>,
-    ready: Arc<AtomicUsize>,
+    turns: Arc<Turns>,
 }
 
 enum Progress {
@@ -178,12 +191,15 @@ enum Progress {
 
 impl Unanswered {
     /// Charges a response that is ready before its turn, so that a parked request at the head does not let others pile
-    /// up behind it.
+    /// up behind it. It may wait for long, and shares no memory then.
     fn weigh(&self, mut outcome: Outcome) -> Outcome {
         if let Outcome::Respond(frame) = &mut outcome {
+            if self.turn != self.turns.taken.load(Ordering::Relaxed) {
+                frame.own();
+            }
             let bytes = frame.memory_bytes();
             frame.charge = Some(self.budget.force_charge(bytes));
-            self.ready.fetch_add(bytes, Ordering::Relaxed);
+            self.turns.ready_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         outcome
     }
@@ -249,7 +265,8 @@ impl<'a, D: Dispatch> Connection<'a, D> {
             judged_at: Instant::now(),
             read_ahead: Vec::new(),
             waiting: FuturesOrdered::new(),
-            ready_bytes: Arc::default(),
+            next_turn: 0,
+            turns: Arc::default(),
             outbox,
             inflating: Inflating::new(),
             refused: None,
@@ -288,7 +305,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 _ = tick.tick() => Event::Tick,
             };
             match event {
-                Event::Answered(outcome) => self.settle(outcome),
+                Event::Answered(outcome) => self.take_turn(outcome),
                 Event::Readable if self.read().await? => {}
                 Event::Readable => return Ok(()),
                 Event::Admitted => {}
@@ -341,7 +358,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
 
     /// Bytes of responses that wait for the socket or for those before them.
     fn unsent_bytes(&self) -> usize {
-        self.outbox.len() + self.ready_bytes.load(Ordering::Relaxed)
+        self.outbox.len() + self.turns.ready_bytes.load(Ordering::Relaxed)
     }
 
     /// Polls a request for the first time; one that is finished at once costs no further wake-up.
@@ -361,9 +378,11 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         };
         let mut unanswered = Unanswered {
             state,
+            turn: self.next_turn,
             budget: Arc::clone(&self.limits.responses),
-            ready: Arc::clone(&self.ready_bytes),
+            turns: Arc::clone(&self.turns),
         };
+        self.next_turn += 1;
         if let Progress::Ready(outcome) = &mut unanswered.state {
             let weighed = outcome.take().map(|outcome| unanswered.weigh(outcome));
             unanswered.state = Progress::Ready(weighed);
@@ -413,7 +432,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 biased;
                 leave = &mut leave => return Ok(leave),
                 Some(outcome) = self.waiting.next(), if self.refused.is_none() && !self.waiting.is_empty() => {
-                    self.settle(outcome);
+                    self.take_turn(outcome);
                 }
             }
         }
@@ -424,7 +443,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         while self.refused.is_none() && !self.waiting.is_empty() {
             let polled = poll_fn(|context| Poll::Ready(self.waiting.poll_next_unpin(context))).await;
             let Poll::Ready(Some(outcome)) = polled else { return };
-            self.settle(outcome);
+            self.take_turn(outcome);
         }
     }
 
@@ -495,6 +514,12 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         }
     }
 
+    /// Takes the outcome of a request that has waited for its turn.
+    fn take_turn(&mut self, outcome: Outcome) {
+        self.turns.taken.fetch_add(1, Ordering::Relaxed);
+        self.settle(outcome);
+    }
+
     /// Takes the outcome whose turn it is.
     fn settle(&mut self, outcome: Outcome) {
         match outcome {
@@ -508,7 +533,7 @@ impl<'a, D: Dispatch> Connection<'a, D> {
         let bytes = frame.memory_bytes();
         if frame.charge.is_some() {
             // It was weighed when it was ready, and its turn has come.
-            self.ready_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.turns.ready_bytes.fetch_sub(bytes, Ordering::Relaxed);
         } else {
             frame.charge = Some(self.limits.responses.force_charge(bytes));
         }
@@ -520,12 +545,14 @@ impl<'a, D: Dispatch> Connection<'a, D> {
     async fn send_all(&mut self) -> Result<(), Closed> {
         let mut sent_at = Instant::now();
         let mut looked_at = sent_at;
+        let mut shared_since = sent_at;
         while !self.outbox.is_empty() {
             let is_in_line = self.is_in_line();
             if is_in_line {
                 self.check_line(Instant::now())?;
             }
             let look_at = looked_at + SPENT_PATIENCE.min(self.limits.idle_time_max);
+            let share_until = shared_since + SHARING_TIME;
             let judge_at = self.is_judged().then(|| self.judged_at + JUDGE_PERIOD);
             tokio::select! {
                 biased;
@@ -536,12 +563,16 @@ impl<'a, D: Dispatch> Connection<'a, D> {
                 }
                 () = granted(&mut self.large_frame), if is_in_line => self.note_granted(),
                 Some(outcome) = self.waiting.next(), if self.refused.is_none() && !self.waiting.is_empty() => {
-                    self.settle(outcome);
+                    self.take_turn(outcome);
                 }
-                () = sleep_until(judge_at.map_or(look_at, |at| at.min(look_at))) => {
+                () = sleep_until(judge_at.map_or(look_at, |at| at.min(look_at)).min(share_until)) => {
                     self.judge_large()?;
                     looked_at = self.check_sending(sent_at, looked_at)?;
                 }
+            }
+            let now = Instant::now();
+            if now >= share_until && self.outbox.age() {
+                shared_since = now;
             }
         }
         self.active_at = Instant::now();

@@ -15,6 +15,8 @@ use crate::fetch::catch_up::FarRead;
 pub(crate) enum Part {
     /// Bytes in memory.
     Bytes(Bytes),
+    /// Bytes in memory that others share, which stays as a whole as long as this does: it may be some hundred times as much.
+    Shared(Bytes),
     /// A range of a file; the range has been written and is not changed any more.
     File {
         file: Arc<dyn File>,
@@ -28,8 +30,15 @@ pub(crate) enum Part {
 impl Part {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Bytes(bytes) => bytes.len(),
+            Self::Bytes(bytes) | Self::Shared(bytes) => bytes.len(),
             Self::File { len, .. } => *len,
+        }
+    }
+
+    /// Moves what is shared to memory of its own.
+    pub(crate) fn own(&mut self) {
+        if let Self::Shared(bytes) = self {
+            *self = Self::Bytes(Bytes::copy_from_slice(bytes));
         }
     }
 }
@@ -38,6 +47,7 @@ impl fmt::Debug for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(bytes) => write!(f, "Bytes({})", bytes.len()),
+            Self::Shared(bytes) => write!(f, "Shared({})", bytes.len()),
             Self::File { position, len, .. } => write!(f, "File({position}+{len})"),
         }
     }
@@ -82,12 +92,17 @@ impl ResponseFrame {
         Self { parts, charge: None }
     }
 
-    /// Bytes of memory that the frame pins (file ranges pin none).
+    /// Moves what it shares to memory of its own.
+    pub(crate) fn own(&mut self) {
+        self.parts.iter_mut().for_each(Part::own);
+    }
+
+    /// Bytes of memory that the frame has or shares (file ranges need none).
     pub(crate) fn memory_bytes(&self) -> usize {
         self.parts
             .iter()
             .map(|part| match part {
-                Part::Bytes(bytes) => bytes.len(),
+                Part::Bytes(bytes) | Part::Shared(bytes) => bytes.len(),
                 Part::File { .. } => 0,
             })
             .sum()
@@ -112,7 +127,7 @@ mod tests {
             .iter()
             .flat_map(|part| match part {
                 Part::Bytes(bytes) => bytes.to_vec(),
-                Part::File { .. } => unreachable!("none was given"),
+                Part::Shared(_) | Part::File { .. } => unreachable!("none was given"),
             })
             .collect();
         assert_eq!(joined, b"\0\0\0\x11head-records-tail");

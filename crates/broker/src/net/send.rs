@@ -3,6 +3,10 @@
 //! `sendfile` blocks on pages that are not cached, and a blocked worker would stop every connection on it. So a
 //! range that may be on the disk is sent as a catch-up read: on a thread of its own, a few at a time for the whole
 //! server.
+//!
+//! What clients read at the end of a log are pieces of the journal's groups, and each keeps the whole group in memory. So
+//! what a client does not take soon moves to memory of its own, which is what it is charged for; who reads in full flow is
+//! spared the copy.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -26,14 +30,17 @@ const IO_SLICES_MAX: usize = 32;
 /// Bytes asked of one `sendfile`: what a socket buffer takes at most before it would block anyway, and what is read
 /// from the disk at once.
 const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes that are copied at once, so that other connections do not wait for it.
+const OWNED_AT_ONCE: usize = 1024 * 1024;
 
 /// Responses that wait for their socket.
 ///
 /// Invariants: `charges` holds the memory of everything in `parts`, and maybe of parts that just left. The connection
-/// is known to `catch_up` as long as this lives.
+/// is known to `catch_up` as long as this lives. The first `old` of `parts` were there when [`Self::age`] was done last.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
+    old: usize,
     charges: Vec<Charge>,
     connection: u64,
     catch_up: Arc<CatchUp>,
@@ -49,7 +56,7 @@ impl Outbox {
     /// For the connection of that number.
     pub(crate) fn new(connection: u64, catch_up: Arc<CatchUp>) -> Self {
         catch_up.begin(connection);
-        Self { parts: VecDeque::new(), charges: Vec::new(), connection, catch_up }
+        Self { parts: VecDeque::new(), old: 0, charges: Vec::new(), connection, catch_up }
     }
 
     pub(crate) fn push(&mut self, frame: ResponseFrame) {
@@ -66,12 +73,27 @@ impl Outbox {
         self.parts.iter().map(Part::len).sum()
     }
 
+    /// To be called now and then: what is still here since the last time shares no memory any more. `false`: it is much, and
+    /// the rest of it is left to another call.
+    pub(crate) fn age(&mut self) -> bool {
+        let mut left = OWNED_AT_ONCE;
+        for part in self.parts.iter_mut().take(self.old).filter(|part| matches!(part, Part::Shared(_))) {
+            if left == 0 {
+                return false;
+            }
+            left = left.saturating_sub(part.len());
+            part.own();
+        }
+        self.old = self.parts.len();
+        true
+    }
+
     /// Sends as much as the socket takes, at least one byte, waiting until it takes something. Returns the
     /// bytes sent. Safe to drop at any await: what was not sent is still here.
     pub(crate) async fn send_some(&mut self, stream: &TcpStream) -> io::Result<usize> {
         let sent = match self.parts.front() {
             None => 0,
-            Some(Part::Bytes(_)) => self.send_bytes(stream).await?,
+            Some(Part::Bytes(_) | Part::Shared(_)) => self.send_bytes(stream).await?,
             Some(Part::File { file, position, len, far }) => {
                 let len = (*len).min(SENDFILE_BYTES_MAX);
                 match file.raw_fd() {
@@ -105,7 +127,7 @@ impl Outbox {
     fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut used = 0;
         for (slot, part) in slices.iter_mut().zip(&self.parts) {
-            let Part::Bytes(bytes) = part else { break };
+            let (Part::Bytes(bytes) | Part::Shared(bytes)) = part else { break };
             *slot = IoSlice::new(bytes);
             used += 1;
         }
@@ -117,17 +139,18 @@ impl Outbox {
             let Some(front) = self.parts.front_mut() else { return };
             let step = sent.min(front.len());
             match front {
-                Part::Bytes(bytes) => bytes.advance(step),
+                Part::Bytes(bytes) | Part::Shared(bytes) => bytes.advance(step),
                 Part::File { position, len, .. } => {
                     *position += step as u64;
                     *len -= step;
                 }
             }
             sent -= step;
-            if front.len() == 0
-                && let Some(Part::File { far: Some(far), .. }) = self.parts.pop_front()
-            {
-                far.finish();
+            if front.len() == 0 {
+                self.old = self.old.saturating_sub(1);
+                if let Some(Part::File { far: Some(far), .. }) = self.parts.pop_front() {
+                    far.finish();
+                }
             }
         }
     }

@@ -67,6 +67,10 @@ fn cold(sim: &SimEnv, partitions: &[(usize, usize)]) -> (Arc<Broker>, Arc<Topic>
 
 /// Fetches without a session from these offsets on; which partitions had records.
 fn fetch(broker: &Arc<Broker>, offsets: &[Offset]) -> Vec<bool> {
+    read(broker, offsets).answers.iter().map(|answer| answer.bytes > 0).collect()
+}
+
+fn read(broker: &Arc<Broker>, offsets: &[Offset]) -> Pass {
     let wanted = |(index, offset): (usize, &Offset)| Wanted {
         partition: PartitionRef {
             topic: TopicRef::Name(Arc::from("t")),
@@ -83,7 +87,17 @@ fn fetch(broker: &Arc<Broker>, offsets: &[Offset]) -> Vec<bool> {
     let pass = read_all(broker, &context(), &plan, Limits { bytes_max: 50 << 20 }, None);
     assert!(pass.answers.iter().all(|answer| answer.error == ErrorCode::NONE));
     assert_eq!(pass.answers.len(), offsets.len());
-    pass.answers.iter().map(|answer| answer.bytes > 0).collect()
+    pass
+}
+
+#[test]
+fn what_is_not_settled_yet_is_a_piece_of_what_others_have_too() {
+    let sim = SimEnv::new(1);
+    let (broker, topic) = cold(&sim, &[(1, 100_000)]);
+    append(&broker, &topic, 0, 100_000);
+    let pass = read(&broker, &[Offset(0)]);
+    let [Part::File { .. }, Part::Shared(piece)] = &pass.answers[0].parts[..] else { panic!("{pass:?}") };
+    assert!(piece.len() > 100_000);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Gathering over real sockets: whatever the mark, everything that was sent is answered, and soon.
 
 mod large_frames;
+mod sharing;
 mod stalls;
 
 use std::io::{Read as _, Write as _};
