@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use riverrun_env::Env;
 
+use crate::frames::Frame;
 use crate::held::HeldFile;
 use crate::reader::FrameReader;
 use crate::recovery::Excluded;
@@ -18,6 +19,13 @@ use crate::{DamagedEntry, JournalError, JournalId, RecoveredEntry};
 pub(crate) struct ReplayFile {
     pub(crate) reader: FrameReader,
     pub(crate) end: u64,
+}
+
+impl ReplayFile {
+    /// The frame at `position`, which was synced once.
+    fn frame_at(&mut self, position: u64) -> Result<Frame, JournalError> {
+        self.reader.frame_at(position)?.map_err(|what| self.reader.corrupt(position, what))
+    }
 }
 
 /// The unsettled entries of earlier lives, file by file.
@@ -65,6 +73,18 @@ impl Replay {
         self.read(&mut file).map(Some).inspect_err(|_| self.end())
     }
 
+    /// Looks whether the frames of all that is left are there: then no later [`Self::next`] fails for one that is not. Reads
+    /// most of it, and keeps none of it for that.
+    pub fn check(&mut self) -> Result<(), JournalError> {
+        for file in &mut self.files {
+            let mut position = file.reader.header.frames_start();
+            while position < file.end {
+                position += file.frame_at(position)?.bytes as u64;
+            }
+        }
+        Ok(())
+    }
+
     /// The name under which the next entries are held aside, if they are: they stay there until they are released.
     pub fn held_next(&self) -> Option<&str> {
         self.held.front().map(|held| held.name.as_str())
@@ -84,10 +104,7 @@ impl Replay {
         let mut entries = Vec::new();
         let mut position = file.reader.header.frames_start();
         while position < file.end {
-            let frame = match file.reader.frame_at(position)? {
-                Ok(frame) => frame,
-                Err(what) => return Err(file.reader.corrupt(position, what)),
-            };
+            let frame = file.frame_at(position)?;
             let bytes = file.reader.bytes_of(&frame)?;
             for (row, payload) in frame.entries(&bytes) {
                 if self.excluded.has(row.header.stream, row.position) {

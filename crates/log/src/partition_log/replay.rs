@@ -21,6 +21,7 @@ use super::writer::SegmentWriter;
 use super::{PartitionLog, State, recovery};
 use crate::error::LogError;
 use crate::partition_files;
+use crate::verify::Listing;
 
 /// So many bytes of a partition's entries share their memory, or one entry if that is larger: about as much as one of the
 /// journal's groups. A slow reader of one of them keeps the memory of all.
@@ -62,6 +63,20 @@ impl PartitionLog {
         self.marks.append_to(end);
         self.marks.sync_to(if mode == Mode::Journal { end } else { recovery_point });
         Ok(log)
+    }
+
+    /// Whether segments are removed before what the journal has from `from` on is taken, because it has all that is in them.
+    pub(crate) fn loses_segments_to(&self, from: Offset) -> bool {
+        if self.is_open() {
+            return false;
+        }
+        let known_end = self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point);
+        let from = from.max(known_end);
+        let listing = Listing::read(self.dir.env(), &self.path());
+        // The first one stays if it begins there.
+        let is_removed = |(index, base): (usize, Offset)| base > from || (base == from && index > 0);
+        let bases = listing.iter().flat_map(|listing| listing.logs.iter().map(|(base, _)| *base));
+        bases.enumerate().any(is_removed)
     }
 
     /// Takes what the journal has of this partition, in order; the caller does so before anybody else uses it.

@@ -6,7 +6,7 @@
 //! Its time follows the journals' tail, not the number of partitions. It may be interrupted anywhere: until the next
 //! checkpoint the journals keep what they gave, and the next start does the same again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use riverrun_journal::{Journal, Position, RecoveredEntry, Replay};
@@ -46,12 +46,14 @@ impl LogStore {
             store: self,
             epoch,
             place: &place,
+            replays: replays.into(),
+            is_checked: false,
             report: RecoveryReport::default(),
             seen: HashSet::new(),
             partly: BTreeMap::new(),
         };
-        for (replay, journal) in replays.into_iter().zip(&self.shared.journals) {
-            recovery.run(replay, journal)?;
+        for journal in &self.shared.journals {
+            recovery.run(journal)?;
         }
         let report = recovery.finish();
         *self.unknown.lock() = report.unknown.keys().copied().collect();
@@ -72,6 +74,10 @@ struct Recovery<'a> {
     store: &'a LogStore,
     epoch: LeaderEpoch,
     place: &'a dyn Fn(PartitionId) -> Place,
+    /// Those of the journals that are left, the one first that is being read.
+    replays: VecDeque<Replay>,
+    /// Nothing is missing in what is left of them.
+    is_checked: bool,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
     /// Partitions of the journal that is being read which took some of it and no more, and the name under which all that
@@ -80,9 +86,9 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    fn run(&mut self, mut replay: Replay, journal: &Journal) -> Result<(), LogError> {
+    fn run(&mut self, journal: &Journal) -> Result<(), LogError> {
         let mut damaged_count = 0;
-        loop {
+        while let Some(replay) = self.replays.front_mut() {
             let held = replay.held_next().map(str::to_owned);
             let Some(mut entries) = replay.next().map_err(LogError::Journal)? else { break };
             for damaged in &replay.damaged()[damaged_count..] {
@@ -95,34 +101,55 @@ impl Recovery<'_> {
             damaged_count = replay.damaged().len();
             let mut source = Source { journal, held, aside: BTreeMap::new() };
             for (id, entries) in by_partition(entries) {
-                self.replay(id, entries, &mut source);
+                self.replay(id, entries, &mut source)?;
             }
             // What cannot be written now must not be lost when the journal uses its files again.
             for (name, entries) in source.aside {
                 journal.hold(&name, &entries).map_err(LogError::Journal)?;
             }
         }
+        self.replays.pop_front();
         self.put_aside_partly_taken(journal)
+    }
+
+    /// Fails if something is missing in what is left of the journals: no start succeeds then, and whoever gives up a journal
+    /// gives up what is nowhere else. To be called before anything else is removed; hardly any start removes something, and
+    /// to read the journals twice costs time.
+    fn check_rest(&mut self) -> Result<(), LogError> {
+        if !self.is_checked {
+            self.replays.iter_mut().try_for_each(Replay::check).map_err(LogError::Journal)?;
+            self.is_checked = true;
+        }
+        Ok(())
     }
 
     /// Gives entries to their partition, or puts them aside: for its log dir if that cannot take them now, and for the
     /// partition alone if its log does not go on with them, now or at any later start.
-    fn replay(&mut self, id: PartitionId, entries: Vec<RecoveredEntry>, source: &mut Source<'_>) {
+    fn replay(
+        &mut self,
+        id: PartitionId,
+        entries: Vec<RecoveredEntry>,
+        source: &mut Source<'_>,
+    ) -> Result<(), LogError> {
         let (dir, config) = match (self.place)(id) {
             Place::In(dir, config) => (dir, config),
             Place::Deleted => {
                 self.report.dropped_entries += entries.len() as u64;
-                return;
+                return Ok(());
             }
             Place::Unknown => {
                 *self.report.unknown.entry(id).or_default() += entries.len() as u64;
-                return source.put_aside(UNKNOWN_NAME.to_owned(), entries);
+                source.put_aside(UNKNOWN_NAME.to_owned(), entries);
+                return Ok(());
             }
         };
         let log = self.store.dirs[dir].partition(id, config, self.epoch);
         if self.partly.contains_key(&id) {
             self.report.held_entries += entries.len() as u64;
-            return;
+            return Ok(());
+        }
+        if entries.first().is_some_and(|first| log.loses_segments_to(first.header.base_offset)) {
+            self.check_rest()?;
         }
         let was_offline = log.is_offline();
         match log.dir().check_usable().and_then(|()| take(&log, &entries, source.target())) {
@@ -140,6 +167,7 @@ impl Recovery<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Puts aside what a log could not take, now or, with what it has taken before, when all of the journal was read.
@@ -354,3 +382,6 @@ pub(super) fn piece_of(log: &PartitionLog, entry: &RecoveredEntry) -> Result<Tai
     };
     Ok(TailEntry { piece, position: entry.position })
 }
+
+#[cfg(test)]
+mod tests;
