@@ -109,11 +109,15 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Flips each byte of each file in turn. Returns how many opens were refused, and how many entries were reported.
-fn flip_all(small: &Small, lost_max: usize) -> (usize, usize) {
+/// Flips each byte of each file in turn. Returns how many opens were refused, and how many entries were reported. Only
+/// the last frame, which fits into a block, may be lost without a word, and only if it is what was damaged.
+fn flip_all(small: &Small, is_closed: bool) -> (usize, usize) {
     let (mut errors, mut damaged) = (0, 0);
     for number in 0..small.files.len() {
-        for at in 0..used(&small.files[number].1) {
+        let used = used(&small.files[number].1);
+        let is_last = !is_closed && number + 1 == small.files.len();
+        for at in 0..used {
+            let lost_max = usize::from(is_last && at >= (used - 1) / ALIGNMENT * ALIGNMENT);
             let mut files = small.files.clone();
             files[number].1[at] ^= 1 << (at % 8);
             let result = open_with(&files);
@@ -129,7 +133,7 @@ fn flip_all(small: &Small, lost_max: usize) -> (usize, usize) {
 fn every_flipped_byte_is_found_or_harmless() {
     for is_closed in [false, true] {
         // After a crash nobody can tell damage in the last group from a torn write.
-        let (errors, damaged) = flip_all(&small(is_closed), usize::from(!is_closed));
+        let (errors, damaged) = flip_all(&small(is_closed), is_closed);
         assert!(errors > 5 * 112, "{errors} errors");
         assert!(damaged > 700, "{damaged} damaged entries");
     }
@@ -137,7 +141,7 @@ fn every_flipped_byte_is_found_or_harmless() {
 
 #[test]
 fn every_flipped_byte_of_a_journal_of_several_files_is_found_or_harmless() {
-    let (errors, damaged) = flip_all(&lived(LIVES, false), 1);
+    let (errors, damaged) = flip_all(&lived(LIVES, false), false);
     assert!(errors > 5 * 112 && damaged > 700, "{errors} errors, {damaged} damaged entries");
 }
 
