@@ -162,13 +162,13 @@ impl Segment {
         Ok(kept)
     }
 
-    /// Cuts the index file down to what is known to be in it. Durable when it returns: entries that come back with
-    /// the next power cut would speak of batches that were cut from the log.
+    /// Cuts the index file down to what is known to be in it. Not synced, because there may be one for each partition of a
+    /// server: until a checkpoint has synced it, entries that come back with a power cut lie above the recovery point, where
+    /// nobody believes them.
     pub(crate) fn cut_index_file(&self) -> Result<(), LogError> {
         let len = entry_position(self.index.lock().stored);
         let file = self.index_file_once(OpenMode::ReadWrite)?;
-        let cut =
-            || if file.len()? > len { file.set_len(len).and_then(|()| file.sync_data()) } else { Ok(()) };
+        let cut = || if file.len()? > len { file.set_len(len) } else { Ok(()) };
         cut().map_err(|error| LogError::sync(&self.index_path(), error))
     }
 
