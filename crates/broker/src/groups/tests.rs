@@ -133,6 +133,8 @@ async fn committed_at_last(sim: &SimEnv, broker: &Arc<Broker>) -> Vec<i64> {
             if let Ok(offsets) = try_committed(broker).await {
                 return offsets;
             }
+            // Who is refused at once would have the clock pass the time after which offsets expire.
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     timeout(PATIENCE, tries).await.expect("loads")
