@@ -33,11 +33,12 @@ type Action = Box<dyn FnOnce() + Send>;
 struct Meanwhile {
     sync: Option<Action>,
     write_back: Option<Action>,
+    cut: Option<Action>,
 }
 
 impl fmt::Debug for Meanwhile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_some = (self.sync.is_some(), self.write_back.is_some());
+        let is_some = (self.sync.is_some(), self.write_back.is_some(), self.cut.is_some());
         f.debug_tuple("Meanwhile").field(&is_some).finish()
     }
 }
@@ -85,6 +86,11 @@ impl SimFileSystem {
     /// waits for must not be held by the caller of the sync.
     pub fn during_next_sync(&self, action: impl FnOnce() + Send + 'static) {
         self.meanwhile.lock().sync = Some(Box::new(action));
+    }
+
+    /// The same of the next call that sets the length of a file.
+    pub fn during_next_cut(&self, action: impl FnOnce() + Send + 'static) {
+        self.meanwhile.lock().cut = Some(Box::new(action));
     }
 
     /// The same of the next call that has the system begin to write to the disk.
@@ -429,6 +435,10 @@ impl File for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        let meanwhile = self.fs.meanwhile.lock().cut.take();
+        if let Some(action) = meanwhile {
+            action();
+        }
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         if !self.writable {

@@ -143,17 +143,18 @@ impl Unrecovered {
 
     /// Opens the log, and has `work` done by another thread meanwhile, which fails the test if it waits for the opening.
     fn open_during(&self, work: impl FnOnce() + Send + 'static) {
-        let told = during_next_sync(&self.machine, work);
+        let (action, told) = meanwhile(work);
+        self.machine.sim.fs.during_next_sync(action);
         self.log.ensure_open().unwrap();
         told.try_recv().expect("nothing was synced");
     }
 }
 
-/// Has `work` done by another thread while the next sync is waited for, which fails the test if it waits for that. What is
-/// returned tells that it was done.
-fn during_next_sync(machine: &Machine, work: impl FnOnce() + Send + 'static) -> Receiver<()> {
+/// What has `work` done by another thread and waits for it, which fails the test if it waits for the caller. It tells that it
+/// was done.
+fn meanwhile(work: impl FnOnce() + Send + 'static) -> (impl FnOnce() + Send + 'static, Receiver<()>) {
     let (tell, told) = sync_channel(1);
-    machine.sim.fs.during_next_sync(move || {
+    let action = move || {
         let (done, finished) = sync_channel(1);
         let work = move || {
             work();
@@ -162,8 +163,8 @@ fn during_next_sync(machine: &Machine, work: impl FnOnce() + Send + 'static) -> 
         thread::Builder::new().spawn(work).unwrap();
         assert_eq!(finished.recv_timeout(PATIENCE), Ok(()), "it waits for the recovery, or has failed");
         tell.send(()).unwrap();
-    });
-    told
+    };
+    (action, told)
 }
 
 fn at_level(config: &LogConfig, durability: DurabilityLevel) -> Arc<LogConfig> {
@@ -243,14 +244,15 @@ fn a_partition_that_is_brought_back_holds_up_nobody_who_asks_for_it() {
     machine.store = Some(store);
     let log = machine.log();
     // The index of that segment is cut.
-    let told = during_next_sync(&machine, move || {
+    let (action, told) = meanwhile(move || {
         let error = log.log_end_offset().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
         assert!(log.failure().is_some());
         log.size_bytes();
     });
+    machine.sim.fs.during_next_cut(action);
     machine.store().settle().unwrap();
-    told.try_recv().expect("nothing was synced");
+    told.try_recv().expect("nothing was cut");
     assert_eq!(machine.records().unwrap(), numbers(0, 30));
     machine.append_numbers(30, 32);
     machine.store().checkpoint().unwrap();
