@@ -745,25 +745,6 @@ async fn records_do_not_wait_while_old_metadata_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn callbacks_come_in_the_order_of_the_records() {
-    let (server, _) =
-        server(|call, _, _| (call.nth == 3).then(|| answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1)))
-            .await;
-    let producer = producer(&server, |_| {}).await;
-    let called = Arc::new(Mutex::new(Vec::new()));
-    for number in 0..50_i64 {
-        let called = Arc::clone(&called);
-        let record = RecordRef::new("t", b"v").with_partition(0);
-        let callback = move |result: Result<RecordMetadata, ClientError>| {
-            called.lock().unwrap().push((number, result.unwrap().offset.0));
-        };
-        producer.send_with(&record, callback).await.unwrap();
-    }
-    producer.flush().await;
-    assert_eq!(*called.lock().unwrap(), (0..50).map(|number| (number, number)).collect::<Vec<_>>());
-}
-
-#[tokio::test]
 async fn what_would_have_to_wait_is_not_taken_and_a_wait_has_its_end() {
     let (server, _) = server(|_, _, _| Some(Reply::Silence)).await;
     let producer = producer(&server, |options| {

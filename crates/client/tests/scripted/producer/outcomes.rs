@@ -6,6 +6,29 @@ use futures_util::FutureExt as _;
 
 use super::*;
 
+/// Sends so many records, whose callbacks must come in their order and with offsets in it.
+async fn assert_told_in_order(producer: &Producer, count: i64) {
+    let called = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..count {
+        let called = Arc::clone(&called);
+        let record = RecordRef::new("t", b"v").with_partition(0);
+        let callback = move |result: Result<RecordMetadata, ClientError>| {
+            called.lock().unwrap().push((number, result.unwrap().offset.0));
+        };
+        producer.send_with(&record, callback).await.unwrap();
+    }
+    producer.flush().await;
+    assert_eq!(*called.lock().unwrap(), (0..count).map(|number| (number, number)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn callbacks_come_in_the_order_of_the_records() {
+    let (server, _) =
+        server(|call, _, _| (call.nth == 3).then(|| answer(call, ErrorCode::NOT_LEADER_OR_FOLLOWER, -1)))
+            .await;
+    assert_told_in_order(&producer(&server, |_| {}).await, 50).await;
+}
+
 #[tokio::test]
 async fn callbacks_come_in_order_when_a_batch_that_is_there_is_doubted() {
     let known = Mutex::new(BTreeMap::new());
@@ -19,17 +42,7 @@ async fn callbacks_come_in_order_when_a_batch_that_is_there_is_doubted() {
     })
     .await;
     let producer = producer(&server, |_| {}).await;
-    let called = Arc::new(Mutex::new(Vec::new()));
-    for number in 0..20_i64 {
-        let called = Arc::clone(&called);
-        let record = RecordRef::new("t", b"v").with_partition(0);
-        let callback = move |result: Result<RecordMetadata, ClientError>| {
-            called.lock().unwrap().push((number, result.unwrap().offset.0));
-        };
-        producer.send_with(&record, callback).await.unwrap();
-    }
-    producer.flush().await;
-    assert_eq!(*called.lock().unwrap(), (0..20).map(|number| (number, number)).collect::<Vec<_>>());
+    assert_told_in_order(&producer, 20).await;
     assert_eq!(producer.metrics().batches_retried, 1);
 }
 
