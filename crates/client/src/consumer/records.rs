@@ -18,6 +18,8 @@ use crate::topic_partition::TopicPartition;
 
 /// Type of the control record that ends an aborted transaction.
 const CONTROL_ABORT: i16 = 0;
+/// Bytes of the shortest record: its length, attributes, both deltas, no key, no value, and no headers.
+const RECORD_BYTES_MIN: usize = 7;
 
 /// A record that was read. Its bytes share memory with what was fetched of its partition with it, and keep all of that
 /// alive: up to `max.partition.fetch.bytes`, or twice that where it is most of one answer. Who keeps few records of many
@@ -208,7 +210,9 @@ fn read_batch(
 ) -> Result<(), BatchError> {
     let records = batch.records()?;
     let shared = records.inflated().unwrap_or(bytes);
-    sink.reserve(batch.record_count().max(0) as usize);
+    // No more than there can be: nothing but its header has said how many there are.
+    let most = records.bytes().len() / RECORD_BYTES_MIN;
+    sink.reserve(usize::try_from(batch.record_count()).unwrap_or_default().min(most));
     let (before, from) = (sink.len(), *position);
     for record in &records {
         match record {
@@ -299,7 +303,9 @@ impl<F: FnMut(&TopicPartition, &Record<'_>)> Sink for Visitor<F> {
 
 #[cfg(test)]
 mod tests {
-    use riverrun_records::{BatchBuilder, BatchOptions, Compression, ProducerStamp, layout};
+    use riverrun_records::{
+        BatchBuilder, BatchOptions, Compression, ProducerStamp, layout, patch_max_timestamp,
+    };
     use riverrun_types::ProducerEpoch;
 
     use super::*;
@@ -375,6 +381,30 @@ mod tests {
         let mut unchecked = Chunk { check_crcs: false, ..chunk(bytes, &[]) };
         let mut records = Vec::<ConsumerRecord>::new();
         assert!(unchecked.next_batch(&mut position, &mut records).is_ok(), "nobody looks");
+    }
+
+    #[test]
+    fn a_batch_that_says_it_has_more_records_than_its_bytes_hold_is_an_error_and_takes_no_memory_for_them() {
+        for compression in Compression::ALL {
+            let mut bytes = batch(0, &["a"], |options| options.compression = compression);
+            for (at, value) in [(layout::LAST_OFFSET_DELTA, i32::MAX - 1), (layout::RECORD_COUNT, i32::MAX)] {
+                bytes[at..][..4].copy_from_slice(&value.to_be_bytes());
+            }
+            // It is that batch's checksum, too.
+            patch_max_timestamp(&mut bytes, TimestampMs(1));
+            let (mut records, mut position) = (Vec::<ConsumerRecord>::new(), Offset(0));
+            let read = chunk(bytes, &[]).next_batch(&mut position, &mut records);
+            assert!(read.is_err(), "{compression}: {read:?}");
+            assert_eq!((records.len(), position), (0, Offset(0)), "{compression}");
+            assert!(records.capacity() < 10, "{compression}: {}", records.capacity());
+        }
+    }
+
+    #[test]
+    fn the_shortest_record_is_as_short_as_can_be() {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder.append(TimestampMs(0), None, None, &[]).unwrap();
+        assert_eq!(builder.build().unwrap().len(), layout::HEADER_BYTES + RECORD_BYTES_MIN);
     }
 
     #[test]
