@@ -210,6 +210,18 @@ async fn a_shard_that_has_rested_is_loaded_again_though_nobody_asks() {
 }
 
 #[tokio::test]
+async fn a_shard_that_is_not_loaded_yet_holds_up_no_deadline_of_another() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_shards(&sim, "2", ("group.initial.rebalance.delay.ms", "100")).await;
+    // Nothing that was started has run yet.
+    let slots = broker.groups.open_slots(&broker).expect("made");
+    let _loading = slots[0].loading.try_lock().expect("nobody loads it");
+    assert_eq!(shard_of("g", 2), 1);
+    assert_eq!(timeout(PATIENCE, join(&broker)).await, Ok(ErrorCode::NONE), "when its delay is over");
+    assert!(slots[0].state.lock().loaded().is_none());
+}
+
+#[tokio::test]
 async fn a_failed_sync_answers_all_who_wait_and_nothing_that_was_not_synced_is_told() {
     let sim = SimEnv::new(1);
     let (broker, _stop) = start(&sim).await;

@@ -65,17 +65,19 @@ pub(crate) async fn run_retries(broker: Arc<Broker>, mut stop: StopSignal) {
     }
 }
 
-/// Loads all shards, then serves their deadlines until `stop` turns true.
+/// Loads all shards, and serves the deadlines of those that are there, until `stop` turns true. One that cannot be loaded
+/// for the moment holds up no member of the others.
 pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
+    let work = async { tokio::join!(broker.groups.load_all(&broker), serve_deadlines(&broker)) };
     tokio::select! {
-        () = stopped(&mut stop) => return,
-        () = broker.groups.load_all(&broker) => {}
+        () = stopped(&mut stop) => {}
+        _ = work => {}
     }
+}
+
+async fn serve_deadlines(broker: &Arc<Broker>) {
     loop {
-        tokio::select! {
-            () = stopped(&mut stop) => return,
-            () = broker.groups.timer.rings(&broker) => {}
-        }
+        broker.groups.timer.rings(broker).await;
         // Steps that follow set it again; one that runs meanwhile is seen by the loop below or sets it itself.
         broker.groups.timer.at_ms.store(i64::MAX, Ordering::Release);
         let now = broker.groups.clock.now();
@@ -85,7 +87,7 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: StopSignal) {
             match deadline {
                 Some(deadline) if deadline <= now => {
                     // A failed append is logged where it happens, and the shard is loaded at the next request.
-                    let _ = broker.groups.step(&broker, index, None, riverrun_coordinator::Shard::expire);
+                    let _ = broker.groups.step(broker, index, None, riverrun_coordinator::Shard::expire);
                 }
                 Some(deadline) => broker.groups.timer.set(deadline),
                 None => {}
