@@ -19,7 +19,7 @@ use super::super::probe::{Target, Topic, batch_of, until_answered};
 use super::super::table::{Table, grouped};
 use super::super::throughput::write_back;
 use super::contender::Contender;
-use super::{Options, Side, contenders, segments, side_of};
+use super::{Options, Side, contenders, paced, segments, side_of};
 use crate::bench::Bench;
 
 const PARTITIONS: i32 = 8;
@@ -29,6 +29,9 @@ const BACKLOG_VALUE_BYTES: usize = 64 << 10;
 
 /// Of the records, the part that the tool warms up with.
 const WARMUP_DIVISOR: u64 = 4;
+
+/// Of the rate asked for. The reader begins anew at the end of the backlog, and is there before the tool is at work.
+const READ_SHARE_MIN: f64 = 0.9;
 
 /// How long the reader waits for records, and so for the order to stop.
 const POLL_WAIT: Duration = Duration::from_millis(100);
@@ -41,8 +44,24 @@ pub(super) struct Run {
     pub(super) round: u32,
     /// In units of 2^20 bytes; none without a reader.
     pub(super) read_mib_per_s: Option<f64>,
+    /// What the reader was to read; 0 for as fast as it comes.
+    pub(super) limit_mib_per_s: u64,
+    pub(super) pace_per_s: u64,
+    /// Below the pace, the server could not hold it.
     pub(super) records_per_s: f64,
     pub(super) latency_ms: LatencyMs,
+}
+
+impl Run {
+    pub(super) fn held_its_pace(&self) -> bool {
+        paced::is_held(self.records_per_s, self.pace_per_s)
+    }
+
+    /// Whether there was a reader as fast as asked, or was to be none.
+    pub(super) fn read_enough(&self) -> bool {
+        let least = self.limit_mib_per_s as f64 * READ_SHARE_MIN;
+        self.read_mib_per_s.is_none_or(|rate| rate > 0.0 && rate >= least)
+    }
 }
 
 /// Measures every round into `runs`: both servers, with syncing and without.
@@ -149,6 +168,8 @@ fn turn(
         durability: contender.durability(),
         round,
         read_mib_per_s: with_reader.then(|| read_mib / begun.elapsed().as_secs_f64()),
+        limit_mib_per_s: options.backlog_mib_per_s,
+        pace_per_s: options.pace,
         records_per_s: client.reported.records_per_s,
         latency_ms: client.reported.latency_ms.unwrap_or_default(),
     })
@@ -255,9 +276,11 @@ pub(super) fn text(runs: &[Run]) -> String {
     )
 }
 
-/// The p99 of each contender with the reader and without, and by how much they differ.
+/// The p99 of each contender with the reader and without, by how much they differ, and what the reader got.
 fn summary(runs: &[Run]) -> String {
-    let mut table = Table::new(2, &["server", "durability", "p99 ms alone", "beside the reader", "ratio"]);
+    let columns =
+        ["server", "durability", "p99 ms alone", "beside the reader", "ratio", "backlog read MiB/s"];
+    let mut table = Table::new(2, &columns);
     for contender in Contender::ALL {
         let p99 = |with_reader| {
             let is_such =
@@ -271,6 +294,7 @@ fn summary(runs: &[Run]) -> String {
                 format!("{:.0}", p99(false)),
                 format!("{:.0}", p99(true)),
                 format!("{ratio:.2}x"),
+                format!("{:.0}", read_mib_per_s(runs, contender)),
             ]);
         }
     }
@@ -290,4 +314,9 @@ pub(super) fn ratio(runs: &[Run], contender: Contender) -> Option<f64> {
         })
         .collect();
     (!ratios.is_empty()).then(|| median(ratios))
+}
+
+/// The median over the rounds of what a contender's reader got.
+pub(super) fn read_mib_per_s(runs: &[Run], contender: Contender) -> f64 {
+    median(runs.iter().filter(|run| run.contender == contender).filter_map(|run| run.read_mib_per_s))
 }

@@ -34,8 +34,13 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn held_its_pace(&self) -> bool {
-        self.records_per_s >= self.pace_per_s as f64 * PACE_SHARE_MIN
+        is_held(self.records_per_s, self.pace_per_s)
     }
+}
+
+/// Whether a rate is the pace that was asked for, about.
+pub(super) fn is_held(records_per_s: f64, pace_per_s: u64) -> bool {
+    records_per_s >= pace_per_s as f64 * PACE_SHARE_MIN
 }
 
 /// Measures every round into `runs`: ours at both levels, Kafka without syncing.

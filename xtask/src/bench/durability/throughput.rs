@@ -28,11 +28,13 @@ const PILOT_RECORDS: u64 = 20_000;
 /// And at a level where Kafka syncs each batch on its own.
 const SLOW_PILOT_RECORDS: u64 = 2000;
 
-/// A run that took less than this part of the time wanted says little about the rate of a longer one.
-const PILOT_SHARE_MIN: f64 = 0.4;
+/// What is measured of a run, without the warm-up, is this part of the time wanted at least: a burst into the buffers of
+/// both sides says little about the rate of a longer one.
+const MEASURED_SHARE_MIN: f64 = 0.3;
 
-/// Pilots of one measurement at most.
-const PILOTS_MAX: u32 = 4;
+/// Runs of one turn at most: each has its records from the rate of the one before, which a machine's mood can make far
+/// too low.
+const TRIES_MAX: u32 = 4;
 
 /// Of each producer, in any run: percentiles of fewer say nothing.
 const RECORDS_MIN: u64 = 400;
@@ -47,6 +49,8 @@ pub(super) struct Run {
     pub(super) round: u32,
     /// Of all producers.
     pub(super) records: u64,
+    /// Without the warm-up, of the producer that was the first to end.
+    pub(super) measured_s: f64,
     pub(super) records_per_s: f64,
     pub(super) mib_per_s: f64,
     /// Each figure of the producer where it was worst.
@@ -81,10 +85,9 @@ pub(super) fn measure(
             for case in &cases {
                 for contender in contenders(sides) {
                     let side = side_of(sides, contender)?;
-                    if round == 0 {
-                        section.pilot(side, contender, *case)?;
-                    } else {
-                        runs.push(section.turn(side, contender, *case, round)?);
+                    let run = section.turn(side, contender, *case, round)?;
+                    if round > 0 {
+                        runs.push(run);
                     }
                 }
             }
@@ -102,18 +105,12 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Runs until the rate is known well enough for a run of the right length; warms the server up by the way.
-    fn pilot(&mut self, side: &mut Side, contender: Contender, case: Case) -> anyhow::Result<()> {
-        for _ in 0..PILOTS_MAX {
-            let run = self.turn(side, contender, case, 0)?;
-            if run.records as f64 / run.records_per_s >= self.seconds * PILOT_SHARE_MIN {
-                break;
-            }
-        }
-        Ok(())
+    /// A run that is long enough, after as many shorter ones as that takes. Those of round 0 warm the server up by the way.
+    fn turn(&mut self, side: &mut Side, contender: Contender, case: Case, round: u32) -> anyhow::Result<Run> {
+        until_long_enough(self.seconds, || self.run(side, contender, case, round))
     }
 
-    fn turn(&mut self, side: &mut Side, contender: Contender, case: Case, round: u32) -> anyhow::Result<Run> {
+    fn run(&mut self, side: &mut Side, contender: Contender, case: Case, round: u32) -> anyhow::Result<Run> {
         let fresh = case.partitions <= FRESH_PARTITIONS_MAX;
         let topic = prepare(side, contender, case, fresh)?;
         let run = self.produce(side, contender, case, round, &topic)?;
@@ -162,6 +159,7 @@ impl Section<'_> {
             producers: case.producers,
             round,
             records,
+            measured_s: shortest_s(&clients),
             records_per_s: clients.iter().map(|client| client.reported.records_per_s).sum(),
             mib_per_s: clients.iter().map(|client| client.reported.mib_per_s).sum(),
             latency_ms: worst(clients.iter().filter_map(|client| client.reported.latency_ms)),
@@ -170,6 +168,18 @@ impl Section<'_> {
             client_busiest_thread: busiest(&clients).context("no producer ran")?,
         })
     }
+}
+
+/// Runs until the rate is known well enough for a run of the right length, which is the last.
+fn until_long_enough(wanted_s: f64, mut run: impl FnMut() -> anyhow::Result<Run>) -> anyhow::Result<Run> {
+    let mut last = run()?;
+    for _ in 1..TRIES_MAX {
+        if last.measured_s >= wanted_s * MEASURED_SHARE_MIN {
+            break;
+        }
+        last = run()?;
+    }
+    Ok(last)
 }
 
 /// A topic that is ready to be produced to at the contender's level.
@@ -225,6 +235,11 @@ fn worst(latencies: impl Iterator<Item = LatencyMs>) -> LatencyMs {
     latencies.reduce(worse).unwrap_or_default()
 }
 
+fn shortest_s(clients: &[ClientRun]) -> f64 {
+    let each = clients.iter().map(|client| client.reported.records / client.reported.records_per_s);
+    each.reduce(f64::min).unwrap_or_default()
+}
+
 fn busiest(clients: &[ClientRun]) -> Option<BusyThread> {
     let threads = clients.iter().map(|client| &client.busiest_thread);
     threads.max_by(|one, other| one.share.total_cmp(&other.share)).cloned()
@@ -254,6 +269,7 @@ pub(super) fn text(runs: &[Run]) -> String {
         "partitions",
         "producers",
         "round",
+        "measured s",
         "records/s",
         "MiB/s",
         "avg ms",
@@ -274,6 +290,7 @@ pub(super) fn text(runs: &[Run]) -> String {
             run.partitions.to_string(),
             run.producers.to_string(),
             run.round.to_string(),
+            format!("{:.1}", run.measured_s),
             grouped(run.records_per_s),
             format!("{:.1}", run.mib_per_s),
             format!("{:.1}", latency.average),
@@ -290,4 +307,40 @@ pub(super) fn text(runs: &[Run]) -> String {
         "Throughput: ProducerPerformance, acks=all, round robin, records of {RECORD_BYTES} bytes\n\n{}",
         table.text()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of this contender for so long.
+    fn run(measured_s: f64) -> Run {
+        Run {
+            contender: Contender::KafkaUnsynced,
+            durability: "page cache",
+            partitions: 1000,
+            producers: 1,
+            round: 1,
+            records: 9685,
+            measured_s,
+            records_per_s: 27_312.0,
+            mib_per_s: 13.3,
+            latency_ms: LatencyMs::default(),
+            server_cpu_s_per_gb: 1.0,
+            server_peak_memory_bytes: 1,
+            client_busiest_thread: BusyThread { name: "t".to_owned(), share: 0.1, held_up_share: 0.0 },
+        }
+    }
+
+    #[test]
+    fn a_run_that_the_rate_before_made_too_short_is_made_again() {
+        let last = |lengths_s: &[f64]| {
+            let mut lengths_s = lengths_s.iter();
+            let taken = until_long_enough(5.0, || Ok(run(*lengths_s.next().expect("no more runs"))));
+            (taken.unwrap().measured_s, lengths_s.len())
+        };
+        assert_eq!(last(&[1.5, 9.0]), (1.5, 1));
+        assert_eq!(last(&[0.27, 3.9, 9.0]), (3.9, 1));
+        assert_eq!(last(&[0.1, 0.2, 0.3, 0.4, 9.0]), (0.4, 1), "it has an end");
+    }
 }
