@@ -1,7 +1,8 @@
 //! The records of `__consumer_offsets` that this crate writes and reads, byte for byte as Kafka's.
 //!
 //! Owns the choice of versions: each value is written in the oldest version that can say what it says, so that the
-//! tools of older releases read it too. The layouts themselves are `riverrun_protocol::offsets_topic`'s.
+//! tools of older releases read it too. An offset names its topic's id, which Kafka adds only where the client did: else
+//! nobody could tell it from one of an earlier topic of the same name. The layouts themselves are `riverrun_protocol::offsets_topic`'s.
 
 use riverrun_protocol::offsets_topic::{
     self, GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue,

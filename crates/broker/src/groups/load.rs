@@ -1,9 +1,8 @@
 //! Loading a shard: its partition's records are replayed from the beginning.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use riverrun_coordinator::{GroupConfig, GroupMemory, Shard, Step};
+use riverrun_coordinator::{GroupConfig, GroupMemory, Shard};
 use riverrun_log::{LogError, ReadError};
 use riverrun_protocol::ErrorCode;
 use riverrun_records::{BatchError, Batches};
@@ -32,17 +31,6 @@ pub(super) fn load(
     let mut shard = Shard::new(config, memory);
     replay(&partition, &mut shard)?;
     Ok(Loaded { shard, partition, last: None })
-}
-
-/// Drops offsets of topics that do not exist any more.
-pub(super) fn forget_missing_topics(shard: &mut Shard, exists: impl Fn(&str) -> bool) -> Step {
-    let committed = shard.committed_offsets().map(|(_, topic, ..)| topic);
-    let missing: BTreeSet<String> = committed.filter(|topic| !exists(topic)).map(str::to_owned).collect();
-    if missing.is_empty() {
-        return Step::default();
-    }
-    let names: Vec<&str> = missing.iter().map(String::as_str).collect();
-    shard.on_topics_deleted(&names)
 }
 
 /// Why the groups of a partition are not there.

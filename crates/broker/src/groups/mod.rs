@@ -29,7 +29,7 @@ use riverrun_coordinator::{
 use riverrun_env::{Clock, Env};
 use riverrun_log::Appended;
 use riverrun_protocol::ErrorCode;
-use riverrun_types::{Acks, TimestampMs};
+use riverrun_types::{Acks, TimestampMs, TopicId};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -460,12 +460,16 @@ impl Groups {
     }
 
     /// Drops the offsets of topics that were deleted, durably. Answers the trouble of the last shard that had any; it
-    /// drops them when it is loaded again.
-    pub(crate) async fn topics_deleted(&self, broker: &Arc<Broker>, names: &[&str]) -> Result<(), ErrorCode> {
+    /// drops them when it is loaded again, and what was made under their names meanwhile has no part in them.
+    pub(crate) async fn topics_deleted(
+        &self,
+        broker: &Arc<Broker>,
+        deleted: &[(&str, TopicId)],
+    ) -> Result<(), ErrorCode> {
         let drop_in = |index| async move {
             let (notice, durable) = oneshot::channel();
             self.load_in_turn(broker, index).await?;
-            self.step(broker, index, Some(notice), |shard, _| shard.on_topics_deleted(names))?;
+            self.step(broker, index, Some(notice), |shard, _| shard.on_topics_deleted(deleted))?;
             self.slots()?[index].released(durable).await
         };
         // All at once: one sync is enough for many shards, and the time of one in trouble for all that are.
@@ -545,14 +549,17 @@ impl Groups {
             }
         }
         self.step_on(broker, index, &mut state, None, Shard::on_loaded)?;
-        // A crash may have come between a topic's deletion and that of its offsets. What may be a topic that the
-        // metadata has lost keeps them.
+        // A topic's deletion may have come while the shard was not there, or a crash between it and that of its offsets.
+        // What may be a topic that the metadata has lost keeps them.
         if broker.metadata.may_lack_topics() || !broker.logs.unknown_partitions().is_empty() {
             return Ok(());
         }
         let image = broker.metadata.image();
-        let is_known = |name: &str| image.topic(name).is_some() || broker.mounts.knows(name);
-        self.step_on(broker, index, &mut state, None, |shard, _| load::forget_missing_topics(shard, is_known))
+        let is_there = |name: &str, id: TopicId| match image.topic(name) {
+            Some(topic) => id.is_zero() || id == topic.id,
+            None => broker.mounts.knows(name),
+        };
+        self.step_on(broker, index, &mut state, None, |shard, _| shard.drop_offsets_unless(is_there))
     }
 
     /// Loads every shard, so that offsets expire and lag is shown whether or not anybody asks for a group. What

@@ -7,7 +7,7 @@ use std::time::Duration;
 use riverrun_env::sim::SimEnv;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
-use riverrun_protocol::{HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest};
+use riverrun_protocol::{DeleteTopicsRequest, HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest};
 use tokio::sync::watch;
 
 use super::held::HELD_STEPS_MAX;
@@ -66,6 +66,10 @@ async fn start_shards(
 async fn create_topic(broker: &Arc<Broker>) {
     let refused = broker.create_missing_topics(vec!["t".to_owned()]).await.expect("durable");
     assert!(refused.is_empty(), "{refused:?}");
+}
+
+fn topic_id(broker: &Broker) -> TopicId {
+    broker.metadata.image().topic("t").expect("made").id
 }
 
 fn context() -> RequestContext {
@@ -281,12 +285,13 @@ async fn a_shard_that_failed_while_its_records_wait_for_the_disk_holds_up_no_req
     let partition = Arc::clone(&slot.state.lock().loaded().expect("loaded").partition);
     slot.fail(&mut slot.state.lock(), clock, &"no space");
     let waiting = partition.waiting_acks();
+    let deleted = [("t", topic_id(&broker))];
     for _ in 0..2 {
         sim.clock.advance(REST);
         let refused = timeout(PATIENCE, commit(&broker, 9)).await;
         assert_eq!(refused, Ok(ErrorCode::COORDINATOR_NOT_AVAILABLE));
         sim.clock.advance(REST);
-        let refused = timeout(PATIENCE, broker.groups.topics_deleted(&broker, &["t"])).await;
+        let refused = timeout(PATIENCE, broker.groups.topics_deleted(&broker, &deleted)).await;
         assert_eq!(refused, Ok(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)));
     }
     assert_eq!(partition.waiting_acks(), waiting, "a try leaves nothing behind");
@@ -385,7 +390,8 @@ async fn who_asks_for_all_shards_has_a_few_read_at_once_and_a_request_does_not_w
     let others = broker.groups.turns.acquire_many(many).await.expect("open");
     let short = Duration::from_millis(50);
     assert!(timeout(short, try_committed(&broker)).await.is_err());
-    assert!(timeout(short, broker.groups.topics_deleted(&broker, &["u"])).await.is_err());
+    let deleted = [("u", TopicId([7; 16]))];
+    assert!(timeout(short, broker.groups.topics_deleted(&broker, &deleted)).await.is_err());
     slot.fail(&mut slot.state.lock(), &*broker.env.clock, &"trouble");
     sim.clock.advance(REST);
     assert!(timeout(short, broker.groups.load_rested(&broker)).await.is_err());
@@ -414,6 +420,53 @@ async fn offsets_of_topics_that_are_gone_are_dropped_when_a_shard_is_loaded() {
     sim.fs.kill();
     let (broker, _stop) = start(&sim).await;
     assert_eq!(committed(&broker).await, Vec::<i64>::new());
+}
+
+#[tokio::test]
+async fn a_commit_to_a_topic_that_is_made_anew_before_the_groups_hear_of_the_deletion_stays() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start(&sim).await;
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 5).await, ErrorCode::NONE);
+    let old = topic_id(&broker);
+    let deleted = broker.change_metadata(move |draft| draft.delete_topic(old).map(|_| ())).await;
+    deleted.expect("durable").expect("deleted");
+    create_topic(&broker).await;
+    assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+    assert_eq!(broker.groups.topics_deleted(&broker, &[("t", old)]).await, Ok(()));
+    assert_eq!(committed(&broker).await, [7]);
+}
+
+/// Deletes the topic by the request for it.
+async fn delete_topic(broker: &Arc<Broker>) -> ErrorCode {
+    let request = DeleteTopicsRequest { topic_names: vec!["t".into()], ..Default::default() };
+    let response = handlers::delete_topics::handle(broker, &context(), request, 5).await;
+    ErrorCode(response.responses[0].error_code)
+}
+
+#[tokio::test]
+async fn offsets_that_a_resting_shard_could_not_drop_are_not_those_of_a_topic_that_is_made_anew() {
+    for is_killed in [false, true] {
+        let sim = SimEnv::new(1);
+        let (mut broker, _stop) = start_at(&sim, "4").await;
+        create_topic(&broker).await;
+        assert_eq!(commit(&broker, 7).await, ErrorCode::NONE);
+        sim.fs.set_space(Some(0));
+        assert_eq!(commit(&broker, 8).await, ErrorCode::NOT_COORDINATOR);
+        sim.fs.set_space(None);
+        assert_eq!(delete_topic(&broker).await, ErrorCode::NONE);
+        create_topic(&broker).await;
+        let _later;
+        if is_killed {
+            drop(broker);
+            sim.fs.kill();
+            (broker, _later) = start_at(&sim, "4").await;
+        }
+        sim.clock.advance(REST);
+        assert_eq!(committed(&broker).await, Vec::<i64>::new());
+        assert_eq!(commit(&broker, 9).await, ErrorCode::NONE);
+        assert_eq!(committed(&broker).await, [9]);
+    }
 }
 
 #[tokio::test]

@@ -56,11 +56,11 @@ pub(crate) async fn handle(
         let refusal = (error::metadata_error(&failed), failed.to_string());
         vec![Err(refusal); wanted.len()]
     });
-    let gone: Vec<&str> = outcomes.iter().flatten().map(|topic| &*topic.name).collect();
+    let gone: Vec<_> = outcomes.iter().flatten().map(|topic| (&*topic.name, topic.id)).collect();
     if !gone.is_empty()
         && let Err(code) = broker.groups.topics_deleted(broker, &gone).await
     {
-        tracing::warn!(%code, "offsets of deleted topics stay until they expire");
+        tracing::warn!(%code, "offsets of deleted topics go when the groups of their partition take changes again");
     }
     let responses = wanted.into_keys().zip(outcomes).map(|(topic, outcome)| answer(topic, outcome));
     DeleteTopicsResponse { responses: responses.collect(), ..Default::default() }

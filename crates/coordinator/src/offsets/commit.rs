@@ -30,9 +30,6 @@ const COMMIT_RECORD_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A topic of the request as the metadata knows it.
 struct Resolved<'a> {
     name: &'a str,
-    /// What is stored: the id if the client gave it.
-    stored_id: TopicId,
-    /// The topic's id, however the client named it.
     id: TopicId,
     partition_count: i32,
 }
@@ -43,15 +40,15 @@ fn resolve<'a>(
     api_version: i16,
     topics: &'a dyn TopicMetadata,
 ) -> Result<Resolved<'a>, ErrorCode> {
-    let (name, id, stored_id) = if api_version >= TOPIC_ID_VERSION {
+    let (name, id) = if api_version >= TOPIC_ID_VERSION {
         let name = topics.topic_name(topic.topic_id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
-        (name, topic.topic_id, topic.topic_id)
+        (name, topic.topic_id)
     } else {
         let id = topics.topic_id(&topic.name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-        (&*topic.name, id, TopicId::ZERO)
+        (&*topic.name, id)
     };
     let partition_count = topics.partition_count(id).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-    Ok(Resolved { name, stored_id, id, partition_count })
+    Ok(Resolved { name, id, partition_count })
 }
 
 impl Shard {
@@ -219,13 +216,15 @@ impl Commit<'_> {
         room.check(memory_bytes).map_err(|shortage| shortage.code(ErrorCode::INVALID_COMMIT_OFFSET_SIZE))?;
         let now = self.context.now;
         let retention_ms = self.request.retention_time_ms;
+        let expires_at = (retention_ms >= 0).then_some(TimestampMs(now.0.saturating_add(retention_ms)));
         let committed = CommittedOffset {
             offset: Offset(partition.committed_offset),
             leader_epoch: LeaderEpoch(partition.committed_leader_epoch),
             metadata: metadata.into(),
             committed_at: now,
-            expires_at: (retention_ms >= 0).then_some(TimestampMs(now.0.saturating_add(retention_ms))),
-            topic_id: topic.stored_id,
+            expires_at,
+            // What is kept here is what a replay of the record gives.
+            topic_id: if expires_at.is_some() { TopicId::ZERO } else { topic.id },
         };
         let record = records::offset_commit(&self.request.group_id, topic.name, index, &committed);
         if !self.records.put(topic.id, index, record) {

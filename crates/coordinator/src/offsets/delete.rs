@@ -1,10 +1,14 @@
 //! OffsetDelete, and the offsets of topics that are deleted.
 //!
-//! Owns the removal of single offsets by request; what goes leaves a tombstone.
+//! Owns the removal of single offsets by request; what goes leaves a tombstone. An offset goes with the topic for which it
+//! was committed: one that was made anew under the name keeps its own, and inherits none.
+
+use std::collections::BTreeSet;
 
 use riverrun_protocol::offset_delete_request::OffsetDeleteRequestTopic;
 use riverrun_protocol::offset_delete_response::{OffsetDeleteResponsePartition, OffsetDeleteResponseTopic};
 use riverrun_protocol::{ErrorCode, OffsetDeleteRequest, OffsetDeleteResponse};
+use riverrun_types::TopicId;
 
 use crate::group::GroupEntry;
 use crate::records;
@@ -39,14 +43,37 @@ impl Shard {
         step
     }
 
-    /// Drops every group's offsets of topics that no longer exist.
-    pub fn on_topics_deleted(&mut self, names: &[&str]) -> Step {
+    /// Drops every group's offsets of topics that were deleted, each by its name and id. Whose id nobody knows counts as
+    /// one of them.
+    pub fn on_topics_deleted(&mut self, deleted: &[(&str, TopicId)]) -> Step {
+        self.drop_offsets(deleted, |deleted, committed_for| {
+            committed_for == deleted || committed_for.is_zero()
+        })
+    }
+
+    /// Drops every group's offsets of topics that are not there, as `is_there` says of a name and the id for which an
+    /// offset was committed.
+    pub fn drop_offsets_unless(&mut self, is_there: impl Fn(&str, TopicId) -> bool) -> Step {
+        let committed = self.committed_offsets().map(|(_, topic, _, offset)| (topic, offset.topic_id));
+        let missing = committed.filter(|(topic, id)| !is_there(topic, *id));
+        let missing: BTreeSet<_> = missing.map(|(topic, id)| (topic.to_owned(), id)).collect();
+        let missing: Vec<_> = missing.iter().map(|(topic, id)| (topic.as_str(), *id)).collect();
+        self.drop_offsets(&missing, |missing, committed_for| committed_for == missing)
+    }
+
+    /// Drops every group's offsets of these topics for whose id and that of the offset `is_its` is true.
+    fn drop_offsets(
+        &mut self,
+        topics: &[(&str, TopicId)],
+        is_its: impl Fn(TopicId, TopicId) -> bool,
+    ) -> Step {
         let mut step = Step::default();
         let mut touched = Vec::new();
         for (group_id, entry) in &mut self.groups {
             let before = step.records.len();
-            for topic in names {
-                let gone = entry.offsets.remove_topic(topic).into_iter();
+            for (topic, id) in topics {
+                let gone =
+                    entry.offsets.remove_where(topic, |offset| is_its(*id, offset.topic_id)).into_iter();
                 step.records
                     .extend(gone.map(|partition| records::offset_tombstone(group_id, topic, partition)));
             }
@@ -90,4 +117,57 @@ fn delete_topic(
             .push(OffsetDeleteResponsePartition { partition_index: index, error_code: refused.0 });
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
+
+    use super::*;
+    use crate::offsets::CommittedOffset;
+    use crate::{GroupConfig, GroupMemory};
+
+    const OLD: TopicId = TopicId([1; 16]);
+    const NEW: TopicId = TopicId([2; 16]);
+
+    /// A shard in whose log each of these topics' first partitions has an offset, committed for this id.
+    fn shard(offsets: &[(&str, TopicId)]) -> Shard {
+        let mut shard = Shard::new(GroupConfig::default(), GroupMemory::unbounded());
+        for (topic, topic_id) in offsets {
+            let committed = CommittedOffset {
+                offset: Offset(7),
+                leader_epoch: LeaderEpoch::UNKNOWN,
+                metadata: "".into(),
+                committed_at: TimestampMs(0),
+                expires_at: None,
+                topic_id: *topic_id,
+            };
+            let record = records::offset_commit("g", topic, 0, &committed);
+            shard.replay(&record.key, record.value.as_deref()).unwrap();
+        }
+        shard
+    }
+
+    fn topics(shard: &Shard) -> Vec<&str> {
+        shard.committed_offsets().map(|(_, topic, ..)| topic).collect()
+    }
+
+    #[test]
+    fn a_deletion_takes_no_offset_of_a_topic_that_was_made_anew_under_the_name() {
+        let mut shard = shard(&[("new", NEW), ("old", OLD), ("unknown", TopicId::ZERO)]);
+        let step = shard.on_topics_deleted(&[("new", OLD), ("old", OLD), ("unknown", OLD)]);
+        assert_eq!(topics(&shard), ["new"]);
+        let tombstones = ["old", "unknown"].map(|topic| records::offset_tombstone("g", topic, 0));
+        assert_eq!(step.records, tombstones);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_by_name_and_id() {
+        let mut shard =
+            shard(&[("gone", TopicId::ZERO), ("here", TopicId::ZERO), ("new", OLD), ("same", NEW)]);
+        let is_there = |name: &str, id: TopicId| name != "gone" && (id.is_zero() || id == NEW);
+        let step = shard.drop_offsets_unless(is_there);
+        assert_eq!(topics(&shard), ["here", "same"]);
+        assert_eq!(step.records.len(), 2);
+    }
 }

@@ -132,8 +132,8 @@ impl Shard {
     }
 }
 
-/// The offsets of one topic that was asked for, less those of partitions that are `answered`. An offset of an earlier
-/// topic of the same name is none of a request that names the topic by its id.
+/// The offsets of one topic that was asked for, less those of partitions that are `answered`, and less those that were
+/// committed for an earlier topic of the same name.
 fn fetch_topic<'a>(
     offsets: &GroupOffsets,
     asked: &'a OffsetFetchRequestTopics<'_>,
@@ -142,13 +142,14 @@ fn fetch_topic<'a>(
     answered: &mut HashSet<(&'a str, TopicId, i32)>,
 ) -> OffsetFetchResponseTopics<'static> {
     let by_id = api_version >= TOPIC_ID_VERSION;
-    let name = if by_id { topics.topic_name(asked.topic_id) } else { Some(&*asked.name) };
+    let (name, id) = if by_id {
+        (topics.topic_name(asked.topic_id), Some(asked.topic_id))
+    } else {
+        (Some(&*asked.name), topics.topic_id(&asked.name))
+    };
     let partition = |index: &i32| {
         let found = name.and_then(|name| offsets.get(name, *index));
-        let is_current = |offset: &&CommittedOffset| {
-            !by_id || offset.topic_id == TopicId::ZERO || offset.topic_id == asked.topic_id
-        };
-        let mut answer = answer(*index, found.filter(is_current));
+        let mut answer = answer(*index, found.filter(|offset| offset.is_of(id)));
         if name.is_none() {
             answer.error_code = ErrorCode::UNKNOWN_TOPIC_ID.0;
         }
@@ -162,7 +163,7 @@ fn fetch_topic<'a>(
     }
 }
 
-/// Every offset of the group. By id, only topics that exist can be named.
+/// Every offset of the group that is not of an earlier topic of the same name. By id, only topics that exist can be named.
 fn fetch_all(
     offsets: &GroupOffsets,
     api_version: i16,
@@ -170,16 +171,17 @@ fn fetch_all(
 ) -> Vec<OffsetFetchResponseTopics<'static>> {
     let mut answers = Vec::new();
     for (name, partitions) in offsets.topics() {
-        let topic_id = match topics.topic_id(name) {
+        let current = topics.topic_id(name);
+        let topic_id = match current {
             _ if api_version < TOPIC_ID_VERSION => TopicId::ZERO,
             Some(id) => id,
             None => continue,
         };
-        answers.push(OffsetFetchResponseTopics {
-            name: name.to_owned().into(),
-            topic_id,
-            partitions: partitions.iter().map(|(index, offset)| answer(*index, Some(offset))).collect(),
-        });
+        let found = partitions.iter().filter(|(_, offset)| offset.is_of(current));
+        let partitions: Vec<_> = found.map(|(index, offset)| answer(*index, Some(offset))).collect();
+        if !partitions.is_empty() {
+            answers.push(OffsetFetchResponseTopics { name: name.to_owned().into(), topic_id, partitions });
+        }
     }
     answers
 }

@@ -27,11 +27,17 @@ pub struct CommittedOffset {
     pub committed_at: TimestampMs,
     /// When it expires whatever the group does, if an old client asked for its own retention.
     pub expires_at: Option<TimestampMs>,
-    /// Id of the topic if the client named it by id, else [`TopicId::ZERO`].
+    /// Id of the topic for which it was committed. [`TopicId::ZERO`] if nobody knows: a record with a retention of its own
+    /// has no place for it, and older ones had none.
     pub topic_id: TopicId,
 }
 
 impl CommittedOffset {
+    /// Whether it is of the topic that has this id now, and not of an earlier one of the same name; as far as anybody knows.
+    fn is_of(&self, topic_id: Option<TopicId>) -> bool {
+        self.topic_id.is_zero() || topic_id.is_none_or(|id| id == self.topic_id)
+    }
+
     /// Memory of the offset in its group.
     fn memory_bytes(&self) -> usize {
         OFFSET_BYTES + self.metadata.len()
@@ -118,13 +124,19 @@ impl GroupOffsets {
         true
     }
 
-    /// Forgets the offsets of a topic; returns the partitions that had one.
-    pub(crate) fn remove_topic(&mut self, topic: &str) -> Vec<i32> {
-        let Some(partitions) = self.by_topic.remove(topic) else { return Vec::new() };
-        self.count -= partitions.len();
-        self.memory_bytes -= topic_bytes(topic);
-        self.memory_bytes -= partitions.values().map(CommittedOffset::memory_bytes).sum::<usize>();
-        partitions.into_keys().collect()
+    /// Forgets those offsets of a topic for which `is_gone` is true; returns their partitions.
+    pub(crate) fn remove_where(
+        &mut self,
+        topic: &str,
+        is_gone: impl Fn(&CommittedOffset) -> bool,
+    ) -> Vec<i32> {
+        let Some(partitions) = self.by_topic.get(topic) else { return Vec::new() };
+        let of_topic = partitions.iter().filter(|(_, offset)| is_gone(offset));
+        let gone: Vec<i32> = of_topic.map(|(partition, _)| *partition).collect();
+        for partition in &gone {
+            self.remove(topic, *partition);
+        }
+        gone
     }
 
     /// The topics with their offsets, in order of names and partitions.

@@ -366,7 +366,9 @@ impl World {
                 self.took(Step { records, replies: Vec::new() });
             }
             Op::DeleteTopic { topic } => {
-                let step = self.shard.on_topics_deleted(&[TOPICS[topic]]);
+                let name = TOPICS[topic];
+                let id = TwoTopics.topic_id(name).unwrap();
+                let step = self.shard.on_topics_deleted(&[(name, id)]);
                 self.took(step);
             }
             Op::Consumer { group, member, epoch } => self.consumer(group, member, epoch),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use riverrun_coordinator::{
-    GroupConfig, GroupMemory, OffsetsRecord, ReplyToken, RequestContext, Shard, Step,
+    GroupConfig, GroupMemory, OffsetsRecord, ReplyToken, RequestContext, Shard, Step, TopicMetadata as _,
 };
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::leave_group_request::MemberIdentity;
@@ -31,6 +31,8 @@ pub(crate) struct World {
     pub(crate) shard: Shard,
     pub(crate) config: GroupConfig,
     pub(crate) topics: Topics,
+    /// Deleted topics of which the shard has not heard.
+    unheard: Vec<(String, TopicId)>,
     pub(crate) log: Vec<OffsetsRecord>,
     memory: Arc<GroupMemory>,
     pub(crate) now: i64,
@@ -120,6 +122,7 @@ impl World {
             memory,
             config,
             topics: Topics::default(),
+            unheard: Vec::new(),
             log: Vec::new(),
             now: 0,
             requests: 0,
@@ -130,7 +133,7 @@ impl World {
 
     /// Runs one command and returns what it prints; `x*9` at the end of a word is nine `x`. Requests are numbered; a reply bears the number of its request.
     ///
-    /// - `config option=value...`, `topic NAME PARTITIONS`, `drop-topic NAME`
+    /// - `config option=value...`, `topic NAME PARTITIONS`, `drop-topic NAME`; with `late` the shard hears of it at `hear`
     /// - `advance MS`: lets time pass, acting on each deadline as it comes; `deadline`: when the next one is
     /// - `join GROUP as=CLIENT member= instance= type= protocols=a:topic+topic,b:topic session= rebalance= v=`
     /// - `sync GROUP member= gen= assign=MEMBER:TEXT,... instance= type= protocol=`
@@ -150,7 +153,8 @@ impl World {
         let printed = match name {
             "config" => self.configure(&args),
             "topic" => self.put_topic(&args),
-            "drop-topic" => self.drop_topic(args.plain[0]),
+            "drop-topic" => self.drop_topic(&args),
+            "hear" => self.hear(),
             "advance" => self.advance(args.plain[0].parse().unwrap()),
             "deadline" => format!("{:?}\n", self.shard.next_deadline().map(|at| at.0)),
             "reload" => self.reload(),
@@ -197,9 +201,17 @@ impl World {
         String::new()
     }
 
-    fn drop_topic(&mut self, name: &str) -> String {
+    fn drop_topic(&mut self, args: &Args<'_>) -> String {
+        let name = args.plain[0];
+        self.unheard.push((name.to_owned(), self.topics.topic_id(name).unwrap()));
         self.topics.remove(name);
-        let step = self.shard.on_topics_deleted(&[name]);
+        if args.plain.contains(&"late") { String::new() } else { self.hear() }
+    }
+
+    fn hear(&mut self) -> String {
+        let unheard = std::mem::take(&mut self.unheard);
+        let deleted: Vec<_> = unheard.iter().map(|(name, id)| (name.as_str(), *id)).collect();
+        let step = self.shard.on_topics_deleted(&deleted);
         self.took(step)
     }
 
@@ -265,7 +277,6 @@ impl World {
 
     /// The id that a request of this version names a topic with. `nowhere` has one that no topic has.
     fn id_of(&self, name: &str, v: i16) -> TopicId {
-        use riverrun_coordinator::TopicMetadata as _;
         if v < 10 { TopicId::ZERO } else { self.topics.topic_id(name).unwrap_or(TopicId([0xee; 16])) }
     }
 
