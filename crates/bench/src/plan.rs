@@ -18,6 +18,12 @@ use crate::properties::Properties;
 use crate::random::SeededRandom;
 use crate::trogdor::{Generator, GeneratorSpec};
 
+/// How long a run is measured at most that ends with a number of records.
+pub(crate) const UNTIL_DONE: Duration = Duration::from_hours(24 * 30);
+
+/// Topics and partitions that all consumers name together, at most: each consumer keeps the names of its own.
+pub(crate) const PLACES_MAX: u64 = 1_000_000;
+
 /// What one run does.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -179,6 +185,16 @@ pub enum Source {
     Group(Vec<String>),
     /// These partitions, from their beginning; all of a topic's where none is named.
     Partitions(Vec<(String, Option<i32>)>),
+}
+
+impl Source {
+    /// How many topics or partitions it names.
+    pub(crate) fn places(&self) -> u64 {
+        match self {
+            Self::Group(topics) => topics.len() as u64,
+            Self::Partitions(partitions) => partitions.len() as u64,
+        }
+    }
 }
 
 /// What is sent and how, the same for all producers; what consumers need to know of it.

@@ -72,9 +72,13 @@ mod tests {
     fn times_and_counts_shrink_and_nothing_else_does() {
         let text = "name: n\ntopics: 3\npartitionsPerTopic: 5\nmessageSize: 512\nsubscriptionsPerTopic: 1
 consumerPerSubscription: 1\nproducersPerTopic: 2\nproducerRate: 100\ntestDurationMinutes: 10
-warmupDurationMinutes: 1\nmessages: 5000\nconsumerBacklogSizeGB: 1\n";
+warmupDurationMinutes: 1\nconsumerBacklogSizeGB: 1\n";
         let workload = Workload::parse("w", text).expect("a workload");
-        let plan = || to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan");
+        // No workload has both an end of messages and a backlog, but each of them is to shrink.
+        let plan = || Plan {
+            messages: Some(5000),
+            ..to_plan("w", &workload, &Driver::default(), &PlanOptions::default()).expect("a plan")
+        };
         let figures = |scale| {
             let mut plan = plan();
             shrink(&mut plan, scale);

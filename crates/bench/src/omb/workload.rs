@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::input::{InputError, from_yaml};
 use crate::pacing::Rate;
-use crate::plan::Durability;
+use crate::plan::{Durability, UNTIL_DONE};
 
 /// Minutes that a run warms up where the file does not say.
 const WARMUP_MINUTES: f64 = 1.0;
@@ -94,7 +94,7 @@ pub struct Workload {
     pub read_alone: bool,
     /// Ours: whether consumers take partitions by themselves, without a group.
     pub without_group: bool,
-    /// Ours: the run ends when so many messages were sent, if that is before its time.
+    /// Ours: the run ends when so many messages were sent (read, where nobody sends), if that is before its time.
     pub messages: Option<u64>,
 
     /// What else the file holds.
@@ -138,19 +138,28 @@ impl Workload {
         if let Some((what, count)) = self.parts().into_iter().find(|(_, count)| *count > PARTS_MAX) {
             return Some(format!("{count} {what} are more than {PARTS_MAX}"));
         }
-        self.fault_of_groups().or_else(|| self.fault_of_numbers()).or_else(|| self.fault_of_backlog())
+        self.fault_of_groups()
+            .or_else(|| self.fault_of_numbers())
+            .or_else(|| self.fault_of_backlog())
+            .or_else(|| self.fault_of_messages().map(str::to_owned))
     }
 
-    fn parts(&self) -> [(&'static str, u64); 3] {
+    fn parts(&self) -> [(&'static str, u64); 4] {
         let topics = u64::from(self.topics);
         let groups =
             u64::from(self.subscriptions_per_topic) + u64::from(self.catch_up_subscriptions_per_topic);
+        let partitions = topics * u64::from(self.partitions_per_topic);
         [
-            ("partitions", topics * u64::from(self.partitions_per_topic)),
+            ("partitions", partitions),
             ("producers", topics * u64::from(self.producers_per_topic)),
             (
                 "consumers",
                 topics.saturating_mul(groups).saturating_mul(self.consumer_per_subscription.max(1).into()),
+            ),
+            // Of a group the servers know who reads what.
+            (
+                "partitions to read withoutGroup",
+                if self.without_group { partitions.saturating_mul(groups) } else { 0 },
             ),
         ]
     }
@@ -217,13 +226,27 @@ impl Workload {
         None
     }
 
+    /// With a number of messages a run ends when these are sent.
+    fn fault_of_messages(&self) -> Option<&'static str> {
+        let messages = self.messages?;
+        if messages == 0 {
+            return Some("messages is at least 1");
+        }
+        if self.consumer_backlog_size_gb > 0.0 {
+            return Some("messages with consumerBacklogSizeGB: such a run ends when its backlog is read");
+        }
+        let is_searched = self.producers_per_topic > 0 && self.producer_rate == 0.0;
+        is_searched.then_some("messages with producerRate 0: a search for a rate sends as long as it lasts")
+    }
+
     fn warmup_minutes(&self) -> f64 {
         self.warmup_duration_minutes.unwrap_or(WARMUP_MINUTES)
     }
 
-    /// How long is measured.
+    /// How long is measured; where only `messages` is set, as long as these take.
     pub fn test(&self) -> Duration {
-        Duration::from_secs_f64(self.test_duration_minutes * 60.0)
+        let minutes = self.test_duration_minutes;
+        if minutes > 0.0 { Duration::from_secs_f64(minutes * 60.0) } else { UNTIL_DONE }
     }
 
     /// How long the disk is full meanwhile; none where it is left alone.
@@ -331,11 +354,32 @@ testDurationMinutes: 15
                 "4294967296 consumers",
             ),
             ("topics: 1", "topics: 1\ncatchUpSubscriptionsPerTopic: 1", "needs consumerBacklogSizeGB"),
+            (
+                "subscriptionsPerTopic: 1",
+                "subscriptionsPerTopic: 62501\nwithoutGroup: true",
+                "1000016 partitions to read withoutGroup",
+            ),
         ];
         for (old, new, reason) in cases {
             let error = parse(&SAMPLE.replacen(old, new, 1)).expect_err(new);
             assert!(error.to_string().contains(reason), "{new}: {error}");
         }
+    }
+
+    #[test]
+    fn a_number_of_messages_is_an_end_of_its_own() {
+        let counted = SAMPLE.replace("testDurationMinutes: 15", "messages: 3000");
+        let workload = parse(&counted).expect("it has an end");
+        assert_eq!((workload.messages, workload.test()), (Some(3000), UNTIL_DONE));
+        let refused = |old: &str, new: &str, reason: &str| {
+            let error = parse(&counted.replace(old, new)).expect_err(new);
+            assert!(error.to_string().contains(reason), "{new}: {error}");
+        };
+        refused("SizeGB: 0", "SizeGB: 1", "messages with consumerBacklogSizeGB");
+        refused("producerRate: 50000", "producerRate: 0", "messages with producerRate 0");
+        refused("messages: 3000", "messages: 0", "messages is at least 1");
+        let reading = counted.replace("producersPerTopic: 1", "producersPerTopic: 0");
+        assert!(parse(&reading.replace("producerRate: 50000", "")).is_ok(), "nobody searches for a rate");
     }
 
     #[test]

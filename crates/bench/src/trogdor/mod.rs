@@ -7,6 +7,7 @@
 mod comments;
 mod generator;
 mod lenient;
+mod nested;
 mod spec;
 mod to_plan;
 mod topics;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::comments::blank_comments;
 use super::generator::GeneratorSpec;
-use super::lenient;
+use super::{lenient, nested};
 use crate::input::{InputError, from_json};
 
 /// A task of one of the kinds that are run here.
@@ -46,6 +46,9 @@ pub struct Common {
     /// What else the file holds.
     #[serde(flatten)]
     unknown: BTreeMap<String, Value>,
+    /// What is to be said of the keys of its parts.
+    #[serde(skip)]
+    nested: Vec<String>,
 }
 
 /// Sends records.
@@ -177,8 +180,14 @@ const WITHOUT_EFFECT: [&str; 6] =
 impl Common {
     /// What was read and has no effect, for people.
     pub(super) fn notes(&self) -> Vec<String> {
-        let told = |key: &&String| !matches!(key.as_str(), "class" | "startMs");
-        let note = |key: &String| {
+        // Samples begin in 1970, which means at once.
+        let is_now = |value: &Value| value.is_null() || value.as_i64() == Some(0);
+        let told = |&(key, value): &(&String, &Value)| match key.as_str() {
+            "class" => false,
+            "startMs" => !is_now(value),
+            _ => true,
+        };
+        let note = |(key, _): (&String, &Value)| {
             if WITHOUT_EFFECT.contains(&key.as_str()) {
                 format!("spec: {key} has no effect here")
             } else {
@@ -187,7 +196,8 @@ impl Common {
         };
         let admin =
             (!self.admin_conf.is_empty()).then(|| "spec: adminClientConf has no effect here".to_owned());
-        self.unknown.keys().filter(told).map(note).chain(admin).collect()
+        let of_parts = self.nested.iter().cloned();
+        self.unknown.iter().filter(told).map(note).chain(admin).chain(of_parts).collect()
     }
 }
 
@@ -200,15 +210,24 @@ impl Spec {
         }
         let text = blank_comments(text);
         let class = from_json::<Class>(file, &text)?.class;
-        match class.rsplit('.').next() {
-            Some("ProduceBenchSpec") => Ok(Self::Produce(from_json(file, &text)?)),
-            Some("ConsumeBenchSpec") => Ok(Self::Consume(from_json(file, &text)?)),
-            Some("RoundTripWorkloadSpec") => Ok(Self::RoundTrip(from_json(file, &text)?)),
-            _ => Err(InputError::refused(
-                file,
-                format!("{class} is none of ProduceBenchSpec, ConsumeBenchSpec and RoundTripWorkloadSpec"),
-            )),
-        }
+        let mut spec = match class.rsplit('.').next() {
+            Some("ProduceBenchSpec") => Self::Produce(from_json(file, &text)?),
+            Some("ConsumeBenchSpec") => Self::Consume(from_json(file, &text)?),
+            Some("RoundTripWorkloadSpec") => Self::RoundTrip(from_json(file, &text)?),
+            _ => {
+                let reason = format!(
+                    "{class} is none of ProduceBenchSpec, ConsumeBenchSpec and RoundTripWorkloadSpec"
+                );
+                return Err(InputError::refused(file, reason));
+            }
+        };
+        let common = match &mut spec {
+            Self::Produce(spec) => &mut spec.common,
+            Self::Consume(spec) => &mut spec.common,
+            Self::RoundTrip(spec) => &mut spec.common,
+        };
+        common.nested = nested::notes(&from_json(file, &text)?);
+        Ok(spec)
     }
 
     /// What every kind has.

@@ -9,7 +9,8 @@ use super::topics::expand;
 use crate::input::InputError;
 use crate::pacing::Rate;
 use crate::plan::{
-    ConsumerPlan, KeyPlan, LoadPlan, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan, ValuePlan,
+    ConsumerPlan, KeyPlan, LoadPlan, PLACES_MAX, Plan, ProducerPlan, Source, Stamp, TargetRate, TopicPlan,
+    UNTIL_DONE, ValuePlan,
 };
 use crate::properties::Properties;
 use crate::unsupported::{NO_TRANSACTIONS, refusal};
@@ -99,6 +100,11 @@ fn consume(spec: &ConsumeBench, run: &str) -> Result<Plan, String> {
     if matches!(source, Source::Partitions(_)) && named && count > 1 {
         return Err("threadsPerWorker with partitions in activeTopics: a group cannot share them".to_owned());
     }
+    let places = source.places();
+    if places.saturating_mul(count.into()) > PLACES_MAX {
+        let reason = format!("each: more than {PLACES_MAX} in all");
+        return Err(format!("threadsPerWorker {count} with {places} of activeTopics {reason}"));
+    }
     let consumer = |index: u32| ConsumerPlan {
         subscription: if named {
             spec.consumer_group.clone()
@@ -180,9 +186,6 @@ fn empty(common: &Common) -> Plan {
         notes: Vec::new(),
     }
 }
-
-/// Where a spec bounds the number of records only.
-const UNTIL_DONE: Duration = Duration::from_hours(24 * 30);
 
 fn check_generators(generators: &[&GeneratorSpec]) -> Result<(), String> {
     generators.iter().find_map(|generator| generator.fault()).map_or(Ok(()), Err)
@@ -398,6 +401,34 @@ mod tests {
         assert!(refusal(&spec(r#""foo:x""#, 1, "")).contains("foo:x: the partition is no number"));
         assert!(refusal(&spec(r#"":1""#, 1, "")).contains("names no topic"));
         assert!(refusal(&spec("", 1, "")).contains("activeTopics is missing, or empty"));
+    }
+
+    #[test]
+    fn what_all_consumers_name_together_has_a_bound() {
+        let spec = |threads: u32, topics: &str| {
+            format!(
+                r#"{{"class": "x.ConsumeBenchSpec", "durationMs": 1000, "threadsPerWorker": {threads}, "activeTopics": ["{topics}"]}}"#
+            )
+        };
+        for topics in ["foo[1-1001]", "foo:[0-1000]"] {
+            let reason = refusal(&spec(1000, topics));
+            assert!(reason.contains("threadsPerWorker 1000 with 1001 of activeTopics each"), "{reason}");
+            assert_eq!(plan(&spec(999, topics)).expect("fewer").consumers.len(), 999);
+        }
+    }
+
+    #[test]
+    fn mistyped_keys_of_parts_and_a_start_in_the_future_are_told() {
+        let text = PRODUCE.replace("\"numPartitions\": 10, \"rep", "\"numPartition\": 10, \"rep");
+        let of_parts = plan(&text).expect("a spec").notes;
+        assert!(
+            of_parts.contains(&"spec: unknown key activeTopics.foo[1-3].numPartition is ignored".to_owned())
+        );
+        let starting = |at: &str| {
+            let text = PRODUCE.replacen("\"maxMessages\"", &format!("\"startMs\": {at}, \"maxMessages\""), 1);
+            plan(&text).expect("a spec").notes.contains(&"spec: startMs has no effect here".to_owned())
+        };
+        assert_eq!(["0", "null", "1700000000000"].map(starting), [false, false, true]);
     }
 
     #[test]
