@@ -151,13 +151,76 @@ async function notes(page, where) {
   }
 }
 
-// Runs within the page, whose functions it calls: medians, and what stands side by side.
+// Runs within the page, whose functions it calls: medians, of which nothing is left out, and what stands side by side.
 function reckoning() {
   const found = [];
-  const middles = [[], [3], [4, 1], [9, 1, 2, 4], [5, null, 1, 0, 2]].map((values) => middle(values, (value) => value));
-  if (JSON.stringify(middles) !== "[null,3,2.5,3,2]") found.push(`medians are ${JSON.stringify(middles)}`);
+  const middles = [[], [3], [4, 1], [9, 1, 2, 4], [5, null, 1, 0, 2], [0, 900, 0]].map((values) => middle(values, (value) => value));
+  if (JSON.stringify(middles) !== "[null,3,2.5,3,1.5,0]") found.push(`medians are ${JSON.stringify(middles)}`);
   for (const [title, runs] of groups) {
-    if (new Set(runs.map((run) => run.scale)).size > 1) found.push(`"${title}" has runs of several scales side by side`);
+    const works = new Set(runs.map((run) => JSON.stringify([run.scale, run.workers, run.replication.used, run.files])));
+    if (works.size > 1) found.push(`"${title}" has runs of different work side by side`);
+  }
+  return found;
+}
+
+// Runs within the page: whether its tables and curves show the figures of the results, which are read once more for it.
+function figures() {
+  const found = [];
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const stored = new Map(data.map(({ riverrun }) => [riverrun.started, riverrun]));
+  const sizes = { "": 1, k: 1e3, M: 1e6, G: 1e9, "µs": 1, ms: 1e3, s: 1e6 };
+  const read = (text) => {
+    const [, digits, unit] = text.replaceAll(",", "").match(/^([\d.]+) ?(\D*)$/) || [];
+    return Number(digits) * sizes[unit];
+  };
+  const compare = (shown, meant, what) => {
+    const isRight = meant === null || meant === undefined ? shown === "–" : Math.abs(read(shown) - meant) <= 0.01 * meant;
+    if (!isRight) found.push(`${what} is ${meant}, and shown as ${shown}`);
+  };
+  const cells = [
+    ["Published, records/s", (run) => run.totals.publishRate],
+    ["Published, MB/s", (run) => run.totals.publishBytesRate / 1e6],
+    ["Read, records/s", (run) => run.totals.consumeRate],
+    ["Publish p99", (run) => run.publish && run.publish.p99_us],
+    ["End to end max", (run) => run.endToEnd && run.endToEnd.max_us],
+    ["Server CPU, s", (run) => run.serverUsage.cpu_s],
+  ];
+  const texts = (node, selector) => [...node.querySelectorAll(selector)].map((one) => one.textContent);
+  const rowsOf = (node) => new Map([...node.querySelectorAll("tbody tr")].map((row) => [row.querySelector("th").textContent, texts(row, "td:not(.ratio)")]));
+  // The places of a curve's points, by the numbers on the axis beside it.
+  const curve = (section, chart, name, values, turn) => {
+    const svg = section.querySelector(`svg[aria-label="${chart}"]`);
+    const line = svg && [...svg.querySelectorAll("polyline")].find((one) => one.querySelector("title").textContent === name);
+    if (!line) return found.push(`"${chart}" has no curve "${name}"`);
+    const ticks = [...svg.querySelectorAll('text[text-anchor="end"][x="48"]')].map((text) => [text.getAttribute("y") - 4, turn(read(text.textContent))]);
+    const [[low, from], [high, to]] = [ticks[0], ticks[ticks.length - 1]];
+    const places = line.getAttribute("points").split(" ").map((point) => point.split(",")[1]);
+    const shown = places.map((y) => from + ((y - low) / (high - low)) * (to - from));
+    const wrong = shown.length === values.length ? shown.findIndex((value, at) => Math.abs(value - turn(values[at])) > 0.01 * (to - from)) : 0;
+    if (wrong >= 0) found.push(`"${chart}": point ${wrong} of "${name}" is ${turn(values[wrong])}, and drawn at ${shown[wrong]}`);
+  };
+  for (const [title, runs] of groups) {
+    const section = [...document.querySelectorAll("section.group")].find((one) => one.querySelector("h2").textContent === title);
+    const rows = rowsOf(section.querySelector(".figures"));
+    const labels = texts(section, ".figures thead th:not(.ratio)").slice(1);
+    runs.forEach((run, at) => {
+      const meant = stored.get(run.started);
+      if (labels[at] !== run.label || !run.label.startsWith(meant.server)) found.push(`"${title}": ${meant.server} stands under ${labels[at]}`);
+      for (const [name, figure] of cells) {
+        if (rows.has(name)) compare(rows.get(name)[at], figure(meant), `"${title}": ${name} of ${run.label}`);
+        else if (figure(meant) > 0) found.push(`"${title}" has no ${name}`);
+      }
+      if (!meant.publish) return;
+      curve(section, "Throughput over time", `${run.label} published`, meant.seconds.map((second) => second.publishRate), (value) => value);
+      curve(section, "Publish latency by percentile", run.label, meant.publish.quantiles.map(([, us]) => us), Math.log10);
+    });
+    // The first figure of the overview.
+    const shown = rowsOf(document.querySelector(".overview")).get(title);
+    series.forEach((one, at) => {
+      const rates = runs.filter((run) => run.series === one).map((run) => stored.get(run.started).totals.publishRate).sort((a, b) => a - b);
+      const [low, high] = [rates[Math.ceil(rates.length / 2) - 1], rates[Math.floor(rates.length / 2)]];
+      compare(shown[at], rates.length === 0 ? undefined : (low + high) / 2, `"${title}": the median of ${one}`);
+    });
   }
   return found;
 }
@@ -199,7 +262,9 @@ async function look(browser, url, scheme, width, pictures) {
   const where = `${scheme}, ${width} wide`;
   const before = problems.length;
   const [context, page] = await open(browser, url, scheme, width, where);
-  for (const problem of await page.evaluate(reckoning)) problems.push(`${where}: ${problem}`);
+  for (const within of [reckoning, figures]) {
+    for (const problem of await page.evaluate(within)) problems.push(`${where}: ${problem}`);
+  }
   await page.screenshot({ path: path.join(pictures, `${scheme}-${width}.png`) });
   await charts(page, where);
   await lookAround(page, where);

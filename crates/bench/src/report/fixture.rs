@@ -42,12 +42,26 @@ struct Made {
     reads: bool,
     backlog: bool,
     scale: f64,
+    workers: usize,
+    /// What its file has more.
+    more: &'static str,
     note: Option<&'static str>,
 }
 
 impl Made {
     fn of(title: &'static str, server: &'static str, round: u32) -> Self {
-        Self { title, server, round, seconds: 12, reads: false, backlog: false, scale: 0.25, note: None }
+        Self {
+            title,
+            server,
+            round,
+            seconds: 12,
+            reads: false,
+            backlog: false,
+            scale: 0.25,
+            workers: 2,
+            more: "",
+            note: None,
+        }
     }
 
     fn slowness(&self) -> u64 {
@@ -57,9 +71,10 @@ impl Made {
     fn document(&self, number: u64) -> Value {
         let text = format!(
             "name: '{}'\ntopics: 1\npartitionsPerTopic: 16\nmessageSize: 512\nproducersPerTopic: 3
-subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestDurationMinutes: 1\n",
+subscriptionsPerTopic: {}\nconsumerPerSubscription: 1\nproducerRate: 3000\ntestDurationMinutes: 1\n{}",
             self.title.replace('\'', "''"),
-            u32::from(self.reads)
+            u32::from(self.reads),
+            self.more
         );
         let workload = Workload::parse("fixture", &text).expect("a workload");
         let driver = "name: fixture\ndriverClass: KafkaBenchmarkDriver\nreplicationFactor: 1
@@ -78,7 +93,7 @@ topicConfig: min.insync.replicas=1\n";
             files: vec![("workload.yaml".to_owned(), text)],
             scale: self.scale,
             replicas_wanted: Replicas { count: 3, min_in_sync: Some(2) },
-            workers: 2,
+            workers: self.workers,
             ..RunLabel::default()
         };
         document(
@@ -230,6 +245,9 @@ fn results() -> String {
         let title = "A/mixed durability=sync";
         made.push(Made { reads: true, backlog: true, scale, ..Made::of(title, server, 1) });
     }
+    // The same title, and neither repetitions nor to be compared.
+    made.push(Made { workers: 1, ..Made::of(repeated, "riverrun", 3) });
+    made.push(Made { more: "keyCount: 5\n", ..Made::of(repeated, "riverrun", 3) });
     let note = Some("of the <i>last</i> run nothing was acked");
     made.push(Made { note, seconds: 1, ..Made::of(HOSTILE, "riverrun", 1) });
     let documents = made.iter().zip(1..).map(|(made, number)| made.document(number));
@@ -249,5 +267,5 @@ fn the_browser_s_test_draws_what_a_run_writes() {
     assert!(stored == results, "results look otherwise now; {REWRITE_VARIABLE}=1 writes the file anew");
     let mut report = super::Report::new("fixture");
     report.add("fixture", &stored).expect("results of ours");
-    assert_eq!(report.len(), 8);
+    assert_eq!(report.len(), 10);
 }

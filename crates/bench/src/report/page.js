@@ -238,7 +238,7 @@ function setup(run) {
     ["Bytes of a value", setup.valueBytes],
     ["Rate", setup.rate === "fixed" ? `${setup.wantedRate} records/s` : setup.rate],
     ["In flight, at most", setup.inFlight],
-    ["Warm-up and measurement, s", `${number(setup.warmupS, 0)}, ${number(run.totals.testS, 1)}`],
+    ["Warm-up and measurement, s", `${number(setup.warmupS, 0)}, ${number(run.totals.testS, run.totals.testS < 10 ? 1 : 0)}`],
     ["Durability wanted", run.durability.asked],
     ["Log directories: partitions in each", run.logDirs.map((dir) => dir.partitions).join(", ")],
     ["Replicas", asked(replication)],
@@ -250,6 +250,19 @@ function setup(run) {
     ["Producer settings", settings(setup.producerSettings)],
     ["Consumer settings", settings(setup.consumerSettings)],
   ]);
+}
+
+// What was run, of the last run of each series; once where it is the same of several.
+function setups(runs) {
+  const told = [];
+  for (const [name, run] of new Map(runs.map((run) => [run.series, run]))) {
+    const facts = setup(run);
+    const same = told.find((one) => one.facts.isEqualNode(facts));
+    if (same) same.names.push(name);
+    else told.push({ names: [name], facts });
+  }
+  const title = (one) => (told.length === 1 ? "What was run" : `What was run, ${one.names.join("; ")}`);
+  return told.map((one) => element("details", {}, element("summary", {}, title(one)), one.facts));
 }
 
 // A note of all runs stands there once, and says of none that it is that one's.
@@ -272,10 +285,7 @@ function group(title, runs) {
   section.append(element("div", { class: runs.length > 3 ? "drawn" : "drawn beside" }, table(title, runs), element("div", { class: "charts" }, ...charts)));
   const notes = notesOf(runs);
   if (notes.length > 0) section.append(element("ul", { class: "notes" }, ...notes.map((note) => element("li", {}, note))));
-  const drivers = new Map(runs.map((run) => [driver(run), run]));
-  for (const [name, run] of drivers) {
-    section.append(element("details", {}, element("summary", {}, name === "" ? "What was run" : `What was run, ${name}`), setup(run)));
-  }
+  section.append(...setups(runs));
   for (const [name, text] of Object.entries(Object.assign({}, ...runs.map((run) => run.files)))) {
     section.append(element("details", {}, element("summary", {}, `File ${name}`), element("pre", {}, text)));
   }
@@ -294,6 +304,7 @@ function environment(run) {
   const server = machine.servers.map((one) => `${one.name} at ${one.bootstrap}${one.software ? `, ${one.software}` : ""}`).join("; ");
   const disk = machine.disk;
   return facts([
+    ["As it was for", `${run.title}, ${day(run)} UTC`],
     ["Processor", `${machine.cpu_model || "unknown"}, ${machine.cores} cores`],
     ["Memory", machine.memory_bytes && `${number(machine.memory_bytes / 2 ** 30, 1)} GiB`],
     ["Kernel", machine.kernel],
@@ -310,6 +321,10 @@ function environment(run) {
   ]);
 }
 
+function day(run) {
+  return run.started.slice(0, 16).replace("T", " ");
+}
+
 // The driver that a file's run was made with; suites have theirs in their titles.
 function driver(run) {
   return (run.case && run.case.driver) || "";
@@ -320,10 +335,34 @@ function driver(run) {
 results.sort((one, other) => (one.started < other.started ? -1 : 1));
 for (const run of results) run.series = driver(run) === "" ? run.server : `${run.server}, ${driver(run)}`;
 const series = [...new Set(results.map((run) => run.series))];
-// Of other times and backlogs than the same workload at another scale: a workload of its own.
-const scales = new Map();
-for (const run of results) scales.set(run.title, new Set(scales.get(run.title)).add(run.scale));
-for (const run of results) run.title += scales.get(run.title).size > 1 ? ` (scale ${run.scale})` : "";
+// What makes runs of one title different work, which are neither repetitions of each other nor to be compared: each with how
+// it is told where a title has several.
+function kinds(run) {
+  const file = ([name, text]) => {
+    const of = driver(run) !== "" && name !== run.suite ? `driver ${driver(run)}` : "the file";
+    return [of, text, (texts) => `version ${texts.indexOf(text) + 1} of ${of}`];
+  };
+  const replicas = run.replication && run.replication.used;
+  return [
+    ["scale", run.scale, () => `scale ${run.scale}`],
+    ["workers", run.workers, () => (run.workers > 1 ? `${run.workers} workers` : "one process")],
+    ["replicas", replicas, () => `replicas ${replicas}`],
+    ...Object.entries(run.files || {}).map(file),
+  ];
+}
+const varied = new Map();
+const place = (run, kind) => JSON.stringify([run.title, kind]);
+for (const run of results) {
+  for (const [kind, value] of kinds(run)) varied.set(place(run, kind), new Set(varied.get(place(run, kind))).add(value));
+}
+// Of all of them before any of the titles is changed.
+const suffixes = results.map((run) => {
+  const several = kinds(run).map(([kind, , tell]) => [[...varied.get(place(run, kind))], tell]).filter(([values]) => values.length > 1);
+  return several.length === 0 ? "" : ` (${several.map(([values, tell]) => tell(values)).join(", ")})`;
+});
+results.forEach((run, at) => {
+  run.title += suffixes[at];
+});
 const groups = new Map();
 for (const run of results) {
   if (!groups.has(run.title)) groups.set(run.title, []);
@@ -345,7 +384,7 @@ function anchor(title) {
 
 // The median of a figure over the repetitions of a run: of an even number the mean of the two in the middle.
 function middle(runs, figure) {
-  const values = runs.map(figure).filter((value) => known(value) && value > 0).sort((one, other) => one - other);
+  const values = runs.map(figure).filter(known).sort((one, other) => one - other);
   if (values.length === 0) return undefined;
   const [low, high] = [values[Math.floor((values.length - 1) / 2)], values[Math.floor(values.length / 2)]];
   return low + (high - low) / 2;
@@ -353,8 +392,8 @@ function middle(runs, figure) {
 
 // Figures that say most about a run, where any run has them.
 const OVERVIEW = [
-  ["Published, records/s", (run) => run.totals.publishRate, brief, true],
-  ["Read, records/s", (run) => run.totals.consumeRate, brief, true],
+  ["Published, records/s", (run) => (run.setup.producers > 0 ? run.totals.publishRate : undefined), brief, true],
+  ["Read, records/s", (run) => (run.setup.consumers > 0 ? run.totals.consumeRate : undefined), brief, true],
   ["Backlog read, MB/s", (run) => run.backlog && drainRate(run) / 1e6, number, true],
   ["Publish p99 meanwhile", meanwhile, time, false],
   ["Publish p99", (run) => run.publish && run.publish.p99_us, time, false],
@@ -389,7 +428,6 @@ function overview(wanted) {
 }
 
 const servers = [...new Set(results.map((run) => run.server))];
-const day = (run) => run.started.slice(0, 16).replace("T", " ");
 document.getElementById("summary").textContent =
   `${results.length} runs of ${groups.size} workloads on ${servers.join(", ")}; ${day(results[0])} to ${day(results[results.length - 1])} UTC`;
 const filter = document.getElementById("filter");
