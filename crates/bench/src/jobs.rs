@@ -120,9 +120,14 @@ fn of_workload(path: &Path, text: &str, workload: &Workload, driver: &DriverFile
     let source = Source::Workload {
         workload: Box::new(workload.clone()),
         driver: Box::new(driver.driver.clone()),
-        directory: path.parent().map(Path::to_owned),
+        directory: directory_of(path),
     };
     Job { suite: file, scenario: String::new(), case, files, turn: 0, source }
+}
+
+/// Where a file lies, from the root on: one that is named without its directory has others above it, too.
+fn directory_of(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()?.parent().map(Path::to_owned)
 }
 
 impl Job {
@@ -230,6 +235,14 @@ topicConfig: min.insync.replicas=2\ncommonConfig: bootstrap.servers=h:1\n";
   producersPerTopic: 1, producerRate: 5, testDurationMinutes: 2}\n";
         let own = jobs(&write("own.yaml", scenario), &drivers).expect("a scenario");
         assert_eq!((own.len(), own[0].suite.as_str(), own[0].scenario.as_str()), (1, "X", "y"));
+    }
+
+    #[test]
+    fn a_file_s_directory_is_known_however_it_is_named() {
+        // Tests run in the directory of their crate.
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().expect("it is there");
+        assert_eq!(directory_of(Path::new("Cargo.toml")), Some(here.clone()));
+        assert_eq!(directory_of(Path::new("src/../Cargo.toml")), Some(here));
     }
 
     /// How often each of the servers is measured first, by value that is varied.

@@ -321,7 +321,6 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
         |bytes: u64, limit: Option<f64>| limit.filter(|rate| *rate > 0.0).map(|limit| rate(bytes) / limit);
     let loopback = environment.loopback.map(|loopback| loopback.bytes_per_s);
     let unpaced = environment.loopback.and_then(|loopback| loopback.unpaced_bytes_per_s);
-    let read_bytes = counts.received_bytes + counts.caught_up_bytes;
     let records = counts.acked + counts.received + counts.caught_up;
     Totals {
         test_s: figures.test_s,
@@ -345,8 +344,8 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
         catch_up_bytes_rate: rate(counts.caught_up_bytes),
         publish_to_loopback: share(counts.acked_bytes, loopback),
         publish_to_unpaced_loopback: share(counts.acked_bytes, unpaced),
-        consume_to_loopback: share(read_bytes, loopback),
-        consume_to_unpaced_loopback: share(read_bytes, unpaced),
+        consume_to_loopback: share(counts.received_bytes, loopback),
+        consume_to_unpaced_loopback: share(counts.received_bytes, unpaced),
         server_cpu_us_per_record: figures
             .server
             // What one that ended used since the last look is not known.
@@ -358,6 +357,27 @@ fn totals(outcome: &RunOutcome, environment: &Environment) -> Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::Figures;
+    use crate::worker::Counts;
+
+    #[test]
+    fn a_share_of_loopback_is_that_of_the_rate_it_stands_beside() {
+        let counts =
+            Counts { acked_bytes: 6000, received_bytes: 1000, caught_up_bytes: 5000, ..Counts::default() };
+        let figures = Figures { test_s: 2.0, counts, ..Figures::default() };
+        let outcome = RunOutcome { figures, durability: None, log_dirs: Vec::new() };
+        let loopback = LoopbackFigures { bytes_per_s: 4000.0, unpaced_bytes_per_s: Some(8000.0) };
+        let environment = Environment { loopback: Some(loopback), ..Environment::default() };
+        let totals = serde_json::to_value(totals(&outcome, &environment)).expect("plain data");
+        for (rate, paced, unpaced) in [
+            ("publishBytesRate", "publishToLoopback", "publishToUnpacedLoopback"),
+            ("consumeBytesRate", "consumeToLoopback", "consumeToUnpacedLoopback"),
+        ] {
+            let figure = |key: &str| totals[key].as_f64().expect("a number");
+            assert!((figure(paced) * 4000.0 - figure(rate)).abs() < 1e-6, "{totals}");
+            assert!((figure(unpaced) * 8000.0 - figure(rate)).abs() < 1e-6, "{totals}");
+        }
+    }
 
     #[test]
     fn a_backlog_s_share_of_loopback_is_of_the_time_in_which_it_was_read() {
