@@ -16,6 +16,11 @@ use crate::topic_partition::TopicPartition;
 /// How long what no server knows may still be on its way, and what nobody leads may only have been made.
 const NEW_GRACE: Duration = Duration::from_secs(1);
 
+/// Whether what no server knows may still be on its way, where the first look was so long ago.
+pub(crate) fn may_be_new(after: Duration) -> bool {
+    after < NEW_GRACE
+}
+
 /// Why a partition's leader was not found, or has not answered.
 #[derive(Clone, Debug)]
 pub(crate) enum Obstacle {
@@ -40,10 +45,10 @@ impl Obstacle {
     /// Whether it may be gone at another look, where the first was so long ago.
     pub(crate) fn may_pass(&self, after: Duration, patience: Patience) -> bool {
         match self {
-            Self::Unknown(_) => after < NEW_GRACE,
+            Self::Unknown(_) => may_be_new(after),
             // A server that cannot use the files will not be able to in a moment.
             Self::Leaderless(error) if !patience.leaders => {
-                after < NEW_GRACE && error.code() == Some(ErrorCode::LEADER_NOT_AVAILABLE)
+                may_be_new(after) && error.code() == Some(ErrorCode::LEADER_NOT_AVAILABLE)
             }
             Self::Leaderless(_) => true,
             Self::Failed(error) => error.kind() == ErrorKind::Retry,
@@ -53,7 +58,7 @@ impl Obstacle {
     /// As an error, where the first look was so long ago.
     pub(crate) fn into_error(self, after: Duration) -> ClientError {
         match self {
-            Self::Unknown(partition) if after < NEW_GRACE => {
+            Self::Unknown(partition) if may_be_new(after) => {
                 let (code, message) = (ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, Some(partition.to_string()));
                 ClientError::Server { code, message }
             }

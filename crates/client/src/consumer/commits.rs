@@ -1,7 +1,11 @@
 //! Commits offsets for a group, as a member of it or from outside.
 //!
-//! Owns what becomes of each partition of a commit: one that fails for good holds no other back.
+//! Owns what becomes of each partition of a commit: one that fails for good holds no other back. A partition that the
+//! coordinator does not know may have been deleted, or the coordinator has not heard of it yet: who leads it can tell.
+//! Kafka's consumers take it for the one or the other, by who commits: `commitSync` goes on until its time is over
+//! (KAFKA-6829), and a commit before a rebalance gives up at once (KAFKA-16224).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,14 +15,13 @@ use tokio::time::Instant;
 
 use super::assignment::Positions;
 use super::group::Committer;
+use crate::cluster::Cluster;
 use crate::coordinator::{GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
+use crate::leaders::{Patience, may_be_new};
+use crate::list_offsets::{Isolation, OffsetSpec, list_offsets_within};
 use crate::retry::Retry;
 use crate::topic_partition::TopicPartition;
-
-/// How long a partition that the coordinator does not know may be one that it has not heard of yet. It has been read, so
-/// that others know it, or knew it before it was deleted.
-const NEW_GRACE: Duration = Duration::from_millis(500);
 
 /// What the coordinator says of each partition.
 type Answers = Vec<(TopicPartition, Result<(), ClientError>)>;
@@ -31,18 +34,6 @@ pub(super) struct Outcome {
     gone: Positions,
     /// The first of the errors for which others were not committed.
     failed: Option<ClientError>,
-    /// Since when the coordinator is known not to know some partition.
-    unknown_since: Option<Instant>,
-}
-
-/// What becomes of an offset that was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// It may be taken later.
-    Again,
-    /// There is no such partition any more.
-    Gone,
-    Failed,
 }
 
 impl Outcome {
@@ -78,41 +69,71 @@ impl Outcome {
         (self.committed, self.failed.map_or(Ok(()), Err))
     }
 
-    /// Takes in what the coordinator says of what was `left` to commit. Of what still is, it answers an error.
-    fn take(&mut self, left: &mut Positions, answers: Answers) -> Option<ClientError> {
+    /// Takes in what the coordinator says of what was `left` to commit, of which these partitions are `gone`. Of what still is,
+    /// it answers an error.
+    fn take(
+        &mut self,
+        left: &mut Positions,
+        answers: Answers,
+        gone: &BTreeSet<TopicPartition>,
+    ) -> Option<ClientError> {
         let mut again = None;
         for (partition, answer) in answers {
-            let verdict = answer.as_ref().err().map(|error| self.judge(error));
-            if verdict == Some(Verdict::Again) {
+            let is_gone = gone.contains(&partition);
+            if !is_gone && answer.as_ref().is_err_and(may_pass) {
                 again = answer.err();
                 continue;
             }
             let Some(position) = left.remove(&partition) else { continue };
             match answer {
                 Ok(()) => drop(self.committed.insert(partition, position)),
-                Err(_) if verdict == Some(Verdict::Gone) => drop(self.gone.insert(partition, position)),
+                Err(_) if is_gone => drop(self.gone.insert(partition, position)),
                 Err(error) => drop(self.failed.get_or_insert(error)),
             }
         }
         again
     }
+}
 
-    fn judge(&mut self, error: &ClientError) -> Verdict {
-        match error.code() {
-            Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID) => {
-                let since = self.unknown_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < NEW_GRACE { Verdict::Again } else { Verdict::Gone }
-            }
-            // Another epoch or generation is on its way to this member, or has come while this was under way.
-            Some(
-                ErrorCode::STALE_MEMBER_EPOCH
-                | ErrorCode::REBALANCE_IN_PROGRESS
-                | ErrorCode::ILLEGAL_GENERATION,
-            ) => Verdict::Again,
-            _ if error.kind() == ErrorKind::Retry => Verdict::Again,
-            _ => Verdict::Failed,
-        }
+/// Whether an offset that was refused with this may be taken later.
+fn may_pass(error: &ClientError) -> bool {
+    match error.code() {
+        // Another epoch or generation is on its way to this member, or has come while this was under way.
+        Some(
+            ErrorCode::STALE_MEMBER_EPOCH | ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::ILLEGAL_GENERATION,
+        ) => true,
+        _ => error.kind() == ErrorKind::Retry,
     }
+}
+
+fn is_unknown(error: &ClientError) -> bool {
+    matches!(error.code(), Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID))
+}
+
+/// Those of these positions whose partitions the coordinator does not know.
+fn unknown_of(answers: &Answers, positions: &Positions) -> BTreeSet<TopicPartition> {
+    let unknown = answers.iter().filter(|(_, answer)| answer.as_ref().is_err_and(is_unknown));
+    let ours = unknown.filter(|(partition, _)| positions.contains_key(partition));
+    ours.map(|(partition, _)| partition.clone()).collect()
+}
+
+/// Which of these partitions are not there, that the coordinator has not known since then: those that their leaders do not
+/// know, either, or the metadata where it names no leader. A position with a leader epoch is one that was read, and so was
+/// its partition known to who leads it: it was deleted. What nobody has read may only have been made.
+async fn find_gone(
+    cluster: &Cluster,
+    unknown: BTreeSet<TopicPartition>,
+    positions: &Positions,
+    since: Instant,
+) -> BTreeSet<TopicPartition> {
+    let asked = unknown.into_iter().map(|partition| (partition, OffsetSpec::Latest)).collect();
+    let once = Patience { errors: Duration::ZERO, leaders: false };
+    let found = list_offsets_within(cluster, asked, Isolation::ReadUncommitted, once).await;
+    let was_read =
+        |partition: &TopicPartition| positions.get(partition).is_some_and(|at| at.leader_epoch.is_some());
+    let unknown = found.into_iter().filter(|(_, found)| found.as_ref().is_err_and(is_unknown));
+    let unknown = unknown.map(|(partition, _)| partition);
+    unknown.filter(|partition| was_read(partition) || !may_be_new(since.elapsed())).collect()
 }
 
 /// Commits, trying again while the coordinator moves or the group is between two assignments, but not once the group has
@@ -124,12 +145,20 @@ pub(super) async fn commit(
 ) -> Outcome {
     let mut retry = Retry::new(coordinator.cluster().options());
     let mut outcome = Outcome::default();
+    // Since when the coordinator is known not to know some partition.
+    let mut unknown_since = None;
     while !left.is_empty() {
         let member = committer.as_ref().map_or_else(|| Ok(MemberIdentity::none()), Committer::member);
         let stopped = match member {
             Ok(member) => {
                 let answers = coordinator.commit(&member, &left).await;
-                match outcome.take(&mut left, answers) {
+                let unknown = unknown_of(&answers, &left);
+                let mut gone = BTreeSet::new();
+                if !unknown.is_empty() {
+                    let since = *unknown_since.get_or_insert_with(Instant::now);
+                    gone = find_gone(coordinator.cluster(), unknown, &left, since).await;
+                }
+                match outcome.take(&mut left, answers, &gone) {
                     Some(error) => retry.pause_or_give_up(error).await,
                     None => break,
                 }

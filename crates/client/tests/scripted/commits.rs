@@ -3,11 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Admin, ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, StartAt};
+use riverrun_client::{
+    Admin, ClientError, CommittedOffset, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, StartAt,
+    TopicPartition,
+};
 use riverrun_protocol::api_versions_response::ApiVersion;
 use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverrun_protocol::consumer_protocol::encode_assignment;
 use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
+use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use riverrun_protocol::offset_commit_request::OffsetCommitRequestPartition;
 use riverrun_protocol::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use riverrun_protocol::offset_fetch_request::OffsetFetchRequestTopics;
@@ -18,7 +22,8 @@ use riverrun_protocol::offset_fetch_response::{
 use riverrun_protocol::{
     ApiKey, ApiVersionsResponse, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
     ConsumerProtocolAssignment, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse,
-    OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse, SyncGroupResponse,
+    ListOffsetsRequest, ListOffsetsResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest,
+    OffsetFetchResponse, SyncGroupResponse,
 };
 use riverrun_types::Offset;
 
@@ -143,9 +148,33 @@ fn counted(call: &Call<'_>, asked: &Asked, judge: impl Fn(i32, usize) -> ErrorCo
     })
 }
 
-/// Partition 1 is not there any more.
+/// The coordinator does not know partition 1.
 fn without_second(index: i32, _: usize) -> ErrorCode {
     if index == 1 { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION } else { ErrorCode::NONE }
+}
+
+/// Partition 1 is not there any more: its leader does not know, either, where it ends.
+fn second_is_deleted(call: &Call<'_>, asked: &Asked) -> Option<Reply> {
+    match call.key {
+        ApiKey::OffsetCommit => Some(counted(call, asked, without_second)),
+        ApiKey::ListOffsets => {
+            let request = call.decode::<ListOffsetsRequest<'_>>();
+            let [topic] = &*request.topics else { return None };
+            let [wanted] = &*topic.partitions else { return None };
+            let is_meant = (wanted.partition_index, wanted.timestamp) == (1, -1);
+            is_meant.then(|| {
+                let partition = ListOffsetsPartitionResponse {
+                    partition_index: 1,
+                    error_code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0,
+                    ..ListOffsetsPartitionResponse::default()
+                };
+                let (name, partitions) = (topic.name.clone(), vec![partition]);
+                let topics = vec![ListOffsetsTopicResponse { name, partitions }];
+                call.answer(&ListOffsetsResponse { topics, ..ListOffsetsResponse::default() })
+            })
+        }
+        _ => None,
+    }
 }
 
 /// A consumer that has read both partitions to their end and has much time for its commits.
@@ -169,54 +198,95 @@ async fn both_are_read(consumer: &mut Consumer) {
 
 /// What a commit by hand comes to, by what the group says of each partition and attempt; and how often each was made.
 async fn commits(
-    count: usize,
     judge: impl Fn(i32, usize) -> ErrorCode + Send + 'static,
-) -> (Vec<Result<(), ClientError>>, [usize; 2]) {
+) -> (Result<(), ClientError>, [usize; 2]) {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let server =
         server(move |call| (call.key == ApiKey::OffsetCommit).then(|| counted(call, &noted, &judge))).await;
     let mut consumer = at_ends(&server, |_| {}).await;
-    let mut results = Vec::new();
-    for _ in 0..count {
-        results.push(consumer.commit().await);
-    }
+    let result = consumer.commit().await;
     let asked = *asked.lock().unwrap();
-    (results, asked)
+    (result, asked)
 }
 
+/// Its leader, which it was read from, would know it.
 #[tokio::test]
-async fn a_partition_that_was_deleted_is_told_soon_and_holds_no_other_back() {
-    let begun = Instant::now();
-    let (results, [first, _]) = commits(2, without_second).await;
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    for result in results {
+async fn a_partition_that_was_deleted_is_told_at_once_and_holds_no_other_back() {
+    let asked = Asked::default();
+    let noted = Arc::clone(&asked);
+    let server = server(move |call| second_is_deleted(call, &noted)).await;
+    let mut consumer = at_ends(&server, |_| {}).await;
+    for attempts in 1..3 {
+        let result = consumer.commit().await;
         assert!(
             matches!(&result, Err(ClientError::UnknownPartition(of)) if *of == partition(1)),
             "{result:?}"
         );
+        assert_eq!(*asked.lock().unwrap(), [1, attempts], "the first is known to be committed");
     }
-    assert_eq!(first, 1, "it is known to be committed");
 }
 
+/// However long that takes: who leads it knows it.
 #[tokio::test]
 async fn a_partition_that_the_coordinator_has_not_heard_of_yet_is_committed() {
-    let late = |index, attempt| if attempt < 3 { without_second(index, attempt) } else { ErrorCode::NONE };
-    let (results, asked) = commits(1, late).await;
-    assert!(results[0].is_ok(), "{results:?}");
-    assert_eq!(asked, [1, 3]);
+    let begun = Instant::now();
+    let late = move |index, attempt| {
+        if begun.elapsed() < Duration::from_secs(3) {
+            without_second(index, attempt)
+        } else {
+            ErrorCode::NONE
+        }
+    };
+    let (result, [first, second]) = commits(late).await;
+    assert!(result.is_ok(), "{result:?}");
+    assert!(first == 1 && second > 1, "{first} {second}");
+}
+
+/// What a commit of an offset of this partition comes to, which no server knows and which nobody has read, where the
+/// coordinator hears of it at some attempt; and how often it was made.
+async fn commits_unread(heard_at: usize) -> (Result<(), ClientError>, usize) {
+    let asked = Arc::new(Mutex::new(0));
+    let noted = Arc::clone(&asked);
+    let server = server(move |call| {
+        (call.key == ApiKey::OffsetCommit).then(|| {
+            let mut asked = noted.lock().unwrap();
+            *asked += 1;
+            let is_known = *asked >= heard_at;
+            refused(call, if is_known { ErrorCode::NONE } else { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION })
+        })
+    })
+    .await;
+    let mut options = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    options.cluster.retry_timeout = Duration::from_mins(1);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    let offset = CommittedOffset { offset: Offset(1), leader_epoch: None, metadata: String::new() };
+    let result = consumer.commit_offsets(&[(TopicPartition::new("new", 0), offset)].into()).await;
+    let asked = *asked.lock().unwrap();
+    (result, asked)
+}
+
+/// As after it was made, by another server.
+#[tokio::test]
+async fn a_partition_that_nobody_has_heard_of_may_be_new_for_a_moment() {
+    let (result, asked) = commits_unread(3).await;
+    assert!(result.is_ok(), "{result:?}");
+    assert_eq!(asked, 3);
+    let begun = Instant::now();
+    let (result, asked) = commits_unread(usize::MAX).await;
+    assert!(matches!(result, Err(ClientError::UnknownPartition(_))), "{result:?}");
+    assert!(asked > 3 && begun.elapsed() < Duration::from_secs(30), "{asked} in {:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn a_partition_is_tried_again_though_another_has_failed_for_good() {
-    let (results, asked) = commits(1, |index, attempt| match (index, attempt) {
+    let (result, asked) = commits(|index, attempt| match (index, attempt) {
         (1, _) => ErrorCode::OFFSET_METADATA_TOO_LARGE,
         (_, 1) => ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
         _ => ErrorCode::NONE,
     })
     .await;
-    let error = results[0].as_ref().unwrap_err();
-    assert_eq!(error.code(), Some(ErrorCode::OFFSET_METADATA_TOO_LARGE));
+    assert_eq!(result.unwrap_err().code(), Some(ErrorCode::OFFSET_METADATA_TOO_LARGE));
     assert_eq!(asked, [2, 1]);
 }
 
@@ -244,9 +314,7 @@ async fn a_commit_whose_answer_repeats_one_partition_in_place_of_another_has_fai
 async fn a_partition_that_was_deleted_is_given_up_by_the_commits_that_follow() {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
-    let server =
-        server(move |call| (call.key == ApiKey::OffsetCommit).then(|| counted(call, &noted, without_second)))
-            .await;
+    let server = server(move |call| second_is_deleted(call, &noted)).await;
     let begun = Instant::now();
     let mut consumer = at_ends(&server, |options| {
         options.auto_commit = true;
@@ -266,9 +334,7 @@ async fn a_partition_that_was_deleted_is_given_up_by_the_commits_that_follow() {
 async fn a_partition_that_was_deleted_is_no_reason_not_to_begin_with_others() {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
-    let server =
-        server(move |call| (call.key == ApiKey::OffsetCommit).then(|| counted(call, &noted, without_second)))
-            .await;
+    let server = server(move |call| second_is_deleted(call, &noted)).await;
     let mut consumer = at_ends(&server, |options| {
         options.auto_commit = true;
         options.auto_commit_interval = Some(Duration::from_hours(1));
@@ -276,17 +342,15 @@ async fn a_partition_that_was_deleted_is_no_reason_not_to_begin_with_others() {
     .await;
     consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
     assert_eq!(consumer.assignment(), [partition(0)]);
-    let [first, second] = *asked.lock().unwrap();
-    assert!(first == 1 && second > 1, "{first} {second}");
+    assert_eq!(*asked.lock().unwrap(), [1, 1]);
 }
 
 #[tokio::test]
 async fn a_partition_that_was_deleted_holds_up_neither_a_rebalance_nor_the_end() {
     let (told, ready, asked) = (Told::default(), Arc::new(Mutex::new(false)), Asked::default());
     let (heard, rebalance, noted) = (Arc::clone(&told), Arc::clone(&ready), Arc::clone(&asked));
-    let server = server(move |call| match call.key {
-        ApiKey::OffsetCommit => Some(counted(call, &noted, without_second)),
-        _ => classic_group(call, &heard, &rebalance),
+    let server = server(move |call| {
+        second_is_deleted(call, &noted).or_else(|| classic_group(call, &heard, &rebalance))
     })
     .await;
     let mut options = ConsumerOptions {
