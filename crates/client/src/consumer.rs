@@ -27,14 +27,14 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_records::Record;
-use riverrun_types::{NodeId, Offset, TimestampMs};
+use riverrun_types::{ErrorKind, NodeId, Offset, TimestampMs};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use self::assignment::{Assignment, Positions};
 use self::commits::Outcome;
 pub use self::group::Assignor;
-use self::group::{GroupEvent, Membership};
+use self::group::{Departure, GroupEvent, Membership};
 use self::listener::Listener;
 pub use self::listener::{RebalanceListener, Revocation};
 pub use self::metrics::ConsumerMetrics;
@@ -106,6 +106,8 @@ pub struct Consumer {
     /// Asking for metadata.
     refreshes: Attempts,
     membership: Option<Membership>,
+    /// The end of the last membership, if the group may not have heard of it.
+    departure: Option<Departure>,
     /// Why membership has ended.
     failed: Option<ClientError>,
     /// An error that came after records that had to be returned first.
@@ -146,6 +148,7 @@ impl Consumer {
             refresh_at: None,
             refreshes: Attempts::default(),
             membership: None,
+            departure: None,
             failed: None,
             deferred: None,
             committing: None,
@@ -163,7 +166,11 @@ impl Consumer {
     }
 
     /// Shares these topics with the group, in place of what was read before. Topics may come to exist later. The same topics
-    /// again change nothing. With no topic at all, the consumer leaves the group.
+    /// again change nothing.
+    ///
+    /// With no topic at all, the consumer leaves the group. That fails if the group cannot be told within `request.timeout.ms`:
+    /// it then waits for the member until its session is over, unless it is told by the same call again or by
+    /// [`close`](Self::close), or the member comes back with another subscription.
     pub async fn subscribe<T: AsRef<str>>(&mut self, topics: &[T]) -> Result<(), ClientError> {
         let topics: Vec<String> = topics.iter().map(|topic| topic.as_ref().to_owned()).collect();
         if topics.is_empty() && self.coordinator.is_some() {
@@ -191,10 +198,14 @@ impl Consumer {
         };
         match &self.membership {
             Some(membership) if self.failed.is_none() => membership.resubscribe(subscription),
-            _ => {
-                self.unassign().await?;
-                let options = Arc::clone(&self.options);
-                self.membership = Some(Membership::start(options, coordinator, subscription));
+            failed => {
+                // A member that has failed comes back as another one.
+                let is_to_leave = failed.is_some();
+                let committed = self.stop_reading().await;
+                let left = if is_to_leave { self.leave().await } else { Ok(()) };
+                committed.and(left)?;
+                let (options, unheard) = (Arc::clone(&self.options), self.departure.take());
+                self.membership = Some(Membership::start(options, coordinator, subscription, unheard));
             }
         }
         Ok(())
@@ -216,6 +227,22 @@ impl Consumer {
 
     /// Commits if that is automatic, leaves the group, and forgets every partition.
     async fn unassign(&mut self) -> Result<(), ClientError> {
+        let committed = self.stop_reading().await;
+        committed.and(self.leave().await)
+    }
+
+    /// Tells the group of a membership that is over, if it has to be told. What may be heard later is kept to be said again.
+    async fn leave(&mut self) -> Result<(), ClientError> {
+        let Some(departure) = &self.departure else { return Ok(()) };
+        let left = departure.leave().await;
+        if left.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Retry) {
+            self.departure = None;
+        }
+        left
+    }
+
+    /// Commits if that is automatic, ends membership, of which the group has yet to be told, and forgets every partition.
+    async fn stop_reading(&mut self) -> Result<(), ClientError> {
         self.take_events();
         let partitions = self.assignment();
         let positions = match &self.membership {
@@ -232,11 +259,10 @@ impl Consumer {
         self.assignment.clear();
         self.chunks.clear();
         (self.failed, self.deferred) = (None, None);
-        let left = match self.membership.take() {
-            Some(membership) => membership.leave().await,
-            None => Ok(()),
-        };
-        committed.and(left)
+        if let Some(membership) = self.membership.take() {
+            self.departure = Some(membership.end().await);
+        }
+        committed
     }
 
     fn commits_by_itself(&self) -> bool {
@@ -621,7 +647,8 @@ impl Consumer {
         &self.cluster
     }
 
-    /// Commits if that is automatic, and leaves the group.
+    /// Commits if that is automatic, and leaves the group. Fails if the group cannot be told within `request.timeout.ms`: it
+    /// notices by itself when the session is over.
     pub async fn close(mut self) -> Result<(), ClientError> {
         self.unassign().await
     }

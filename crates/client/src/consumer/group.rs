@@ -7,23 +7,23 @@
 
 mod assignors;
 mod classic;
+mod departure;
 mod liveness;
 mod server_side;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use riverrun_protocol::leave_group_request::MemberIdentity as LeavingMember;
-use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ErrorCode, LeaveGroupRequest};
+use riverrun_protocol::ErrorCode;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 pub use self::assignors::Assignor;
+pub(super) use self::departure::Departure;
+use self::departure::leave;
 use self::liveness::{PollWatch, Polling};
 use super::options::{ConsumerOptions, GroupProtocol};
 use super::subscription::Subscription;
 use super::trouble::{SharedAttempts, Trouble};
-use crate::cluster::Lane;
-use crate::connection::CallLimits;
 use crate::coordinator::{GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
 use crate::retry::Chance;
@@ -31,10 +31,6 @@ use crate::topic_partition::TopicPartition;
 
 /// Events that the consumer has not taken at most; the task waits above that.
 const EVENTS: usize = 8;
-/// Member epoch that says goodbye (KIP-848).
-const EPOCH_LEAVE: i32 = -1;
-/// Member epoch of a static member that will come back (KIP-848).
-const EPOCH_PAUSE: i32 = -2;
 
 /// What the group wants of the consumer.
 #[derive(Debug)]
@@ -62,9 +58,7 @@ struct Known {
 struct SharedIdentity(Arc<Mutex<Known>>);
 
 impl SharedIdentity {
-    fn new(options: &ConsumerOptions) -> Self {
-        let instance_id = options.instance_id.clone();
-        let member = MemberIdentity { instance_id, ..MemberIdentity::none() };
+    fn new(member: MemberIdentity) -> Self {
         Self(Arc::new(Mutex::new(Known { member, lost: 0 })))
     }
 
@@ -174,7 +168,7 @@ impl MemberContext {
             );
             let left = leave(&self.coordinator, &self.options, &self.identity.get()).await;
             if let Err(error) = &left {
-                tracing::debug!(%error, "the group will notice by itself");
+                tracing::warn!(%error, "the group has not heard that, and will notice by itself");
             }
             // What was under way has not failed, and what fails later begins later.
             self.attempts.lock().succeed();
@@ -189,7 +183,7 @@ impl MemberContext {
 }
 
 /// The consumer's side of its membership. Dropping it ends the task; the group notices when its signs of life
-/// are missing, unless [`leave`](Self::leave) tells it.
+/// are missing, unless the [`Departure`] after its [`end`](Self::end) tells it.
 ///
 /// Invariants: `lost` memberships are over as far as the consumer has heard: what it reads, it reads in the one after these.
 #[derive(Debug)]
@@ -212,15 +206,19 @@ impl Drop for Membership {
 }
 
 impl Membership {
-    /// Begins to join.
+    /// Begins to join. Where the group has not heard the goodbye of the membership before, the member takes its place back by
+    /// the id that it has there, so that nobody waits for the one that it was.
     pub(super) fn start(
         options: Arc<ConsumerOptions>,
         coordinator: Arc<GroupCoordinator>,
         subscribed: Subscription,
+        unheard: Option<Departure>,
     ) -> Self {
         let (subscription, watched) = watch::channel(subscribed);
         let (sender, events) = mpsc::channel(EVENTS);
-        let identity = SharedIdentity::new(&options);
+        let new_member =
+            || MemberIdentity { instance_id: options.instance_id.clone(), ..MemberIdentity::none() };
+        let identity = SharedIdentity::new(unheard.map_or_else(new_member, Departure::into_member));
         let attempts = SharedAttempts::default();
         let context = MemberContext {
             options: Arc::clone(&options),
@@ -285,70 +283,12 @@ impl Membership {
         event
     }
 
-    /// Ends the task and leaves the group, so that others get the partitions at once. A static member of the
-    /// classic protocol says nothing: it is expected back.
-    pub(super) async fn leave(mut self) -> Result<(), ClientError> {
+    /// Ends the task. The group has yet to be told.
+    pub(super) async fn end(mut self) -> Departure {
         self.task.abort();
         // Another thread may be at it still, and what it sends then would come behind the goodbye.
         let _ = (&mut self.task).await;
-        leave(&self.coordinator, &self.options, &self.identity.get()).await
+        let (coordinator, options) = (Arc::clone(&self.coordinator), Arc::clone(&self.options));
+        Departure::new(coordinator, options, self.identity.get())
     }
-}
-
-async fn leave(
-    coordinator: &GroupCoordinator,
-    options: &ConsumerOptions,
-    identity: &MemberIdentity,
-) -> Result<(), ClientError> {
-    if identity.member_id.is_empty() {
-        return Ok(());
-    }
-    let left = match options.group_protocol {
-        GroupProtocol::Classic if identity.instance_id.is_some() => Ok(()),
-        GroupProtocol::Classic => leave_classic(coordinator, identity).await,
-        GroupProtocol::Consumer => leave_server_side(coordinator, identity).await,
-    };
-    match left {
-        Err(error) if is_no_member(&error) => Ok(()),
-        left => left,
-    }
-}
-
-/// Whether the group does not know who left: one that it never took in, or had given up. There is nothing left to do then.
-fn is_no_member(error: &ClientError) -> bool {
-    use ErrorCode as Code;
-    matches!(
-        error.code(),
-        Some(Code::UNKNOWN_MEMBER_ID | Code::GROUP_ID_NOT_FOUND | Code::FENCED_INSTANCE_ID)
-    )
-}
-
-async fn leave_classic(coordinator: &GroupCoordinator, identity: &MemberIdentity) -> Result<(), ClientError> {
-    let member = LeavingMember { member_id: identity.member_id.as_str().into(), ..LeavingMember::default() };
-    let request = LeaveGroupRequest {
-        group_id: coordinator.group().into(),
-        members: vec![member],
-        ..LeaveGroupRequest::default()
-    };
-    // The data lane: a join may still be waiting in the other one.
-    let frame = coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
-    let answer = frame.decode::<LeaveGroupRequest<'_>>()?;
-    ClientError::check(answer.error_code, None)
-}
-
-async fn leave_server_side(
-    coordinator: &GroupCoordinator,
-    identity: &MemberIdentity,
-) -> Result<(), ClientError> {
-    let request = ConsumerGroupHeartbeatRequest {
-        group_id: coordinator.group().into(),
-        member_id: identity.member_id.as_str().into(),
-        instance_id: identity.instance_id.as_deref().map(Into::into),
-        member_epoch: if identity.instance_id.is_some() { EPOCH_PAUSE } else { EPOCH_LEAVE },
-        ..ConsumerGroupHeartbeatRequest::default()
-    };
-    // Behind the heartbeat that may be under way: a join that came later would bring the member back for nobody.
-    let frame = coordinator.call(Lane::Group, &request, CallLimits::default()).await?;
-    let answer = frame.decode::<ConsumerGroupHeartbeatRequest<'_>>()?;
-    ClientError::check(answer.error_code, answer.error_message.as_deref())
 }

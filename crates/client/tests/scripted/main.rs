@@ -5,6 +5,7 @@
 mod cluster;
 mod commits;
 mod consumer;
+mod departures;
 mod groups;
 mod hostile;
 mod leaders;

@@ -13,7 +13,8 @@ use riverrun_types::{ErrorKind, TopicId};
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::{GroupEvent, MemberContext, leave_server_side};
+use super::departure::leave_server_side;
+use super::{GroupEvent, MemberContext};
 use crate::cluster::Lane;
 use crate::connection::{CallLimits, wire_ms};
 use crate::error::ClientError;

@@ -1,0 +1,134 @@
+//! Goodbyes that a group does not hear, or not at first.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use riverrun_client::{Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
+use riverrun_protocol::{
+    ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, JoinGroupRequest,
+    LeaveGroupRequest, LeaveGroupResponse,
+};
+
+use crate::consumer::{Told, options, server, tell, wait_for};
+use crate::groups::{classic_group, server_side_group};
+use crate::server::{Call, Reply, ScriptedServer};
+
+const PROTOCOLS: [GroupProtocol; 2] = [GroupProtocol::Classic, GroupProtocol::Consumer];
+
+/// A group of either protocol that does not take in so many goodbyes. It tells who has joined it and who has left.
+fn answer(call: &Call<'_>, told: &Told, deaf: &Mutex<usize>) -> Option<Reply> {
+    let usual = || {
+        let (told, ready) = (Told::default(), Arc::default());
+        classic_group(call, &told, &ready).or_else(|| server_side_group(call, &told, &ready))
+    };
+    let (what, member) = match call.key {
+        ApiKey::JoinGroup => ("join", call.decode::<JoinGroupRequest<'_>>().member_id.to_string()),
+        ApiKey::LeaveGroup => {
+            ("leave", call.decode::<LeaveGroupRequest<'_>>().members[0].member_id.to_string())
+        }
+        ApiKey::ConsumerGroupHeartbeat => {
+            let request = call.decode::<ConsumerGroupHeartbeatRequest<'_>>();
+            match request.member_epoch {
+                0 => ("join", request.member_id.to_string()),
+                -1 => ("leave", request.member_id.to_string()),
+                _ => return usual(),
+            }
+        }
+        _ => return usual(),
+    };
+    let mut deaf = deaf.lock().unwrap();
+    if what == "leave" && *deaf > 0 {
+        *deaf -= 1;
+        let error_code = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0;
+        return Some(match call.key {
+            ApiKey::LeaveGroup => {
+                call.answer(&LeaveGroupResponse { error_code, ..LeaveGroupResponse::default() })
+            }
+            _ => call.answer(&ConsumerGroupHeartbeatResponse { error_code, ..Default::default() }),
+        });
+    }
+    tell(told, format!("{what} {member}"));
+    usual()
+}
+
+/// A member of such a group, and what that has heard.
+async fn member(group_protocol: GroupProtocol, deaf: &Arc<Mutex<usize>>) -> (ScriptedServer, Consumer, Told) {
+    let told = Told::default();
+    let (heard, deaf) = (Arc::clone(&told), Arc::clone(deaf));
+    let server = server(move |call| answer(call, &heard, &deaf)).await;
+    let mut options = ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol,
+        auto_commit: false,
+        ..options(&server)
+    };
+    options.cluster.request_timeout = Duration::from_secs(1);
+    let mut consumer = Consumer::new(options).await.unwrap();
+    subscribed(&mut consumer).await;
+    (server, consumer, told)
+}
+
+async fn subscribed(consumer: &mut Consumer) {
+    consumer.subscribe(&["t"]).await.unwrap();
+    wait_for(consumer, "it is a member", |consumer| !consumer.assignment().is_empty()).await;
+}
+
+/// As [`Consumer::subscribe`] to nothing.
+async fn unsubscribe(consumer: &mut Consumer) -> Result<(), Option<ErrorCode>> {
+    consumer.subscribe::<&str>(&[]).await.map_err(|error| error.code())
+}
+
+fn heard(told: &Told, what: &str) -> Vec<String> {
+    let told = told.lock().unwrap();
+    told.iter().filter_map(|one| one.strip_prefix(what)).map(|who| who.trim().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_goodbye_that_is_not_taken_in_at_first_is_said_again() {
+    for protocol in PROTOCOLS {
+        let deaf = Arc::new(Mutex::new(2));
+        let (_server, mut consumer, told) = member(protocol, &deaf).await;
+        assert_eq!(unsubscribe(&mut consumer).await, Ok(()), "{protocol:?}");
+        assert_eq!(heard(&told, "leave").len(), 1, "{protocol:?}");
+        consumer.close().await.unwrap();
+        assert_eq!(heard(&told, "leave").len(), 1, "{protocol:?}: once is enough");
+    }
+}
+
+/// Else the group would wait for the member, though the application does what it can to leave.
+#[tokio::test]
+async fn a_goodbye_that_was_never_heard_is_told_and_said_again_with_the_next() {
+    for (protocol, closes) in PROTOCOLS.into_iter().flat_map(|one| [(one, false), (one, true)]) {
+        let deaf = Arc::new(Mutex::new(usize::MAX));
+        let (_server, mut consumer, told) = member(protocol, &deaf).await;
+        let unheard = Err(Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
+        assert_eq!(unsubscribe(&mut consumer).await, unheard, "{protocol:?}");
+        assert!(consumer.assignment().is_empty(), "it reads no more all the same");
+        *deaf.lock().unwrap() = 0;
+        if closes {
+            consumer.close().await.unwrap();
+        } else {
+            assert_eq!(unsubscribe(&mut consumer).await, Ok(()), "{protocol:?}");
+        }
+        assert_eq!(heard(&told, "leave").len(), 1, "{protocol:?}, {closes}");
+    }
+}
+
+/// As another member it would have to wait until the group gives up the one that it was.
+#[tokio::test]
+async fn who_comes_back_before_its_goodbye_was_heard_is_the_member_that_it_was() {
+    for protocol in PROTOCOLS {
+        let deaf = Arc::new(Mutex::new(usize::MAX));
+        let (_server, mut consumer, told) = member(protocol, &deaf).await;
+        unsubscribe(&mut consumer).await.unwrap_err();
+        subscribed(&mut consumer).await;
+        let joined = heard(&told, "join");
+        let id = match protocol {
+            // The group names its members.
+            GroupProtocol::Classic => "me",
+            GroupProtocol::Consumer => &joined[0],
+        };
+        assert!(joined.len() == 2 && joined[1] == id && !id.is_empty(), "{protocol:?}: {joined:?}");
+        assert_eq!(heard(&told, "leave"), [""; 0]);
+    }
+}
