@@ -181,6 +181,54 @@ async fn topics_that_came_later_are_said_without_another_look() {
     assert_eq!(*said.lock().unwrap(), [named(&["t"]), named(&["t", "u"])]);
 }
 
+/// It is a member already, and goes on as one meanwhile.
+#[tokio::test]
+async fn a_member_looks_for_the_topics_of_another_pattern_until_it_has_found_them() {
+    let (said, fails) = (Said::default(), Arc::new(Mutex::new(true)));
+    let (heard, is_failing) = (Arc::clone(&said), Arc::clone(&fails));
+    let server = server(move |call| match call.key {
+        ApiKey::ApiVersions => Some(versions(call, 0)),
+        ApiKey::Metadata if call.decode::<MetadataRequest<'_>>().topics.is_none() => {
+            is_failing.lock().unwrap().then_some(Reply::Close)
+        }
+        ApiKey::ConsumerGroupHeartbeat => Some(said_to_group(call, &heard)),
+        _ => None,
+    })
+    .await;
+    let group_protocol = GroupProtocol::Consumer;
+    let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["u"]).await.unwrap();
+    wait_for(&mut consumer, "it is a member", |_| said.lock().unwrap().len() == 1).await;
+    consumer.subscribe_pattern("[a-z]+").await.unwrap();
+    wait_for(&mut consumer, "it tells why not", |consumer| consumer.trouble().is_some()).await;
+    *fails.lock().unwrap() = false;
+    wait_for(&mut consumer, "it has found them", |_| said.lock().unwrap().len() == 2).await;
+    let named = |name: &str| (vec![name.to_owned()], None);
+    assert_eq!(*said.lock().unwrap(), [named("u"), named("t")]);
+    wait_for(&mut consumer, "all is well", |consumer| consumer.trouble().is_none()).await;
+}
+
+/// A member cannot go on with what it is not subscribed to any more.
+#[tokio::test]
+async fn a_pattern_that_only_the_server_can_read_ends_a_member_of_one_that_reads_none() {
+    let (server, said) = group(0).await;
+    let group_protocol = GroupProtocol::Consumer;
+    let options = ConsumerOptions { group: Some("g".to_owned()), group_protocol, ..options(&server) };
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    wait_for(&mut consumer, "it is a member", |_| said.lock().unwrap().len() == 1).await;
+    consumer.subscribe_pattern("(").await.unwrap();
+    let begun = Instant::now();
+    let error = loop {
+        assert!(begun.elapsed() < Duration::from_mins(1), "nobody is told");
+        if let Err(error) = consumer.poll(Duration::from_millis(20)).await {
+            break error;
+        }
+    };
+    assert!(matches!(error, ClientError::Invalid(_)), "{error}");
+}
+
 #[tokio::test]
 async fn a_pattern_that_cannot_be_read_is_refused_at_once_where_it_is_ours_to_read() {
     let (server, _) = group(1).await;

@@ -330,6 +330,34 @@ async fn a_cooperative_member_gives_signs_of_life_while_it_finds_the_topics_of_a
     unpolled("it lives", || *beats.lock().unwrap() >= before + 10).await;
 }
 
+/// Its join may not be waited for like that, but then it is no member yet.
+#[tokio::test]
+async fn a_member_of_the_newer_protocol_does_so_too_where_it_has_to_find_them_itself() {
+    let (beats, silent) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(false)));
+    let (counted, is_silent) = (Arc::clone(&beats), Arc::clone(&silent));
+    let server = server(move |call| match call.key {
+        // One that leaves patterns to its members.
+        ApiKey::ApiVersions => Some(versions(call, 0)),
+        ApiKey::Metadata if *is_silent.lock().unwrap() => Some(Reply::Silence),
+        _ => {
+            *counted.lock().unwrap() += usize::from(call.key == ApiKey::ConsumerGroupHeartbeat);
+            server_side_group(call, &Told::default(), &Arc::default())
+        }
+    })
+    .await;
+    let patient = |options: &mut ConsumerOptions| {
+        options.group_protocol = GroupProtocol::Consumer;
+        options.cluster.request_timeout = Duration::from_hours(1);
+    };
+    let mut consumer = member_with(&server, &["t"], patient).await;
+    *silent.lock().unwrap() = true;
+    consumer.subscribe_pattern("[tu]").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = *beats.lock().unwrap();
+    unpolled("it lives", || *beats.lock().unwrap() >= before + 10).await;
+    assert_eq!(consumer.assignment(), [partition(0), partition(1)], "what it has is its own until then");
+}
+
 /// What comes of a static member that the group says is in it already, when it joins for the `nth` time, after joins that
 /// were not answered, and then this of its goodbye: what it says, and how that ends.
 async fn unreleased(nth: usize, released: ErrorCode) -> (Vec<i32>, Option<ErrorCode>) {

@@ -56,8 +56,8 @@ struct Revocation {
 /// the group hears of it in time.
 ///
 /// Invariants: `owned` is what the consumer was told to read and has not confirmed to have given up, and the names of all of
-/// it are in `names`. While a revocation is under way nothing new is taken. `look_at` is set if, and only if, `topics` are
-/// those that were found for the pattern that is subscribed to.
+/// it are in `names`. While a revocation is under way nothing new is taken. `look_at` is set if, and only if, this member looks
+/// for the topics of the pattern that is subscribed to; `topics` are of that pattern unless it `is_resolving`.
 pub(super) struct ServerSideMember {
     context: MemberContext,
     owned: ById,
@@ -85,6 +85,8 @@ pub(super) struct ServerSideMember {
     look: Option<BoxFuture<'static, Result<Vec<String>, ClientError>>>,
     /// What it has found: others than the server was told of, if the subscription is the same still.
     found: Option<Vec<String>>,
+    /// Whether a member has yet to find the topics of its subscription for the first time. It says nothing of them until then.
+    is_resolving: bool,
 }
 
 /// What a heartbeat says of the subscription.
@@ -117,6 +119,7 @@ impl ServerSideMember {
             look_at: None,
             look: None,
             found: None,
+            is_resolving: false,
         }
     }
 
@@ -167,8 +170,7 @@ impl ServerSideMember {
             changed = self.context.subscription.changed() => {
                 changed.map_err(|_| ClientError::Closed)?;
                 self.detail = Detail::Everything;
-                // What was found is what another subscription meant.
-                (self.look_at, self.look, self.found) = (None, None, None);
+                self.forget_look();
             }
             learnt = naming => {
                 self.naming = None;
@@ -182,7 +184,7 @@ impl ServerSideMember {
             }
             found = look => {
                 self.look = None;
-                self.looked(found);
+                self.looked(found)?;
             }
             () = sleep_until(look_at.unwrap_or(self.next_beat)), if looks && look_at.is_some() => {
                 self.begin_look();
@@ -202,7 +204,7 @@ impl ServerSideMember {
         let now = Instant::now();
         self.next_beat = now + self.interval;
         self.context.attempts.lock().begin(now);
-        let said = if self.detail == Detail::Everything { Some(self.subscribed().await?) } else { None };
+        let said = if self.detail == Detail::Everything { self.subscribed().await? } else { None };
         let pattern = said.as_ref().and_then(|said| said.pattern.clone());
         let takes_back = pattern.as_deref() == Some("");
         // Even if no answer comes.
@@ -229,35 +231,51 @@ impl ServerSideMember {
         self.learn(&answer);
         self.told_pattern &= !takes_back;
         self.may_be_in = false;
-        self.context.attempts.lock().succeed();
+        if !self.is_resolving {
+            self.context.attempts.lock().succeed();
+        }
         Ok(())
     }
 
-    /// The subscription as this server takes it: a pattern as it is, or the topics that match it.
-    async fn subscribed(&mut self) -> Result<Said, ClientError> {
+    /// The subscription as this server takes it: a pattern as it is, or the topics that match it. None while a member has yet to
+    /// find these: the group would take for dead who waits for that. Who is none has nothing else to do.
+    async fn subscribed(&mut self) -> Result<Option<Said>, ClientError> {
         if self.context.subscription.has_changed().is_ok_and(|changed| changed) {
-            (self.look_at, self.look, self.found) = (None, None, None);
+            self.forget_look();
         }
         let subscription = self.context.subscribed();
         let coordinator = &self.context.coordinator;
         let takes_patterns = (subscription.pattern().is_some() || self.told_pattern)
             && coordinator.version_of(Lane::Group, ApiKey::ConsumerGroupHeartbeat).await? >= PATTERNS_SINCE;
         if let Some(pattern) = subscription.pattern().filter(|_| takes_patterns) {
-            (self.look_at, self.look, self.found) = (None, None, None);
+            let pattern = Some(pattern.text.clone());
+            self.forget_look();
             self.topics.clear();
-            return Ok(Said { topics: Vec::new(), pattern: Some(pattern.text.clone()) });
+            return Ok(Some(Said { topics: Vec::new(), pattern }));
         }
-        match self.found.take() {
-            Some(found) => self.topics = found,
-            // Who is a member does not wait for another look, which goes on by the side.
-            None if self.look_at.is_some() => {}
-            None => self.topics = subscription.topics(coordinator.cluster()).await?,
+        let is_member = self.context.identity.get().epoch > 0;
+        if let Some(found) = self.found.take() {
+            (self.topics, self.is_resolving) = (found, false);
+        } else if is_member && subscription.pattern().is_some() && self.look_at.is_none() {
+            self.is_resolving = true;
+            self.begin_look();
+        } else if self.look_at.is_none() || (self.is_resolving && !is_member) {
+            self.topics = subscription.topics(coordinator.cluster()).await?;
+            self.forget_look();
+            if subscription.pattern().is_some() {
+                self.look_later();
+            }
         }
-        if subscription.pattern().is_some() && self.look_at.is_none() {
-            self.look_later();
+        if self.is_resolving {
+            return Ok(None);
         }
         let takes_back = self.told_pattern && takes_patterns;
-        Ok(Said { topics: self.topics.clone(), pattern: takes_back.then(String::new) })
+        Ok(Some(Said { topics: self.topics.clone(), pattern: takes_back.then(String::new) }))
+    }
+
+    /// What was found, and is looked for, is what another subscription means.
+    fn forget_look(&mut self) {
+        (self.look_at, self.look, self.found, self.is_resolving) = (None, None, None, false);
     }
 
     fn look_later(&mut self) {
@@ -273,15 +291,24 @@ impl ServerSideMember {
         self.look = Some(Box::pin(async move { subscription.topics(&cluster).await }));
     }
 
-    fn looked(&mut self, found: Result<Vec<String>, ClientError>) {
+    fn looked(&mut self, found: Result<Vec<String>, ClientError>) -> Result<(), ClientError> {
         match found {
-            Ok(topics) if topics == self.topics => {}
+            Ok(topics) if topics == self.topics && !self.is_resolving => {}
             Ok(topics) => {
                 self.found = Some(topics);
                 self.detail = Detail::Everything;
             }
-            Err(error) => tracing::debug!(%error, "the topics could not be listed"),
+            Err(error) if self.is_resolving && error.kind() != ErrorKind::Retry => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "the topics could not be listed");
+                if self.is_resolving {
+                    let mut attempts = self.context.attempts.lock();
+                    attempts.fail(&error);
+                    self.look_at = Some(attempts.next_at(&self.context.options.cluster, Chance::draw()));
+                }
+            }
         }
+        Ok(())
     }
 
     fn learn(&mut self, answer: &ConsumerGroupHeartbeatResponse<'_>) {
