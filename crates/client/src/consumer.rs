@@ -211,13 +211,13 @@ impl Consumer {
         Ok(())
     }
 
-    /// Reads these partitions, and no others, without sharing them with anybody.
+    /// Reads these partitions, and no others, without sharing them with anybody. An offset or a time below 0 is refused.
     pub async fn assign(&mut self, partitions: Vec<(TopicPartition, StartAt)>) -> Result<(), ClientError> {
         let of_group = |(_, start): &(TopicPartition, StartAt)| *start == StartAt::Committed;
         if self.coordinator.is_none() && partitions.iter().any(of_group) {
             return Err(ClientError::Invalid("committed offsets need a group".to_owned()));
         }
-        partitions.iter().try_for_each(|(partition, start)| no_record_before(partition, *start))?;
+        partitions.iter().try_for_each(|(partition, start)| check_start(partition, *start))?;
         self.unassign().await?;
         for (partition, start) in partitions {
             self.assignment.put(partition, start);
@@ -572,12 +572,12 @@ impl Consumer {
         self.assignment.names().cloned().collect()
     }
 
-    /// Goes on elsewhere in a partition that is read.
+    /// Goes on elsewhere in a partition that is read. An offset or a time below 0 is refused.
     pub fn seek(&mut self, partition: &TopicPartition, start: StartAt) -> Result<(), ClientError> {
         if self.assignment.get(partition).is_none() {
             return Err(not_assigned(partition));
         }
-        no_record_before(partition, start)?;
+        check_start(partition, start)?;
         self.assignment.restart(partition, start);
         Ok(())
     }
@@ -617,7 +617,8 @@ impl Consumer {
         Box::pin(async move { list_offsets_within(&cluster, wanted, isolation, patience).await })
     }
 
-    /// The first record of each partition with at least this timestamp; none if there is no such record.
+    /// The first record of each partition with at least this timestamp; none if there is no such record. A time below 0 is
+    /// refused.
     pub fn offsets_for_times(
         &self,
         times: &[(TopicPartition, TimestampMs)],
@@ -658,12 +659,12 @@ fn not_assigned(partition: &TopicPartition) -> ClientError {
     ClientError::Invalid(format!("{partition} is not assigned to this consumer"))
 }
 
-/// Refuses offsets that name no record.
-fn no_record_before(partition: &TopicPartition, start: StartAt) -> Result<(), ClientError> {
+/// Refuses offsets and times that name no record.
+fn check_start(partition: &TopicPartition, start: StartAt) -> Result<(), ClientError> {
     match start {
         StartAt::Offset(offset) if offset < Offset::ZERO => {
             Err(ClientError::Invalid(format!("{partition} has no offset {offset}: the first one is 0")))
         }
-        _ => Ok(()),
+        _ => start.spec().check(partition),
     }
 }

@@ -35,7 +35,8 @@ pub enum OffsetSpec {
 }
 
 impl OffsetSpec {
-    fn check(self, partition: &TopicPartition) -> Result<(), ClientError> {
+    /// Refuses what cannot be asked.
+    pub(crate) fn check(self, partition: &TopicPartition) -> Result<(), ClientError> {
         match self {
             Self::Timestamp(TimestampMs(time)) if time < 0 => Err(ClientError::Invalid(format!(
                 "the time to look for in {partition} is {time}, and is below 0"

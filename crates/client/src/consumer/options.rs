@@ -57,9 +57,10 @@ pub enum StartAt {
     Earliest,
     /// With the next record that is written.
     Latest,
-    /// With this offset.
+    /// With this offset, which is not below 0.
     Offset(Offset),
-    /// With the first record of at least this timestamp, or the next that is written if there is none.
+    /// With the first record of at least this timestamp, or the next that is written if there is none. It is not below 0: on
+    /// the wire such times are other questions.
     Timestamp(TimestampMs),
     /// With the group's committed offset, or by [`OffsetReset`] if there is none.
     Committed,

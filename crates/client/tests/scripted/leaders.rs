@@ -306,6 +306,7 @@ async fn an_admin_is_told_at_once_that_nobody_leads_and_waits_for_nobody() {
 async fn a_time_below_0_is_refused_and_not_looked_for() {
     let server = server(|_| None).await;
     let mut consumer = Consumer::new(options(&server)).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Latest)]).await.unwrap();
     let admin = Admin::new(server.options()).await.unwrap();
     for time in [-1, -2, -3, i64::MIN] {
         let time = TimestampMs(time);
@@ -325,9 +326,15 @@ async fn a_time_below_0_is_refused_and_not_looked_for() {
         }
         let error = consumer.offsets_for_times(&[(partition(0), time)]).await.unwrap_err();
         assert!(matches!(error, ClientError::Invalid(_)), "{error}");
-        consumer.assign(vec![(partition(0), StartAt::Timestamp(time))]).await.unwrap();
-        let error = records(&mut consumer).await.unwrap_err();
-        assert!(matches!(error, ClientError::Invalid(_)), "{error}");
+        let start = StartAt::Timestamp(time);
+        let assigned = consumer.assign(vec![(partition(1), start)]).await;
+        for refused in [assigned, consumer.seek(&partition(0), start)] {
+            assert!(
+                matches!(&refused, Err(ClientError::Invalid(text)) if text.contains("below 0")),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(consumer.assignment(), [partition(0)], "nothing has changed by that");
     }
 }
 
