@@ -53,8 +53,8 @@ options! {
     queued_max_response_bytes: usize = "queued.max.response.bytes", Long(1_048_576, i64::MAX), Some("134217728");
     /// Bytes of records in one fetch response at most, whatever the client asks for.
     fetch_max_bytes: usize = "fetch.max.bytes", Int(1024, i32::MAX), Some("57671680");
-    /// Fetches that may wait for the disk at once, over all connections: those of consumers that catch up on records which
-    /// have left memory. Each answers what it has after some 10 ms or 1 MiB of such records, but not in the midst of a
+    /// Requests that may wait for the disk of a log dir at once, over all connections: fetches of consumers that catch up on
+    /// records which have left memory, and searches by time. Each fetch answers what it has after some 10 ms or 1 MiB of such records, but not in the midst of a
     /// partition, of which it takes up to 1 MiB or one batch, nor of a piece of 1 MiB that it sends. More of them read faster from a disk that does many things at
     /// once; fewer leave more of it to the writers.
     catchup_reads_max: usize = "catchup.reads.max", Int(1, 1024), Some("4");

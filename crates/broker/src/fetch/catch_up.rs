@@ -1,9 +1,9 @@
 //! Catch-up reads: of records that have left memory, on their own budget, so that they stop nobody else.
 //!
 //! Who has to wait for the disk waits on a thread that serves no other connection meanwhile, and only so many wait at
-//! once, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
+//! once for each log dir, each for a piece of a file of bounded size, or to prove about as much of what one fetch answers
 //! ([`super::read`]): that bounds threads, bytes in flight, and what the disk has to do
-//! beside the journal and the segments' writers. What such a reader brought into the page cache far behind the end of
+//! beside the journal and the segments' writers. A log dir that hangs keeps nobody from the others. What such a reader brought into the page cache far behind the end of
 //! a log, it takes along ([`super::readers`]).
 
 use std::collections::HashMap;
@@ -42,10 +42,12 @@ struct Cold {
 
 /// The catch-up reads of a server.
 ///
-/// Invariants: `cold` holds a connection exactly while its next reads may have to wait for the disk.
+/// Invariants: `cold` holds a connection exactly while its next reads may have to wait for the disk. Nobody waits for the
+/// turn of one log dir while it has that of another.
 #[derive(Debug)]
 pub(crate) struct CatchUp {
-    waits: Semaphore,
+    /// Turns to wait for each log dir.
+    turns: Box<[Semaphore]>,
     distance_bytes: u64,
     cold: Mutex<HashMap<u64, Cold>>,
     readers: Mutex<Readers<FileRef>>,
@@ -85,11 +87,11 @@ impl FileRead<'_> {
 }
 
 impl CatchUp {
-    /// `waits_max` reads wait for the disk at once; a reader further behind the log end than `distance_bytes` is far
-    /// behind.
-    pub(crate) fn new(waits_max: usize, distance_bytes: u64) -> Arc<Self> {
+    /// `waits_max` reads wait for each of so many log dirs at once; a reader further behind the log end than
+    /// `distance_bytes` is far behind.
+    pub(crate) fn new(waits_max: usize, log_dirs: usize, distance_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
-            waits: Semaphore::new(waits_max),
+            turns: (0..log_dirs).map(|_| Semaphore::new(waits_max)).collect(),
             distance_bytes,
             cold: Mutex::default(),
             readers: Mutex::default(),
@@ -112,21 +114,27 @@ impl CatchUp {
         self.cold.lock().contains_key(&connection)
     }
 
-    /// Looks something up for a fetch of the connection, on a thread of its own if that may have to wait.
-    pub(crate) async fn look_up<T>(&self, connection: u64, look_up: impl FnOnce() -> T) -> T {
-        if self.is_cold(connection) {
+    /// The connection begins a fetch. Whether that may have to wait for the disk.
+    pub(crate) fn begins_cold(&self, connection: u64) -> bool {
+        let is_cold = self.is_cold(connection);
+        if is_cold {
             self.cool_down(connection);
-            self.wait_aside(look_up).await
-        } else {
-            look_up()
         }
+        is_cold
     }
 
-    /// Does something that may have to wait for the disk, as one of a bounded number.
-    pub(crate) async fn wait_aside<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Does something that may have to wait for the disk of a log dir, as one of a bounded number. Whoever calls this has no
+    /// turn yet.
+    pub(crate) async fn wait_aside<T>(&self, log_dir: usize, work: impl FnOnce() -> T) -> T {
         // It is never closed.
-        let _permit = self.waits.acquire().await;
+        let _turn = self.turns[log_dir].acquire().await;
         tokio::task::block_in_place(work)
+    }
+
+    /// The same, if it is its turn at once.
+    pub(crate) fn try_aside<T>(&self, log_dir: usize, work: impl FnOnce() -> T) -> Option<T> {
+        let _turn = self.turns[log_dir].try_acquire().ok()?;
+        Some(tokio::task::block_in_place(work))
     }
 
     /// The connection met records on the disk.
@@ -220,29 +228,27 @@ mod tests {
 
     #[test]
     fn only_a_read_far_behind_is_followed() {
-        let (catch_up, file) = (CatchUp::new(1, 1000), file());
+        let (catch_up, file) = (CatchUp::new(1, 1, 1000), file());
         assert!(catch_up.follow(ID, read(&file, 120)).is_none());
         assert!(catch_up.follow(ID, read(&file, 121)).is_some());
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_connection_is_taken_for_cold_at_first_and_for_some_time_after_it_was() {
-        let catch_up = CatchUp::new(1, 0);
+    #[test]
+    fn a_connection_is_taken_for_cold_at_first_and_for_some_time_after_it_was() {
+        let catch_up = CatchUp::new(1, 1, 0);
         catch_up.begin(5);
-        assert!(catch_up.is_cold(5), "nothing is known of it");
-        catch_up.look_up(5, || ()).await;
-        assert!(!catch_up.is_cold(5));
+        assert!(catch_up.begins_cold(5), "nothing is known of it");
+        assert!(!catch_up.begins_cold(5));
         catch_up.met_cold(5, None);
         for _ in 0..COLD_FOR {
-            assert!(catch_up.is_cold(5));
-            catch_up.look_up(5, || ()).await;
+            assert!(catch_up.begins_cold(5));
         }
-        assert!(!catch_up.is_cold(5));
+        assert!(!catch_up.begins_cold(5));
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn only_so_many_wait_for_the_disk_and_nobody_else_waits_with_them() {
-        let catch_up = CatchUp::new(1, 0);
+    async fn only_so_many_wait_for_a_log_dir_and_nobody_waits_with_them_for_another() {
+        let catch_up = CatchUp::new(1, 2, 0);
         let (release, wait) = std::sync::mpsc::sync_channel::<()>(1);
         let (report, is_running) = tokio::sync::oneshot::channel();
         let first = tokio::spawn({
@@ -252,21 +258,21 @@ mod tests {
                     report.send(()).expect("the test listens");
                     wait.recv().expect("the test releases it");
                 };
-                catch_up.wait_aside(work).await;
+                catch_up.wait_aside(0, work).await;
             }
         });
         is_running.await.unwrap();
         let second = tokio::spawn({
             let catch_up = Arc::clone(&catch_up);
-            async move { catch_up.wait_aside(|| ()).await }
+            async move { catch_up.wait_aside(0, || ()).await }
         });
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
         assert!(!second.is_finished(), "it is not its turn");
-        catch_up.begin(6);
-        catch_up.cool_down(6);
-        catch_up.look_up(6, || ()).await;
+        assert_eq!(catch_up.try_aside(0, || ()), None);
+        catch_up.wait_aside(1, || ()).await;
+        assert_eq!(catch_up.try_aside(1, || ()), Some(()));
         release.send(()).unwrap();
         first.await.unwrap();
         second.await.unwrap();

@@ -105,53 +105,173 @@ pub(crate) struct Pass {
     pub(crate) answers: Vec<Answer>,
     pub(crate) bytes: usize,
     /// Whether something is to be said at once: an error, or records of a partition that has more than the limits
-    /// let through, so that waiting brings nothing, or what has cost so much that the rest must wait.
+    /// let through, so that waiting brings nothing, or what has cost so much, or would take so long, that the rest must
+    /// wait.
     pub(crate) urgent: bool,
 }
 
 /// Reads everything once. If `waiter` is given, it is enrolled at each partition *before* that is read, so that
 /// no advance is missed.
 ///
+/// What may lie on the disk is read log dir by log dir, each in its turn. Who has found something waits for no other turn:
+/// it would hold memory meanwhile.
+///
 /// Once enough was spent on what is cold, the partitions that are left come first in the next pass: a session sees to
-/// that itself, and without one it begins behind the partition at which the last one had spent enough.
-pub(crate) fn read_all(
+/// that itself, and without one it begins with the first that was left.
+pub(crate) async fn read_all(
     broker: &Arc<Broker>,
     context: &RequestContext,
     plan: &Plan,
     limits: Limits,
     waiter: Option<&Arc<Waiter>>,
 ) -> Pass {
-    let image = broker.metadata.image();
-    let (wanted, connection) = (&plan.wanted, context.connection.id);
-    let has_session = plan.session_id != NO_SESSION;
-    let first = if has_session { 0 } else { broker.catch_up.begin_at(connection).min(wanted.len()) };
-    let clock = &broker.env.clock;
-    let mut spent = Spent::default();
-    let mut pass = Pass { answers: Vec::with_capacity(wanted.len()), bytes: 0, urgent: false };
-    for (place, wanted) in wanted.iter().enumerate().cycle().skip(first).take(wanted.len()) {
-        let is_left = spent.is_enough();
-        let mut leader_epoch = LeaderEpoch::UNKNOWN;
+    let is_cold = broker.catch_up.begins_cold(context.connection.id);
+    let mut reading = Reading::new(broker, context, plan, limits, waiter);
+    if !is_cold {
+        reading.read(reading.order());
+        return reading.finish();
+    }
+    for (log_dir, places) in reading.by_log_dir() {
+        match log_dir {
+            None => reading.read(places),
+            Some(log_dir) if reading.bytes == 0 => {
+                broker.catch_up.wait_aside(log_dir, || reading.read(places)).await;
+            }
+            Some(log_dir) => {
+                let read = broker.catch_up.try_aside(log_dir, || reading.read(places.iter().copied()));
+                if read.is_none() {
+                    reading.leave(places);
+                }
+            }
+        }
+    }
+    reading.finish()
+}
+
+/// A pass that is under way.
+struct Reading<'a> {
+    broker: &'a Arc<Broker>,
+    context: &'a RequestContext,
+    plan: &'a Plan,
+    limits: Limits,
+    waiter: Option<&'a Arc<Waiter>>,
+    image: Arc<Image>,
+    /// Where it begins.
+    first: usize,
+    /// One for each wanted partition; it says nothing before it was read.
+    answers: Vec<Answer>,
+    /// How far behind `first` the first partition is that was left.
+    left: Option<usize>,
+    spent: Spent,
+    bytes: usize,
+    urgent: bool,
+}
+
+impl<'a> Reading<'a> {
+    fn new(
+        broker: &'a Arc<Broker>,
+        context: &'a RequestContext,
+        plan: &'a Plan,
+        limits: Limits,
+        waiter: Option<&'a Arc<Waiter>>,
+    ) -> Self {
+        let count = plan.wanted.len();
+        let begin_at = broker.catch_up.begin_at(context.connection.id);
+        let has_session = plan.session_id != NO_SESSION;
+        Self {
+            broker,
+            context,
+            plan,
+            limits,
+            waiter,
+            image: broker.metadata.image(),
+            first: if has_session || begin_at >= count { 0 } else { begin_at },
+            answers: plan.wanted.iter().map(|_| Answer::error(ErrorCode::NONE)).collect(),
+            left: None,
+            spent: Spent::default(),
+            bytes: 0,
+            urgent: false,
+        }
+    }
+
+    /// The places of all that is wanted, in the order in which they are read.
+    fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let count = self.plan.wanted.len();
+        (self.first..count).chain(0..self.first)
+    }
+
+    /// The same for each log dir, and for what lies in none: it is not known, or mounted.
+    fn by_log_dir(&self) -> Vec<(Option<usize>, Vec<usize>)> {
+        let mut all: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
+        for place in self.order() {
+            let log_dir = self.log_dir(&self.plan.wanted[place]);
+            match all.iter_mut().find(|(of, _)| *of == log_dir) {
+                Some((_, places)) => places.push(place),
+                None => all.push((log_dir, vec![place])),
+            }
+        }
+        all
+    }
+
+    fn log_dir(&self, wanted: &Wanted) -> Option<usize> {
+        let topic = topic_key(wanted).find(&self.image).ok()?;
+        topic.log_dir(wanted.partition.index).filter(|_| !topic.is_mounted)
+    }
+
+    /// Reads these, until enough was spent. Blocks for the disk if they are cold.
+    fn read(&mut self, places: impl IntoIterator<Item = usize>) {
+        for place in places {
+            self.answer(place, self.spent.is_enough());
+        }
+    }
+
+    /// Leaves these to the next pass.
+    fn leave(&mut self, places: Vec<usize>) {
+        for place in places {
+            self.answer(place, true);
+        }
+    }
+
+    fn answer(&mut self, place: usize, is_left: bool) {
+        let answer = self.read_one(place, is_left);
+        self.bytes += answer.bytes;
+        self.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
+        self.urgent |= answer.bytes > 0 && answer.more;
+        self.answers[place] = answer;
+    }
+
+    fn note_left(&mut self, place: usize) {
+        let behind = (place + self.answers.len() - self.first) % self.answers.len();
+        self.left = Some(self.left.map_or(behind, |left| left.min(behind)));
+        self.urgent = true;
+    }
+
+    fn read_one(&mut self, place: usize, is_left: bool) -> Answer {
+        let (broker, context, plan) = (self.broker, self.context, self.plan);
+        let wanted = &plan.wanted[place];
+        let clock = &broker.env.clock;
         let begun = clock.monotonic();
+        let mut leader_epoch = LeaderEpoch::UNKNOWN;
         let mut was_open = true;
-        let mut answer = match resolve(broker, context, &image, wanted, &mut leader_epoch, is_left) {
+        let mut answer = match resolve(broker, context, &self.image, wanted, &mut leader_epoch, is_left) {
             Ok(source) => {
-                if let Some(waiter) = waiter {
+                if let Some(waiter) = self.waiter {
                     source.enroll(waiter);
                 }
                 let turn = Turn {
                     catch_up: &broker.catch_up,
-                    connection,
-                    bytes_left: limits.bytes_max.saturating_sub(pass.bytes),
-                    first: pass.bytes == 0,
+                    connection: context.connection.id,
+                    bytes_left: self.limits.bytes_max.saturating_sub(self.bytes),
+                    first: self.bytes == 0,
                 };
                 match source {
                     Source::Left(partition) => {
-                        pass.urgent = true;
+                        self.note_left(place);
                         leave(partition.as_deref(), wanted)
                     }
-                    Source::Log { partition, is_open } => {
+                    Source::Log { log, is_open } => {
                         was_open = is_open;
-                        read_one(&partition, wanted, turn)
+                        read_log(&log, wanted, turn)
                     }
                     Source::Queue(queue) => read_mounted(queue, wanted, turn),
                 }
@@ -160,30 +280,35 @@ pub(crate) fn read_all(
         };
         // What is warm costs nothing, however many there are.
         if !was_open || answer.proved_bytes > 0 {
-            spent.add(answer.proved_bytes, clock.monotonic().saturating_sub(begun));
-        }
-        if spent.is_enough() && !is_left && !has_session {
-            broker.catch_up.go_on_at(connection, place + 1);
+            self.spent.add(answer.proved_bytes, clock.monotonic().saturating_sub(begun));
         }
         answer.leader_epoch = leader_epoch;
-        pass.bytes += answer.bytes;
-        pass.urgent |= answer.error != ErrorCode::NONE || answer.diverging.is_some();
-        pass.urgent |= answer.bytes > 0 && answer.more;
-        pass.answers.push(answer);
+        answer
     }
-    // In the order that was asked for.
-    let count = pass.answers.len();
-    pass.answers.rotate_right(first.min(count));
-    pass
+
+    fn finish(self) -> Pass {
+        let goes_on = self.left.is_some() || self.spent.is_enough();
+        if goes_on && self.plan.session_id == NO_SESSION {
+            let begin_at = (self.first + self.left.unwrap_or(0)) % self.answers.len();
+            self.broker.catch_up.go_on_at(self.context.connection.id, begin_at);
+        }
+        Pass { answers: self.answers, bytes: self.bytes, urgent: self.urgent }
+    }
+}
+
+/// A partition, and the index of the log dir that holds it.
+struct Placed {
+    partition: Arc<Partition>,
+    log_dir: usize,
 }
 
 /// What a partition's records are read from.
 enum Source<'b> {
     Log {
-        partition: Arc<Partition>,
+        log: Placed,
         is_open: bool,
     },
-    /// Enough was spent before; of a partition that nobody has opened nothing is known.
+    /// Enough was spent before, or it is the turn of others; of a partition that nobody has opened nothing is known.
     Left(Option<Arc<Partition>>),
     Queue(&'b MountedQueue),
 }
@@ -191,7 +316,7 @@ enum Source<'b> {
 impl Source<'_> {
     fn enroll(&self, waiter: &Arc<Waiter>) {
         match self {
-            Self::Log { partition, .. } => partition.enroll(waiter),
+            Self::Log { log, .. } => log.partition.enroll(waiter),
             // A pass that leaves something is answered at once.
             Self::Left(_) => {}
             Self::Queue(queue) => queue.enroll(waiter),
@@ -208,27 +333,30 @@ fn resolve<'b>(
     leader_epoch: &mut LeaderEpoch,
     is_left: bool,
 ) -> Result<Source<'b>, ErrorCode> {
-    let key = match &wanted.partition.topic {
-        TopicRef::Name(name) => TopicKey::Name(name),
-        TopicRef::Id(id) => TopicKey::Id(*id),
-    };
-    let topic = key.find(image)?;
+    let topic = topic_key(wanted).find(image)?;
     if !context.authorize(Operation::Read, Resource::Topic(&topic.name)) {
         return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
     }
     *leader_epoch = broker.leader_epoch(topic);
     broker.check_epoch(topic, wanted.current_leader_epoch)?;
     let index = wanted.partition.index;
-    match broker.mounted(topic, index) {
-        Some(queue) => Ok(Source::Queue(queue?)),
-        None if is_left && topic.log_dir(index).is_some() => {
-            Ok(Source::Left(broker.partitions.get(PartitionId { topic: topic.id, index })))
-        }
-        None => {
-            let known = broker.partitions.get(PartitionId { topic: topic.id, index });
-            let is_open = known.is_some_and(|partition| partition.log.open_log_start().is_some());
-            broker.partition(topic, index).map(|partition| Source::Log { partition, is_open })
-        }
+    if let Some(queue) = broker.mounted(topic, index) {
+        return Ok(Source::Queue(queue?));
+    }
+    let log_dir = topic.log_dir(index).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+    let known = broker.partitions.get(PartitionId { topic: topic.id, index });
+    if is_left {
+        return Ok(Source::Left(known));
+    }
+    let is_open = known.is_some_and(|partition| partition.log.open_log_start().is_some());
+    let partition = broker.partition(topic, index)?;
+    Ok(Source::Log { log: Placed { partition, log_dir }, is_open })
+}
+
+fn topic_key(wanted: &Wanted) -> TopicKey<'_> {
+    match &wanted.partition.topic {
+        TopicRef::Name(name) => TopicKey::Name(name),
+        TopicRef::Id(id) => TopicKey::Id(*id),
     }
 }
 
@@ -277,11 +405,11 @@ fn leave(partition: Option<&Partition>, wanted: &Wanted) -> Answer {
     }
 }
 
-fn read_one(partition: &Partition, wanted: &Wanted, turn: Turn<'_>) -> Answer {
-    let high_watermark = partition.high_watermark();
-    match try_read(partition, wanted, high_watermark, turn) {
+fn read_log(log: &Placed, wanted: &Wanted, turn: Turn<'_>) -> Answer {
+    let high_watermark = log.partition.high_watermark();
+    match try_read(log, wanted, high_watermark, turn) {
         Ok(answer) => answer,
-        Err(error) => failed(partition, high_watermark, &error),
+        Err(error) => failed(&log.partition, high_watermark, &error),
     }
 }
 
@@ -299,11 +427,12 @@ fn failed(partition: &Partition, high_watermark: Offset, error: &ReadError) -> A
 }
 
 fn try_read(
-    partition: &Partition,
+    log: &Placed,
     wanted: &Wanted,
     high_watermark: Offset,
     turn: Turn<'_>,
 ) -> Result<Answer, ReadError> {
+    let partition = &*log.partition;
     if let Some(diverging) = diverging(partition, wanted)? {
         let log_start = partition.log.log_start_offset()?;
         return Ok(Answer {
@@ -325,7 +454,7 @@ fn try_read(
         bytes: slice.len,
         more,
         proved_bytes: slice.proved_bytes,
-        parts: parts(slice, turn, partition, wanted),
+        parts: parts(slice, turn, log, wanted),
     })
 }
 
@@ -337,8 +466,8 @@ fn diverging(partition: &Partition, wanted: &Wanted) -> Result<Option<(LeaderEpo
     Ok((epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset).then_some((epoch, end)))
 }
 
-fn parts(slice: ReadSlice, turn: Turn<'_>, partition: &Partition, wanted: &Wanted) -> Vec<Part> {
-    let id = ReaderId { partition: partition.id, connection: turn.connection };
+fn parts(slice: ReadSlice, turn: Turn<'_>, log: &Placed, wanted: &Wanted) -> Vec<Part> {
+    let id = ReaderId { partition: log.partition.id, connection: turn.connection };
     let offsets = wanted.fetch_offset..slice.next_offset;
     // What is partly in memory reaches up to the end of the log.
     let is_whole = slice.chunks.len() == 1;
@@ -354,7 +483,7 @@ fn parts(slice: ReadSlice, turn: Turn<'_>, partition: &Partition, wanted: &Wante
             if slice.met_disk {
                 turn.catch_up.met_cold(turn.connection, far.as_deref());
             }
-            Part::File { file, position, len, far }
+            Part::File { file, position, len, log_dir: log.log_dir, far }
         }
         Chunk::Memory(bytes) => Part::Shared(bytes),
     };

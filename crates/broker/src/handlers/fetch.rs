@@ -108,9 +108,7 @@ async fn read_patiently(
     charge: &mut Charge,
 ) -> Pass {
     let enough = |pass: &Pass| pass.urgent || plan.wanted.is_empty() || pass.bytes >= patience.bytes_min;
-    let connection = context.connection.id;
-    let read =
-        |waiter| broker.catch_up.look_up(connection, move || read_all(broker, context, plan, limits, waiter));
+    let read = |waiter| read_all(broker, context, plan, limits, waiter);
     let mut pass = read(None).await;
     if enough(&pass) {
         return pass;

@@ -22,6 +22,8 @@ pub(crate) enum Part {
         file: Arc<dyn File>,
         position: u64,
         len: usize,
+        /// Index of the log dir that holds it.
+        log_dir: usize,
         /// If the range is far behind the end of its log.
         far: Option<Box<FarRead>>,
     },

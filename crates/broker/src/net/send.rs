@@ -1,8 +1,7 @@
 //! Sending: what lies in memory leaves by `writev`, ranges of segment files by `sendfile`, without a copy here.
 //!
 //! `sendfile` blocks on pages that are not cached, and a blocked worker would stop every connection on it. So a
-//! range that may be on the disk is sent as a catch-up read: on a thread of its own, a few at a time for the whole
-//! server.
+//! range that may be on the disk is sent as a catch-up read: on a thread of its own, a few at a time for each log dir.
 //!
 //! What clients read at the end of a log are pieces of the journal's groups, and each keeps the whole group in memory. So
 //! what a client does not take soon moves to memory of its own, which is what it is charged for; who reads in full flow is
@@ -32,6 +31,14 @@ const IO_SLICES_MAX: usize = 32;
 const SENDFILE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes that are copied at once, so that other connections do not wait for it.
 const OWNED_AT_ONCE: usize = 1024 * 1024;
+
+/// What is sent of a file at once.
+#[derive(Clone, Copy)]
+struct FileRange {
+    position: u64,
+    len: usize,
+    log_dir: usize,
+}
 
 /// Responses that wait for their socket.
 ///
@@ -94,10 +101,11 @@ impl Outbox {
         let sent = match self.parts.front() {
             None => 0,
             Some(Part::Bytes(_) | Part::Shared(_)) => self.send_bytes(stream).await?,
-            Some(Part::File { file, position, len, far }) => {
+            Some(Part::File { file, position, len, log_dir, far }) => {
                 let len = (*len).min(SENDFILE_BYTES_MAX);
+                let range = FileRange { position: *position, len, log_dir: *log_dir };
                 match file.raw_fd() {
-                    Some(fd) => self.send_file(stream, fd, *position, len, far.as_deref()).await?,
+                    Some(fd) => self.send_file(stream, fd, range, far.as_deref()).await?,
                     None => send_copied(stream, file, *position, len).await?,
                 }
             }
@@ -159,10 +167,10 @@ impl Outbox {
         &self,
         stream: &TcpStream,
         fd: BorrowedFd<'_>,
-        position: u64,
-        len: usize,
+        range: FileRange,
         far: Option<&FarRead>,
     ) -> io::Result<usize> {
+        let FileRange { position, len, log_dir } = range;
         loop {
             stream.writable().await?;
             // The system reads ahead: the first page may be there, and the last one not.
@@ -176,7 +184,7 @@ impl Outbox {
                     let _ = rustix::fs::fadvise(fd, position, NonZeroU64::new(len as u64), Advice::WillNeed);
                     pass_on()
                 };
-                self.catch_up.wait_aside(read_and_pass_on).await
+                self.catch_up.wait_aside(log_dir, read_and_pass_on).await
             } else {
                 pass_on()
             };

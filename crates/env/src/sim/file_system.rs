@@ -31,6 +31,7 @@ type Action = Box<dyn FnOnce() + Send>;
 /// What happens while the next call of a sort is waited for.
 #[derive(Default)]
 struct Meanwhile {
+    read: Option<Action>,
     sync: Option<Action>,
     write_back: Option<Action>,
     cut: Option<Action>,
@@ -38,7 +39,7 @@ struct Meanwhile {
 
 impl fmt::Debug for Meanwhile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_some = (self.sync.is_some(), self.write_back.is_some(), self.cut.is_some());
+        let is_some = [&self.read, &self.sync, &self.write_back, &self.cut].map(Option::is_some);
         f.debug_tuple("Meanwhile").field(&is_some).finish()
     }
 }
@@ -86,6 +87,11 @@ impl SimFileSystem {
     /// waits for must not be held by the caller of the sync.
     pub fn during_next_sync(&self, action: impl FnOnce() + Send + 'static) {
         self.meanwhile.lock().sync = Some(Box::new(action));
+    }
+
+    /// The same of the next read of a file.
+    pub fn during_next_read(&self, action: impl FnOnce() + Send + 'static) {
+        self.meanwhile.lock().read = Some(Box::new(action));
     }
 
     /// The same of the next call that sets the length of a file.
@@ -364,6 +370,14 @@ impl SimFile {
         if self.is_direct && !is_aligned { Err(io::ErrorKind::InvalidInput.into()) } else { Ok(()) }
     }
 
+    /// What a test wants to happen while a read is waited for.
+    fn wait_for_read(&self) {
+        let meanwhile = self.fs.meanwhile.lock().read.take();
+        if let Some(action) = meanwhile {
+            action();
+        }
+    }
+
     /// What a test wants to happen while a sync is waited for.
     fn wait_for_sync(&self) {
         let meanwhile = self.fs.meanwhile.lock().sync.take();
@@ -389,6 +403,7 @@ impl SimFile {
 impl File for SimFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
         self.check_aligned(buffer, position)?;
+        self.wait_for_read();
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
         disk.check_readable(self.inode)?;

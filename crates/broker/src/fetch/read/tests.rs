@@ -16,15 +16,23 @@ use crate::metadata::{NewTopic, Topic};
 use crate::start::open_broker;
 
 const PATIENCE: Duration = Duration::from_mins(1);
+const LOG_DIRS: &str = "/one,/two";
+const LIMITS: Limits = Limits { bytes_max: 50 << 20 };
 
 fn start(sim: &SimEnv) -> Arc<Broker> {
-    let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+    // One read of each log dir at once.
+    let options = [("data.dir", "/data"), ("log.dirs", LOG_DIRS), ("catchup.reads.max", "1")];
+    let config = BrokerConfig::from_pairs(options).expect("valid");
     open_broker(sim.env(), config).expect("starts")
 }
 
 fn context() -> RequestContext {
+    context_of(1)
+}
+
+fn context_of(connection: u64) -> RequestContext {
     let connection = ConnectionInfo {
-        id: 1,
+        id: connection,
         peer: SocketAddr::from(([127, 0, 0, 1], 1)),
         listener: Arc::from("PLAINTEXT"),
         principal: Principal::anonymous(),
@@ -70,8 +78,8 @@ fn fetch(broker: &Arc<Broker>, offsets: &[Offset]) -> Vec<bool> {
     read(broker, offsets).answers.iter().map(|answer| answer.bytes > 0).collect()
 }
 
-fn read(broker: &Arc<Broker>, offsets: &[Offset]) -> Pass {
-    let wanted = |(index, offset): (usize, &Offset)| Wanted {
+fn wanted((index, offset): (usize, &Offset)) -> Wanted {
+    Wanted {
         partition: PartitionRef {
             topic: TopicRef::Name(Arc::from("t")),
             index: i32::try_from(index).expect("few"),
@@ -81,10 +89,21 @@ fn read(broker: &Arc<Broker>, offsets: &[Offset]) -> Pass {
         current_leader_epoch: LeaderEpoch::UNKNOWN,
         last_fetched_epoch: LeaderEpoch::UNKNOWN,
         told: None,
-    };
-    let wanted: Vec<Wanted> = offsets.iter().enumerate().map(wanted).collect();
-    let plan = Plan { session_id: NO_SESSION, incremental: false, wanted };
-    let pass = read_all(broker, &context(), &plan, Limits { bytes_max: 50 << 20 }, None);
+    }
+}
+
+fn plan(wanted: impl Iterator<Item = Wanted>) -> Plan {
+    Plan { session_id: NO_SESSION, incremental: false, wanted: wanted.collect() }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().expect("a runtime")
+}
+
+fn read(broker: &Arc<Broker>, offsets: &[Offset]) -> Pass {
+    let plan = plan(offsets.iter().enumerate().map(wanted));
+    let context = context();
+    let pass = runtime().block_on(read_all(broker, &context, &plan, LIMITS, None));
     assert!(pass.answers.iter().all(|answer| answer.error == ErrorCode::NONE));
     assert_eq!(pass.answers.len(), offsets.len());
     pass
@@ -145,4 +164,39 @@ fn a_pass_ends_by_bytes_and_by_time_and_not_by_the_first_wait() {
     let mut spent = Spent::default();
     spent.add(PROVED_BYTES_MAX, Duration::ZERO);
     assert!(spent.is_enough());
+}
+
+/// Fetches the first record of these partitions on a new connection; which of them had it.
+async fn first_fetch(broker: Arc<Broker>, connection: u64, indexes: Vec<usize>) -> Vec<bool> {
+    broker.catch_up.begin(connection);
+    let plan = plan(indexes.into_iter().map(|index| wanted((index, &Offset(0)))));
+    let pass = read_all(&broker, &context_of(connection), &plan, LIMITS, None).await;
+    pass.answers.iter().map(|answer| answer.bytes > 0).collect()
+}
+
+#[test]
+fn a_log_dir_that_hangs_keeps_no_new_consumer_from_the_others() {
+    let sim = SimEnv::new(1);
+    let (broker, topic) = cold(&sim, &[(1, 10); 2]);
+    let log_dirs = [0, 1].map(|index| topic.log_dir(index));
+    assert!(log_dirs == [Some(0), Some(1)] || log_dirs == [Some(1), Some(0)], "{log_dirs:?}");
+    let (release, hangs) = std::sync::mpsc::sync_channel::<()>(1);
+    let (tell, told) = tokio::sync::oneshot::channel();
+    sim.fs.during_next_read(move || {
+        tell.send(()).expect("the test listens");
+        let _ = hangs.recv_timeout(PATIENCE);
+    });
+    runtime().block_on(async move {
+        let first = tokio::spawn(first_fetch(Arc::clone(&broker), 1, vec![0]));
+        told.await.expect("it reads");
+        let patience = PATIENCE / 4;
+        let other = tokio::time::timeout(patience, first_fetch(Arc::clone(&broker), 2, vec![1])).await;
+        assert_eq!(other, Ok(vec![true]));
+        // Who has found something does not wait for the other one, and comes back for it.
+        let both = tokio::time::timeout(patience, first_fetch(Arc::clone(&broker), 3, vec![1, 0])).await;
+        assert_eq!(both, Ok(vec![true, false]));
+        assert_eq!(broker.catch_up.begin_at(3), 1);
+        release.send(()).expect("it hangs");
+        assert_eq!(first.await.expect("ends"), [true]);
+    });
 }

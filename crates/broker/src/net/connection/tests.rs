@@ -126,7 +126,7 @@ fn limits() -> ConnectionLimits {
         idle_time_max: Duration::from_mins(1),
         requests: MemoryBudget::new(64 << 20),
         responses: MemoryBudget::new(64 << 20),
-        catch_up: CatchUp::new(1, u64::MAX),
+        catch_up: CatchUp::new(1, 1, u64::MAX),
         produce_gate: Arc::new(ProduceGate::new(|| true)),
         inflating: Arc::new(InflatingLeave::new()),
     }
