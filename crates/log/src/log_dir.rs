@@ -281,9 +281,14 @@ impl LogDir {
         self.partitions.lock().values().cloned().collect()
     }
 
+    /// Whether the checkpoint tells of files of the partition.
+    pub(crate) fn remembers(&self, id: PartitionId) -> bool {
+        self.memory.lock().checkpoint.partitions.contains_key(&id)
+    }
+
     /// Whether the dir holds files of the partition, or remembers that it did.
     pub(crate) fn holds(&self, id: PartitionId) -> Result<bool, LogError> {
-        if self.memory.lock().checkpoint.partitions.contains_key(&id) {
+        if self.remembers(id) {
             return Ok(true);
         }
         let path = self.partition_path(id);

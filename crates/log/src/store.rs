@@ -358,10 +358,18 @@ impl LogStore {
         Ok(is_marked)
     }
 
-    /// Whether the first use of a partition may have to wait for the disk: some may have to be recovered, or checked because
-    /// of a [mark](Self::has_damage_mark) that was seen, or so many are open that others are closed first.
-    pub fn may_open_slowly(&self) -> bool {
-        !self.was_clean() || self.shared.has_damage_marks() || self.shared.open_logs.is_to_try()
+    /// Whether the next use of a partition in log dir `dir_index` may have to wait for the disk. It does not if its log is
+    /// open. Else it may if a checkpoint tells of its files, which nobody may have read since the machine started; or if some
+    /// may have to be recovered, or checked because of a [mark](Self::has_damage_mark) that was seen; or if so many are open
+    /// that others are closed first. Waits for nobody.
+    pub fn may_open_slowly(&self, id: PartitionId, dir_index: usize) -> bool {
+        let dir = &self.dirs[dir_index];
+        if dir.handle(id).is_some_and(|log| log.open_log_start().is_some()) {
+            return false;
+        }
+        let is_any_slow =
+            !self.was_clean() || self.shared.has_damage_marks() || self.shared.open_logs.is_to_try();
+        is_any_slow || dir.remembers(id)
     }
 
     /// All partitions of a log dir that a checkpoint remembers or that have a handle, in the order of their ids. From

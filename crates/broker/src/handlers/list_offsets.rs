@@ -4,9 +4,13 @@
 //! (KIP-734), -4 the earliest on this disk (KIP-405), -5 the latest in remote storage and -6 the earliest that waits
 //! to go there, of which there is none here. Each may be asked for from the version on that came with it. Nothing at or
 //! above the high watermark is shown.
+//!
+//! A search by time may have to wait for the disk: it is done aside, a few at a time for each log dir, as catch-up reads
+//! are, and gives up its turn to others after some time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_protocol::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverrun_protocol::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
@@ -22,6 +26,9 @@ use crate::partitions::Partition;
 
 /// First version that says the epoch of the record that was found.
 const LEADER_EPOCH_SINCE: i16 = 4;
+
+/// Time after which a request that searches many partitions lets others come to their turn. One search is not cut short.
+const TURN_MAX: Duration = Duration::from_millis(10);
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -49,10 +56,18 @@ pub(crate) async fn handle(
     version: i16,
 ) -> ListOffsetsResponse<'static> {
     let image = broker.metadata.image();
-    let repeated = repeated(&request.topics);
-    let list = |topic| list_topic(broker, context, &image, &repeated, topic, version);
-    let topics = request.topics.iter().map(list).collect();
-    let mut response = ListOffsetsResponse { topics, ..Default::default() };
+    let listing = Listing { broker, context, image: &image, repeated: repeated(&request.topics), version };
+    let mut questions = Vec::new();
+    for topic in &request.topics {
+        questions.extend(topic.partitions.iter().map(|asked| Question { topic, asked }));
+    }
+    let mut answers = listing.answer_all(&questions).await.into_iter();
+    let topic = |topic: &ListOffsetsTopic<'_>| ListOffsetsTopicResponse {
+        name: topic.name.to_string().into(),
+        partitions: answers.by_ref().take(topic.partitions.len()).collect(),
+    };
+    let mut response =
+        ListOffsetsResponse { topics: request.topics.iter().map(topic).collect(), ..Default::default() };
     if version < LEADER_EPOCH_SINCE {
         forget_epochs(&mut response);
     }
@@ -80,36 +95,88 @@ fn repeated(topics: &[ListOffsetsTopic<'_>]) -> HashSet<(String, i32)> {
     repeated
 }
 
-fn list_topic(
-    broker: &Broker,
-    context: &RequestContext,
-    image: &Image,
-    repeated: &HashSet<(String, i32)>,
-    topic: &ListOffsetsTopic<'_>,
+/// What is asked of one partition.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    topic: &'a ListOffsetsTopic<'a>,
+    asked: &'a ListOffsetsPartition,
+}
+
+/// A request that is being answered.
+struct Listing<'a> {
+    broker: &'a Broker,
+    context: &'a RequestContext,
+    image: &'a Image,
+    repeated: HashSet<(String, i32)>,
     version: i16,
-) -> ListOffsetsTopicResponse<'static> {
-    let allowed = context.authorize(Operation::Describe, Resource::Topic(&topic.name));
-    let list = |asked: &ListOffsetsPartition| {
-        if repeated.contains(&(topic.name.to_string(), asked.partition_index)) {
+}
+
+impl Listing<'_> {
+    /// One answer to each question, in their order.
+    async fn answer_all(&self, questions: &[Question<'_>]) -> Vec<ListOffsetsPartitionResponse> {
+        let mut answers = Vec::with_capacity(questions.len());
+        while let Some(question) = questions.get(answers.len()) {
+            match self.searched_dir(*question) {
+                None => answers.push(self.answer(*question)),
+                Some(log_dir) => {
+                    let search = || self.search(log_dir, questions, &mut answers);
+                    self.broker.catch_up.wait_aside(log_dir, search).await;
+                }
+            }
+        }
+        answers
+    }
+
+    /// Answers the next question, and those after it that have the same log dir searched, as long as a turn lasts. Blocks
+    /// for the disk.
+    fn search(
+        &self,
+        log_dir: usize,
+        questions: &[Question<'_>],
+        answers: &mut Vec<ListOffsetsPartitionResponse>,
+    ) {
+        let clock = &self.broker.env.clock;
+        let begun = clock.monotonic();
+        while let Some(question) = questions.get(answers.len())
+            && self.searched_dir(*question) == Some(log_dir)
+        {
+            answers.push(self.answer(*question));
+            if clock.monotonic().saturating_sub(begun) >= TURN_MAX {
+                return;
+            }
+        }
+    }
+
+    /// The log dir in which a question has segments searched, if it does in any.
+    fn searched_dir(&self, question: Question<'_>) -> Option<usize> {
+        let Question { topic, asked } = question;
+        if !matches!(asked.timestamp, 0.. | MAX_TIMESTAMP) {
+            return None;
+        }
+        let found = self.image.topic(&topic.name).filter(|topic| !topic.is_mounted)?;
+        found.log_dir(asked.partition_index)
+    }
+
+    fn answer(&self, question: Question<'_>) -> ListOffsetsPartitionResponse {
+        response(question.asked.partition_index, self.find(question))
+    }
+
+    fn find(&self, Question { topic, asked }: Question<'_>) -> Result<Found, ErrorCode> {
+        if self.repeated.contains(&(topic.name.to_string(), asked.partition_index)) {
             return Err(ErrorCode::INVALID_REQUEST);
         }
-        if !allowed {
+        if !self.context.authorize(Operation::Describe, Resource::Topic(&topic.name)) {
             return Err(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
         }
-        if !is_known(asked.timestamp, version) {
+        if !is_known(asked.timestamp, self.version) {
             return Err(ErrorCode::UNSUPPORTED_VERSION);
         }
-        let found = TopicKey::Name(&topic.name).find(image)?;
-        broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
-        if let Some(queue) = broker.mounted(found, asked.partition_index) {
+        let found = TopicKey::Name(&topic.name).find(self.image)?;
+        self.broker.check_epoch(found, LeaderEpoch(asked.current_leader_epoch))?;
+        if let Some(queue) = self.broker.mounted(found, asked.partition_index) {
             return find_mounted(queue?, asked.timestamp);
         }
-        find(&*broker.partition(found, asked.partition_index)?, asked.timestamp)
-    };
-    let answer = |asked: &ListOffsetsPartition| response(asked.partition_index, list(asked));
-    ListOffsetsTopicResponse {
-        name: topic.name.to_string().into(),
-        partitions: topic.partitions.iter().map(answer).collect(),
+        find(&*self.broker.partition(found, asked.partition_index)?, asked.timestamp)
     }
 }
 
@@ -162,4 +229,77 @@ fn response(index: i32, found: Result<Found, ErrorCode>) -> ListOffsetsPartition
         Err(code) => response.error_code = code.0,
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::sync_channel;
+
+    use bytes::BytesMut;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_records::{BatchBuilder, BatchOptions};
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::context::{ConnectionInfo, Principal};
+    use crate::metadata::NewTopic;
+    use crate::start::open_broker;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A server with a record in a segment.
+    fn start(sim: &SimEnv) -> Arc<Broker> {
+        let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("default.durability", "4")]);
+        let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
+        let new = NewTopic { name: "t".to_owned(), partition_count: 1, configs: [].into() };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let partition = broker.partition(&topic, 0).expect("there");
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(TimestampMs(5), None, Some(b"value"), &[]).expect("fits");
+        let batch = BytesMut::from(&batch.build().expect("built")[..]);
+        partition.append(batch, broker.append_options()).expect("taken");
+        partition.write_staged().expect("written");
+        broker
+    }
+
+    async fn list(broker: &Arc<Broker>, timestamp: i64) -> ListOffsetsPartitionResponse {
+        let connection = ConnectionInfo {
+            id: 1,
+            peer: SocketAddr::from(([127, 0, 0, 1], 1)),
+            listener: Arc::from("PLAINTEXT"),
+            principal: Principal::anonymous(),
+        };
+        let context = RequestContext { connection: Arc::new(connection), client_id: Arc::from("test") };
+        let asked = ListOffsetsPartition { timestamp, current_leader_epoch: -1, ..Default::default() };
+        let topics = vec![ListOffsetsTopic { name: "t".into(), partitions: vec![asked] }];
+        let request = ListOffsetsRequest { topics, ..Default::default() };
+        handle(broker, &context, request, 7).await.topics.remove(0).partitions.remove(0)
+    }
+
+    #[test]
+    fn a_search_by_time_that_waits_for_the_disk_holds_up_no_other_connection() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        for timestamp in [0, MAX_TIMESTAMP] {
+            let (tell, told) = sync_channel(1);
+            let has_waited = Arc::new(AtomicBool::new(false));
+            let (broker, notes) = (Arc::clone(&broker), Arc::clone(&has_waited));
+            sim.fs.during_next_read(move || {
+                told.recv_timeout(PATIENCE).expect("the other connection waits");
+                notes.store(true, Ordering::Release);
+            });
+            let found = runtime.block_on(async move {
+                let listing = tokio::spawn(async move { list(&broker, timestamp).await });
+                let other = tokio::spawn(async move { tell.send(()).expect("it is waited for") });
+                other.await.expect("ends");
+                listing.await.expect("answered")
+            });
+            assert_eq!((found.error_code, found.offset, found.timestamp), (0, 0, 5), "{timestamp}");
+            assert!(has_waited.load(Ordering::Acquire), "nothing was read");
+        }
+    }
 }

@@ -215,9 +215,10 @@ impl Partitions {
             let log = self.logs.partition(placement.id, placement.dir, config, self.epoch)?;
             Partition::new(placement.id, log)
         };
-        // Mostly it is a matter of microseconds. Where the disk may be waited for, other connections' work moves to another
-        // thread meanwhile.
-        if self.logs.may_open_slowly() { tokio::task::block_in_place(open) } else { open() }
+        // Of a new partition it is a matter of microseconds. Where the disk may be waited for, other connections' work moves
+        // to another thread meanwhile.
+        let is_slow = self.logs.may_open_slowly(placement.id, placement.dir);
+        if is_slow { tokio::task::block_in_place(open) } else { open() }
     }
 
     /// All partitions in use now.
@@ -240,6 +241,7 @@ impl Partitions {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
@@ -266,6 +268,44 @@ mod tests {
         };
         open().close().unwrap();
         open()
+    }
+
+    /// Gives a record its place.
+    fn append(partition: &Partition) -> Result<Appended, AppendError> {
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
+        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+        partition.append(BytesMut::from(&batch.build().unwrap()[..]), options)
+    }
+
+    #[test]
+    fn a_log_that_a_start_has_found_holds_up_no_other_connection_when_it_is_touched_first() {
+        let sim = SimEnv::new(1);
+        let start = || {
+            let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
+            Arc::new(Partitions::new(Arc::new(logs), LeaderEpoch(1)))
+        };
+        let before = start();
+        let partition = before.open(&placement(0)).unwrap();
+        append(&partition).unwrap();
+        partition.write_staged().unwrap();
+        before.logs.close().unwrap();
+        let partitions = start();
+        let (tell, told) = sync_channel(1);
+        let has_waited = Arc::new(AtomicBool::new(false));
+        let notes = Arc::clone(&has_waited);
+        sim.fs.during_next_read(move || {
+            told.recv_timeout(PATIENCE).expect("the other connection waits");
+            notes.store(true, Ordering::Release);
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.block_on(async move {
+            let opening = tokio::spawn(async move { partitions.open(&placement(0)).unwrap().id });
+            let other = tokio::spawn(async move { tell.send(()).unwrap() });
+            assert_eq!(opening.await.unwrap(), placement(0).id);
+            other.await.unwrap();
+        });
+        assert!(has_waited.load(Ordering::Acquire), "nothing was read");
     }
 
     #[test]
