@@ -313,15 +313,18 @@ impl Groups {
     }
 
     /// As [`Self::request`], of somebody who is a member already, and stays one however long the log takes nothing.
+    /// `handle` is told whether there is room for records.
     pub(crate) async fn keep_alive(
         &self,
         broker: &Arc<Broker>,
         context: &RequestContext,
         version: i16,
         group_id: &str,
-        handle: impl FnOnce(&mut Shard, &GroupContext<'_>) -> Step,
+        handle: impl FnOnce(&mut Shard, &GroupContext<'_>, bool) -> Step,
     ) -> Result<GroupResponse, ErrorCode> {
         let shard = self.loaded(broker, group_id).await?;
+        let has_room = self.slots()?[shard].check_room().is_ok();
+        let handle = |shard: &mut Shard, context: &GroupContext<'_>| handle(shard, context, has_room);
         self.begin_in(broker, shard, context, version, handle)?.reply().await
     }
 

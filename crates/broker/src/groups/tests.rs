@@ -7,7 +7,10 @@ use std::time::Duration;
 use riverrun_env::sim::SimEnv;
 use riverrun_protocol::join_group_request::JoinGroupRequestProtocol;
 use riverrun_protocol::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
-use riverrun_protocol::{DeleteTopicsRequest, HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest};
+use riverrun_protocol::{
+    ConsumerGroupHeartbeatRequest, DeleteTopicsRequest, HeartbeatRequest, JoinGroupRequest,
+    OffsetCommitRequest,
+};
 use tokio::sync::watch;
 
 use super::held::HELD_STEPS_MAX;
@@ -324,8 +327,7 @@ async fn who_asks_while_the_log_takes_nothing_leaves_nothing_behind_and_changes_
     assert_eq!(beats, vec![ErrorCode::COORDINATOR_NOT_AVAILABLE; 100]);
     assert_eq!(partition.waiting_acks(), waiting);
 
-    let commits = join_all((0..HELD_STEPS_MAX).map(|_| commit(&broker, 9))).await;
-    assert_eq!(commits, vec![ErrorCode::COORDINATOR_NOT_AVAILABLE; HELD_STEPS_MAX]);
+    fill(&broker).await;
     let waiting = partition.waiting_acks();
     let refused = timeout(STUCK_AFTER / 2, commit(&broker, 10)).await;
     assert_eq!(refused, Ok(ErrorCode::COORDINATOR_NOT_AVAILABLE), "at once");
@@ -333,6 +335,55 @@ async fn who_asks_while_the_log_takes_nothing_leaves_nothing_behind_and_changes_
     assert_eq!(partition.waiting_acks(), waiting);
     drop(standstill);
     assert_eq!(committed_at_last(&sim, &broker).await, [9], "what was taken has become durable");
+}
+
+/// A heartbeat of a KIP-848 member that subscribes to this topic; its error, and its epoch then.
+async fn beat(broker: &Arc<Broker>, member_epoch: i32, topic: &str) -> (ErrorCode, i32) {
+    let request = ConsumerGroupHeartbeatRequest {
+        group_id: "consumers".into(),
+        member_id: "m".into(),
+        member_epoch,
+        rebalance_timeout_ms: 30_000,
+        subscribed_topic_names: Some(vec![topic.to_owned().into()]),
+        topic_partitions: Some(Vec::new()),
+        ..Default::default()
+    };
+    let response = handlers::consumer_group_heartbeat::handle(broker, &context(), request, 1).await;
+    (ErrorCode(response.error_code), response.member_epoch)
+}
+
+/// Commits until no more changes of a shard may wait for the log.
+async fn fill(broker: &Arc<Broker>) {
+    let commits = join_all((0..HELD_STEPS_MAX).map(|_| commit(broker, 9))).await;
+    assert_eq!(commits, vec![ErrorCode::COORDINATOR_NOT_AVAILABLE; HELD_STEPS_MAX]);
+}
+
+#[tokio::test]
+async fn a_member_that_changes_its_subscription_while_the_log_takes_nothing_stays_one_and_adds_nothing() {
+    let sim = SimEnv::new(1);
+    let (broker, _stop) = start_with(&sim, ("offsets.commit.timeout.ms", "500")).await;
+    create_topic(&broker).await;
+    let (error, epoch) = beat(&broker, 0, "t").await;
+    assert_eq!(error, ErrorCode::NONE);
+    let standstill = DiskStandsStill::new(&sim);
+    assert_eq!(commit(&broker, 8).await, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    fill(&broker).await;
+    let slot = &broker.groups.slots().expect("open")[0];
+    let partition = Arc::clone(&slot.state.lock().loaded().expect("loaded").partition);
+    let waiting = partition.waiting_acks();
+    let topics: Vec<String> = (0..100).map(|number| format!("other-{number}")).collect();
+    let beats = join_all(topics.iter().map(|topic| beat(&broker, epoch, topic))).await;
+    assert!(beats.iter().all(|(error, _)| *error == ErrorCode::COORDINATOR_NOT_AVAILABLE), "{beats:?}");
+    assert_eq!(partition.waiting_acks(), waiting);
+    drop(standstill);
+    let durable = async {
+        while try_committed(&broker).await != Ok(vec![9]) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, durable).await.expect("the disk goes on");
+    let (error, later) = beat(&broker, epoch, "other").await;
+    assert_eq!((error, later), (ErrorCode::NONE, epoch + 1), "nothing of all that has counted");
 }
 
 /// Whether all but the last shard were refused, as those whose records wait for the disk.

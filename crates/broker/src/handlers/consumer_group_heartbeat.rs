@@ -39,8 +39,12 @@ pub(crate) async fn handle(
     let beat = |shard: &mut Shard, context: &GroupContext<'_>| {
         shard.consumer_group_heartbeat(context, &request, &topics)
     };
+    let beat_of_member = |shard: &mut Shard, context: &GroupContext<'_>, has_room| {
+        // What it subscribes to now is recorded, and may be something else each time.
+        if has_room { beat(shard, context) } else { shard.consumer_group_sign_of_life(context, &request) }
+    };
     let handled = if request.member_epoch > JOINING {
-        broker.groups.keep_alive(broker, context, version, group, beat).await
+        broker.groups.keep_alive(broker, context, version, group, beat_of_member).await
     } else {
         broker.groups.request(broker, context, version, group, beat).await
     };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use riverrun_coordinator::GroupResponse;
+use riverrun_coordinator::{GroupResponse, RequestContext as GroupContext, Shard};
 use riverrun_protocol::{ErrorCode, HeartbeatRequest, HeartbeatResponse};
 
 use crate::broker::Broker;
@@ -18,10 +18,9 @@ pub(crate) async fn handle(
         return refused(ErrorCode::GROUP_AUTHORIZATION_FAILED);
     }
     let group = &*request.group_id;
-    let handled = broker
-        .groups
-        .keep_alive(broker, context, version, group, |shard, context| shard.heartbeat(context, &request));
-    match handled.await {
+    // It adds no records.
+    let beat = |shard: &mut Shard, context: &GroupContext<'_>, _| shard.heartbeat(context, &request);
+    match broker.groups.keep_alive(broker, context, version, group, beat).await {
         Ok(GroupResponse::Heartbeat(response)) => response,
         Ok(_) => refused(ErrorCode::UNKNOWN_SERVER_ERROR),
         Err(code) => refused(code),

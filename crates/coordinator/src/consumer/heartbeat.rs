@@ -57,6 +57,20 @@ impl ConsumerGroup {
         Ok((response, recorder.into_records()))
     }
 
+    /// Takes the heartbeat of a member for a sign of life, and nothing else of it: there is nothing to record.
+    pub(super) fn keep_alive(
+        &mut self,
+        now: TimestampMs,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+        config: &GroupConfig,
+    ) {
+        let id: MemberId = (&*request.member_id).into();
+        let is_staying = request.member_epoch > JOIN_EPOCH;
+        if is_staying && self.admit(&id, request, reported(request).as_ref()).is_ok() {
+            self.timers.set_session(&id, after(now, config.consumer_session_timeout_ms));
+        }
+    }
+
     /// Whether the group holds nothing: it was made for a request that was then refused.
     pub(super) fn is_blank(&self) -> bool {
         self.group_epoch == 0 && self.members.is_empty()
@@ -99,10 +113,7 @@ impl ConsumerGroup {
         } else {
             (&*request.member_id).into()
         };
-        let reported = request.topic_partitions.as_ref().map(|topics| {
-            let topics = topics.iter().filter(|topic| !topic.partitions.is_empty());
-            topics.map(|topic| (topic.topic_id, topic.partitions.iter().copied().collect())).collect()
-        });
+        let reported = reported(request);
         let sender = self.admit(&id, request, reported.as_ref())?;
         self.check_room(&sender, config)?;
         let before = match &sender {
@@ -331,6 +342,13 @@ impl ConsumerGroup {
             ..ConsumerGroupHeartbeatResponse::default()
         }
     }
+}
+
+/// What the member says that it owns, if it says so.
+fn reported(request: &ConsumerGroupHeartbeatRequest<'_>) -> Option<Assignment> {
+    let topics = request.topic_partitions.as_ref()?;
+    let topics = topics.iter().filter(|topic| !topic.partitions.is_empty());
+    Some(topics.map(|topic| (topic.topic_id, topic.partitions.iter().copied().collect())).collect())
 }
 
 /// A heartbeat comes from the epoch that the member was last told, or from the one before if the response got lost;

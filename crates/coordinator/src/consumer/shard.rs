@@ -8,7 +8,7 @@ use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatRes
 
 use crate::TopicMetadata;
 use crate::error::ReplayError;
-use crate::group::Group;
+use crate::group::{Group, GroupEntry};
 use crate::shard::Shard;
 use crate::step::{GroupResponse, OffsetsRecord, Reply, RequestContext, Step};
 
@@ -29,6 +29,26 @@ impl Shard {
         self.finish(&request.group_id);
         let reply = Reply { token: context.token, body: GroupResponse::ConsumerGroupHeartbeat(response) };
         Step { records, replies: vec![reply] }
+    }
+
+    /// Handles the heartbeat of a member where nothing may be recorded: its session goes on, and the member is told to
+    /// come again with all else.
+    pub fn consumer_group_sign_of_life(
+        &mut self,
+        context: &RequestContext<'_>,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+    ) -> Step {
+        // A session that ends later than the shard wakes up for it costs one look in vain.
+        if let Some(GroupEntry { group: Group::Consumer(group), .. }) =
+            self.groups.get_mut(&*request.group_id)
+        {
+            group.keep_alive(context.now, request, &self.config);
+        }
+        let response = ConsumerGroupHeartbeatResponse {
+            error_code: ErrorCode::COORDINATOR_NOT_AVAILABLE.0,
+            ..ConsumerGroupHeartbeatResponse::default()
+        };
+        Step::reply(context.token, GroupResponse::ConsumerGroupHeartbeat(response))
     }
 
     /// Serves a heartbeat. A refusal may leave records too: an empty classic group that was taken over for a member

@@ -4,5 +4,6 @@ mod bounds;
 mod commits;
 pub(crate) mod memory;
 mod replay;
+mod sign_of_life;
 mod simulation;
 mod world;

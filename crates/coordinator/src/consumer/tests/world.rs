@@ -102,15 +102,32 @@ impl World {
         &mut self,
         request: &ConsumerGroupHeartbeatRequest<'_>,
     ) -> ConsumerGroupHeartbeatResponse<'static> {
-        let context = RequestContext {
+        let step = self.shard.consumer_group_heartbeat(&self.context(), request, &self.topics);
+        self.answer(step)
+    }
+
+    /// Sends a heartbeat to a shard that may record nothing.
+    pub(super) fn send_where_full(
+        &mut self,
+        request: &ConsumerGroupHeartbeatRequest<'_>,
+    ) -> ConsumerGroupHeartbeatResponse<'static> {
+        let step = self.shard.consumer_group_sign_of_life(&self.context(), request);
+        self.answer(step)
+    }
+
+    fn context(&self) -> RequestContext<'static> {
+        RequestContext {
             now: TimestampMs(self.now_ms),
             token: ReplyToken(1),
             client_id: "client",
             client_host: "/127.0.0.1",
             api_version: 1,
             random: [7; 16],
-        };
-        let mut step = self.shard.consumer_group_heartbeat(&context, request, &self.topics);
+        }
+    }
+
+    /// Writes down what a heartbeat has led to; its response.
+    fn answer(&mut self, mut step: Step) -> ConsumerGroupHeartbeatResponse<'static> {
         self.log.append(&mut step.records);
         assert_eq!(step.replies.len(), 1);
         match step.replies.remove(0).body {

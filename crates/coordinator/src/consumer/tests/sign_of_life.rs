@@ -1,0 +1,64 @@
+//! What becomes of heartbeats where nothing may be recorded.
+
+use std::collections::BTreeSet;
+
+use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ErrorCode};
+
+use crate::GroupConfig;
+
+use super::replay::assert_replays;
+use super::world::{Client, World};
+
+/// A group with one member, and that.
+fn joined() -> (World, Client) {
+    let mut world = World::new(GroupConfig::default());
+    world.topics.put("t", 4);
+    world.topics.put("u", 4);
+    let mut client = Client::new("a", &["t"]);
+    assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
+    client.reconcile();
+    (world, client)
+}
+
+/// Sends the client's heartbeats with this epoch for twice as long as a session lasts; whether the member is one still.
+fn stays(world: &mut World, client: &Client, member_epoch: i32) -> bool {
+    let half_session_ms = i64::from(GroupConfig::default().consumer_session_timeout_ms) / 2;
+    let written = world.log.len();
+    for _ in 0..4 {
+        world.advance(half_session_ms);
+        let response =
+            world.send_where_full(&ConsumerGroupHeartbeatRequest { member_epoch, ..client.request() });
+        assert_eq!(ErrorCode(response.error_code), ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    }
+    let stays = world.group().is_some_and(|group| group.members.contains_key("a"));
+    assert!(!stays || world.log.len() == written, "something was recorded");
+    assert_replays(world);
+    stays
+}
+
+#[test]
+fn a_member_stays_one_and_what_it_says_besides_counts_when_it_says_it_again() {
+    let (mut world, mut client) = joined();
+    client.subscribe(BTreeSet::from(["u".to_owned()]), None);
+    let epoch = client.epoch;
+    assert!(stays(&mut world, &client, epoch));
+    for _ in 0..3 {
+        assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
+        client.reconcile();
+    }
+    let read: Vec<_> = client.owned.keys().copied().collect();
+    let u: Vec<_> = world.topics.iter().filter(|(name, ..)| *name == "u").map(|(_, id, _)| id).collect();
+    assert_eq!(read, u);
+}
+
+#[test]
+fn who_joins_or_leaves_or_is_no_member_keeps_no_session() {
+    for epoch in [-1, 0, 7] {
+        let (mut world, client) = joined();
+        assert!(!stays(&mut world, &client, epoch), "{epoch}");
+    }
+    let (mut world, mut client) = joined();
+    let epoch = client.epoch;
+    client.id = "b".to_owned();
+    assert!(!stays(&mut world, &client, epoch), "another");
+}
