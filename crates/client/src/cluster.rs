@@ -41,7 +41,7 @@ options! {
     /// that counts the clients of its kind in this process: `producer-1`, `adminclient-1`, `consumer-GROUP-1`, or
     /// `consumer-1` without a group; a static member is `consumer-GROUP-INSTANCE`.
     client_id: String = "client.id", Kind::Text("a name, or empty"), Some("");
-    /// Time for a connection to come up.
+    /// Time for a connection to come up. Where a name has several addresses, each has its share of that.
     connect_timeout: Duration = "socket.connection.setup.timeout.ms", Kind::Millis(1, i64::MAX), Some("10000");
     /// Time for an answer, beyond what a fetch or a join itself asks the server to wait. Of a produce request the server is
     /// given nine tenths of it, so that it can say in time that it was too slow. Kafka's clients take 0 as well, and then have no
@@ -163,6 +163,10 @@ pub(crate) enum Lane {
     Fetch,
     /// Group membership, which waits for other members.
     Group,
+}
+
+impl Lane {
+    const ALL: [Self; 3] = [Self::Data, Self::Fetch, Self::Group];
 }
 
 #[derive(Debug, Default)]
@@ -420,20 +424,39 @@ impl Cluster {
         self.any_connection().await?.version_of(api)
     }
 
-    /// Of those that are up the one whose server owes the fewest answers: it may be one that does not answer at all.
+    /// Of those that are up the one whose server owes the fewest answers: it may be one that does not answer at all. A server
+    /// that is known for that is asked after those that nothing is known of: a machine that is gone closes no connection.
     async fn any_connection(&self) -> Result<Arc<Connection>, ClientError> {
-        let nodes: Vec<NodeId> = lock(&self.known).nodes.values().map(|node| node.id).collect();
-        let live = nodes.iter().filter_map(|node| self.live_connection(*node, Lane::Data));
-        if let Some(least) = live.min_by_key(|connection| connection.unanswered()) {
-            return Ok(least);
-        }
-        // Others may answer at once while one is given its pause.
-        for node in nodes.into_iter().filter(|node| !self.is_paused(*node, Lane::Data)) {
-            if let Ok(connection) = self.connection(node, Lane::Data).await {
-                return Ok(connection);
+        let (suspect, well): (Vec<_>, Vec<_>) =
+            self.shuffled_nodes().into_iter().partition(|node| self.is_suspect(*node));
+        for nodes in [well, suspect] {
+            let live = nodes.iter().filter_map(|node| self.live_connection(*node, Lane::Data));
+            if let Some(least) = live.min_by_key(|connection| connection.unanswered()) {
+                return Ok(least);
+            }
+            // Others may answer at once while one is given its pause.
+            for node in nodes.into_iter().filter(|node| !self.is_paused(*node, Lane::Data)) {
+                if let Ok(connection) = self.connection(node, Lane::Data).await {
+                    return Ok(connection);
+                }
             }
         }
         self.bootstrap_connection().await
+    }
+
+    /// The servers, from any of them on, so that not all clients ask the first.
+    fn shuffled_nodes(&self) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = lock(&self.known).nodes.values().map(|node| node.id).collect();
+        if !nodes.is_empty() {
+            let first = getrandom::u32().unwrap_or_default() as usize % nodes.len();
+            nodes.rotate_left(first);
+        }
+        nodes
+    }
+
+    /// Whether a server has shown that it may be gone, whatever it was asked.
+    fn is_suspect(&self, node: NodeId) -> bool {
+        Lane::ALL.into_iter().filter_map(|lane| self.known_slot(node, lane)).any(|slot| slot.is_suspect())
     }
 
     async fn bootstrap_connection(&self) -> Result<Arc<Connection>, ClientError> {

@@ -1,8 +1,9 @@
 //! One connection to one server: requests out in order, answers back in the same order.
 //!
-//! Guarantees that at most `in_flight_max` requests are unanswered, and that a caller that waits no longer does not
-//! disturb the others: its answer is read and dropped. Refuses answers that are longer than the bound or that
-//! belong to no request; both end the connection, as does a request that is not answered in time.
+//! Guarantees that at most `in_flight_max` requests are unanswered, that a caller that waits no longer does not
+//! disturb the others: its answer is read and dropped, and that nobody waits for ever. Refuses answers that are longer than
+//! the bound or that belong to no request; both end the connection, as does a request that is not answered in time, whether
+//! or not somebody waits for it still. With the connection ends what waits to be written.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
@@ -26,7 +27,8 @@ use crate::error::ClientError;
 use crate::socket;
 use crate::traffic::Traffic;
 
-/// Requests that wait to be written.
+/// Requests that wait to be written at most, or as many as may be unanswered where that is more: so many are handed over
+/// without waiting.
 const SEND_QUEUE: usize = 16;
 /// Parts of a frame that are handed to the system at once.
 const VECTOR_PARTS: usize = 64;
@@ -36,6 +38,9 @@ const AHEAD_BYTES: usize = 16 * 1024;
 const LENGTH_BYTES: usize = 4;
 /// An answer in bytes at most: a server that says more is none.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// An answer is waited for longer than its caller waits, by this part of that time: for the case that nobody does any more.
+/// Who does is the first to say that it is late.
+const PATIENCE_PART: u32 = 10;
 
 /// An answer, still encoded, so that its strings and records can be borrowed from it.
 #[derive(Clone, Debug)]
@@ -96,15 +101,22 @@ struct Outgoing {
     /// Bytes that belong at the frame's splices.
     records: Vec<Bytes>,
     /// None for a request that gets no answer.
-    reply: Option<(i32, oneshot::Sender<Bytes>)>,
+    asked: Option<Asked>,
     /// Told once all of it was written.
     written: Option<oneshot::Sender<()>>,
 }
 
-/// A request whose answer is to come. Its permit is what bounds the unanswered requests.
-struct Expected {
+/// An answer that a request asks for.
+struct Asked {
     correlation: i32,
     reply: oneshot::Sender<Bytes>,
+    /// How long the caller waits for it.
+    patience: Duration,
+}
+
+/// A request whose answer is to come. Its permit is what bounds the unanswered requests.
+struct Expected {
+    asked: Asked,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -124,7 +136,7 @@ impl PendingAnswer {
         let Self { connection, api, version, answer, deadline } = self;
         match timeout_at(deadline, answer).await {
             Ok(Ok(bytes)) => Ok(ResponseFrame { bytes, api, version }),
-            Ok(Err(_)) => Err(connection.lost("the server closed it")),
+            Ok(Err(_)) => Err(connection.lost("it was closed before the answer")),
             Err(_) => Err(connection.give_up(api)),
         }
     }
@@ -165,6 +177,8 @@ pub(crate) struct Connection {
     /// A permit is taken for each request that was written and not answered.
     in_flight: Arc<Semaphore>,
     broken: Arc<AtomicBool>,
+    /// Since when the server is known not to answer.
+    silent: Arc<OnceLock<Instant>>,
     writing: AbortHandle,
     reading: AbortHandle,
 }
@@ -187,10 +201,7 @@ impl Connection {
             address: address.to_owned(),
             source: Arc::new(source),
         };
-        let stream = timeout(options.connect_timeout, socket::connect(address))
-            .await
-            .map_err(|_| connect_error(io::ErrorKind::TimedOut.into()))?
-            .map_err(connect_error)?;
+        let stream = socket::connect(address, options.connect_timeout).await.map_err(connect_error)?;
         stream.set_nodelay(true).map_err(connect_error)?;
         options.traffic.connected();
         let connection = Arc::new(Self::over(stream, address, options));
@@ -201,15 +212,23 @@ impl Connection {
 
     fn over(stream: TcpStream, address: &str, options: &ConnectionOptions) -> Self {
         let (reader, writer) = stream.into_split();
-        let (sender, outgoing) = mpsc::channel(SEND_QUEUE);
+        let (sender, outgoing) = mpsc::channel(SEND_QUEUE.max(options.in_flight_max));
         let (expect, expected) = mpsc::channel(options.in_flight_max);
         let in_flight = Arc::new(Semaphore::new(options.in_flight_max));
         let broken = Arc::new(AtomicBool::new(false));
         let traffic = || Arc::clone(&options.traffic);
         let writing = write_requests(writer, outgoing, expect, Arc::clone(&in_flight), traffic());
         let writing = tokio::spawn(writing).abort_handle();
-        let reading = read_answers(reader, expected, Arc::clone(&broken), traffic());
-        let reading = tokio::spawn(reading).abort_handle();
+        let silent = Arc::new(OnceLock::new());
+        let (ended, writer, traffic) = (Arc::clone(&broken), writing.clone(), traffic());
+        let is_silent = Arc::clone(&silent);
+        let reading = tokio::spawn(async move {
+            read_answers(reader, expected, &is_silent, &traffic).await;
+            ended.store(true, Ordering::Release);
+            // It may hang where the server reads nothing, and with it what waits to be written.
+            writer.abort();
+        });
+        let reading = reading.abort_handle();
         Self {
             address: address.to_owned(),
             options: options.clone(),
@@ -218,6 +237,7 @@ impl Connection {
             sender,
             in_flight,
             broken,
+            silent,
             writing,
             reading,
         }
@@ -246,6 +266,11 @@ impl Connection {
     /// Whether the connection can no longer be used.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire) || self.sender.is_closed()
+    }
+
+    /// Since when the server is known not to answer.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        self.silent.get().copied()
     }
 
     /// Requests that were handed over and are neither answered nor, where there is no answer, written.
@@ -283,9 +308,10 @@ impl Connection {
         records: Vec<Bytes>,
     ) -> Result<PendingAnswer, ClientError> {
         let version = self.version_of(R::KEY)?;
-        let (outgoing, answer) = self.outgoing(request, version, records)?;
+        let patience = self.options.request_timeout;
+        let (outgoing, answer) = self.outgoing(request, version, records, patience)?;
         self.queue_now(outgoing)?;
-        Ok(self.pending::<R>(version, answer, Duration::ZERO))
+        Ok(self.pending::<R>(version, answer, patience))
     }
 
     /// The same for a request that gets no answer.
@@ -297,7 +323,7 @@ impl Connection {
         let version = self.version_of(R::KEY)?;
         let frame = encode_request(request, version, self.correlation(), Some(&self.options.client_id))?;
         let (sent, written) = oneshot::channel();
-        self.queue_now(Outgoing { frame, records, reply: None, written: Some(sent) })?;
+        self.queue_now(Outgoing { frame, records, asked: None, written: Some(sent) })?;
         let deadline = Instant::now() + self.options.request_timeout;
         Ok(PendingWrite { connection: Arc::clone(self), api: R::KEY, written, deadline })
     }
@@ -308,9 +334,10 @@ impl Connection {
         version: i16,
         limits: CallLimits,
     ) -> Result<PendingAnswer, ClientError> {
-        let (outgoing, answer) = self.outgoing(request, version, Vec::new())?;
-        self.queue(outgoing).await?;
-        Ok(self.pending::<R>(version, answer, limits.server_wait))
+        let patience = self.options.request_timeout.saturating_add(limits.server_wait);
+        let (outgoing, answer) = self.outgoing(request, version, Vec::new(), patience)?;
+        self.queue(R::KEY, outgoing, patience).await?;
+        Ok(self.pending::<R>(version, answer, patience))
     }
 
     fn outgoing<'a, R: Request<'a>>(
@@ -318,20 +345,22 @@ impl Connection {
         request: &R,
         version: i16,
         records: Vec<Bytes>,
+        patience: Duration,
     ) -> Result<(Outgoing, oneshot::Receiver<Bytes>), ClientError> {
         let correlation = self.correlation();
         let frame = encode_request(request, version, correlation, Some(&self.options.client_id))?;
         let (reply, answer) = oneshot::channel();
-        Ok((Outgoing { frame, records, reply: Some((correlation, reply)), written: None }, answer))
+        let asked = Some(Asked { correlation, reply, patience });
+        Ok((Outgoing { frame, records, asked, written: None }, answer))
     }
 
     fn pending<'a, R: Request<'a>>(
         self: &Arc<Self>,
         version: i16,
         answer: oneshot::Receiver<Bytes>,
-        server_wait: Duration,
+        patience: Duration,
     ) -> PendingAnswer {
-        let deadline = Instant::now() + self.options.request_timeout + server_wait;
+        let deadline = Instant::now() + patience;
         PendingAnswer { connection: Arc::clone(self), api: R::KEY, version, answer, deadline }
     }
 
@@ -345,8 +374,11 @@ impl Connection {
         })
     }
 
-    async fn queue(&self, outgoing: Outgoing) -> Result<(), ClientError> {
-        self.sender.send(outgoing).await.map_err(|_| self.lost("it could not be written to"))
+    /// Waits for its turn. That it does not come in time is no word on the server: it may answer one request after the other,
+    /// and whose answer is late gives up the connection.
+    async fn queue(&self, api: ApiKey, outgoing: Outgoing, patience: Duration) -> Result<(), ClientError> {
+        let queued = timeout(patience, self.sender.send(outgoing)).await.map_err(|_| self.late(api))?;
+        queued.map_err(|_| self.lost("it could not be written to"))
     }
 
     fn correlation(&self) -> i32 {
@@ -355,7 +387,12 @@ impl Connection {
 
     /// What was sent is not answered, or not even taken, in time.
     fn give_up(&self, api: ApiKey) -> ClientError {
+        self.silent.get_or_init(Instant::now);
         self.broken.store(true, Ordering::Release);
+        self.late(api)
+    }
+
+    fn late(&self, api: ApiKey) -> ClientError {
         ClientError::Timeout { address: self.address.clone(), api, after: self.options.request_timeout }
     }
 
@@ -383,15 +420,15 @@ async fn write_requests(
     let (mut parts, mut told) = (VecDeque::new(), Vec::<oneshot::Sender<()>>::new());
     while let Some(first) = or_else(next.take(), outgoing.recv()).await {
         // Bounded: this is where a client waits that has too many requests in flight.
-        let permit = match first.reply {
+        let permit = match first.asked {
             Some(_) => Arc::clone(&in_flight).acquire_owned().await.ok(),
             None => None,
         };
         let mut leaving = Some((first, permit));
         let (mut requests, mut bytes) = (0, 0);
-        while let Some((Outgoing { frame, records, reply, written }, permit)) = leaving.take() {
-            if let (Some((correlation, reply)), Some(permit)) = (reply, permit)
-                && expect.send(Expected { correlation, reply, _permit: permit }).await.is_err()
+        while let Some((Outgoing { frame, records, asked, written }, permit)) = leaving.take() {
+            if let (Some(asked), Some(permit)) = (asked, permit)
+                && expect.send(Expected { asked, _permit: permit }).await.is_err()
             {
                 return;
             }
@@ -401,7 +438,7 @@ async fn write_requests(
             push_frame(&mut parts, frame, records);
             // Those that wait already leave with it.
             let Ok(another) = outgoing.try_recv() else { break };
-            let permit = another.reply.as_ref().map(|_| Arc::clone(&in_flight).try_acquire_owned());
+            let permit = another.asked.as_ref().map(|_| Arc::clone(&in_flight).try_acquire_owned());
             match permit.transpose() {
                 Ok(permit) => leaving = Some((another, permit)),
                 Err(_) => next = Some(another),
@@ -463,26 +500,31 @@ fn drop_written(parts: &mut VecDeque<Bytes>, mut written: usize) {
     }
 }
 
+/// Returns when the connection is of no use any more. The time for an answer begins when the one before has come: with a
+/// server that answers anything at all, those behind it can be waited for.
 async fn read_answers(
     mut reader: impl AsyncRead + Unpin,
     mut expected: mpsc::Receiver<Expected>,
-    broken: Arc<AtomicBool>,
-    traffic: Arc<Traffic>,
+    silent: &OnceLock<Instant>,
+    traffic: &Traffic,
 ) {
     let mut ahead = BytesMut::with_capacity(AHEAD_BYTES);
-    while let Some(Expected { correlation, reply, _permit }) =
-        next_expected(&mut reader, &mut expected, &mut ahead).await
+    while let Some(Expected { asked, _permit }) = next_expected(&mut reader, &mut expected, &mut ahead).await
     {
-        match read_answer(&mut reader, &mut ahead).await {
-            Ok(bytes) if bytes.get(..4) == Some(&correlation.to_be_bytes()) => {
+        let patience = asked.patience.saturating_add(asked.patience / PATIENCE_PART);
+        match timeout(patience, read_answer(&mut reader, &mut ahead)).await {
+            Ok(Ok(bytes)) if bytes.get(..4) == Some(&asked.correlation.to_be_bytes()) => {
                 traffic.received(LENGTH_BYTES + bytes.len());
                 // The caller may have given up waiting; the answer is not for anybody else.
-                let _ = reply.send(bytes);
+                let _ = asked.reply.send(bytes);
             }
-            _ => break,
+            Ok(_) => return,
+            Err(_) => {
+                silent.get_or_init(Instant::now);
+                return;
+            }
         }
     }
-    broken.store(true, Ordering::Release);
 }
 
 /// The request whose answer comes next. `None` when there is to be none: nobody asks any more, the server has closed the
@@ -555,7 +597,7 @@ mod tests {
         ) -> Poll<io::Result<()>> {
             if let Some(request) = self.request.take() {
                 buffer.put_slice(&4_i32.to_be_bytes());
-                buffer.put_slice(&request.correlation.to_be_bytes());
+                buffer.put_slice(&request.asked.correlation.to_be_bytes());
                 self.expect.try_send(request).expect("there is room");
             }
             Poll::Ready(Ok(()))
@@ -602,8 +644,13 @@ mod tests {
 
     fn outgoing(byte: u8, reply: bool) -> Outgoing {
         let frame = Frame { bytes: BytesMut::from(&[byte][..]), splices: Vec::new() };
-        let reply = reply.then(|| (i32::from(byte), oneshot::channel().0));
-        Outgoing { frame, records: Vec::new(), reply, written: None }
+        let asked = reply.then(|| asked(byte.into()).0);
+        Outgoing { frame, records: Vec::new(), asked, written: None }
+    }
+
+    fn asked(correlation: i32) -> (Asked, oneshot::Receiver<Bytes>) {
+        let (reply, answer) = oneshot::channel();
+        (Asked { correlation, reply, patience: Duration::from_mins(1) }, answer)
     }
 
     #[tokio::test]
@@ -624,23 +671,23 @@ mod tests {
         let first = expected.recv().await.unwrap();
         let second = expected.recv().await.unwrap();
         tokio::task::yield_now().await;
-        assert_eq!((first.correlation, second.correlation), (1, 3));
+        assert_eq!((first.asked.correlation, second.asked.correlation), (1, 3));
         assert_eq!(written.take(), [[1, 2, 3]]);
         drop((first, second));
         drop(sender);
         writing.await.unwrap();
         assert_eq!(written.take(), [[4, 5]]);
         let last = [expected.recv().await.unwrap(), expected.recv().await.unwrap()];
-        assert_eq!(last.map(|request| request.correlation), [4, 5]);
+        assert_eq!(last.map(|request| request.asked.correlation), [4, 5]);
     }
 
     #[tokio::test]
     async fn an_answer_that_comes_right_after_its_request_was_announced_does_not_end_the_connection() {
         let (expect, expected) = mpsc::channel(1);
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("nobody closes it");
-        let (reply, answer) = oneshot::channel();
-        let request = Some(Expected { correlation: 7, reply, _permit: permit });
-        read_answers(Quick { expect, request }, expected, Arc::default(), Arc::default()).await;
+        let (asked, answer) = asked(7);
+        let request = Some(Expected { asked, _permit: permit });
+        read_answers(Quick { expect, request }, expected, &OnceLock::new(), &Traffic::default()).await;
         assert_eq!(answer.await.expect("an answer"), 7_i32.to_be_bytes().as_slice());
     }
 }

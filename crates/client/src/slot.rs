@@ -1,12 +1,16 @@
 //! The connection to one server for one purpose: made when it is wanted, and again when it is lost, with pauses.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
 use crate::connection::{Connection, ConnectionOptions};
 use crate::error::ClientError;
 use crate::retry::Pauses;
+
+/// How long a server may be gone that was not there when it was asked last. If it is, the others say so meanwhile.
+const SUSPECT_FOR: Duration = Duration::from_mins(1);
 
 /// Where a connection is, or can be made.
 ///
@@ -48,6 +52,13 @@ impl Slot {
     pub(crate) fn is_paused(&self) -> bool {
         let attempts = self.attempts();
         attempts.failed.is_some() && attempts.next_at.is_some_and(|at| at > Instant::now())
+    }
+
+    /// Whether the server has not answered, or could not be reached, when it was tried last, and that is not long ago.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let silent_at = self.made().as_ref().and_then(|connection| connection.silent_since());
+        let failed_at = self.attempts().failed.as_ref().map(|(at, _)| *at);
+        silent_at.max(failed_at).is_some_and(|at| at.elapsed() < SUSPECT_FOR)
     }
 
     /// Connects after the pause, unless somebody else has done so meanwhile. Who waits for the same attempt has its error.
@@ -99,8 +110,6 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use riverrun_protocol::{ApiKey, ApiVersionsResponse, encode_response};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;

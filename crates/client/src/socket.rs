@@ -1,21 +1,34 @@
 //! Opening a connection's socket.
 //!
-//! Guarantees that a connection within the machine is not paced, whatever the system chose for its network.
+//! Guarantees that a connection within the machine is not paced, whatever the system chose for its network, and that no
+//! address of a name takes the time of the others.
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use riverrun_types::tcp::LOCAL_CONGESTION_CONTROL;
 #[cfg(target_os = "linux")]
 use rustix::net::sockopt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::time::{Instant, timeout};
 
-/// Connects to the first of the name's addresses that takes the connection.
-pub(crate) async fn connect(address: &str) -> io::Result<TcpStream> {
+/// Connects to the first of the name's addresses that takes the connection, within this time.
+pub(crate) async fn connect(address: &str, limit: Duration) -> io::Result<TcpStream> {
+    let begun = Instant::now();
+    let targets: Vec<_> = timeout(limit, lookup_host(address)).await??.collect();
+    connect_to_any(&targets, limit.saturating_sub(begun.elapsed())).await
+}
+
+/// Gives each address its share of the time that the ones before have left: one that does not answer says nothing of the
+/// others.
+async fn connect_to_any(targets: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+    let begun = Instant::now();
     let mut refused = None;
-    for target in lookup_host(address).await? {
-        match connect_to(target).await {
+    for (target, left) in targets.iter().zip((1..=targets.len()).rev()) {
+        let share = limit.saturating_sub(begun.elapsed()) / u32::try_from(left).unwrap_or(u32::MAX);
+        match timeout(share, connect_to(*target)).await.unwrap_or_else(|late| Err(late.into())) {
             Ok(stream) => return Ok(stream),
             Err(error) => refused = Some(error),
         }
@@ -50,11 +63,38 @@ mod tests {
 
     use super::*;
 
+    const LIMIT: Duration = Duration::from_secs(4);
+
+    /// One that takes no more connections, and does not say so, as a machine that is gone. What it has taken keeps it so.
+    async fn unanswering() -> (TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let listening = socket.listen(1).unwrap();
+        let (address, mut taken) = (listening.local_addr().unwrap(), Vec::new());
+        while let Ok(stream) = timeout(Duration::from_millis(200), connect_to(address)).await {
+            taken.push(stream.unwrap());
+        }
+        (listening, taken)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_leaves_time_for_the_others() {
+        let (gone, _taken) = unanswering().await;
+        let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let targets = [&gone, &listening].map(|one| one.local_addr().unwrap());
+        let stream = connect_to_any(&targets, LIMIT).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), targets[1]);
+        let begun = Instant::now();
+        let error = connect_to_any(&targets[..1], LIMIT / 10).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
+    }
+
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_connection_within_the_machine_is_not_paced() {
         let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let stream = connect(&listening.local_addr().unwrap().to_string()).await.unwrap();
+        let stream = connect(&listening.local_addr().unwrap().to_string(), LIMIT).await.unwrap();
         assert_eq!(sockopt::tcp_congestion(&stream).unwrap(), LOCAL_CONGESTION_CONTROL);
     }
 
@@ -63,6 +103,6 @@ mod tests {
         let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listening.local_addr().unwrap().to_string();
         drop(listening);
-        assert_eq!(connect(&address).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(connect(&address, LIMIT).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 }

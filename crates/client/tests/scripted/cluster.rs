@@ -8,12 +8,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Admin, Cluster, ErrorCode, Producer, ProducerOptions, ProducerRecord, TopicPartition};
+use futures_util::future::join_all;
+use riverrun_client::{
+    Admin, Cluster, Consumer, ErrorCode, Producer, ProducerOptions, ProducerRecord, StartAt, TopicPartition,
+};
 use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::offset_delete_request::OffsetDeleteRequestPartition;
 use riverrun_protocol::offset_delete_response::{OffsetDeleteResponsePartition, OffsetDeleteResponseTopic};
 use riverrun_protocol::{ApiKey, OffsetDeleteRequest, OffsetDeleteResponse};
 
+use super::consumer::{offsets, options, partition, records, server};
 use super::producer::answer;
 use super::server::{Reply, ScriptedServer};
 
@@ -95,6 +99,90 @@ async fn a_server_that_owes_answers_is_not_asked_for_metadata_while_another_owes
     let looked =
         tokio::time::timeout(Duration::from_secs(30), producer.cluster().refresh(Some(&["t"]), false));
     assert!(looked.await.expect("the second server answers").is_ok());
+}
+
+/// Nobody hears that a machine is gone which dies without a word.
+#[tokio::test]
+async fn a_server_that_has_not_answered_a_fetch_is_not_asked_who_leads_now() {
+    const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+    let asked_second = Arc::new(OnceLock::<Instant>::new());
+    let noted = Arc::clone(&asked_second);
+    let second = server(move |call| {
+        (call.key == ApiKey::Metadata).then(|| {
+            noted.get_or_init(Instant::now);
+            let mut metadata = call.metadata_of_epoch(1);
+            metadata.brokers[0].node_id = 2;
+            metadata.topics[0].partitions.iter_mut().for_each(|partition| partition.leader_id = 2);
+            call.answer(&metadata)
+        })
+    })
+    .await;
+    let address = second.address();
+    let death = Arc::new(OnceLock::<Instant>::new());
+    let noted_death = Arc::clone(&death);
+    let first = server(move |call| {
+        if call.key == ApiKey::Fetch {
+            noted_death.get_or_init(Instant::now);
+        }
+        if noted_death.get().is_some() {
+            return Some(Reply::Stall);
+        }
+        (call.key == ApiKey::Metadata).then(|| {
+            let mut metadata = call.metadata_of_epoch(0);
+            let (host, port) = (address.ip().to_string().into(), address.port().into());
+            // Nothing else is asked before the fetch, so that only the first is connected to.
+            metadata.brokers.push(MetadataResponseBroker { node_id: 2, host, port, rack: None });
+            call.answer(&metadata)
+        })
+    })
+    .await;
+    let mut options = options(&first);
+    options.cluster.request_timeout = REQUEST_TIMEOUT;
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
+    assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+    let (died, asked) = (*death.get().unwrap(), *asked_second.get().unwrap());
+    assert!(asked - died < REQUEST_TIMEOUT * 2, "{:?}", asked - died);
+}
+
+/// Requests that wait to be written end with the connection that they wait for.
+#[tokio::test]
+async fn however_many_ask_a_server_that_hangs_all_of_them_hear_of_it() {
+    let server = ScriptedServer::start(|call| match call.key {
+        ApiKey::DescribeCluster => Reply::Stall,
+        _ => Reply::Usual,
+    })
+    .await;
+    let mut options = server.options();
+    options.request_timeout = Duration::from_millis(200);
+    options.retry_timeout = Duration::from_millis(500);
+    let admin = Admin::new(options).await.unwrap();
+    let all = join_all((0..40).map(|_| admin.describe_cluster()));
+    let described = tokio::time::timeout(Duration::from_secs(30), all).await.expect("an end");
+    assert!(described.iter().all(Result::is_err), "{described:?}");
+}
+
+/// Who asks may have less patience than `request.timeout.ms`.
+#[tokio::test]
+async fn a_server_that_hangs_is_connected_to_again_though_nobody_waits_for_its_answers() {
+    let mut connections = 0;
+    let server = ScriptedServer::start(move |call| {
+        connections += usize::from(call.key == ApiKey::ApiVersions);
+        // The first one has only told where the server is.
+        if call.key == ApiKey::Metadata && connections == 2 { Reply::Stall } else { Reply::Usual }
+    })
+    .await;
+    let mut options = server.options();
+    options.request_timeout = Duration::from_millis(300);
+    let cluster = Cluster::connect(options).await.unwrap();
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let asked = cluster.refresh(Some(&["t"]), false);
+        if let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(50), asked).await {
+            break;
+        }
+        assert!(Instant::now() < deadline, "nobody notices");
+    }
 }
 
 /// Kafka keeps what one request forgets as one batch, too.
