@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::connection::{CallLimits, Connection, ConnectionOptions, ResponseFrame};
 use crate::error::ClientError;
 use crate::options::{Kind, options};
-use crate::retry::{Backoff, Pauses};
+use crate::retry::{Backoff, Pauses, Retry};
 use crate::slot::Slot;
 use crate::topic_partition::TopicPartition;
 use crate::traffic::{Traffic, TrafficCounts};
@@ -296,28 +296,27 @@ impl Cluster {
     pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
         match self.cached_topic(name) {
             Some(topic) => Ok(topic),
-            None => self.topic_anew(name, create).await,
+            None => self.topic_anew(name, create, Retry::new(&self.options)).await,
         }
     }
 
-    /// The same, but asks for it though it is known.
-    pub(crate) async fn topic_anew(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
-        let deadline = Instant::now() + self.options.retry_timeout;
-        let mut pauses = self.retry_pauses();
+    /// The same, but asks for it though it may be known, and for as long as the caller has.
+    pub(crate) async fn topic_anew(
+        &self,
+        name: &str,
+        create: bool,
+        mut retry: Retry,
+    ) -> Result<Arc<TopicInfo>, ClientError> {
         loop {
-            match self.ask_topic(name, create).await {
+            let asked = self.ask_topic(name, create).await;
+            let may_change = match &asked {
                 // Who waited for the last of them could not use the others while one is out of order.
-                Ok(topic) if topic.partitions.iter().any(is_settled) => {
-                    return Ok(topic);
-                }
-                Ok(_) if Instant::now() < deadline => {}
-                Ok(topic) => return Ok(topic),
-                Err(error) if !is_worth_waiting(&error, create) || Instant::now() >= deadline => {
-                    return Err(error);
-                }
-                Err(_) => {}
+                Ok(topic) => !topic.partitions.iter().any(is_settled),
+                Err(error) => is_worth_waiting(error, create),
+            };
+            if !may_change || !retry.pause().await {
+                return asked;
             }
-            tokio::time::sleep(pauses.fail()).await;
         }
     }
 

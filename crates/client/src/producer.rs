@@ -26,7 +26,7 @@ use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 use self::accumulator::{Accumulator, Appended};
 pub use self::delivery::Delivery;
@@ -40,8 +40,9 @@ pub use self::partitioner::{
 };
 pub use self::record::{ProducerRecord, RecordMetadata, RecordRef};
 use self::sender::Sender;
-use crate::cluster::{Cluster, TopicInfo};
+use crate::cluster::Cluster;
 use crate::error::ClientError;
+use crate::retry::Retry;
 
 /// Number of the next producer that names itself.
 static PRODUCERS: AtomicU64 = AtomicU64::new(1);
@@ -99,8 +100,9 @@ impl Producer {
         Ok(Self { cluster, options, accumulator, runtime: Handle::current(), sender })
     }
 
-    /// Hands a record over. Waits only for room in the buffer and, with a topic's first record, for the topic, and for
-    /// `max.block.ms` at most. The result is a future of its own: it tells when and where the record has arrived.
+    /// Hands a record over. Waits only for the topic, with the first record of it, for the partition that the record names, if
+    /// there is none such yet, and for room in the buffer; for `max.block.ms` at most. The result is a future of its own: it
+    /// tells when and where the record has arrived.
     pub async fn send(&self, record: ProducerRecord) -> Result<Delivery, ClientError> {
         let headers = record.header_refs();
         self.send_ref(&record.borrow(&headers)).await
@@ -129,7 +131,7 @@ impl Producer {
     }
 
     /// Hands a record over if that can be done at once. None if it would have to wait: for room in the buffer, or for
-    /// a topic that it has not met.
+    /// a topic that it has not met, or a partition that this has not.
     pub fn try_send(&self, record: &RecordRef<'_>) -> Result<Option<Delivery>, ClientError> {
         self.try_append(record, &mut None)
     }
@@ -186,40 +188,70 @@ impl Producer {
     ) -> Result<W::Handle, ClientError> {
         let reserved_bytes = record.size_bound_bytes();
         let timestamp = record.timestamp.unwrap_or_else(now);
-        // A time that no clock reaches is no limit.
-        let deadline = Instant::now().checked_add(self.options.block_max);
-        let reserve = Reservation::new(&self.accumulator, reserved_bytes);
-        let reservation = self.in_time(deadline, "room in the buffer", reserve).await?;
-        let mut anew = false;
+        let mut retry = Retry::within(&self.options.cluster, self.options.block_max);
+        let mut is_made_up = false;
         loop {
+            // Before it takes room, which others have more use for until then.
+            self.find_place(record, &mut retry).await?;
+            let reserve = Reservation::new(&self.accumulator, reserved_bytes);
+            let reservation = self.in_time(retry, "room in the buffer", reserve).await?;
             match self.accumulator.append(record, timestamp, reserved_bytes, &mut waiter)? {
                 Appended::Yes(handle) => {
                     reservation.keep();
                     return Ok(handle);
                 }
-                Appended::UnknownTopic => {}
-                // Partitions may have been added since. What is known of the others stays known meanwhile.
-                Appended::NoSuchPartition { .. } if !anew => anew = true,
-                Appended::NoSuchPartition { partition, count } => {
+                Appended::NoSuchPartition { partition, count } if is_made_up => {
                     return Err(no_such_partition(record.topic, partition, count));
                 }
+                // A partitioner was shown what there is. It may know more, but nothing that has yet to come.
+                Appended::NoSuchPartition { .. } if record.partition.is_none() => {
+                    is_made_up = true;
+                    drop(reservation);
+                    self.learn(record.topic, true, retry).await?;
+                }
+                // The topic was made anew meanwhile.
+                Appended::UnknownTopic | Appended::NoSuchPartition { .. } => {}
             }
-            let topic = self.in_time(deadline, "the topic", self.ask_topic(record.topic, anew)).await?;
-            self.accumulator.learn(&topic, random_seed(), None);
         }
     }
 
-    async fn ask_topic(&self, name: &str, anew: bool) -> Result<Arc<TopicInfo>, ClientError> {
-        if anew { self.cluster.topic_anew(name, true).await } else { self.cluster.topic(name, true).await }
+    /// Waits until the topic is known, and has the partition that the record names.
+    async fn find_place(&self, record: &RecordRef<'_>, retry: &mut Retry) -> Result<(), ClientError> {
+        let mut asked = false;
+        loop {
+            let anew = match self.accumulator.find_place(record) {
+                Appended::Yes(()) => return Ok(()),
+                Appended::UnknownTopic => false,
+                Appended::NoSuchPartition { partition, count } => {
+                    if std::mem::replace(&mut asked, true) {
+                        let missing = no_such_partition(record.topic, partition, count);
+                        retry.pause_or_give_up(missing).await?;
+                    }
+                    true
+                }
+            };
+            self.learn(record.topic, anew, *retry).await?;
+        }
+    }
+
+    /// Learns of a topic. What is known of it stays known meanwhile.
+    async fn learn(&self, name: &str, anew: bool, retry: Retry) -> Result<(), ClientError> {
+        let cached = if anew { None } else { self.cluster.cached_topic(name) };
+        let topic = match cached {
+            Some(topic) => topic,
+            None => self.in_time(retry, "the topic", self.cluster.topic_anew(name, true, retry)).await?,
+        };
+        self.accumulator.learn(&topic, random_seed(), None);
+        Ok(())
     }
 
     async fn in_time<T>(
         &self,
-        deadline: Option<Instant>,
+        retry: Retry,
         what: &str,
         future: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
-        let Some(deadline) = deadline else { return future.await };
+        let Some(deadline) = retry.deadline() else { return future.await };
         timeout_at(deadline, future).await.unwrap_or_else(|_| {
             Err(ClientError::Blocked { after: self.options.block_max, what: what.to_owned() })
         })

@@ -112,6 +112,11 @@ impl Retry {
         Self { deadline, pauses: Pauses::new(Backoff::of_retries(options)) }
     }
 
+    /// When its time is over; none where no clock reaches that.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Pauses before another attempt, or hands the error back because another would be no use.
     pub(crate) async fn pause_after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if error.kind() != ErrorKind::Retry {
@@ -122,12 +127,17 @@ impl Retry {
 
     /// The same for an error that is no use to retry in general, but is here.
     pub(crate) async fn pause_or_give_up(&mut self, error: ClientError) -> Result<(), ClientError> {
+        if self.pause().await { Ok(()) } else { Err(error) }
+    }
+
+    /// Pauses before another attempt. False if there is no time for one.
+    pub(crate) async fn pause(&mut self) -> bool {
         let pause = self.pauses.fail();
         if self.deadline.is_some_and(|deadline| Instant::now() + pause >= deadline) {
-            return Err(error);
+            return false;
         }
         tokio::time::sleep(pause).await;
-        Ok(())
+        true
     }
 }
 

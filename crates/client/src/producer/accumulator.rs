@@ -45,7 +45,7 @@ const BUFFER_LUMPS: usize = 16;
 /// Looks for batches that were tried for too long in the time that they are tried for.
 const EXPIRY_LOOKS: u32 = 16;
 
-/// What an append came to.
+/// What an append comes to.
 #[derive(Debug)]
 pub(super) enum Appended<H> {
     /// The record is in a batch.
@@ -248,6 +248,19 @@ impl Accumulator {
     /// Gives back what was freed.
     pub(super) fn release_freed(&self) {
         self.release(self.freed.swap(0, Ordering::Relaxed));
+    }
+
+    /// Whether there is a place for a record, as far as it says itself where it goes.
+    pub(super) fn find_place(&self, record: &RecordRef<'_>) -> Appended<()> {
+        let mut state = self.lock();
+        let Some(at) = state.find(record.topic) else { return Appended::UnknownTopic };
+        let topic = &mut state.topics[at];
+        match record.partition {
+            Some(partition) if topic.queue_for_records(partition).is_none() => {
+                Appended::NoSuchPartition { partition, count: topic.partition_count() }
+            }
+            _ => Appended::Yes(()),
+        }
     }
 
     /// Puts a record, whose bytes are reserved, into the last batch of its partition. `waiter` is enlisted if that

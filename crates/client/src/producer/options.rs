@@ -48,7 +48,7 @@ options! {
     buffer_bytes: usize = "buffer.memory", Kind::Int(0, i64::MAX), Some("33554432");
     /// Bytes of one request's records, and so of one record, at most: a longer one is refused, and with 0 each.
     request_bytes_max: usize = "max.request.size", Kind::Int(0, BATCH_BYTES_MAX), Some("1048576");
-    /// How long sending a record may wait for room in the buffer and for the topic's metadata.
+    /// How long sending a record may wait for the topic, for the partition that the record names, and for room in the buffer.
     block_max: Duration = "max.block.ms", Kind::Millis(0, i64::MAX), Some("60000");
     /// How long a record is tried for. A request that is under way at that time is still waited for. Where this is not set
     /// and `linger.ms` and `request.timeout.ms` take longer together, it is as long as they; Kafka's producer refuses to be

@@ -19,7 +19,6 @@ use super::accumulator::{Accumulator, DrainPlan, Drained};
 use super::batch::Batch;
 use super::exchange::{self, Answered};
 use super::options::ProducerOptions;
-use super::queue::IN_FLIGHT_MAX;
 use super::random_seed;
 use crate::cluster::{Cluster, KnownTopic, Lane, TopicInfo};
 use crate::error::ClientError;
@@ -199,7 +198,8 @@ impl Sender {
             topic.partitions.get(usize::try_from(partition).ok()?)?.leader
         };
         let (nodes, events, cluster) = (&mut self.nodes, &self.events, &self.cluster);
-        let in_flight_max = self.options.cluster.in_flight_max.min(IN_FLIGHT_MAX);
+        // How many of these are of one partition is for its queue to bound.
+        let in_flight_max = self.options.cluster.in_flight_max;
         let full: Vec<NodeId> =
             nodes.iter().filter(|(_, node)| node.in_flight >= in_flight_max).map(|(id, _)| *id).collect();
         let mut gone = false;

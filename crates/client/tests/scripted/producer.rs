@@ -1,5 +1,6 @@
 //! The producer against a server that refuses, loses, doubts and babbles.
 
+mod limits;
 mod outcomes;
 
 use std::collections::HashMap;
@@ -561,13 +562,14 @@ async fn a_partition_that_the_topic_does_not_have_is_refused_and_the_others_stay
         Reply::Usual
     })
     .await;
-    let producer = producer(&server, |_| {}).await;
+    let producer = producer(&server, |options| options.block_max = Duration::from_millis(500)).await;
     producer.cluster().topic("t", false).await.unwrap();
     cluster.set(Arc::clone(producer.cluster())).unwrap();
     let record = ProducerRecord { partition: Some(PARTITIONS), ..ProducerRecord::new("t", "v") };
     let error = producer.send(record).await.unwrap_err();
     assert!(matches!(&error, ClientError::Invalid(text) if text.contains("0 to 1, not 2")), "{error}");
-    assert_eq!(*known.lock().unwrap(), [true], "somebody is asked whether there are more by now");
+    let known = known.lock().unwrap();
+    assert!(known.len() > 1 && known.iter().all(|known| *known), "{known:?}: it may have come meanwhile");
 }
 
 /// Chooses what is not there.
@@ -668,7 +670,7 @@ async fn a_topic_made_anew_with_fewer_partitions_is_sent_to_as_it_is_now() {
         _ => Reply::Usual,
     })
     .await;
-    let producer = producer(&server, |_| {}).await;
+    let producer = producer(&server, |options| options.block_max = Duration::from_secs(2)).await;
     let to_second = || ProducerRecord { partition: Some(1), ..ProducerRecord::new("t", "value") };
     assert_eq!(offset(producer.send(to_second()).await.unwrap()).await, 40);
     *anew.lock().unwrap() = true;

@@ -154,7 +154,8 @@ pub(super) async fn partitioners(bench: &Bench<'_>) -> anyhow::Result<()> {
     let mut options = ProducerOptions::from_properties([("bootstrap.servers", bootstrap.as_str())])?;
     options.partitioner = PartitionerChoice::Custom(Arc::new(ToTheLast));
     same("one's own", &spread(bench, &topic, &Producer::new(options).await?).await?, &vec![0, 0, 3000])?;
-    let producer = producer_of(bench, &[]).await?;
+    // It could come to be there, and is waited for.
+    let producer = producer_of(bench, &[("max.block.ms", "2000")]).await?;
     let named = ProducerRecord { partition: Some(1), ..ProducerRecord::new(&topic, "v").with_key("k") };
     same("named", &producer.send(named).await?.await?.partition, &1)?;
     let absent = ProducerRecord { partition: Some(3), ..ProducerRecord::new(&topic, "v") };

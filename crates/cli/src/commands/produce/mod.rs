@@ -180,6 +180,7 @@ impl SendingArgs {
             compression: self.compression,
             linger,
             delivery_timeout: linger + client.timeout(),
+            block_max: linger + client.timeout(),
             batch_bytes: self.batch_bytes as usize,
             request_bytes_max: self.request_bytes as usize,
             buffer_bytes: defaults.buffer_bytes.max(self.request_bytes as usize),
@@ -425,6 +426,13 @@ mod tests {
         let lax = options(&["--acks", "1", "--no-idempotence"]).expect("said so");
         assert!(!lax.idempotent && lax.acks == Acks::Leader);
         assert!(options(&[]).expect("defaults").idempotent);
+    }
+
+    #[test]
+    fn a_topic_or_a_partition_that_is_not_there_is_waited_for_as_long_as_an_answer() {
+        let args = args(&["--timeout", "7", "--linger-ms", "500"]).expect("valid flags");
+        let options = args.sending.options(&args.client).expect("options");
+        assert_eq!((options.block_max, options.delivery_timeout), (Duration::from_millis(7500), options.block_max));
     }
 
     #[test]
