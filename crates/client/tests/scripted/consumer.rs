@@ -587,6 +587,47 @@ async fn a_node_with_a_session_is_told_only_what_has_changed() {
     assert_eq!(asked.lock().unwrap()[..5], expected);
 }
 
+/// Which is asked of the server with each fetch and each look for an offset, and tells which end of its answers counts.
+#[tokio::test]
+async fn a_consumer_sees_of_transactions_what_it_is_set_to() {
+    const STABLE: i64 = 12;
+    for (word, level, lag) in [("read_committed", 1, 0), ("read_uncommitted", 0, END - STABLE)] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        let server = server(move |call| {
+            let (level, reply) = match call.key {
+                ApiKey::ListOffsets => (call.decode::<ListOffsetsRequest<'_>>().isolation_level, None),
+                ApiKey::Fetch => {
+                    std::thread::sleep(Duration::from_millis(2));
+                    let (high_watermark, last_stable_offset) = (END, STABLE);
+                    let data =
+                        PartitionData { high_watermark, last_stable_offset, ..PartitionData::default() };
+                    let (topic_id, partitions) = (TOPIC_ID, vec![data]);
+                    let topic = FetchableTopicResponse { topic_id, partitions, ..Default::default() };
+                    let answer = FetchResponse { responses: vec![topic], ..FetchResponse::default() };
+                    (call.decode::<FetchRequest<'_>>().isolation_level, Some(call.answer(&answer)))
+                }
+                _ => return None,
+            };
+            heard.lock().unwrap().push((call.key, level));
+            reply
+        })
+        .await;
+        let mut options = options(&server);
+        options.set("isolation.level", word).unwrap();
+        let mut consumer = Consumer::new(options).await.unwrap();
+        consumer.end_offsets(&[partition(0)]).await.unwrap();
+        consumer.assign(vec![(partition(0), StartAt::Offset(Offset(STABLE)))]).await.unwrap();
+        wait_for(&mut consumer, "it fetches", |consumer| consumer.lag(&partition(0)).is_some()).await;
+        assert_eq!(consumer.lag(&partition(0)), Some(lag), "{word}");
+        let asked = asked.lock().unwrap();
+        assert!(asked.iter().all(|(_, asked)| *asked == level), "{word}: {asked:?}");
+        for api in [ApiKey::ListOffsets, ApiKey::Fetch] {
+            assert!(asked.iter().any(|(asked, _)| *asked == api), "{word}: {asked:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn offsets_are_found_by_time_and_committed_by_hand() {
     let told = Told::default();
