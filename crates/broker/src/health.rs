@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use riverrun_journal::Journal;
 use riverrun_log::LogError;
 use riverrun_protocol::ErrorCode;
-use riverrun_types::PartitionId;
+use riverrun_types::{ErrorKind, PartitionId};
 
 use crate::broker::Broker;
 use crate::error;
@@ -25,31 +25,44 @@ const JOURNAL_FULL_MAX: Duration = Duration::from_secs(10);
 /// Partitions that are remembered at most: whoever looks needs one of them, and roughly how many there are.
 const FAILURES_MAX: usize = 1_000;
 
+/// Why a partition could not be opened.
+#[derive(Debug)]
+struct OpenFailure {
+    reason: String,
+    kind: ErrorKind,
+}
+
 /// Partitions whose last opening failed.
 ///
 /// Invariants: at most [`FAILURES_MAX`] are remembered.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFailures {
-    reasons: Mutex<BTreeMap<PartitionId, String>>,
+    failures: Mutex<BTreeMap<PartitionId, OpenFailure>>,
 }
 
 impl OpenFailures {
     /// The partition cannot be opened.
-    pub(crate) fn remember(&self, id: PartitionId, reason: String) {
-        let mut reasons = self.reasons.lock();
-        if reasons.len() < FAILURES_MAX || reasons.contains_key(&id) {
-            reasons.insert(id, reason);
+    pub(crate) fn remember(&self, id: PartitionId, reason: String, kind: ErrorKind) {
+        let mut failures = self.failures.lock();
+        if failures.len() < FAILURES_MAX || failures.contains_key(&id) {
+            failures.insert(id, OpenFailure { reason, kind });
         }
     }
 
     /// The partition is well again, or gone.
     pub(crate) fn forget(&self, id: PartitionId) {
-        self.reasons.lock().remove(&id);
+        self.failures.lock().remove(&id);
     }
 
     /// Each of them, and why.
     fn all(&self) -> BTreeMap<PartitionId, String> {
-        self.reasons.lock().clone()
+        self.failures.lock().iter().map(|(id, failure)| (*id, failure.reason.clone())).collect()
+    }
+
+    /// Those for which a shortage was the reason, which may have passed.
+    fn of_shortages(&self) -> Vec<PartitionId> {
+        let failures = self.failures.lock();
+        failures.iter().filter(|(_, failure)| failure.kind == ErrorKind::Retry).map(|(id, _)| *id).collect()
     }
 }
 
@@ -67,13 +80,24 @@ impl Broker {
     pub(crate) fn note_open_failure(&self, topic: &Topic, id: PartitionId, failed: &LogError) -> ErrorCode {
         let code = error::log_error(failed);
         if error::is_our_trouble(code) {
-            self.open_failures.remember(id, failed.to_string());
+            self.open_failures.remember(id, failed.to_string(), failed.kind());
             STORAGE_TROUBLE.warn(|suppressed| {
                 let (topic, partition) = (&*topic.name, id.index);
                 tracing::error!(topic, partition, error = %failed, suppressed, "a partition cannot be opened");
             });
         }
         code
+    }
+
+    /// Tries again to open what a shortage has kept closed: nobody else may ever use it. Blocks for the disk.
+    pub(crate) fn open_after_shortages(&self) {
+        let image = self.metadata.image();
+        for id in self.open_failures.of_shortages() {
+            let topic = image.topic_by_id(id.topic);
+            if topic.is_none_or(|topic| self.partition(topic, id.index).is_ok()) {
+                self.open_failures.forget(id);
+            }
+        }
     }
 
     /// Whether clients are told that nobody leads a partition, so that they turn to others: it is known to be offline.
@@ -236,9 +260,12 @@ mod tests {
     #[test]
     fn a_partition_that_does_not_open_is_told_of_until_it_does() {
         let failures = OpenFailures::default();
-        failures.remember(id(0), "torn".to_owned());
-        failures.remember(id(0), "damaged".to_owned());
-        failures.remember(id(1), "damaged".to_owned());
+        failures.remember(id(0), "no descriptors".to_owned(), ErrorKind::Retry);
+        failures.remember(id(1), "no descriptors".to_owned(), ErrorKind::Retry);
+        assert_eq!(failures.of_shortages(), [id(0), id(1)]);
+        failures.remember(id(0), "damaged".to_owned(), ErrorKind::GiveUp);
+        failures.remember(id(1), "damaged".to_owned(), ErrorKind::GiveUp);
+        assert!(failures.of_shortages().is_empty());
         let damaged = "damaged".to_owned();
         assert_eq!(failures.all(), BTreeMap::from([(id(0), damaged.clone()), (id(1), damaged)]));
         failures.forget(id(0));
@@ -251,8 +278,8 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let failures = OpenFailures::default();
         for index in 0..2 * i32::try_from(FAILURES_MAX).expect("fits") {
-            failures.remember(id(index), "damaged".to_owned());
+            failures.remember(id(index), "damaged".to_owned(), ErrorKind::GiveUp);
         }
-        assert_eq!(failures.reasons.lock().len(), FAILURES_MAX);
+        assert_eq!(failures.all().len(), FAILURES_MAX);
     }
 }

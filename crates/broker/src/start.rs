@@ -227,7 +227,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
 fn tell_offline(broker: &Broker, report: &RecoveryReport) {
     let mut with_dir: BTreeMap<&Path, usize> = BTreeMap::new();
     for (id, error) in &report.offline {
-        broker.open_failures.remember(*id, error.to_string());
+        broker.open_failures.remember(*id, error.to_string(), error.kind());
         match error {
             LogError::DirFailed { path, .. } => *with_dir.entry(path).or_default() += 1,
             _ => {

@@ -25,7 +25,8 @@ use crate::{cleaner, groups, marked, scrub};
 
 /// How long after a full log dir made retention run it may run again.
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
-/// How often partitions that nobody used since the last look are closed.
+/// How often partitions that nobody used since the last look are closed, and those tried again that could not be opened
+/// for want of something.
 const IDLE_CHECK: Duration = Duration::from_secs(30);
 
 /// Starts all jobs; each ends when `stop` turns true.
@@ -261,6 +262,7 @@ fn expire_producers(broker: &Broker) {
 fn close_idle(broker: &Broker) {
     broker.partitions.release_unused();
     broker.logs.close_idle(IDLE_CHECK);
+    broker.open_after_shortages();
 }
 
 #[cfg(test)]
@@ -318,6 +320,29 @@ mod tests {
             partition.log.write_staged().expect("written");
         }
         partition
+    }
+
+    #[test]
+    fn a_shortage_that_kept_a_partition_closed_is_no_trouble_any_more_when_it_has_passed() {
+        let sim = SimEnv::new(1);
+        let start = || {
+            let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+            open_broker(sim.env(), config).expect("starts")
+        };
+        let before = start();
+        drop(idle_log(&before));
+        drop(before);
+        let broker = start();
+        let topic = Arc::clone(broker.metadata.image().topic("t").expect("made"));
+        sim.fs.exhaust_descriptors(true);
+        broker.partition(&topic, 0).expect_err("there are no descriptors");
+        close_idle(&broker);
+        assert!(
+            broker.health().troubles.iter().any(|trouble| trouble.starts_with("partition t-0 is offline"))
+        );
+        sim.fs.exhaust_descriptors(false);
+        close_idle(&broker);
+        assert_eq!(broker.health().troubles, Vec::<String>::new());
     }
 
     #[test]
