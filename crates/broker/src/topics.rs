@@ -102,6 +102,15 @@ impl Broker {
         self.forget_discarded();
     }
 
+    /// The deletion of these topics has failed. If nobody knows whether it was written down, the next start may find them
+    /// gone: nothing is acked to them until then, and the server stops soon.
+    pub(crate) fn doubt_topics(&self, topics: &[TopicId], failed: &MetadataError) {
+        let was_tried = !matches!(failed, MetadataError::Poisoned(_));
+        if was_tried && self.metadata.failure().is_some() {
+            self.partitions.withdraw(topics);
+        }
+    }
+
     /// Has the metadata forget deleted topics of which nothing is left anywhere. Blocks for the disk.
     pub(crate) fn forget_discarded(&self) {
         let mut waiting = self.discarded.waiting.lock();

@@ -2,7 +2,8 @@
 //!
 //! Deletes topics by name, from version 6 on also by id (KIP-516). A topic is gone for everyone when the response
 //! is sent, and its files and the offsets that groups committed for it with it. All topics of one request become
-//! durable together. Refuses the topic of group offsets, which Kafka would delete with all groups.
+//! durable together. Where nobody knows whether they did, no record is acked to these topics after the response: the
+//! next start finds them or does not. Refuses the topic of group offsets, which Kafka would delete with all groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +48,9 @@ pub(crate) async fn handle(
         })
         .collect();
     let deleted = broker.blocking(move |broker| {
-        let outcomes = broker.metadata.change(|draft| delete(draft, found))?;
+        let asked: Vec<TopicId> = found.iter().flatten().copied().collect();
+        let changed = broker.metadata.change(|draft| delete(draft, found));
+        let outcomes = changed.inspect_err(|failed| broker.doubt_topics(&asked, failed))?;
         let deleted: Vec<TopicId> = outcomes.iter().flatten().map(|topic| topic.id).collect();
         broker.discard_topics(&deleted);
         Ok(outcomes)
@@ -141,5 +144,81 @@ fn answer(wanted: Wanted, outcome: Result<Arc<Topic>, Refusal>) -> DeletableTopi
             error_code: code.0,
             error_message: Some(message.into()),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use bytes::BytesMut;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_log::Appended;
+    use riverrun_protocol::delete_topics_request::DeleteTopicState;
+    use riverrun_records::{BatchBuilder, BatchOptions};
+    use riverrun_types::{Acks, TimestampMs};
+
+    use super::*;
+    use crate::config::BrokerConfig;
+    use crate::context::{ConnectionInfo, Principal};
+    use crate::metadata::NewTopic;
+    use crate::partitions::Partition;
+    use crate::start::open_broker;
+
+    fn start(sim: &SimEnv) -> Arc<Broker> {
+        let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("default.durability", "4")]);
+        open_broker(sim.env(), config.expect("valid")).expect("starts")
+    }
+
+    /// The first partition of a new topic.
+    fn create(broker: &Broker, name: &str) -> Arc<Partition> {
+        let new = NewTopic { name: name.to_owned(), partition_count: 1, configs: [].into() };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        broker.partition(&topic, 0).expect("there")
+    }
+
+    /// Appends a record, which is to be acked at once; what it was given if it is.
+    fn acked(broker: &Broker, partition: &Partition) -> Option<Appended> {
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
+        let batch = BytesMut::from(&batch.build().expect("built")[..]);
+        let appended = partition.append(batch, broker.append_options()).ok()?;
+        partition.write_staged().ok()?;
+        (partition.outcome(appended, Acks::All) == Some(Ok(()))).then_some(appended)
+    }
+
+    async fn delete(broker: &Arc<Broker>, name: &'static str) -> ErrorCode {
+        let connection = ConnectionInfo {
+            id: 1,
+            peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            listener: Arc::from("PLAINTEXT"),
+            principal: Principal::anonymous(),
+        };
+        let context = RequestContext { connection: Arc::new(connection), client_id: Arc::from("") };
+        let topics = vec![DeleteTopicState { name: Some(name.into()), ..Default::default() }];
+        let request = DeleteTopicsRequest { topics, ..Default::default() };
+        ErrorCode(handle(broker, &context, request, 6).await.responses[0].error_code)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_topic_that_may_be_gone_acks_nothing_any_more_and_the_others_do() {
+        let sim = SimEnv::new(1);
+        let broker = start(&sim);
+        let [doubtful, kept, last] = ["doubtful", "kept", "last"].map(|name| create(&broker, name));
+        let early = acked(&broker, &doubtful).expect("it is there");
+        assert!(acked(&broker, &kept).is_some());
+        sim.fs.fail_sync_after(0);
+        assert_eq!(delete(&broker, "doubtful").await, ErrorCode::KAFKA_STORAGE_ERROR);
+        assert_eq!(acked(&broker, &doubtful), None);
+        assert_ne!(doubtful.outcome(early, Acks::All), Some(Ok(())), "whoever has not been told yet");
+        assert!(acked(&broker, &kept).is_some());
+        // This one was not even tried.
+        assert_eq!(delete(&broker, "last").await, ErrorCode::KAFKA_STORAGE_ERROR);
+        assert!(acked(&broker, &last).is_some());
+        let starts = sim.crash_states(100).map(|state| start(&state).metadata.image());
+        let is_there = |image: &Image| ["doubtful", "last"].map(|name| image.topic(name).is_some());
+        let found: Vec<_> = starts.map(|image| is_there(&image)).collect();
+        assert!(found.contains(&[false, true]), "it may be gone: {found:?}");
+        assert!(found.iter().all(|[_, is_last_there]| *is_last_there), "{found:?}");
     }
 }

@@ -8,13 +8,13 @@ mod acks;
 mod id_hasher;
 mod waiters;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::BytesMut;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use riverrun_env::prefetch_arc;
 use riverrun_log::config::LogConfig;
 use riverrun_log::{AppendError, AppendOptions, Appended, LogError, LogObserver, LogStore, PartitionLog};
@@ -37,6 +37,8 @@ pub(crate) struct Partition {
     pub(crate) id: PartitionId,
     pub(crate) log: Arc<PartitionLog>,
     high_watermark: AtomicI64,
+    /// Nobody knows whether its topic is still there: nothing is taken, and nothing acked, any more.
+    is_withdrawn: AtomicBool,
     waiters: Waiters,
     acks: AckQueue,
 }
@@ -45,7 +47,8 @@ impl Partition {
     fn new(id: PartitionId, log: Arc<PartitionLog>) -> Result<Self, LogError> {
         log.ensure_open()?;
         let high_watermark = AtomicI64::new(visible_offset(log.level_reached(), log.watermarks()).0);
-        Ok(Self { id, log, high_watermark, waiters: Waiters::default(), acks: AckQueue::default() })
+        let (waiters, acks) = (Waiters::default(), AckQueue::default());
+        Ok(Self { id, log, high_watermark, is_withdrawn: AtomicBool::new(false), waiters, acks })
     }
 
     /// Batches of these partitions come soon, in this order: what they need of one of the next is brought near, so that
@@ -62,6 +65,9 @@ impl Partition {
     /// Gives whole batches their place in the log. They are neither written nor acked by that: [`Self::write_staged`]
     /// comes next, and [`Self::outcome`] tells how they stand.
     pub(crate) fn append(&self, batches: BytesMut, options: AppendOptions) -> Result<Appended, AppendError> {
+        if self.is_withdrawn() {
+            return Err(AppendError::Storage(LogError::Closed));
+        }
         self.log.append(batches, options)
     }
 
@@ -109,7 +115,7 @@ impl Partition {
         let marks = self.log.watermarks();
         let level = self.log.level_reached();
         move |staged, acks| {
-            if self.log.is_lost(&staged) {
+            if self.is_withdrawn() || self.log.is_lost(&staged) {
                 return Some(Err(NotDurable));
             }
             (ack_offset(level, acks, marks) >= staged.last_offset.next()).then_some(Ok(()))
@@ -125,6 +131,18 @@ impl Partition {
     fn abandon(&self) {
         self.waiters.wake();
         self.acks.decide_all(|_, _| Some(Err(NotDurable)));
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        // WITHDRAWN: read.
+        self.is_withdrawn.load(Ordering::Acquire)
+    }
+
+    /// Nothing is acked when this returns, nor will be.
+    fn withdraw(&self) {
+        // WITHDRAWN: published, before the lock of the acks is taken under which they are judged.
+        self.is_withdrawn.store(true, Ordering::Release);
+        self.acks.decide_all(self.judge());
     }
 
     /// Whether somebody waits for something to happen here.
@@ -160,18 +178,21 @@ pub(crate) struct Placement {
 
 /// The partitions in use.
 ///
-/// Invariants: at most one [`Partition`] lives for a [`PartitionId`], so that there is one high watermark.
+/// Invariants: at most one [`Partition`] lives for a [`PartitionId`], so that there is one high watermark. Of topics that
+/// are `withdrawn` all partitions are that are in use, and none comes into use.
 #[derive(Debug)]
 pub(crate) struct Partitions {
     logs: Arc<LogStore>,
     /// This node's start count: the leader epoch of all that is appended now.
     epoch: LeaderEpoch,
     open: RwLock<HashMap<PartitionId, Arc<Partition>, BuildHasherDefault<IdHasher>>>,
+    /// Looked at, and added to, under the lock of `open` alone.
+    withdrawn: Mutex<BTreeSet<TopicId>>,
 }
 
 impl Partitions {
     pub(crate) fn new(logs: Arc<LogStore>, epoch: LeaderEpoch) -> Self {
-        Self { logs, epoch, open: RwLock::default() }
+        Self { logs, epoch, open: RwLock::default(), withdrawn: Mutex::default() }
     }
 
     /// The leader epoch of all that is appended now.
@@ -201,7 +222,12 @@ impl Partitions {
             return Ok(partition);
         }
         let opened = Arc::new(self.recover(placement)?);
-        let partition = Arc::clone(self.open.write().entry(placement.id).or_insert(opened));
+        let mut open = self.open.write();
+        if self.withdrawn.lock().contains(&placement.id.topic) {
+            return Err(LogError::Closed);
+        }
+        let partition = Arc::clone(open.entry(placement.id).or_insert(opened));
+        drop(open);
         let observer: Weak<Partition> = Arc::downgrade(&partition);
         partition.log.observe(observer);
         // What moved before the log knew whom to tell.
@@ -233,6 +259,18 @@ impl Partitions {
         }
     }
 
+    /// Takes, and acks, nothing more of topics that may be gone after the next start, which has to come soon.
+    pub(crate) fn withdraw(&self, topics: &[TopicId]) {
+        let open = self.open.write();
+        self.withdrawn.lock().extend(topics);
+        let withdrawn: Vec<_> =
+            open.values().filter(|partition| topics.contains(&partition.id.topic)).cloned().collect();
+        drop(open);
+        for partition in withdrawn {
+            partition.withdraw();
+        }
+    }
+
     /// Forgets those that only this table holds; the log store closes their files when it finds them idle.
     pub(crate) fn release_unused(&self) {
         self.open.write().retain(|_, partition| Arc::strong_count(partition) > 1 || partition.is_awaited());
@@ -241,7 +279,6 @@ impl Partitions {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
@@ -279,6 +316,34 @@ mod tests {
     }
 
     #[test]
+    fn of_a_topic_that_is_withdrawn_nothing_is_acked_whether_it_waits_or_comes_or_was_there_before() {
+        let sim = SimEnv::new(1);
+        let logs = LogStore::open(&sim.env(), &["/logs".into()], StoreOptions::default()).unwrap();
+        let partitions = Partitions::new(Arc::new(logs), LeaderEpoch(1));
+        let other = TopicId([2; 16]);
+        let kept = Placement { id: PartitionId { topic: other, index: 0 }, ..placement(0) };
+        let (partition, kept) = (partitions.open(&placement(0)).unwrap(), partitions.open(&kept).unwrap());
+        let waiter = Arc::new(AckWaiter::default());
+        let staged = append(&partition).unwrap();
+        partition.expect_ack(staged, Acks::All, 7, &waiter);
+        partitions.withdraw(&[placement(0).id.topic]);
+        assert!(waiter.has_failed(7), "it waits");
+        // What was staged is stored all the same.
+        partition.write_staged().unwrap();
+        partition.advanced();
+        assert_eq!(partition.outcome(staged, Acks::Leader), Some(Err(NotDurable)));
+        assert!(matches!(append(&partition), Err(AppendError::Storage(LogError::Closed))));
+        drop(partition);
+        partitions.release_unused();
+        for index in [0, 1] {
+            assert!(matches!(partitions.open(&placement(index)), Err(LogError::Closed)), "{index}");
+        }
+        let staged = append(&kept).unwrap();
+        kept.write_staged().unwrap();
+        assert_eq!(kept.outcome(staged, Acks::Leader), Some(Ok(())));
+    }
+
+    #[test]
     fn a_log_that_a_start_has_found_holds_up_no_other_connection_when_it_is_touched_first() {
         let sim = SimEnv::new(1);
         let start = || {
@@ -313,10 +378,7 @@ mod tests {
         let sim = SimEnv::new(1);
         let partitions = Arc::new(Partitions::new(Arc::new(open_stopped(&sim)), LeaderEpoch(1)));
         let first = partitions.open(&placement(0)).unwrap();
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
-        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
-        first.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+        append(&first).unwrap();
         first.write_staged().unwrap();
         let (tell, told) = sync_channel(1);
         // Of the checkpoint without which the first one cannot be closed.
