@@ -102,3 +102,45 @@ fn what_a_full_log_dir_keeps_in_the_write_cache_holds_up_nobody_who_appends_to_a
     assert_eq!(pair.store.write_cache().bytes(), 0);
     assert_eq!((pair.values(0).len(), pair.values(1).len()), (3, 4));
 }
+
+/// Appends to a dir for as long as somebody who asks is let in.
+fn fill_cache(pair: &Pair, dir: usize) {
+    let large = "x".repeat(VALUE_BYTES);
+    while !pair.store.is_write_cache_full() {
+        pair.append(dir, &large).unwrap();
+    }
+}
+
+#[test]
+fn for_each_log_dir_without_room_there_is_as_much_beside_the_write_cache_and_no_more() {
+    let pair = pair();
+    for dir in [0, 1] {
+        pair.append(dir, "the log has its files").unwrap();
+    }
+    pair.store.settle().unwrap();
+    // Whoever was let in when there was one byte left.
+    let cache_bytes = CACHE_BYTES + 2 * VALUE_BYTES as u64;
+    pair.sim.fs.fill_device(Some("/two".as_ref()));
+    fill_cache(&pair, 1);
+    assert!(pair.store.settle().is_err());
+    let mut is_full = false;
+    while !is_full {
+        pair.sim.fs.set_space(None);
+        fill_cache(&pair, 0);
+        pair.sim.fs.set_space(Some(0));
+        assert!(pair.store.settle().is_err());
+        // There was room if the journal has given back what it had set aside.
+        is_full = pair.store.dir_shortage(0).is_some();
+    }
+    let bytes = pair.store.write_cache().bytes();
+    assert!(bytes > 2 * CACHE_BYTES && bytes <= 2 * cache_bytes, "{bytes} are of these two dirs");
+    for dir in [0, 1, 0, 1] {
+        assert!(!pair.store.is_write_cache_full(), "a third one would have its own room");
+        assert_eq!(pair.append(dir, "no").unwrap_err().kind(), ErrorKind::Retry);
+    }
+    assert_eq!(pair.store.write_cache().bytes(), bytes);
+    pair.sim.fs.fill_device(None);
+    pair.sim.fs.set_space(None);
+    pair.store.settle().unwrap();
+    assert_eq!(pair.store.write_cache().bytes(), 0);
+}
