@@ -359,8 +359,7 @@ impl Consumer {
         of_all.map(|trouble| (None, trouble)).chain(of_one).collect()
     }
 
-    /// Takes in what the group has decided. Before each commit, for the member may be another one by now, and what it
-    /// was before is no business of it.
+    /// Takes in what the group has decided.
     fn take_events(&mut self) {
         while let Some(event) = self.membership.as_mut().and_then(Membership::try_event) {
             self.handle_group(event);
@@ -471,12 +470,15 @@ impl Consumer {
     }
 
     /// Commits the positions after what [`poll`](Self::poll) has returned, and waits for it. Partitions that the group
-    /// has given to others meanwhile are left out. What fails for one partition, such as one that was deleted, is told after
-    /// the others have been committed. Fails with `UNKNOWN_MEMBER_ID` if the group gives the member up before it
-    /// is done: the positions are those of another membership then, and the next poll begins a new one.
+    /// takes back meanwhile are given up after that. What fails for one partition, such as one that was deleted, is told after
+    /// the others have been committed. Fails with `UNKNOWN_MEMBER_ID` if the group has given the member up since the last poll,
+    /// or does so before it is done: the positions are those of another membership then, and the next poll begins a new one.
     pub async fn commit(&mut self) -> Result<(), ClientError> {
+        // Before anything that the group wants: what it takes back would be none of this commit any more, and who reads on
+        // there would read again what was processed here. Nobody does before it is given up.
+        let outcome = self.commit_positions(self.assignment.uncommitted()).await;
         self.take_events();
-        self.commit_positions(self.assignment.uncommitted()).await.into_result()
+        outcome.into_result()
     }
 
     /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it. Where the group has given the

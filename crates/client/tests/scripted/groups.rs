@@ -375,6 +375,12 @@ async fn a_member_that_was_lost_commits_nothing_of_what_it_had_under_its_new_nam
     let offset = CommittedOffset { offset: Offset(END), leader_epoch: None, metadata: String::new() };
     let error = consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::UNKNOWN_MEMBER_ID));
+    let error = consumer.commit().await.unwrap_err();
+    assert_eq!(
+        error.code(),
+        Some(ErrorCode::UNKNOWN_MEMBER_ID),
+        "nor is it told that its positions are safe"
+    );
     consumer.commit().await.unwrap();
     assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
 }

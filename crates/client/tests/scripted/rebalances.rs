@@ -207,6 +207,38 @@ async fn a_member_that_closes_while_it_has_to_give_everything_up_commits_before_
     assert_eq!(told, ["commit 0 14", "commit 1 14", "leave"]);
 }
 
+/// Who reads on there would read again what the application has been told is committed.
+#[tokio::test]
+async fn what_the_group_takes_back_is_committed_by_hand_before_it_is_given_up() {
+    for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let (told, ready) = (Told::default(), Arc::new(Mutex::new(false)));
+        let (heard, rebalance) = (Arc::clone(&told), Arc::clone(&ready));
+        let server = server(move |call| match group_protocol {
+            GroupProtocol::Classic => classic_group(call, &heard, &rebalance),
+            GroupProtocol::Consumer => server_side_group(call, &heard, &rebalance),
+        })
+        .await;
+        let mut consumer = member_with(&server, &["t"], |options| {
+            options.assignors = vec![Assignor::Range];
+            options.group_protocol = group_protocol;
+            options.auto_commit = false;
+        })
+        .await;
+        *ready.lock().unwrap() = true;
+        unpolled("it hears of the rebalance", || !*ready.lock().unwrap()).await;
+        // By then it waits for the consumer.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        consumer.commit().await.unwrap();
+        let (joined, given_up) = match group_protocol {
+            GroupProtocol::Classic => (&["join owning 0"][..], "join owning 0"),
+            GroupProtocol::Consumer => (&["epoch 0 owns []", "epoch 1 owns [0, 1]"][..], "epoch 1 owns [0]"),
+        };
+        let expected = [joined, &["commit 0 14", "commit 1 14", given_up]].concat();
+        wait_for(&mut consumer, "it is given up", |_| told.lock().unwrap().len() >= expected.len()).await;
+        assert_eq!(told.lock().unwrap()[..expected.len()], *expected, "{group_protocol:?}");
+    }
+}
+
 /// Keeps offsets elsewhere, or not at all.
 struct CommitsNothing;
 
