@@ -482,7 +482,8 @@ impl Consumer {
     }
 
     /// Commits these offsets, whatever [`poll`](Self::poll) has returned, and waits for it. Where the group has given the
-    /// member up since the last poll, it fails as [`commit`](Self::commit) does.
+    /// member up since the last poll, it fails as [`commit`](Self::commit) does, and until the group has taken the member in
+    /// with `REBALANCE_IN_PROGRESS`.
     pub async fn commit_offsets(
         &mut self,
         offsets: &BTreeMap<TopicPartition, CommittedOffset>,

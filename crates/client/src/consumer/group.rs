@@ -93,18 +93,25 @@ impl SharedIdentity {
 pub(super) struct Committer {
     identity: SharedIdentity,
     lost: u64,
+    /// The least epoch that a member has.
+    epoch_min: i32,
 }
 
 impl Committer {
     /// As the group knows it now. Fails if the group has given the member up since: others may have read on from what was
-    /// committed before, and would be set back by it.
+    /// committed before, and would be set back by it. Fails, too, until the group has taken the member in: while a group has no
+    /// members, it takes what anybody commits who says that he is none.
     pub(super) fn member(&self) -> Result<MemberIdentity, ClientError> {
         let known = self.identity.lock();
-        if known.lost == self.lost {
+        let (code, message) = if known.lost != self.lost {
+            let message = "the group had given the member up before this commit could be made";
+            (ErrorCode::UNKNOWN_MEMBER_ID, message)
+        } else if known.member.epoch < self.epoch_min {
+            (ErrorCode::REBALANCE_IN_PROGRESS, "the group has not taken the member in yet")
+        } else {
             return Ok(known.member.clone());
-        }
-        let message = "the group had given the member up before this commit could be made".to_owned();
-        Err(ClientError::Server { code: ErrorCode::UNKNOWN_MEMBER_ID, message: Some(message) })
+        };
+        Err(ClientError::Server { code, message: Some(message.to_owned()) })
     }
 }
 
@@ -254,7 +261,12 @@ impl Membership {
 
     /// Who commits what is read now.
     pub(super) fn committer(&self) -> Committer {
-        Committer { identity: self.identity.clone(), lost: self.lost }
+        let epoch_min = match self.options.group_protocol {
+            GroupProtocol::Classic => 0,
+            // A member that joins says 0.
+            GroupProtocol::Consumer => 1,
+        };
+        Committer { identity: self.identity.clone(), lost: self.lost, epoch_min }
     }
 
     /// What keeps it from being a member, if something does.

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{
-    Assignor, ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, RebalanceListener,
-    Revocation, StartAt,
+    Assignor, ClientError, CommittedOffset, Consumer, ConsumerOptions, ErrorCode, GroupProtocol,
+    RebalanceListener, Revocation, StartAt,
 };
 use riverrun_protocol::consumer_protocol::decode_subscription;
 use riverrun_protocol::join_group_response::JoinGroupResponseMember;
@@ -236,6 +236,44 @@ async fn what_the_group_takes_back_is_committed_by_hand_before_it_is_given_up() 
         let expected = [joined, &["commit 0 14", "commit 1 14", given_up]].concat();
         wait_for(&mut consumer, "it is given up", |_| told.lock().unwrap().len() >= expected.len()).await;
         assert_eq!(told.lock().unwrap()[..expected.len()], *expected, "{group_protocol:?}");
+    }
+}
+
+/// The group would take it for a commit by somebody who is no consumer.
+#[tokio::test]
+async fn a_member_that_is_lost_commits_nothing_until_the_group_has_taken_it_in_again() {
+    for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let (told, lost) = (Told::default(), Arc::new(Mutex::new(false)));
+        let (heard, is_lost) = (Arc::clone(&told), Arc::clone(&lost));
+        let server = server(move |call| {
+            let error_code = ErrorCode::UNKNOWN_MEMBER_ID.0;
+            match (call.key, *is_lost.lock().unwrap()) {
+                (ApiKey::Heartbeat, true) => {
+                    Some(call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }))
+                }
+                (ApiKey::ConsumerGroupHeartbeat, true)
+                    if call.decode::<ConsumerGroupHeartbeatRequest<'_>>().member_epoch > 0 =>
+                {
+                    Some(call.answer(&ConsumerGroupHeartbeatResponse { error_code, ..Default::default() }))
+                }
+                (ApiKey::JoinGroup | ApiKey::ConsumerGroupHeartbeat, true) => Some(Reply::Silence),
+                _ if group_protocol == GroupProtocol::Classic => classic_group(call, &heard, &Arc::default()),
+                _ => server_side_group(call, &heard, &Arc::default()),
+            }
+        })
+        .await;
+        let mut consumer = member_with(&server, &["t"], |options| {
+            options.group_protocol = group_protocol;
+            options.auto_commit = false;
+        })
+        .await;
+        *lost.lock().unwrap() = true;
+        wait_for(&mut consumer, "it has lost all", |consumer| consumer.assignment().is_empty()).await;
+        let offset = CommittedOffset { offset: Offset(END), leader_epoch: None, metadata: String::new() };
+        let error = consumer.commit_offsets(&[(partition(0), offset)].into()).await.unwrap_err();
+        assert_eq!(error.code(), Some(ErrorCode::REBALANCE_IN_PROGRESS), "{group_protocol:?}");
+        let told = told.lock().unwrap();
+        assert!(!told.iter().any(|what| what.starts_with("commit")), "{group_protocol:?}: {told:?}");
     }
 }
 
