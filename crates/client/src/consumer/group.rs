@@ -8,18 +8,20 @@
 mod assignors;
 mod classic;
 mod departure;
+mod events;
 mod liveness;
 mod server_side;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use riverrun_protocol::ErrorCode;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 pub use self::assignors::Assignor;
 pub(super) use self::departure::Departure;
 use self::departure::leave;
+use self::events::Events;
 use self::liveness::{PollWatch, Polling};
 use super::options::{ConsumerOptions, GroupProtocol};
 use super::subscription::Subscription;
@@ -28,9 +30,6 @@ use crate::coordinator::{GroupCoordinator, MemberIdentity};
 use crate::error::ClientError;
 use crate::retry::Chance;
 use crate::topic_partition::TopicPartition;
-
-/// Events that the consumer has not taken at most; the task waits above that.
-const EVENTS: usize = 8;
 
 /// What the group wants of the consumer.
 #[derive(Debug)]
@@ -124,19 +123,19 @@ struct MemberContext {
     /// Joining the group, and staying in it.
     attempts: SharedAttempts,
     subscription: watch::Receiver<Subscription>,
-    events: mpsc::Sender<GroupEvent>,
+    events: Events,
 }
 
 impl MemberContext {
-    /// Fails only when the consumer is gone.
-    async fn tell(&self, event: GroupEvent) -> Result<(), ClientError> {
-        self.events.send(event).await.map_err(|_| ClientError::Closed)
+    /// Tells the consumer, whenever it takes that in.
+    fn tell(&self, event: GroupEvent) {
+        self.events.put(event);
     }
 
-    /// The group has given the member up, or the member the group. Fails only when the consumer is gone.
-    async fn lose(&self, renew: impl FnOnce(&mut MemberIdentity)) -> Result<(), ClientError> {
+    /// The group has given the member up, or the member the group.
+    fn lose(&self, renew: impl FnOnce(&mut MemberIdentity)) {
         let memberships = self.identity.lose(renew);
-        self.tell(GroupEvent::Lost { memberships }).await
+        self.tell(GroupEvent::Lost { memberships });
     }
 
     /// What is subscribed to now. A later change is seen by waiting on `subscription`.
@@ -181,9 +180,7 @@ impl MemberContext {
             self.attempts.lock().succeed();
             // Where the group has not heard of it, the member takes its place back by the id that it has there.
             let renew = if left.is_ok() { MemberIdentity::forget } else { MemberIdentity::begin_anew };
-            if let Err(error) = self.lose(renew).await {
-                return error;
-            }
+            self.lose(renew);
             polls.resumed().await;
         }
     }
@@ -195,7 +192,7 @@ impl MemberContext {
 /// Invariants: `lost` memberships are over as far as the consumer has heard: what it reads, it reads in the one after these.
 #[derive(Debug)]
 pub(super) struct Membership {
-    events: mpsc::Receiver<GroupEvent>,
+    events: Events,
     subscription: watch::Sender<Subscription>,
     identity: SharedIdentity,
     lost: u64,
@@ -222,7 +219,7 @@ impl Membership {
         unheard: Option<Departure>,
     ) -> Self {
         let (subscription, watched) = watch::channel(subscribed);
-        let (sender, events) = mpsc::channel(EVENTS);
+        let events = Events::default();
         let new_member =
             || MemberIdentity { instance_id: options.instance_id.clone(), ..MemberIdentity::none() };
         let identity = SharedIdentity::new(unheard.map_or_else(new_member, Departure::into_member));
@@ -233,14 +230,13 @@ impl Membership {
             identity: identity.clone(),
             attempts: attempts.clone(),
             subscription: watched,
-            events: sender.clone(),
+            events: events.clone(),
         };
         let polls = Arc::new(PollWatch::new());
-        let watched = Arc::clone(&polls);
+        let (watched, told) = (Arc::clone(&polls), events.clone());
         let task = tokio::spawn(async move {
             let ended = context.run_while_polled(&watched).await;
-            // If nobody listens, the consumer is gone, and there is nobody to tell.
-            let _ = sender.send(GroupEvent::Failed(ended)).await;
+            told.put(GroupEvent::Failed(ended));
         });
         Self { events, subscription, identity, lost: 0, attempts, coordinator, options, polls, task }
     }
@@ -276,15 +272,13 @@ impl Membership {
 
     /// The next event. After the end of the task there is none, ever.
     pub(super) async fn next_event(&mut self) -> GroupEvent {
-        match self.events.recv().await {
-            Some(event) => self.noted(event),
-            None => std::future::pending().await,
-        }
+        let event = self.events.next().await;
+        self.noted(event)
     }
 
     /// An event that has come already.
     pub(super) fn try_event(&mut self) -> Option<GroupEvent> {
-        let event = self.events.try_recv().ok()?;
+        let event = self.events.take()?;
         Some(self.noted(event))
     }
 

@@ -7,6 +7,7 @@ use riverrun_client::{
     Assignor, ClientError, CommittedOffset, Consumer, ConsumerOptions, ErrorCode, GroupProtocol,
     RebalanceListener, Revocation, StartAt,
 };
+use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverrun_protocol::consumer_protocol::decode_subscription;
 use riverrun_protocol::join_group_response::JoinGroupResponseMember;
 use riverrun_protocol::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
@@ -18,10 +19,12 @@ use riverrun_protocol::{
 use riverrun_types::Offset;
 
 use crate::commits::refused;
-use crate::consumer::{END, Told, committed, options, partition, records, server, tell, wait_for};
+use crate::consumer::{
+    END, Told, committed, nothing_committed, options, partition, records, server, tell, wait_for,
+};
 use crate::groups::{classic_group, joined, server_side_group};
 use crate::patterns::versions;
-use crate::server::{Call, Reply, ScriptedServer};
+use crate::server::{Call, Reply, ScriptedServer, TOPIC_ID};
 
 /// A member of a classic group that has read both partitions of `t` to their end.
 async fn member_with(
@@ -398,6 +401,41 @@ async fn a_cooperative_member_gives_signs_of_life_while_it_finds_the_topics_of_a
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = *beats.lock().unwrap();
     unpolled("it lives", || *beats.lock().unwrap() >= before + 10).await;
+}
+
+/// Nobody takes in meanwhile what the group says.
+#[tokio::test]
+async fn a_member_gives_signs_of_life_while_it_is_given_more_and_more_and_is_not_polled() {
+    const GIVEN: usize = 20;
+    let beats = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&beats);
+    let server = server(move |call| match call.key {
+        ApiKey::ConsumerGroupHeartbeat => {
+            *counted.lock().unwrap() += 1;
+            let partitions = (0..).take(GIVEN.min(call.nth + 1)).collect();
+            let topic_partitions = vec![TopicPartitions { topic_id: TOPIC_ID, partitions }];
+            Some(call.answer(&ConsumerGroupHeartbeatResponse {
+                member_epoch: 1,
+                heartbeat_interval_ms: 10,
+                assignment: Some(Assignment { topic_partitions }),
+                ..ConsumerGroupHeartbeatResponse::default()
+            }))
+        }
+        ApiKey::OffsetFetch => Some(nothing_committed(call)),
+        _ => None,
+    })
+    .await;
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol: GroupProtocol::Consumer,
+        auto_commit: false,
+        ..options(&server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    unpolled("it lives", || *beats.lock().unwrap() >= GIVEN * 2).await;
+    wait_for(&mut consumer, "it has all", |consumer| consumer.assignment().len() == GIVEN).await;
 }
 
 /// Its join may not be waited for like that, but then it is no member yet.

@@ -103,13 +103,16 @@ impl ClassicMember {
             let owned = std::mem::take(&mut self.owned);
             stir = self.give_up(owned.into_iter().collect()).await?;
         }
-        if stir == Some(Stir::Lost) { self.lose().await } else { Ok(()) }
+        if stir == Some(Stir::Lost) {
+            self.lose();
+        }
+        Ok(())
     }
 
-    async fn lose(&mut self) -> Result<(), ClientError> {
+    fn lose(&mut self) {
         self.owned.clear();
         self.assigned_in = NO_GENERATION;
-        self.context.lose(MemberIdentity::forget).await
+        self.context.lose(MemberIdentity::forget);
     }
 
     /// Joins and syncs until there is an assignment. Pauses after each attempt but the one that a new member gets its id by.
@@ -134,7 +137,7 @@ impl ClassicMember {
                     self.context.pause().await;
                 }
                 Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => {
-                    self.lose().await?;
+                    self.lose();
                     self.context.pause().await;
                 }
                 _ if error.kind() == ErrorKind::Retry => {
@@ -296,7 +299,7 @@ impl ClassicMember {
             let added: Vec<TopicPartition> = assigned.difference(&self.owned).cloned().collect();
             self.owned = assigned;
             if !added.is_empty() {
-                self.context.tell(GroupEvent::Assign(added)).await?;
+                self.context.tell(GroupEvent::Assign(added));
             }
         }
         if astray {
@@ -312,7 +315,7 @@ impl ClassicMember {
             return Ok(None);
         }
         let (done, confirmed) = oneshot::channel();
-        self.context.tell(GroupEvent::Revoke { partitions, done }).await?;
+        self.context.tell(GroupEvent::Revoke { partitions, done });
         // An error of what is waited for means that the consumer has dropped the event with all of its partitions.
         let confirmed = self.alive_until(confirmed).await?;
         Ok(confirmed.is_none().then_some(Stir::Lost))

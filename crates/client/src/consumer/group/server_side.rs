@@ -131,7 +131,10 @@ impl ServerSideMember {
         self.context.identity.set_epoch(0);
         loop {
             let stepped = match self.beat().await {
-                Ok(()) => self.reconcile().await,
+                Ok(()) => {
+                    self.reconcile();
+                    Ok(())
+                }
                 Err(error) => self.recover(error).await,
             };
             let waited = match stepped {
@@ -340,7 +343,7 @@ impl ServerSideMember {
                 self.owned.clear();
                 (self.target, self.revocation) = (None, None);
                 self.may_be_in = true;
-                self.context.lose(|member| member.epoch = 0).await?;
+                self.context.lose(|member| member.epoch = 0);
             }
             Some(ErrorCode::UNRELEASED_INSTANCE_ID) if self.may_be_in => self.release(error).await?,
             _ if error.kind() == ErrorKind::Retry => {
@@ -371,26 +374,26 @@ impl ServerSideMember {
     }
 
     /// Comes one step nearer to what the server wants.
-    async fn reconcile(&mut self) -> Result<(), ClientError> {
+    fn reconcile(&mut self) {
         if self.revocation.is_some() {
-            return Ok(());
+            return;
         }
-        let Some(target) = self.target.take() else { return Ok(()) };
+        let Some(target) = self.target.take() else { return };
         let gone = difference(&self.owned, &target);
         if !gone.is_empty() {
             let (done, confirmed) = oneshot::channel();
             let partitions = self.named(&gone);
-            self.context.tell(GroupEvent::Revoke { partitions, done }).await?;
+            self.context.tell(GroupEvent::Revoke { partitions, done });
             self.revocation = Some(Revocation { confirmed, left: difference(&self.owned, &gone) });
             self.target = Some(target);
-            return Ok(());
+            return;
         }
         let mut added = difference(&target, &self.owned);
         let is_unnamed = |id: &&TopicId| !self.names.contains_key(id);
         let unnamed: BTreeSet<TopicId> = added.keys().filter(is_unnamed).copied().collect();
         added.retain(|id, _| self.names.contains_key(id));
         if !added.is_empty() {
-            self.context.tell(GroupEvent::Assign(self.named(&added))).await?;
+            self.context.tell(GroupEvent::Assign(self.named(&added)));
             for (id, partitions) in added {
                 self.owned.entry(id).or_default().extend(partitions);
             }
@@ -401,7 +404,6 @@ impl ServerSideMember {
             self.target = Some(target);
             self.begin_naming(unnamed);
         }
-        Ok(())
     }
 
     /// Begins to ask for the names of topics that the server speaks of by id: only subscribed ones can be meant. Where it does
