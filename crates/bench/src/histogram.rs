@@ -69,6 +69,19 @@ impl Latencies {
         self.max_us = self.max_us.max(other.max_us);
     }
 
+    /// Adds the least of `other`: each of them `times` times, and so many in all at most.
+    pub fn merge_least(&mut self, other: &Self, times: u64, most: u64) {
+        let mut left = most;
+        for step in other.histogram.iter_recorded() {
+            let count = step.count_since_last_iteration().saturating_mul(times).min(left);
+            if count == 0 {
+                break;
+            }
+            self.record_many_us(step.value_iterated_to().min(other.max_us), count);
+            left -= count;
+        }
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.histogram.reset();
@@ -207,6 +220,22 @@ mod tests {
         assert_eq!(other.quantiles(), both.quantiles());
         other.clear();
         assert_eq!(other.summary(), LatencySummary::default());
+    }
+
+    #[test]
+    fn the_least_of_others_are_added_as_often_as_they_should_be_and_no_more() {
+        let mut other = Latencies::new();
+        other.record_many_us(90_000_000_001, 2);
+        other.record_many_us(70, 3);
+        let merged = |times, most| {
+            let mut one = Latencies::new();
+            one.merge_least(&other, times, most);
+            (one.count(), one.min_us(), one.max_us())
+        };
+        assert_eq!(merged(2, 10), (10, 70, 90_000_000_001));
+        assert_eq!(merged(2, 7), (7, 70, 90_000_000_001));
+        assert_eq!(merged(2, 6), (6, 70, 70), "the least of them");
+        assert_eq!((merged(0, 10), merged(2, 0)), ((0, 0, 0), (0, 0, 0)));
     }
 
     #[test]

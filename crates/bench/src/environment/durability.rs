@@ -3,7 +3,9 @@
 //! Our server says both among the topic's configuration. Of any other server only its `flush.messages` is known: with
 //! 1, each record is synced before its ack; otherwise it lies in the page cache.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use riverrun_client::{Admin, ClientError, ConfigResource};
 use serde::Serialize;
@@ -39,6 +41,13 @@ impl TopicDurability {
         Ok(Self::from_config(&values))
     }
 
+    /// Of what holds at two times, that which is worth less; what is known where the other is not.
+    pub fn lesser(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        // Of those that sync, and of those that do not, the higher level promises less.
+        let worth = |held: &Self| (held.acked_when_synced, Reverse(held.reached.clone()));
+        one.into_iter().chain(other).min_by_key(worth)
+    }
+
     fn from_config(values: &BTreeMap<String, String>) -> Self {
         let value = |name: &str| values.get(name).cloned();
         let (wanted, reached) = (value(WANTED), value(REACHED));
@@ -48,6 +57,18 @@ impl TopicDurability {
             None => value(SYNC_INTERVAL).map(|records| records == "1"),
         };
         Self { wanted, reached, acked_when_synced }
+    }
+}
+
+/// For people, in a word or two.
+impl fmt::Display for TopicDurability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.reached, self.acked_when_synced) {
+            (Some(level), _) => write!(f, "level {level}"),
+            (None, Some(true)) => f.write_str("synced"),
+            (None, Some(false)) => f.write_str("page cache"),
+            (None, None) => f.write_str("not known"),
+        }
     }
 }
 
@@ -71,6 +92,23 @@ mod tests {
                 acked_when_synced: Some(false)
             }
         );
+    }
+
+    #[test]
+    fn of_two_times_the_one_counts_at_which_less_was_promised() {
+        let level = |level| of(&[(WANTED, "1"), (REACHED, level)]);
+        let lesser = |one: &TopicDurability, other: &TopicDurability| {
+            let one_way = TopicDurability::lesser(Some(one.clone()), Some(other.clone()));
+            assert_eq!(one_way, TopicDurability::lesser(Some(other.clone()), Some(one.clone())));
+            one_way.expect("one of them").to_string()
+        };
+        assert_eq!(lesser(&level("1"), &level("4")), "level 4");
+        assert_eq!(lesser(&level("2"), &level("3")), "level 2", "3 syncs, and 2 does not");
+        assert_eq!(lesser(&level("1"), &level("3")), "level 3");
+        let (synced, cached) = (of(&[(SYNC_INTERVAL, "1")]), of(&[(SYNC_INTERVAL, "7")]));
+        assert_eq!(lesser(&synced, &cached), "page cache");
+        assert_eq!(TopicDurability::lesser(Some(synced.clone()), None), Some(synced));
+        assert_eq!(TopicDurability::lesser(None, None), None);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! Owns the record that every result carries: processor, kernel, file system, the kernel's `vm.*` settings, what the
 //! disk ([`disk`]) and the loopback interface ([`loopback`]) do in a short measurement of their own, versions, and the
-//! durability level wanted and reached ([`durability`]). What cannot be found out is left out; nothing is guessed.
+//! durability level wanted and reached ([`durability`]). What cannot be found out is left out, and so is what this machine
+//! cannot tell of a server on another; nothing is guessed.
 
 pub mod disk;
 pub mod durability;
+mod locality;
 pub mod loopback;
 
 use std::collections::BTreeMap;
@@ -17,6 +19,7 @@ use serde::Serialize;
 
 pub use self::disk::DiskFigures;
 pub use self::durability::TopicDurability;
+pub use self::locality::is_here;
 pub use self::loopback::LoopbackFigures;
 
 /// The settings that decide when written pages go to the disk, and what becomes of memory.
@@ -88,6 +91,9 @@ pub struct ServerRecord {
     /// Whether somebody said which process it is.
     #[serde(skip)]
     pub is_watched: bool,
+    /// Whether it is on another machine than the one that this record is of.
+    #[serde(rename = "elsewhere", skip_serializing_if = "std::ops::Not::not")]
+    pub is_elsewhere: bool,
     /// How durable the records were meant to be, and were, by topic.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub durability: BTreeMap<String, TopicDurability>,
@@ -112,17 +118,40 @@ impl Environment {
     /// What a reader of the figures should know of the machine, for people: what this record does not say, and that
     /// the machine was busy.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
-        let unknown =
-            |watched| move |server: &ServerRecord| server.software.is_none() && server.is_watched == watched;
-        let (unnamed, strange) =
-            (self.servers.iter().any(unknown(false)), self.servers.iter().any(unknown(true)));
+        let is_elsewhere = self.servers.iter().any(|server| server.is_elsewhere);
+        let unknown = |watched| {
+            let of = move |server: &ServerRecord| server.software.is_none() && server.is_watched == watched;
+            !is_elsewhere && self.servers.iter().any(of)
+        };
+        let (unnamed, strange, no_disk) =
+            (unknown(false), unknown(true), self.disk.is_none() && !is_elsewhere);
+        let elsewhere = "the server is on another machine: what is said of a machine here is of the client's, and the server's disk, its version and a share of loopback TCP are not known";
         let disk = "the servers' disk was not measured: --data-dir says where their data is";
         let software = "the server's version is not known: its process would tell, as NAME=HOST:PORT@PID";
         let program = "the server's version is not known: its process has no library of Apache Kafka open, and does not answer --version as riverrun does";
         let is_busy = self.load_average.is_some_and(|load| load > IDLE_LOAD);
         let busy = "the machine was busy in the minute before: its load average says how much";
-        let notes = [(self.disk.is_none(), disk), (unnamed, software), (strange, program), (is_busy, busy)];
+        let notes = [
+            (is_elsewhere, elsewhere),
+            (no_disk, disk),
+            (unnamed, software),
+            (strange, program),
+            (is_busy, busy),
+        ];
         notes.into_iter().filter_map(|(applies, note)| applies.then_some(note))
+    }
+
+    /// What of it says something of a run on this server, whose load comes from this machine or not.
+    #[must_use]
+    pub fn of_run(&self, server: ServerRecord, is_load_here: bool) -> Self {
+        let is_server_here = !server.is_elsewhere;
+        Self {
+            file_system: self.file_system.clone().filter(|_| is_server_here),
+            disk: self.disk.filter(|_| is_server_here),
+            loopback: self.loopback.filter(|_| is_server_here && is_load_here),
+            servers: vec![server],
+            ..self.clone()
+        }
     }
 
     /// Looks at the machine, without measuring anything; `data_dir` is where the servers keep their data.
@@ -307,6 +336,33 @@ mod tests {
         assert!(of_disk.len() == 1 && of_disk[0].contains("--data-dir"), "{of_disk:?}");
         assert!(of_software.len() == 1 && of_software[0].contains("@PID"), "{of_software:?}");
         assert_eq!(told(None, None), [of_disk, of_software].concat());
+    }
+
+    #[test]
+    fn of_a_server_on_another_machine_nothing_is_told_that_is_not_its_own() {
+        let disk = DiskFigures {
+            sequential_bytes: 1,
+            sequential_bytes_per_s: 1.0,
+            sync_4k: crate::histogram::LatencySummary::default(),
+        };
+        let loopback = LoopbackFigures { bytes_per_s: 1.0, unpaced_bytes_per_s: None };
+        let all = Environment {
+            file_system: Some(FileSystem::default()),
+            disk: Some(disk),
+            loopback: Some(loopback),
+            ..Environment::default()
+        };
+        let of_run = |is_elsewhere, is_load_here| {
+            let server = ServerRecord { is_elsewhere, ..ServerRecord::default() };
+            let found = all.of_run(server, is_load_here);
+            let notes: Vec<_> = found.notes().map(str::to_owned).collect();
+            ((found.file_system.is_some(), found.disk.is_some(), found.loopback.is_some()), notes)
+        };
+        assert_eq!(of_run(false, true).0, (true, true, true));
+        assert_eq!(of_run(false, false).0, (true, true, false), "the load came from another machine");
+        let (told, notes) = of_run(true, true);
+        assert_eq!(told, (false, false, false));
+        assert!(notes.len() == 1 && notes[0].starts_with("the server is on another machine"), "{notes:?}");
     }
 
     #[test]

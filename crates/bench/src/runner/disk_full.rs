@@ -1,7 +1,7 @@
 //! The disk of the server, filled while a load goes on, and freed again.
 //!
 //! Owns the file that takes what space there is. Guarantees that it is gone when this is dropped, and that no bytes are
-//! written for it. Refuses the file system that `/` is on, since more than the server would suffer.
+//! written for it. Refuses the file system that `/` is on, since more than the server would suffer, and what is no disk.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use serde::Serialize;
 
 use super::error::RunError;
+use crate::environment::FileSystem;
 use crate::plan::Plan;
 use crate::worker::Counts;
 
@@ -20,6 +21,8 @@ use crate::worker::Counts;
 const FILE_NAME: &str = "riverrun-bench-ballast.tmp";
 /// What is left when less than this cannot be taken is too little for anybody.
 const CHUNK_BYTES_MIN: u64 = 4096;
+/// A file system that shows another one's files, as in containers.
+const OVERLAY: &str = "overlay";
 
 /// What a full disk did to a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -34,6 +37,44 @@ pub struct DiskFullFigures {
     /// From then until the first record was acked; none where none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_ack_s: Option<f64>,
+}
+
+/// What a directory lies on, as far as the system tells.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    device: u64,
+    /// 0 where there is none.
+    id: u64,
+    /// Blocks and files that it has room for.
+    size: (u64, u64),
+    kind: String,
+    source: String,
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Self> {
+        let space = statvfs(path)?;
+        let FileSystem { kind, source, .. } = FileSystem::of(path).unwrap_or_default();
+        let (device, size) = (path.metadata()?.dev(), (space.f_blocks, space.f_files));
+        Ok(Self { device, id: space.f_fsid, size, kind, source })
+    }
+
+    /// Why it is not to be filled, where `/` lies on `root`.
+    fn fault(&self, root: &Self) -> Option<&'static str> {
+        // Parts of one file system may have devices, and ids, of their own, but they come from the same place.
+        let is_same_source = self.source.starts_with('/') && self.source == root.source;
+        // What lies under it is not named, but its size is.
+        let is_under_root = root.kind == OVERLAY && self.size == root.size;
+        let is_same_id = self.id != 0 && self.id == root.id;
+        if self.device == root.device || is_same_source || is_same_id || is_under_root {
+            return Some("the file system of / is never filled: give the server one of its own");
+        }
+        match self.kind.as_str() {
+            "tmpfs" | "ramfs" | "devtmpfs" => Some("memory is never filled: give the server a disk"),
+            OVERLAY => Some("an overlay lies on a file system of others: give the server one of its own"),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -63,9 +104,8 @@ impl DiskFull {
         let Some(lasts) = plan.disk_full else { return Ok(None) };
         let refused = |reason: &str| Err(RunError::DiskFull(reason.to_owned()));
         let Some(directory) = directory else { return refused("nobody said which file system to fill") };
-        let device = |path: &Path| Ok::<_, RunError>(path.metadata()?.dev());
-        if device(directory)? == device(Path::new("/"))? {
-            return refused("the file system of / is never filled: give the server one of its own");
+        if let Some(reason) = Place::of(directory)?.fault(&Place::of(Path::new("/"))?) {
+            return refused(reason);
         }
         Ok(Some(Self {
             path: directory.join(FILE_NAME),
@@ -174,6 +214,30 @@ producerRate: 7\ntestDurationMinutes: 3\ndiskFullMinutes: 1\n";
         }
         let other = Plan { disk_full: None, ..plan() };
         assert!(DiskFull::new(&other, None).expect("nothing to refuse").is_none());
+    }
+
+    #[test]
+    fn nor_is_what_shares_its_space_or_is_no_disk() {
+        let place = |device, id, kind: &str, source: &str| Place {
+            device,
+            id,
+            size: (device, 9),
+            kind: kind.to_owned(),
+            source: source.to_owned(),
+        };
+        let root = place(1, 1, "btrfs", "/dev/a");
+        let reason = |place: Place, root: &Place| place.fault(root).unwrap_or_default();
+        assert_eq!(reason(place(2, 2, "ext4", "/dev/b"), &root), "", "a disk of its own");
+        assert_eq!(reason(place(2, 0, "ext4", "/dev/b"), &place(1, 0, "ext4", "/dev/a")), "", "no ids");
+        for same in [place(1, 2, "x", "b"), place(2, 1, "x", "b"), place(2, 2, "btrfs", "/dev/a")] {
+            assert!(reason(same.clone(), &root).starts_with("the file system of /"), "{same:?}");
+        }
+        let container = place(1, 1, OVERLAY, "overlay");
+        let below = Place { size: container.size, ..place(2, 2, "ext4", "/dev/b") };
+        assert!(reason(below, &container).starts_with("the file system of /"));
+        assert_eq!(reason(place(2, 2, "ext4", "/dev/b"), &container), "");
+        assert!(reason(place(2, 2, "tmpfs", "tmpfs"), &root).starts_with("memory"));
+        assert!(reason(place(2, 2, OVERLAY, "overlay"), &container).starts_with("an overlay"));
     }
 
     /// Where nothing can be filled: the times alone. A directory of files that cannot be made stands for a full one.

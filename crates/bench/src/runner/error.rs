@@ -24,6 +24,16 @@ pub enum RunError {
         /// What the server said.
         error: ClientError,
     },
+    /// A topic that was there before is not as the plan wants it.
+    #[error("topic {topic} is there with {found} partition(s), and the run wants {wanted}")]
+    Partitions {
+        /// Which.
+        topic: String,
+        /// How many the plan wants.
+        wanted: u32,
+        /// How many there are.
+        found: usize,
+    },
     /// The plan wants more replicas than there are servers.
     #[error(
         "replicationFactor {wanted} with {servers} server(s); --replication-factor {servers} runs it with fewer"
@@ -64,6 +74,9 @@ pub enum RunError {
     /// It was stopped before it was done.
     #[error("stopped before it was done")]
     Stopped,
+    /// It was stopped, and then again while its topics were being deleted.
+    #[error("stopped at once: topics that were made for it stay behind")]
+    StoppedAtOnce,
     /// The server's process cannot be watched.
     #[error("{0}")]
     Process(#[from] io::Error),
@@ -75,8 +88,12 @@ impl RunError {
         match self {
             Self::Client(error) | Self::Topic { error, .. } => error.kind(),
             Self::Load(error) => error.kind(),
-            Self::Replication { .. } | Self::DiskFull(_) | Self::Process(_) => ErrorKind::FixRequest,
-            Self::NotReady { .. } | Self::Worker { .. } | Self::Stopped => ErrorKind::Retry,
+            Self::Partitions { .. } | Self::Replication { .. } | Self::DiskFull(_) | Self::Process(_) => {
+                ErrorKind::FixRequest
+            }
+            Self::NotReady { .. } | Self::Worker { .. } | Self::Stopped | Self::StoppedAtOnce => {
+                ErrorKind::Retry
+            }
         }
     }
 }

@@ -117,7 +117,8 @@ pub struct Figures {
     pub publish: Latencies,
     /// From the time at which a record was to be sent to the moment in which it was.
     pub delay: Latencies,
-    /// From that time to the moment in which it was read, or the least that it can have waited for that.
+    /// From that time to the moment in which it was read, or the least that it can have waited for that; once for each
+    /// group, also of what was not delivered.
     pub end_to_end: Latencies,
     /// By the second.
     pub seconds: Vec<Second>,
@@ -148,7 +149,8 @@ struct Look {
 /// Turns what is taken into figures.
 ///
 /// Invariants: `figures` holds what was added since `begin`; `lately` what of it is in no period yet, which took
-/// `lately_s`; `looks` the same records as `figures`, late ones included.
+/// `lately_s`; `looks` the same records as `figures`, late ones included; `undelivered` those of its publish latencies that
+/// are of records which were not delivered.
 #[derive(Debug)]
 pub(super) struct Recorder {
     begun: Instant,
@@ -157,6 +159,7 @@ pub(super) struct Recorder {
     lately: Taken,
     lately_s: f64,
     backlog: u64,
+    undelivered: Latencies,
     pub(super) figures: Figures,
 }
 
@@ -171,6 +174,7 @@ impl Recorder {
             lately: Taken::default(),
             lately_s: 0.0,
             backlog: 0,
+            undelivered: Latencies::default(),
             figures: Figures::default(),
         }
     }
@@ -233,6 +237,7 @@ impl Recorder {
         self.figures.unacked = unacked;
         for (waited, count) in self.latest(unacked, now, |look| look.sent) {
             self.figures.publish.record_many(waited, count);
+            self.undelivered.record_many(waited, count);
         }
     }
 
@@ -243,6 +248,14 @@ impl Recorder {
         for (waited, count) in self.latest(unread, now, |look| look.acked.saturating_mul(groups)) {
             self.figures.end_to_end.record_many(waited, count);
         }
+    }
+
+    /// Adds records that were not delivered, what is unacked included, to the latencies of the way to the readers: each of
+    /// so many groups has waited for them at least as long as their acks, or their sends, were waited for. `read` of them
+    /// came all the same, over all groups, and have their latencies.
+    pub(super) fn add_undelivered(&mut self, groups: u64, read: u64) {
+        let missed = self.undelivered.count().saturating_mul(groups).saturating_sub(read);
+        self.figures.end_to_end.merge_least(&self.undelivered, groups, missed);
     }
 
     /// How long ago the last looks were that told of `all` records together, each with how many it told of.
@@ -266,6 +279,7 @@ impl Recorder {
         self.figures.publish.merge(&taken.publish);
         self.figures.delay.merge(&taken.delay);
         self.figures.end_to_end.merge(&taken.end_to_end);
+        self.undelivered.merge(&taken.undelivered);
     }
 
     fn end_period(&mut self) {
@@ -365,6 +379,23 @@ mod tests {
         assert_eq!(waited(4), [70; 3], "both groups may miss the same two");
         assert_eq!(waited(30), [70, 80, 90], "4, 20 and 6 of them");
         assert_eq!(waited(100), [70, 100, 100], "more than were acked within the measurement");
+    }
+
+    #[test]
+    fn what_was_not_delivered_was_waited_for_by_every_group_that_did_not_read_it() {
+        let waited = |groups, read| {
+            let (mut recorder, now) = recorder();
+            let mut failed = Taken::default();
+            failed.undelivered.record_many(Duration::from_secs(9), 3);
+            recorder.add_late(&failed);
+            recorder.add_unacked(2, now);
+            recorder.add_undelivered(groups, read);
+            let end_to_end = recorder.finish().end_to_end;
+            (end_to_end.count(), seconds(&end_to_end))
+        };
+        assert_eq!(waited(2, 0), (10, [9, 9, 70]), "six that failed, and four that are unacked");
+        assert_eq!(waited(2, 5), (5, [9; 3]), "what was read counts once");
+        assert_eq!((waited(2, 99), waited(0, 0)), ((0, [0; 3]), (0, [0; 3])));
     }
 
     #[test]

@@ -31,6 +31,11 @@ impl PageCache {
         }
     }
 
+    /// Out of reach: the server is on another machine.
+    pub fn elsewhere() -> Self {
+        Self { dropped: false, reason: Some("it is that of another machine".to_owned()) }
+    }
+
     /// Left alone because that was wanted.
     pub fn kept() -> Self {
         Self { dropped: false, reason: Some("it was to be kept".to_owned()) }

@@ -4,8 +4,8 @@
 //! clock stopped, and that what has not come by then is told; that rates count what was acked and read within it; and that
 //! topics are gone when it is over, however it ended.
 
-use std::future::Future;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
@@ -36,8 +36,8 @@ const READY_TIMEOUT_EACH: Duration = Duration::from_millis(20);
 const LATE_LOOK_EVERY: Duration = Duration::from_millis(200);
 /// What was sent is waited for so long after the end.
 const LATE_TIMEOUT: Duration = Duration::from_mins(1);
-/// A server that is there says at once where its partitions lie.
-const LOG_DIRS_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that is there says at once where its partitions lie, and how durable they are.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// A backlog that is not read by then is given up: this many times the measurement, and ten minutes.
 const DRAIN_FACTOR: u32 = 4;
 
@@ -78,6 +78,10 @@ pub async fn check(plan: &Plan, server: &ServerTarget, options: &RunOptions) -> 
     server.pid.map(ProcessWatch::new).transpose()?;
     DiskFull::new(plan, options.fill_disk.as_deref())?;
     check_settings(&plan.load)?;
+    if plan.disk_full.is_some() && !server.is_here().await {
+        let reason = "the server is on another machine, whose disk is out of reach";
+        return Err(RunError::DiskFull(reason.to_owned()));
+    }
     Topics::check(&server.bootstrap, plan).await
 }
 
@@ -89,46 +93,85 @@ pub async fn check_workers(options: &RunOptions) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Runs a plan on a server, unless `stop` comes first: then clients end and topics go, and it fails.
+/// Runs a plan on a server, unless `stop` comes first: then clients end and topics go, and it fails. Each call of `stop`
+/// waits for the next wish for an end; at the second one topics that are not deleted by then stay behind.
 pub async fn run(
     plan: &Plan,
     server: &ServerTarget,
     options: &RunOptions,
     tell: &mut dyn FnMut(Event<'_>),
-    stop: impl Future<Output = ()>,
+    mut stop: impl AsyncFnMut(),
 ) -> Result<RunOutcome, RunError> {
     let watch = server.pid.map(ProcessWatch::new).transpose()?;
     let disk = DiskFull::new(plan, options.fill_disk.as_deref())?;
     let unknown_settings = check_settings(&plan.load)?;
     tell(Event::Phase("topics"));
-    let topics = Topics::create(&server.bootstrap, plan).await?;
-    let outcome = tokio::select! {
-        outcome = with_topics(plan, server, options, (&topics, watch, disk), tell) => outcome,
-        () = stop => Err(RunError::Stopped),
+    let mut topics = tokio::select! {
+        biased;
+        () = stop() => return Err(RunError::Stopped),
+        topics = Topics::connect(&server.bootstrap, plan) => topics?,
     };
-    topics.delete().await;
+    let mut begun = None;
+    let outcome = tokio::select! {
+        biased;
+        () = stop() => Err(RunError::Stopped),
+        outcome = with_topics(plan, server, options, (&mut topics, &mut begun, watch, disk), tell) => outcome,
+    };
+    let is_stopped = matches!(outcome, Err(RunError::Stopped));
+    if is_stopped {
+        tell(Event::Phase("its topics are deleted; to leave them, stop it again"));
+    }
+    let end = async {
+        // Before its topics: a client that still sends has the server make them once more.
+        let ended = match begun {
+            Some(run) => run.end().await,
+            None => Ok(()),
+        };
+        topics.delete().await;
+        ended
+    };
+    let ended = unless_stopped(end, &mut stop, if is_stopped { 1 } else { 2 }).await?;
     let mut outcome = outcome?;
+    ended?;
     outcome.figures.notes.extend(unknown_settings);
     Ok(outcome)
 }
 
-async fn with_topics(
-    plan: &Plan,
+/// Waits for what ends a run, and gives that up at the last of so many wishes.
+async fn unless_stopped<T>(
+    ending: impl Future<Output = T>,
+    stop: &mut impl AsyncFnMut(),
+    wishes: u32,
+) -> Result<T, RunError> {
+    let mut ending = pin!(ending);
+    for _ in 0..wishes {
+        tokio::select! {
+            biased;
+            ended = &mut ending => return Ok(ended),
+            () = stop() => {}
+        }
+    }
+    Err(RunError::StoppedAtOnce)
+}
+
+/// All of a run but its end. What is to be ended stands in `begun` then, whatever comes of it.
+async fn with_topics<'a>(
+    plan: &'a Plan,
     server: &ServerTarget,
     options: &RunOptions,
-    (topics, watch, disk): (&Topics, Option<ProcessWatch>, Option<DiskFull>),
+    (topics, begun, watch, disk): (&mut Topics, &mut Option<Run<'a>>, Option<ProcessWatch>, Option<DiskFull>),
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Result<RunOutcome, RunError> {
-    let durability = topics.durability(plan).await?;
+    topics.make(plan).await?;
+    let before = topics.durability(plan).await?;
     tell(Event::Phase("clients"));
     let fleet = Fleet::prepare(plan, &server.bootstrap, &options.workers).await?;
-    let mut run = Run::new(plan, fleet, options.search, disk);
-    let measured = run.all(watch, tell).await;
+    let mut figures = begun.insert(Run::new(plan, fleet, options.search, disk)).all(watch, tell).await?;
     // Of a server that is gone there is nothing to ask.
-    let log_dirs = timeout(LOG_DIRS_TIMEOUT, topics.log_dirs(plan)).await.unwrap_or_default();
-    let finished = run.fleet.finish().await;
-    let mut figures = measured?;
-    finished?;
+    let asked = async { (topics.log_dirs(plan).await, topics.durability(plan).await.ok().flatten()) };
+    let (log_dirs, after) = timeout(ASK_TIMEOUT, asked).await.unwrap_or_default();
+    figures.notes.extend(before.as_ref().zip(after.as_ref()).and_then(|(before, after)| lost(before, after)));
+    let durability = TopicDurability::lesser(before, after);
     if let Some(reached) = &durability {
         figures.notes.extend(missed(plan, reached));
     }
@@ -141,6 +184,13 @@ fn missed(plan: &Plan, reached: &TopicDurability) -> Option<String> {
     (reached.acked_when_synced != Some(wanted)).then(|| {
         let word = if wanted { "sync" } else { "async" };
         format!("durability {word} was wanted, and is not what the server says of the topic")
+    })
+}
+
+/// Says so where acked records were not as durable all the time.
+fn lost(before: &TopicDurability, after: &TopicDurability) -> Option<String> {
+    (before != after).then(|| {
+        format!("durability was another at the end ({after}) than at the beginning ({before}): the lesser is shown")
     })
 }
 
@@ -178,6 +228,12 @@ impl<'a> Run<'a> {
             disk,
             is_warmup_left: false,
         }
+    }
+
+    /// Frees the disk and ends the clients.
+    async fn end(mut self) -> Result<(), RunError> {
+        self.disk = None;
+        self.fleet.finish().await
     }
 
     async fn all(
@@ -270,10 +326,19 @@ impl<'a> Run<'a> {
         self.fleet.order(Order::Produce { rate: self.wanted_rate(), quota }).await
     }
 
+    /// Where nobody sends, consumers have waited for the clock.
+    async fn begin_reading(&mut self) -> Result<(), RunError> {
+        if self.plan.producers.is_empty() {
+            self.fleet.order(Order::ResumeConsumers).await?;
+        }
+        Ok(())
+    }
+
     async fn warm_up(&mut self, tell: &mut dyn FnMut(Event<'_>)) -> Result<(), RunError> {
         self.produce(None).await?;
         self.ticks.reset();
         let mut recorder = Recorder::new();
+        self.begin_reading().await?;
         while recorder.elapsed() < self.plan.warmup {
             let taken = self.tick().await?;
             self.go_on_searching().await?;
@@ -316,6 +381,9 @@ impl<'a> Run<'a> {
         }
         self.ticks.reset();
         let mut recorder = Recorder::new();
+        if self.plan.warmup.is_zero() {
+            self.begin_reading().await?;
+        }
         self.disk.iter_mut().for_each(DiskFull::begin);
         loop {
             let (taken, done) = self.second(&recorder, backlog.as_mut()).await?;
@@ -394,8 +462,12 @@ impl<'a> Run<'a> {
         self.fleet.order(Order::GiveUp).await?;
         recorder.add_late(&self.take().await?);
         let (unacked, unread, now) = (self.unacked(), self.backlog(), Instant::now());
+        let groups = self.plan.readers(false) as u64;
         recorder.add_unacked(unacked, now);
-        recorder.add_unread(unread, self.plan.readers(false) as u64, now);
+        recorder.add_unread(unread, groups, now);
+        // Whoever waits for a record does not care why it does not come.
+        let read_unacked = self.totals.received.saturating_sub(self.totals.acked * groups);
+        recorder.add_undelivered(groups, read_unacked);
         let mut figures = recorder.finish();
         if unacked > 0 {
             figures.notes.push(format!(
@@ -523,11 +595,13 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
         (run.totals.sent, run.totals.acked, run.totals.failed, run.totals.received) = (100, 38, 2, 76);
         let figures = run.wait_for_late(Recorder::new()).await.expect("nobody fails");
         assert_eq!((figures.unacked, figures.publish.count(), figures.unread), (60, 60, 0));
+        assert_eq!(figures.end_to_end.count(), 120, "each of two groups waited for each");
         let note = figures.notes.join("\n");
         assert!(note.starts_with("60 records were neither acked nor refused 60 s after the end"), "{note}");
     }
 
-    /// Neither the records that were never sent nor the one that the thread hung in go unnoticed.
+    /// Neither the records that were never sent nor the one that the thread hung in go unnoticed, as what producers waited
+    /// for and as what both groups did.
     #[tokio::test(start_paused = true)]
     async fn what_came_due_while_a_server_stalled_counts_though_it_never_came_back() {
         let plan = plan();
@@ -542,7 +616,10 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
         let (overdue, failed) = (figures.late.overdue, figures.late.failed);
         assert!(failed == 1 && overdue >= 9 && (overdue as f64) < due, "{overdue} of {due}");
         assert_eq!((figures.publish.count(), figures.unacked), (overdue + 1, 0));
-        assert!(figures.publish.max_us() >= 1_400_000, "{}", figures.publish.max_us());
+        assert_eq!((figures.delay.count(), figures.end_to_end.count()), (overdue + 1, 2 * (overdue + 1)));
+        for latencies in [&figures.publish, &figures.delay, &figures.end_to_end] {
+            assert!(latencies.max_us() >= 1_400_000, "{}", latencies.max_us());
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -554,6 +631,15 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
         assert_eq!((figures.unread, figures.end_to_end.count()), (0, 0));
         assert_eq!((figures.unacked, figures.publish.count()), (0, 0));
         assert_eq!(figures.notes, Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_run_is_waited_for_until_the_last_wish() {
+        let mut wishes = 0;
+        let mut stop = async || wishes += 1;
+        unless_stopped(std::future::ready(()), &mut stop, 1).await.expect("it is over");
+        let left = unless_stopped(std::future::pending::<()>(), &mut stop, 2).await;
+        assert!(matches!(left, Err(RunError::StoppedAtOnce)) && wishes == 2, "{wishes}: {left:?}");
     }
 
     #[tokio::test]

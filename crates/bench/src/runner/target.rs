@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::environment::is_here;
+
 /// A server to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTarget {
@@ -11,6 +13,13 @@ pub struct ServerTarget {
     pub bootstrap: String,
     /// Its process on this machine, whose processor time and memory are watched.
     pub pid: Option<u32>,
+}
+
+impl ServerTarget {
+    /// Whether it is on this machine: whoever names its process says so.
+    pub async fn is_here(&self) -> bool {
+        self.pid.is_some() || is_here(&self.bootstrap).await
+    }
 }
 
 /// What is wrong with a server's name.

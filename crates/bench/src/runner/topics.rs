@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use riverrun_client::{Admin, ClientError, ClusterOptions, ErrorCode, LogDir, NewTopic, TopicInfo};
 use riverrun_types::ErrorKind;
 use serde::Serialize;
@@ -37,25 +39,71 @@ pub struct LogDirFigures {
 }
 
 /// The topics of one run on one server.
-#[derive(Debug)]
 pub(super) struct Topics {
     admin: Admin,
+    /// What asks this server for the plan's durability.
+    durability: Vec<(&'static str, String)>,
+    made: Made,
+}
+
+/// What became of the requests that make topics.
+///
+/// Invariants: `names` holds what was made by requests that were answered; `asked` is one that may not be.
+#[derive(Default)]
+struct Made {
     names: Vec<String>,
+    asked: Option<BoxFuture<'static, Answers>>,
+}
+
+/// What the server says of each topic that is to be made.
+type Answers = Vec<(String, Result<(), ClientError>)>;
+
+impl Made {
+    /// Waits for the answer to what was asked last, if it is not there yet. Whoever calls may be dropped meanwhile: then
+    /// the next caller goes on waiting, and no topic that was made is lost sight of.
+    async fn answer(&mut self) -> Result<(), RunError> {
+        let Some(asked) = &mut self.asked else { return Ok(()) };
+        let answers = asked.await;
+        self.asked = None;
+        let mut first = None;
+        for (name, result) in answers {
+            match result {
+                Ok(()) => self.names.push(name),
+                Err(error) if is_already_there(&error) => {}
+                Err(error) => drop(first.get_or_insert((name, error))),
+            }
+        }
+        match first {
+            Some((topic, error)) => Err(RunError::Topic { topic, error }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Topics {
-    /// Makes the topics of a plan. Those that are there already are taken as they are, and stay. Refuses more replicas
-    /// than there are servers.
-    pub(super) async fn create(bootstrap: &str, plan: &Plan) -> Result<Self, RunError> {
+    /// Connects to the server; nothing is made yet. Refuses more replicas than there are servers.
+    pub(super) async fn connect(bootstrap: &str, plan: &Plan) -> Result<Self, RunError> {
         let (admin, durability) = connect(bootstrap, plan, CHANGE_TIMEOUT).await?;
-        let mut topics = Self { admin, names: Vec::new() };
-        match topics.create_all(plan, |topic| new_topic(topic, &durability)).await {
-            Ok(()) => Ok(topics),
-            Err(error) => {
-                topics.delete().await;
-                Err(error)
-            }
+        Ok(Self { admin, durability, made: Made::default() })
+    }
+
+    /// Makes the topics of a plan. Those that are there already are taken as they are, and stay; with too few partitions
+    /// they are refused. However it ends, and if it is dropped, [`Self::delete`] deletes what was made.
+    pub(super) async fn make(&mut self, plan: &Plan) -> Result<(), RunError> {
+        for chunk in requests(&plan.topics) {
+            let topics: Vec<_> = chunk.iter().map(|topic| new_topic(topic, &self.durability)).collect();
+            let admin = self.admin.clone();
+            let create = async move {
+                let answers = admin.create_topics(topics, false).await;
+                answers.into_iter().map(|(name, result)| (name, result.map(drop))).collect::<Vec<_>>()
+            };
+            self.made.asked = Some(create.boxed());
+            self.made.answer().await?;
         }
+        for topic in &plan.topics {
+            self.grow(topic).await?;
+        }
+        self.wait_until_known(plan).await
     }
 
     /// Finds out whether the server is there and would make the topics of a plan, and makes none. Of those that differ in
@@ -66,32 +114,23 @@ impl Topics {
             let topics = chunk.iter().map(|topic| new_topic(topic, &durability)).collect();
             for (topic, result) in admin.create_topics(topics, true).await {
                 match result {
-                    Err(error) if !is_already_there(&error) => return Err(RunError::Topic { topic, error }),
-                    _ => {}
+                    Ok(_) => {}
+                    Err(error) if is_already_there(&error) => {
+                        let found = admin.describe_topics(std::slice::from_ref(&topic)).await;
+                        let wanted = chunk.iter().filter(|wanted| wanted.name == topic);
+                        wanted.zip(&found).try_for_each(|(wanted, (_, found))| check_size(wanted, found))?;
+                    }
+                    Err(error) => return Err(RunError::Topic { topic, error }),
                 }
             }
         }
         Ok(())
     }
 
-    async fn create_all(
-        &mut self,
-        plan: &Plan,
-        new: impl Fn(&TopicPlan) -> NewTopic,
-    ) -> Result<(), RunError> {
-        for chunk in requests(&plan.topics) {
-            self.create_some(chunk.iter().map(&new).collect()).await?;
-        }
-        for topic in &plan.topics {
-            self.grow(topic).await?;
-        }
-        self.wait_until_known(plan).await
-    }
-
     /// Gives a topic the partitions that one request could not make, unless it was there before.
     async fn grow(&self, topic: &TopicPlan) -> Result<(), RunError> {
         let mut count = PARTITIONS_PER_REQUEST;
-        while count < topic.partitions && self.names.contains(&topic.name) {
+        while count < topic.partitions && self.made.names.contains(&topic.name) {
             count = count.saturating_add(PARTITIONS_PER_REQUEST).min(topic.partitions);
             let totals = [(topic.name.clone(), count.cast_signed())].into();
             for (topic, result) in self.admin.create_partitions(&totals, false).await {
@@ -104,12 +143,16 @@ impl Topics {
     /// Waits until nobody would be told that there is no such topic.
     async fn wait_until_known(&self, plan: &Plan) -> Result<(), RunError> {
         let deadline = Instant::now() + CHANGE_TIMEOUT;
+        let own: HashSet<_> = self.made.names.iter().collect();
         for chunk in plan.topics.chunks(TOPICS_PER_REQUEST) {
             let names: Vec<_> = chunk.iter().map(|topic| topic.name.clone()).collect();
             loop {
                 let mut missing = None;
                 let found = self.admin.describe_topics(&names).await;
                 for ((name, found), topic) in found.into_iter().zip(chunk) {
+                    if !own.contains(&name) {
+                        check_size(topic, &found)?;
+                    }
                     if !is_there(found, topic.partitions)? {
                         missing = Some(name);
                     }
@@ -144,21 +187,6 @@ impl Topics {
         all
     }
 
-    async fn create_some(&mut self, topics: Vec<NewTopic>) -> Result<(), RunError> {
-        let mut first = None;
-        for (name, result) in self.admin.create_topics(topics, false).await {
-            match result {
-                Ok(_) => self.names.push(name),
-                Err(error) if is_already_there(&error) => {}
-                Err(error) => drop(first.get_or_insert((name, error))),
-            }
-        }
-        match first {
-            Some((topic, error)) => Err(RunError::Topic { topic, error }),
-            None => Ok(()),
-        }
-    }
-
     /// How durable acked records of the first topic are.
     pub(super) async fn durability(&self, plan: &Plan) -> Result<Option<TopicDurability>, RunError> {
         match plan.topics.first() {
@@ -167,9 +195,12 @@ impl Topics {
         }
     }
 
-    /// Deletes what was made. What cannot be deleted is logged: the figures are right all the same.
-    pub(super) async fn delete(self) {
-        for chunk in self.names.chunks(TOPICS_PER_REQUEST) {
+    /// Deletes what was made, also what was asked for and not answered yet. What cannot be deleted is logged: the figures
+    /// are right all the same.
+    pub(super) async fn delete(mut self) {
+        // What could not be made was told before, or nobody wants to know any more.
+        drop(self.made.answer().await);
+        for chunk in self.made.names.chunks(TOPICS_PER_REQUEST) {
             for (topic, result) in self.admin.delete_topics(chunk).await {
                 if let Err(error) = result {
                     tracing::warn!(%error, topic, "a topic of the run stays behind");
@@ -264,6 +295,18 @@ fn configs(durability: Durability, knows_levels: bool) -> Vec<(&'static str, Str
     }
 }
 
+/// Refuses a topic that was there before and has too few partitions: it is not for a run to change it.
+fn check_size(topic: &TopicPlan, found: &Result<TopicInfo, ClientError>) -> Result<(), RunError> {
+    let wanted = topic.partitions;
+    match found {
+        Ok(found) if found.partitions.len() < wanted as usize => {
+            let (topic, found) = (topic.name.clone(), found.partitions.len());
+            Err(RunError::Partitions { topic, wanted, found })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether the server knows the topic with all its partitions, and who leads them. A server of several threads answers
 /// that a topic is made before all of them have heard of it.
 fn is_there(found: Result<TopicInfo, ClientError>, partitions: u32) -> Result<bool, ClientError> {
@@ -280,6 +323,27 @@ mod tests {
     use riverrun_client::{NodeId, PartitionInfo};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_made_after_somebody_stopped_waiting_is_known() {
+        let refused = |code| Err(ClientError::Server { code, message: None });
+        let answer = async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let answers = [
+                ("made", Ok(())),
+                ("there", refused(ErrorCode::TOPIC_ALREADY_EXISTS)),
+                ("wrong", refused(ErrorCode::INVALID_CONFIG)),
+            ];
+            Vec::from(answers.map(|(name, result)| (name.to_owned(), result)))
+        };
+        let mut made = Made { asked: Some(answer.boxed()), ..Made::default() };
+        let waited = tokio::time::timeout(Duration::from_secs(1), made.answer()).await;
+        assert!(waited.is_err() && made.names.is_empty());
+        let error = made.answer().await.expect_err("one of them is wrong");
+        assert!(matches!(&error, RunError::Topic { topic, .. } if topic == "wrong"), "{error}");
+        assert_eq!(made.names, ["made"], "the other is not ours to delete");
+        made.answer().await.expect("nothing is left to be answered");
+    }
 
     #[test]
     fn topics_that_differ_in_more_than_their_names_are_all_checked() {
@@ -340,6 +404,15 @@ mod tests {
         };
         let one = Some(NodeId(1));
         let unknown = |code| Err(ClientError::Server { code, message: None });
+        let wanted = TopicPlan {
+            name: "t".to_owned(),
+            partitions: 2,
+            replication: 1,
+            configs: crate::properties::Properties::default(),
+        };
+        let error = check_size(&wanted, &topic(&[one])).expect_err("one is too few");
+        assert_eq!(error.to_string(), "topic t is there with 1 partition(s), and the run wants 2");
+        assert!(check_size(&wanted, &topic(&[one, one, one])).is_ok(), "more are used as far as wanted");
         for (found, expected) in [
             (topic(&[one, one]), true),
             (topic(&[one]), false),

@@ -68,6 +68,8 @@ pub struct Taken {
     pub delay: Latencies,
     /// From that time to the moment in which it was read.
     pub end_to_end: Latencies,
+    /// Those of `publish` that are of records which were not delivered: they failed, or were never handed over.
+    pub undelivered: Latencies,
     /// The first error, if there was one.
     pub error: Option<String>,
 }
@@ -79,6 +81,7 @@ impl Taken {
         self.publish.merge(&other.publish);
         self.delay.merge(&other.delay);
         self.end_to_end.merge(&other.end_to_end);
+        self.undelivered.merge(&other.undelivered);
         if self.error.is_none() {
             self.error.clone_from(&other.error);
         }
@@ -89,6 +92,7 @@ impl Taken {
         self.publish.clear();
         self.delay.clear();
         self.end_to_end.clear();
+        self.undelivered.clear();
         self.error = None;
     }
 }
@@ -126,23 +130,29 @@ impl Meter {
         }
         *(if is_acked { &mut now.counts.acked } else { &mut now.counts.failed }) += count;
         for sent in sent {
+            let latency = sent.latency(time);
+            now.publish.record(latency);
             if is_acked {
                 now.counts.acked_bytes += sent.bytes as u64;
+            } else {
+                now.undelivered.record(latency);
             }
-            now.publish.record(sent.latency(time));
             if let Some(due) = sent.due {
                 now.delay.record(sent.begun.saturating_duration_since(due));
             }
         }
     }
 
-    /// Records that were due and not handed over. Their latency is at least what they have been due for: leaving them
-    /// out would hide the very stall that kept them from being sent.
+    /// Records that were due and not handed over. Their latency is at least what they have been due for, and so is their
+    /// delay: leaving them out would hide the very stall that kept them from being sent.
     pub(super) fn overdue(&self, waited: impl Iterator<Item = (Duration, u64)>) {
         let mut now = self.lock();
+        let now = &mut **now;
         for (waited, count) in waited {
             now.counts.overdue += count;
-            now.publish.record_many(waited, count);
+            for latencies in [&mut now.publish, &mut now.delay, &mut now.undelivered] {
+                latencies.record_many(waited, count);
+            }
         }
     }
 
@@ -275,10 +285,11 @@ mod tests {
         );
         let max_us = taken.publish.max_us();
         assert!((9_000_000..19_000_000).contains(&max_us), "{max_us} us");
+        assert_eq!((taken.undelivered.count(), taken.undelivered.max_us()), (2, max_us));
         assert_eq!(taken.error.as_deref(), Some("first"));
         let again = meters.take();
         assert_eq!(again.counts, Counts::default());
-        assert!(again.publish.is_empty() && again.error.is_none());
+        assert!(again.publish.is_empty() && again.undelivered.is_empty() && again.error.is_none());
     }
 
     #[test]
@@ -288,6 +299,9 @@ mod tests {
             .of(0)
             .overdue([(1, 1), (2, 4), (3, 1)].map(|(s, count)| (Duration::from_secs(s), count)).into_iter());
         let taken = meters.take();
-        assert_eq!((taken.counts.overdue, taken.publish.count(), taken.publish.max_us()), (6, 6, 3_000_000));
+        assert_eq!(taken.counts.overdue, 6);
+        for latencies in [&taken.publish, &taken.delay, &taken.undelivered] {
+            assert_eq!((latencies.count(), latencies.max_us()), (6, 3_000_000));
+        }
     }
 }

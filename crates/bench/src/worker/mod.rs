@@ -124,8 +124,11 @@ pub struct Load {
 }
 
 impl Load {
-    /// Connects every producer and every consumer that is to read from the start. Nothing is sent before it is ordered.
+    /// Connects every producer and every consumer that is to read from the start. Nothing is sent before it is ordered, and
+    /// where nobody sends at all nothing is read before [`Order::ResumeConsumers`]: what they would read lies there, and
+    /// the clock of the measurement does not run yet.
     pub async fn prepare(share: LoadShare) -> Result<Self, LoadError> {
+        let gate = if share.producers_total == 0 { Gate::Paused } else { Gate::Open };
         let mut load = Self {
             share,
             meters: Arc::default(),
@@ -134,7 +137,7 @@ impl Load {
             producers: Vec::new(),
             threads: Vec::new(),
             wanted: watch::Sender::new(()),
-            gate: watch::Sender::new(Gate::Open),
+            gate: watch::Sender::new(gate),
             tasks: JoinSet::new(),
         };
         load.start_consumers(false).await?;
@@ -373,6 +376,19 @@ pub(crate) mod tests {
         let sending = Sending::new(full, meter, place, source, Arc::clone(&load.orders));
         load.threads.push(sending.start(&Handle::current()).expect("a thread"));
         load
+    }
+
+    #[tokio::test]
+    async fn consumers_wait_for_the_clock_where_nobody_sends() {
+        let gate = async |producers_total, order| {
+            let share = LoadShare { producers_total, ..idle_share() };
+            let mut load = Load::prepare(share).await.expect("there is nobody to connect");
+            let before = *load.gate.borrow();
+            load.order(order).await.expect("it does");
+            (before, *load.gate.borrow())
+        };
+        assert_eq!(gate(0, Order::ResumeConsumers).await, (Gate::Paused, Gate::Open));
+        assert_eq!(gate(1, Order::StopProducing).await, (Gate::Open, Gate::Open));
     }
 
     #[tokio::test(start_paused = true)]

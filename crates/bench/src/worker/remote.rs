@@ -1,6 +1,7 @@
 //! A worker in another process or on another machine: the same orders, over a connection.
 //!
-//! Owns the protocol: one JSON document on each line, a request and its answer in turn. Both sides bound what they read.
+//! Owns the protocol: one JSON document on each line, a request and its answer in turn. Both sides bound what they read,
+//! and a worker how long it waits for a first request.
 //! A worker does what whoever connects tells it, which is to send load to any server that it can reach: it belongs on an
 //! address that only the runner reaches. When the connection ends, so does its load: at once where it is closed, and after
 //! a minute where the other side is gone without a word, as when its machine or the network is.
@@ -26,6 +27,10 @@ const LINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
 /// A worker that is there takes a connection at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A runner asks as soon as it is connected. Whoever does not keeps a worker from others no longer.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// What keeps a worker from taking connections, as too many open files do, may pass.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// The system ends a connection when the other system has not answered for so long. A runner itself may say nothing for
 /// longer, while it waits for another worker.
 const GONE_AFTER: Duration = Duration::from_mins(1);
@@ -72,6 +77,7 @@ struct WireTaken {
     publish: WireLatencies,
     delay: WireLatencies,
     end_to_end: WireLatencies,
+    undelivered: WireLatencies,
     error: Option<String>,
 }
 
@@ -107,6 +113,7 @@ impl From<&Taken> for WireTaken {
             publish: (&taken.publish).into(),
             delay: (&taken.delay).into(),
             end_to_end: (&taken.end_to_end).into(),
+            undelivered: (&taken.undelivered).into(),
             error: taken.error.clone(),
         }
     }
@@ -119,14 +126,17 @@ impl From<WireTaken> for Taken {
             publish: wire.publish.into(),
             delay: wire.delay.into(),
             end_to_end: wire.end_to_end.into(),
+            undelivered: wire.undelivered.into(),
             error: wire.error,
         }
     }
 }
 
+/// Invariants: `line` is what has been read of a message whose end has not.
 #[derive(Debug)]
 struct Lines {
     read: BufReader<OwnedReadHalf>,
+    line: Vec<u8>,
     write: OwnedWriteHalf,
 }
 
@@ -138,7 +148,7 @@ impl Lines {
             tracing::warn!(%error, "a peer that is gone without a word will not be noticed");
         }
         let (read, write) = stream.into_split();
-        Self { read: BufReader::new(read), write }
+        Self { read: BufReader::new(read), line: Vec::new(), write }
     }
 
     async fn send(&mut self, message: &impl Serialize) -> Result<(), String> {
@@ -147,11 +157,11 @@ impl Lines {
         self.write.write_all(&line).await.map_err(|error| error.to_string())
     }
 
-    /// The next message; none if the other side has closed the connection.
+    /// The next message; none if the other side has closed the connection. May be dropped while it waits, without loss.
     async fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, String> {
-        let mut line = Vec::new();
-        let mut bounded = (&mut self.read).take(LINE_BYTES_MAX);
-        bounded.read_until(b'\n', &mut line).await.map_err(|error| error.to_string())?;
+        let mut bounded = (&mut self.read).take(LINE_BYTES_MAX.saturating_sub(self.line.len() as u64));
+        bounded.read_until(b'\n', &mut self.line).await.map_err(|error| error.to_string())?;
+        let mut line = std::mem::take(&mut self.line);
         match line.pop() {
             None => Ok(None),
             Some(b'\n') => serde_json::from_slice(&line).map(Some).map_err(|error| error.to_string()),
@@ -169,13 +179,25 @@ fn notice_who_is_gone(stream: &TcpStream) -> rustix::io::Result<()> {
 }
 
 /// Works for whoever connects, one after the other, until the future is dropped.
-pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener) {
+    serve_within(listener, FIRST_REQUEST_TIMEOUT).await;
+}
+
+/// The same, where a first request is waited for so long.
+async fn serve_within(listener: TcpListener, patience: Duration) {
     loop {
-        let (stream, peer) = listener.accept().await?;
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot take a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
         tracing::info!(%peer, "working");
         let mut lines = Lines::new(stream);
         let mut load = None;
-        if let Err(error) = work(&mut lines, &mut load).await {
+        if let Err(error) = work(&mut lines, &mut load, patience).await {
             tracing::warn!(%peer, error, "the runner was lost");
         }
         if let Some(load) = load {
@@ -185,8 +207,20 @@ pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
     }
 }
 
-async fn work(lines: &mut Lines, load: &mut Option<Load>) -> Result<(), String> {
-    while let Some(request) = lines.receive::<Request>().await? {
+/// The next request; what cannot be read is answered, so that whoever sent it learns why nothing comes of it.
+async fn next_request(lines: &mut Lines) -> Result<Option<Request>, String> {
+    let read = lines.receive().await;
+    if let Err(reason) = &read {
+        // Best effort: it may be gone.
+        let _ = lines.send(&Answer::Failed(format!("the request cannot be read: {reason}"))).await;
+    }
+    read
+}
+
+async fn work(lines: &mut Lines, load: &mut Option<Load>, patience: Duration) -> Result<(), String> {
+    let first = timeout(patience, next_request(lines)).await;
+    let mut next = first.map_err(|_| "it asks for nothing".to_owned())??;
+    while let Some(request) = next {
         let answer = match (request, &mut *load) {
             (Request::Prepare(share), None) => match Load::prepare(*share).await {
                 Ok(prepared) => {
@@ -214,15 +248,19 @@ async fn work(lines: &mut Lines, load: &mut Option<Load>) -> Result<(), String> 
             (_, None) => Answer::Failed("it has no load".to_owned()),
         };
         lines.send(&answer).await?;
+        next = next_request(lines).await?;
     }
     Ok(())
 }
 
 /// A worker elsewhere, as its runner sees it.
+///
+/// Invariants: `unanswered` requests have no answer yet; all but the last of them were asked by somebody who is gone.
 #[derive(Debug)]
 pub(crate) struct RemoteWorker {
     address: String,
     lines: Lines,
+    unanswered: u32,
 }
 
 impl RemoteWorker {
@@ -238,7 +276,7 @@ impl RemoteWorker {
     /// Connects, and has the worker set up its part.
     pub(crate) async fn prepare(address: &str, share: LoadShare) -> Result<Self, RunError> {
         let stream = Self::connect(address).await?;
-        let mut worker = Self { address: address.to_owned(), lines: Lines::new(stream) };
+        let mut worker = Self { address: address.to_owned(), lines: Lines::new(stream), unanswered: 0 };
         match worker.ask(&Request::Prepare(Box::new(share))).await? {
             Answer::Done => Ok(worker),
             answer => Err(worker.strange(&answer)),
@@ -247,8 +285,16 @@ impl RemoteWorker {
 
     async fn ask(&mut self, request: &Request) -> Result<Answer, RunError> {
         let talk = async {
+            self.unanswered += 1;
             self.lines.send(request).await?;
-            self.lines.receive::<Answer>().await?.ok_or_else(|| "it has closed the connection".to_owned())
+            loop {
+                let answer = self.lines.receive::<Answer>().await?;
+                let answer = answer.ok_or_else(|| "it has closed the connection".to_owned())?;
+                self.unanswered -= 1;
+                if self.unanswered == 0 {
+                    return Ok(answer);
+                }
+            }
         };
         let answered = timeout(ANSWER_TIMEOUT, talk).await;
         let message = match answered {
@@ -298,6 +344,8 @@ impl RemoteWorker {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::super::tests::idle_share;
     use super::*;
 
@@ -306,12 +354,18 @@ mod tests {
         let mut taken = Taken::default();
         (1..5000_u64).for_each(|us| taken.publish.record_us(us * us));
         taken.end_to_end.record_many_us(123_456_789, 3);
+        taken.undelivered.record_many_us(4_000, 2);
         taken.counts.acked = 7;
         taken.error = Some("e".to_owned());
         let text = serde_json::to_string(&WireTaken::from(&taken)).expect("plain data");
         let back = Taken::from(serde_json::from_str::<WireTaken>(&text).expect("our own"));
         assert_eq!((back.counts, back.error), (taken.counts, taken.error));
-        for (one, other) in [(&back.publish, &taken.publish), (&back.end_to_end, &taken.end_to_end)] {
+        let pairs = [
+            (&back.publish, &taken.publish),
+            (&back.end_to_end, &taken.end_to_end),
+            (&back.undelivered, &taken.undelivered),
+        ];
+        for (one, other) in pairs {
             assert_eq!((one.count(), one.max_us()), (other.count(), other.max_us()));
             for percentile in [50.0, 99.0, 99.99] {
                 assert_eq!(one.percentile_us(percentile), other.percentile_us(percentile));
@@ -321,10 +375,14 @@ mod tests {
 
     /// Has a worker serve while the test runs.
     async fn beside_a_worker(test: impl AsyncFnOnce(String)) {
+        beside_one_of_patience(FIRST_REQUEST_TIMEOUT, test).await;
+    }
+
+    async fn beside_one_of_patience(patience: Duration, test: impl AsyncFnOnce(String)) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound").to_string();
         tokio::select! {
-            ended = serve(listener) => panic!("the worker ended: {ended:?}"),
+            () = serve_within(listener, patience) => panic!("the worker ended"),
             () = test(address) => {}
         }
     }
@@ -340,6 +398,19 @@ mod tests {
                 assert!(usage.pid == std::process::id() && usage.used.resident_bytes > 0, "{usage:?}");
                 worker.finish().await.expect("it ends");
             }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_waited_for_is_not_taken_for_that_to_the_next_question() {
+        beside_a_worker(async |address| {
+            let mut worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it works");
+            for _ in 0..2 {
+                assert!(worker.take().now_or_never().is_none(), "the answer takes a moment");
+            }
+            assert_eq!(worker.usage().await.expect("it answers").pid, std::process::id());
+            worker.finish().await.expect("it ends");
         })
         .await;
     }
@@ -364,11 +435,22 @@ mod tests {
         beside_a_worker(async |address| {
             let mut stranger = TcpStream::connect(&address).await.expect("it listens");
             stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("it reads");
-            let mut answer = Vec::new();
+            let mut answer = String::new();
             // It may end with a reset: not all that was sent was read.
-            let _ = stranger.read_to_end(&mut answer).await;
-            assert_eq!(answer, b"");
+            let _ = stranger.read_to_string(&mut answer).await;
+            assert!(answer.contains("the request cannot be read") && answer.ends_with('\n'), "{answer}");
             RemoteWorker::prepare(&address, idle_share()).await.expect("it serves the next");
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn whoever_connects_and_asks_for_nothing_keeps_nobody_else_waiting_for_long() {
+        beside_one_of_patience(Duration::from_secs(2), async |address| {
+            let silent = TcpStream::connect(&address).await.expect("it listens");
+            let worker = RemoteWorker::prepare(&address, idle_share()).await.expect("it serves the next");
+            worker.finish().await.expect("it ends");
+            drop(silent);
         })
         .await;
     }

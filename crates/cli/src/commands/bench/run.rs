@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use riverrun_bench::environment::disk::DiskMeasurement;
-use riverrun_bench::environment::{Environment, ServerRecord, loopback};
+use riverrun_bench::environment::{Environment, ServerRecord, is_here, loopback};
 use riverrun_bench::jobs::{DriverFile, Job, jobs};
 use riverrun_bench::omb::PlanOptions;
 use riverrun_bench::plan::{Durability, Plan};
@@ -90,6 +90,8 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
+    // Once for all that follows: a wish for an end that comes while nobody waits for it is heard by who waits next.
+    let mut stop = StopSignals::new()?;
     let mut work = Vec::new();
     // Everything that a file could be refused for is found before the first server is asked.
     for job in args.jobs()? {
@@ -106,10 +108,11 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     if work.is_empty() {
         return Err(Failure::usage("there is nothing to run"));
     }
-    args.check(&work).await?;
+    args.check(&work, &mut stop).await?;
     let output = &args.output;
     std::fs::create_dir_all(output).map_err(|error| Failure::io(output.display(), &error))?;
-    let session = Session { environment: environment(args.data_dir.as_deref())?, args: &args };
+    let environment = environment(args.data_dir.as_deref())?;
+    let mut session = Session { environment, args: &args, stop, is_stopped: false };
     let mut documents = Vec::new();
     let mut failures = Vec::new();
     for round in 1..=args.rounds {
@@ -125,6 +128,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
                         failures.push(failure.exit);
                     }
                 }
+                session.go_on()?;
             }
         }
     }
@@ -173,21 +177,35 @@ impl RunArgs {
     }
 
     /// Fails with what any of the runs would fail with before it sends anything.
-    async fn check(&self, work: &[(Job, Vec<ServerTarget>)]) -> Result<(), Failure> {
+    async fn check(&self, work: &[(Job, Vec<ServerTarget>)], stop: &mut StopSignals) -> Result<(), Failure> {
         let options = self.run_options();
-        check_workers(&options).await.map_err(|error| failure(&error))?;
+        let checked = tokio::select! {
+            checked = check_workers(&options) => checked,
+            () = stop.next() => Err(RunError::Stopped),
+        };
+        checked.map_err(|error| failure(&error))?;
         for (job, servers) in work {
             let plan = job.plan(&self.plan_options(&run_name()), self.scale)?;
             for server in servers {
                 let checked = tokio::select! {
                     checked = check(&plan, server, &options) => checked,
-                    () = interrupted() => Err(RunError::Stopped),
+                    () = stop.next() => Err(RunError::Stopped),
                 };
                 let about = || format!("{} on {}", plan.name, server.name);
                 checked.map_err(|error| failure(&error).about(about()))?;
             }
         }
         Ok(())
+    }
+
+    /// Whether all of the load comes from this machine.
+    async fn is_load_here(&self) -> bool {
+        for worker in &self.workers {
+            if !is_here(worker).await {
+                return false;
+            }
+        }
+        true
     }
 
     fn run_options(&self) -> RunOptions {
@@ -244,23 +262,36 @@ fn environment(data_dir: Option<&Path>) -> Result<Environment, Failure> {
 }
 
 /// All runs of one command.
-#[derive(Debug)]
 struct Session<'a> {
     environment: Environment,
     args: &'a RunArgs,
+    stop: StopSignals,
+    /// Whether somebody has wished for an end.
+    is_stopped: bool,
 }
 
 impl Session<'_> {
-    async fn run(&self, job: &Job, server: &ServerTarget, round: u32) -> Result<Value, Failure> {
+    /// Fails if no other run is wanted.
+    fn go_on(&self) -> Result<(), Failure> {
+        if self.is_stopped { Err(failure(&RunError::Stopped)) } else { Ok(()) }
+    }
+
+    async fn run(&mut self, job: &Job, server: &ServerTarget, round: u32) -> Result<Value, Failure> {
+        self.hear_stop().await;
+        self.go_on()?;
         let started = format_time(now());
         let plan = job.plan(&self.args.plan_options(&run_name()), self.args.scale)?;
         eprintln!("\n{} on {}", plan.name, server.name);
         let software = server.pid.and_then(software_of);
-        let page_cache = self.drop_page_cache();
-        let outcome = run_plan(&plan, server, &self.args.run_options(), &mut tell, interrupted())
-            .await
-            .map_err(|error| failure(&error).about(format!("{} on {}", plan.name, server.name)))?;
-        let environment = self.environment_of(server, software.as_ref(), &plan, &outcome);
+        let is_server_here = server.is_here().await;
+        let page_cache = self.drop_page_cache(is_server_here);
+        let outcome = self.run_plan(&plan, server).await?;
+        let record = ServerRecord {
+            software: software.clone(),
+            is_elsewhere: !is_server_here,
+            ..record_of(server, &plan, &outcome)
+        };
+        let environment = self.environment.of_run(record, self.args.is_load_here().await);
         let label = RunLabel {
             suite: job.suite.clone(),
             scenario: job.scenario.clone(),
@@ -281,37 +312,35 @@ impl Session<'_> {
         Ok(document)
     }
 
-    fn drop_page_cache(&self) -> PageCache {
+    /// Hears of a wish for an end that came while nobody waited for one.
+    async fn hear_stop(&mut self) {
+        tokio::select! {
+            biased;
+            () = self.stop.next() => self.is_stopped = true,
+            () = std::future::ready(()) => {}
+        }
+    }
+
+    async fn run_plan(&mut self, plan: &Plan, server: &ServerTarget) -> Result<RunOutcome, Failure> {
+        let options = self.args.run_options();
+        let (stop, is_stopped) = (&mut self.stop, &mut self.is_stopped);
+        let stopped = async || {
+            stop.next().await;
+            *is_stopped = true;
+        };
+        let outcome = run_plan(plan, server, &options, &mut tell, stopped).await;
+        outcome.map_err(|error| failure(&error).about(format!("{} on {}", plan.name, server.name)))
+    }
+
+    fn drop_page_cache(&self, is_server_here: bool) -> PageCache {
         if self.args.keep_page_cache {
             return PageCache::kept();
         }
-        let page_cache = PageCache::drop_now();
+        let page_cache = if is_server_here { PageCache::drop_now() } else { PageCache::elsewhere() };
         if let Some(reason) = &page_cache.reason {
             eprintln!("  the page cache stays as it is: {reason}");
         }
         page_cache
-    }
-
-    /// The machine, with the server of this run.
-    fn environment_of(
-        &self,
-        server: &ServerTarget,
-        software: Option<&String>,
-        plan: &Plan,
-        outcome: &RunOutcome,
-    ) -> Environment {
-        let durability = plan.topics.first().zip(outcome.durability.as_ref());
-        let record = ServerRecord {
-            name: server.name.clone(),
-            bootstrap: server.bootstrap.clone(),
-            software: software.cloned(),
-            is_watched: server.pid.is_some(),
-            durability: durability
-                .map(|(topic, level)| (topic.name.clone(), level.clone()))
-                .into_iter()
-                .collect(),
-        };
-        Environment { servers: vec![record], ..self.environment.clone() }
     }
 
     fn write(&self, document: &Value, plan: &str, server: &str, started: &str) -> Result<(), Failure> {
@@ -328,11 +357,18 @@ impl Session<'_> {
     }
 }
 
-/// Waits for Ctrl-C or SIGTERM. Where these cannot be caught they end the process as they always did.
-async fn interrupted() {
-    match StopSignals::new() {
-        Ok(mut stop) => stop.next().await,
-        Err(_) => std::future::pending().await,
+/// The server of a run, as the run knows it.
+fn record_of(server: &ServerTarget, plan: &Plan, outcome: &RunOutcome) -> ServerRecord {
+    let durability = plan.topics.first().zip(outcome.durability.as_ref());
+    ServerRecord {
+        name: server.name.clone(),
+        bootstrap: server.bootstrap.clone(),
+        is_watched: server.pid.is_some(),
+        durability: durability
+            .map(|(topic, level)| (topic.name.clone(), level.clone()))
+            .into_iter()
+            .collect(),
+        ..ServerRecord::default()
     }
 }
 
@@ -366,8 +402,10 @@ fn file_name(workload: &str, server: &str, started: &str) -> String {
 fn failure(error: &RunError) -> Failure {
     match error {
         RunError::Client(error) | RunError::Topic { error, .. } => Failure::from(error.clone()),
-        RunError::Stopped => Failure::new(Exit::Interrupted, error.to_string()),
-        RunError::Replication { .. } | RunError::DiskFull(_) => Failure::usage(error.to_string()),
+        RunError::Stopped | RunError::StoppedAtOnce => Failure::new(Exit::Interrupted, error.to_string()),
+        RunError::Replication { .. } | RunError::Partitions { .. } | RunError::DiskFull(_) => {
+            Failure::usage(error.to_string())
+        }
         RunError::NotReady { .. } | RunError::Worker { .. } => {
             Failure::new(Exit::Unreachable, error.to_string())
         }
