@@ -156,7 +156,8 @@ pub(super) async fn commit(
                 let mut gone = BTreeSet::new();
                 if !unknown.is_empty() {
                     let since = *unknown_since.get_or_insert_with(Instant::now);
-                    gone = find_gone(coordinator.cluster(), unknown, &left, since).await;
+                    // Rare, and larger than all the rest of a commit.
+                    gone = Box::pin(find_gone(coordinator.cluster(), unknown, &left, since)).await;
                 }
                 match outcome.take(&mut left, answers, &gone) {
                     Some(error) => retry.pause_or_give_up(error).await,
