@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::meter::{Meters, Received};
 use crate::load::clock::{STAMP_BYTES, StampClock, read_stamp};
-use crate::pacing::{Rate, Schedule};
+use crate::pacing::Schedule;
 use crate::plan::{ConsumerPlan, Stamp};
 
 /// How long one poll waits.
@@ -42,7 +42,7 @@ pub(super) struct Consuming {
 impl Consuming {
     /// Reads until the gate is closed.
     pub(super) async fn run(mut self) {
-        let begun = Instant::now();
+        let schedule = Schedule::new(Instant::now(), self.plan.rate);
         let mut records = 0_u64;
         let mut latencies = Vec::new();
         loop {
@@ -56,6 +56,9 @@ impl Consuming {
                     }
                     continue;
                 }
+            }
+            if !wait_until(schedule.due(records), &mut self.gate).await {
+                continue;
             }
             let polled = tokio::select! {
                 polled = self.consumer.poll(POLL_MAX) => polled,
@@ -71,7 +74,6 @@ impl Consuming {
                     tokio::time::sleep(PAUSE_AFTER_ERROR).await;
                 }
             }
-            keep_to_rate(self.plan.rate, begun, records).await;
         }
         if let Err(error) = self.consumer.close().await {
             tracing::debug!(%error, "a consumer could not leave its group in order");
@@ -104,10 +106,12 @@ impl Consuming {
     }
 }
 
-/// Waits until so many records may have been read.
-async fn keep_to_rate(rate: Option<Rate>, begun: Instant, records: u64) {
-    if let Some(due) = Schedule::new(begun, rate).due(records) {
-        tokio::time::sleep_until(due.into()).await;
+/// Waits until the next record is due, which at a low rate may be in days; false if the gate has moved meanwhile.
+async fn wait_until(due: Option<Instant>, gate: &mut watch::Receiver<Gate>) -> bool {
+    let Some(due) = due else { return true };
+    tokio::select! {
+        () = tokio::time::sleep_until(due.into()) => true,
+        _ = gate.changed() => false,
     }
 }
 
@@ -131,6 +135,22 @@ mod tests {
     use riverrun_types::{Offset, TimestampMs};
 
     use super::*;
+    use crate::pacing::Rate;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_record_of_a_low_rate_hears_that_the_run_is_over() {
+        let (gate, mut watched) = watch::channel(Gate::Open);
+        let begun = tokio::time::Instant::now();
+        let second = Schedule::new(Instant::now(), Rate::per_second(Rate::MIN)).due(1);
+        let close = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            gate.send_replace(Gate::Closed);
+        };
+        let (is_due, ()) = tokio::join!(wait_until(second, &mut watched), close);
+        assert!(!is_due && begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(wait_until(None, &mut watched).await, "nothing is paced");
+        assert!(wait_until(Some(Instant::now()), &mut watched).await);
+    }
 
     #[test]
     fn a_record_tells_its_time_in_its_value_or_else_in_its_timestamp() {

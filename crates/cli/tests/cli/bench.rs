@@ -299,6 +299,24 @@ fn a_spec_may_name_partitions_of_one_topic_and_the_whole_of_another() {
     assert!(number(&totals["testS"]) < 50.0, "it is over with its last record: {totals}");
 }
 
+/// It reads a batch at first, of which the last record would be due in days only.
+#[test]
+fn a_consumer_of_a_very_low_rate_is_out_of_its_group_when_the_run_is_over() {
+    let server = Server::start();
+    let files = Files::new();
+    server.run(&["topic", "create", "slow", "--partitions", "1"]).ended(0);
+    let flags = ["--topic", "slow", "--num-records", "100", "--record-size", "10"];
+    server.run(&[&["perf", "produce"], &flags[..]].concat()).ended(0);
+    let spec = r#"{ "class": "org.apache.kafka.trogdor.workload.ConsumeBenchSpec", "durationMs": 4000,
+  "consumerNode": null, "bootstrapServers": "nowhere:1", "targetMessagesPerSec": 0.0001, "maxMessages": 1000,
+  "consumerGroup": "slow-readers", "consumerConf": {"group.protocol": "consumer"}, "activeTopics": ["slow"] }"#;
+    let result = files.bench(&server, &[&files.write("s.json", spec)]).remove(0);
+    let totals = &result["riverrun"]["totals"];
+    assert_eq!(totals["received"], 100, "what one poll brings: {totals}");
+    // The server deletes no group that somebody is in.
+    server.run(&["group", "delete", "slow-readers"]).ended(0);
+}
+
 #[test]
 fn suites_are_listed_and_a_scenario_runs_at_a_scale() {
     let listed = run(&["bench", "list", "--json"]).ended(0).json();
