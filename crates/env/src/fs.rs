@@ -234,21 +234,21 @@ pub fn is_shortage(error: &io::Error) -> bool {
 
 /// Replaces the file at `path` by `bytes` in one step: a reader, also one after a crash, finds the old bytes or
 /// the new ones and nothing between. Durable when it returns. All that has to be opened is opened first: with too
-/// few descriptors it fails before it has changed anything.
+/// few descriptors it fails before it has changed anything. Where there is no space it gives back what it took.
 pub fn atomic_replace(fs: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Result<(), ChangeError> {
     let (temporary, parent) = temporary_of(path).map_err(ChangeError::Undone)?;
-    let write = || -> io::Result<_> {
-        let directory = fs.open_dir(parent)?;
-        let file = fs.open(&temporary, OpenMode::CreateOrOpen)?;
-        file.set_len(0)?;
-        file.write_all_at(bytes, 0)?;
-        Ok((file, directory))
+    let open =
+        || -> io::Result<_> { Ok((fs.open_dir(parent)?, fs.open(&temporary, OpenMode::CreateOrOpen)?)) };
+    let (directory, file) = open().map_err(ChangeError::Undone)?;
+    let undone = |error| {
+        // If this fails, the next replacement writes over it.
+        let _ = fs.remove_file(&temporary);
+        ChangeError::Undone(error)
     };
-    let (file, directory) = write().map_err(ChangeError::Undone)?;
+    file.set_len(0).and_then(|()| file.write_all_at(bytes, 0)).map_err(undone)?;
     file.sync_all().map_err(ChangeError::Unknown)?;
     // Some file systems want room for a name that only changes (XFS), and say so before they change it.
-    let refused =
-        |error| if is_shortage(&error) { ChangeError::Undone(error) } else { ChangeError::Unknown(error) };
+    let refused = |error| if is_shortage(&error) { undone(error) } else { ChangeError::Unknown(error) };
     fs.rename(&temporary, path).map_err(refused)?;
     directory.sync().map_err(ChangeError::Unknown)
 }

@@ -206,6 +206,25 @@ fn a_replacement_says_whether_the_disk_is_known() {
 }
 
 #[test]
+fn a_replacement_for_which_there_is_no_space_keeps_none() {
+    let fs = SimFileSystem::new(1);
+    atomic_replace(&fs, "/f".as_ref(), &[1; 100]).unwrap();
+    let names = || fs.read_dir("/".as_ref()).unwrap().len();
+    for is_name_refused in [false, true] {
+        fs.set_space(Some(if is_name_refused { 5000 } else { 999 }));
+        fs.refuse_renames(is_name_refused);
+        let before = fs.available_bytes("/".as_ref()).unwrap();
+        let error = atomic_replace(&fs, "/f".as_ref(), &[2; 1000]).unwrap_err();
+        assert!(matches!(&error, ChangeError::Undone(cause) if is_shortage(cause)), "{error:?}");
+        assert_eq!((names(), fs.available_bytes("/".as_ref()).unwrap()), (1, before), "{is_name_refused}");
+        assert_eq!(content(&fs, "/f").unwrap(), [1; 100]);
+    }
+    fs.refuse_renames(false);
+    atomic_replace(&fs, "/f".as_ref(), &[2; 1000]).unwrap();
+    assert_eq!(content(&fs, "/f").unwrap(), [2; 1000]);
+}
+
+#[test]
 fn a_durable_write_survives_a_power_cut_and_nothing_else_does() {
     let mut others_lost = 0;
     for seed in 0..40 {
