@@ -37,10 +37,10 @@ impl FileName {
     /// `None`: the name is not one of ours.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (number, extension) = name.split_once('.')?;
-        let is_number = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_digit());
-        match (is_number, extension) {
-            (true, NAMED) => Some(Self { number: number.parse().ok()?, is_named: true }),
-            (true, UNNAMED) => Some(Self { number: number.parse().ok()?, is_named: false }),
+        let number = parse_number(number)?;
+        match extension {
+            NAMED => Some(Self { number, is_named: true }),
+            UNNAMED => Some(Self { number, is_named: false }),
             _ => None,
         }
     }
@@ -48,6 +48,12 @@ impl FileName {
     pub(crate) fn path(self, dir: &Path) -> PathBuf {
         dir.join(format!("{:08}.{}", self.number, if self.is_named { NAMED } else { UNNAMED }))
     }
+}
+
+/// The number in a file's name: of eight digits, or more where it needs them.
+pub(crate) fn parse_number(digits: &str) -> Option<u64> {
+    let number: u64 = digits.parse().ok()?;
+    (format!("{number:08}") == digits).then_some(number)
 }
 
 /// Opens a file to read what the disk has, past the page cache: by `O_DIRECT`, or by dropping what is cached.
@@ -235,6 +241,20 @@ impl Files {
         !is_count_reached || self.next_start - oldest.start + bytes <= self.options.bytes_max()
     }
 
+    /// Size of a file that has `needed`, and hardly more.
+    fn small_bytes(&self, needed: u64) -> u64 {
+        needed.next_multiple_of(FIRST_STEP_BYTES).min(self.options.file_bytes)
+    }
+
+    /// Size of the file with which a life begins, and which has `needed`. It goes beyond the journal's size where no other
+    /// file can be used again, so that nobody waits for settling right after a start. Once lives that settle nothing have
+    /// made twice as many files as there may be, it is a small one.
+    pub(crate) fn first_bytes(&self, needed: u64, settled_on_disk: u64) -> u64 {
+        let is_one_settled = self.older.front().is_some_and(|file| file.frames_end <= settled_on_disk);
+        let are_too_many = self.older.len() >= 2 * self.options.files_max();
+        if are_too_many && !is_one_settled { self.small_bytes(needed) } else { self.options.file_bytes }
+    }
+
     /// What the files take of the volume.
     fn bytes(&self) -> u64 {
         let older: u64 = self.older.iter().map(|file| file.bytes).sum();
@@ -311,8 +331,11 @@ impl Files {
             recycled = oldest;
             self.recycle(&*dir, is_in_reserve, needed)?
         } else {
-            let small = needed.next_multiple_of(FIRST_STEP_BYTES).min(self.options.file_bytes);
-            let bytes = if is_in_reserve { small } else { self.options.file_bytes };
+            let bytes = match &self.current {
+                _ if is_in_reserve => self.small_bytes(needed),
+                None => self.first_bytes(needed, claims.settled_on_disk),
+                Some(_) => self.options.file_bytes,
+            };
             if !self.may_make(bytes, is_in_reserve) {
                 return Err(NoRoom::Full);
             }

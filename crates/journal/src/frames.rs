@@ -1,7 +1,7 @@
 //! The journal's files on disk: `<number>.journal`, a header and then frames, one for each group.
 //!
 //! A file is called `<number>.new` while it is made or made ready to be used again, and gets its name once its header
-//! is synced; what is called so after a restart holds nothing.
+//! is synced; what is called so after a restart holds nothing. A number has eight digits, or more if it needs them.
 //!
 //! ```text
 //! file                                          frame, at a multiple of the alignment
@@ -39,8 +39,8 @@
 //! is the frame itself.
 //!
 //! What is *synced* when a frame is written stands in it. The highest such position that is found divides the journal:
-//! damage below was acked once and is corruption; at or above it, it is a tail that the crash has torn, and cut. The
-//! *end of what is before start* says where the frames of the file before end; frames behind that are void. Recovery
+//! damage below was acked once and is corruption, unless all before the next intact frame is settled; at or above it, it is
+//! a tail that the crash has torn, and cut. The *end of what is before start* says where the frames of the file before end; frames behind that are void. Recovery
 //! uses it to replace a tail that may never have been synced: it writes the tail anew into another file, syncs it, and
 //! only then gives that file its name. A file is filled with zeros, and that is synced, one block at least beyond the
 //! frame that is written next, so a file that ends inside a frame or right behind it was cut.
@@ -413,7 +413,12 @@ impl Frame {
     /// What is settled by this frame's word. A frame without entries is settled itself if all before it is.
     pub(crate) fn settled(&self) -> u64 {
         let is_settled = self.rows.is_empty() && self.header.settled == self.header.position;
-        if is_settled { self.header.position + self.bytes as u64 } else { self.header.settled }
+        if is_settled { self.end() } else { self.header.settled }
+    }
+
+    /// Position of the first byte behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.header.position + self.bytes as u64
     }
 
     /// The entries with their payloads, given all bytes of the frame.

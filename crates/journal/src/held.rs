@@ -13,17 +13,21 @@
 //! CRC-32C of all before  u32
 //! ```
 //! All big-endian. The version rises with each change of layout; a newer one is refused by name. An entry without
-//! payload stands for one whose payload was found to be damaged.
+//! payload stands for one whose payload was found to be damaged. The file's name ends with `.new` until it is whole; what is
+//! called so after a restart is removed.
 //!
 //! A log dir that cannot take its entries must not keep the journal from being used again: its user puts them aside
 //! here until the dir is back. Guarantees that a file is whole or not there, and that a damaged one is refused.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use riverrun_env::{Env, atomic_replace, read_whole};
 
+use crate::files::parse_number;
 use crate::frames::{LOOSE_BYTES, NoFrame, decode_loose, encode_loose};
+use crate::volume::Volume;
 use crate::{JournalError, JournalId, RecoveredEntry};
 
 const MAGIC: [u8; 8] = *b"RRheldxx";
@@ -31,6 +35,8 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 8 + 2 + 2 + 16 + 4;
 const CHECKSUM_BYTES: usize = 4;
 const PREFIX: &str = "held-";
+/// Ending of a file until it is whole.
+const NEW_SUFFIX: &str = ".new";
 /// A file in bytes at most: twice what a journal file may have.
 const FILE_BYTES_MAX: u64 = 2 * crate::FILE_BYTES_MAX;
 /// Letters of a name at most.
@@ -48,26 +54,34 @@ impl HeldFile {
     /// `None`: not a file of this kind.
     pub(crate) fn parse(file_name: &str) -> Option<Self> {
         let (name, number) = file_name.strip_prefix(PREFIX)?.rsplit_once('-')?;
-        let is_number = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_digit());
-        (is_number && check_name(name).is_ok())
-            .then_some(Self { number: number.parse().ok()?, name: name.to_owned() })
+        let number = parse_number(number)?;
+        check_name(name).is_ok().then(|| Self { number, name: name.to_owned() })
+    }
+
+    /// Whether a file of this kind was to be made, and was not: there is nothing in it that anybody needs.
+    pub(crate) fn is_unfinished(file_name: &str) -> bool {
+        file_name.strip_suffix(NEW_SUFFIX).is_some_and(|name| Self::parse(name).is_some())
     }
 
     pub(crate) fn path(&self, dir: &Path) -> PathBuf {
         dir.join(format!("{PREFIX}{}-{:08}", self.name, self.number))
     }
 
-    /// Writes the file. It is durable when this returns; after an error it is not there, or whole.
+    /// Writes the file, if the volume has room for it. It is durable when this returns; after an error it is not there,
+    /// or whole.
     pub(crate) fn write(
         &self,
         env: &Env,
-        dir: &Path,
+        volume: &Volume,
         id: JournalId,
         entries: &[RecoveredEntry],
     ) -> Result<(), JournalError> {
-        let path = self.path(dir);
-        atomic_replace(&*env.fs, &path, &encode(id, entries))
-            .map_err(|error| JournalError::io(&path, error.into()))
+        let (path, bytes) = (self.path(volume.dir()), encode(id, entries));
+        if !volume.has_room_to_hold(bytes.len() as u64) {
+            let what = format!("there is no room for {} bytes that are to be put aside", bytes.len());
+            return Err(JournalError::io(&path, io::Error::new(io::ErrorKind::StorageFull, what)));
+        }
+        atomic_replace(&*env.fs, &path, &bytes).map_err(|error| JournalError::io(&path, error.into()))
     }
 
     /// Reads the file.

@@ -18,6 +18,7 @@ use crate::held::{HeldFile, check_name};
 use crate::metrics::Counters;
 use crate::recovery::{put_aside_damaged, recover};
 use crate::shared::{Queued, Shared, Shortage};
+use crate::volume::Volume;
 use crate::writer::Writer;
 use crate::{
     JournalError, JournalId, JournalMetrics, JournalOptions, RecoveredEntry, Replay, Submission, frames,
@@ -50,6 +51,7 @@ pub struct Journal {
     thread: OnceLock<Thread>,
     start: Mutex<Start>,
     held: Mutex<Vec<HeldFile>>,
+    volume: Volume,
     dir: PathBuf,
     options: JournalOptions,
     id: JournalId,
@@ -112,7 +114,7 @@ impl Journal {
             first_use: Mutex::default(),
             lock: Mutex::new(Some(lock)),
         });
-        let id = recovered.files.id;
+        let (id, volume) = (recovered.files.id, recovered.files.volume.clone());
         let writer =
             Writer::new(shared.clone(), recovered.files, recovered.synced, recovered.settled_on_disk);
         let journal = Self {
@@ -120,6 +122,7 @@ impl Journal {
             thread: OnceLock::new(),
             start: Mutex::new(Start { writer: Some(writer), thread: None }),
             held: Mutex::new(recovered.held),
+            volume,
             dir: dir.to_path_buf(),
             options,
             id,
@@ -312,7 +315,8 @@ impl Journal {
     }
 
     /// Puts entries aside under `name`, in a synced file of its own, for a user who cannot take them now and must not
-    /// keep the journal from being used again. Durable when this returns. Every replay gives them, before the
+    /// keep the journal from being used again. Durable when this returns; refused before anything is written where the
+    /// volume has no room for it. Every replay gives them, before the
     /// journal's own entries and instead of those, until [`Self::release_held`]. The entries of a stream have to be
     /// all that are not settled up to the last of them. Calls for one name add up. A name has 1 to 64 letters, digits,
     /// `-` or `_`.
@@ -324,7 +328,7 @@ impl Journal {
         let mut held = self.held.lock();
         let number = held.iter().map(|file| file.number + 1).max().unwrap_or(0);
         let file = HeldFile { number, name: name.to_owned() };
-        file.write(&self.shared.env, &self.dir, self.id, entries)?;
+        file.write(&self.shared.env, &self.volume, self.id, entries)?;
         held.push(file);
         Ok(())
     }

@@ -117,6 +117,18 @@ impl FrameReader {
         }
     }
 
+    /// Where the next intact frame begins that lies behind `position`, at which none does, and below `end`.
+    pub(crate) fn next_frame(&mut self, position: u64, end: u64) -> Result<Option<u64>, JournalError> {
+        let mut next = position + u64::from(self.header.alignment);
+        while next < end && self.bytes_from(next) > 0 {
+            if self.frame_at(next)?.is_ok() {
+                return Ok(Some(next));
+            }
+            next += u64::from(self.header.alignment);
+        }
+        Ok(None)
+    }
+
     /// All bytes of a frame that [`Self::frame_at`] has found.
     pub(crate) fn bytes_of(&mut self, frame: &Frame) -> Result<Bytes, JournalError> {
         self.read(frame.header.position, frame.bytes)

@@ -2,8 +2,9 @@
 //!
 //! All files but the last one end where the header of the next one says, and everything in them was synced. In the
 //! last one the frames say how far it was synced: a chain of frames that breaks below is corruption, one that breaks
-//! at or above it has a torn tail. What is intact of that tail may be in the page cache or in the device only, so it is
-//! written to another file and synced before anybody sees it; until that file has its name, the old tail counts.
+//! at or above it has a torn tail. What a later frame calls settled may be damaged, because nobody needs it. What is
+//! intact of the tail may be in the page cache or in the device only, so it is written to another file and synced before
+//! anybody sees it; until that file has its name, the old tail counts.
 //!
 //! Guarantees: only headers of the last file's frames and the payloads of its tail are read here, whatever the
 //! journal's size; an interrupted recovery changes nothing that the next one finds.
@@ -80,8 +81,6 @@ struct Walk {
     frames: Vec<(u64, u64)>,
     /// The most that any frame in the file says.
     synced: u64,
-    /// Why the chain ends.
-    what: &'static str,
 }
 
 /// Whether what the page cache shows is served as it is: a bug that a test plants, to see that it is found.
@@ -113,8 +112,8 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
     let mut settled_on_disk = in_headers.max(walk.settled_below(files.end));
     let ends = files.older.iter().map(|older| older.frames_end);
     let readers = found.into_iter().map(|(_, reader)| reader).zip(ends);
-    let mut replay: Vec<_> =
-        readers.filter(|(_, end)| *end > settled).map(|(reader, end)| ReplayFile { reader, end }).collect();
+    let needed = readers.filter(|(_, end)| *end > settled);
+    let mut replay: Vec<_> = needed.map(|(reader, end)| ReplayFile::new(reader, end)).collect();
     if !tail.is_empty() {
         replay.push(rewrite(&mut files, &tail, settled, settled_on_disk)?);
         settled_on_disk = settled;
@@ -188,17 +187,20 @@ fn held_up_to(
 }
 
 fn list(env: &Env, dir: &Path) -> Result<Listing, JournalError> {
-    let mut listing = Listing::default();
+    let (mut listing, mut useless) = (Listing::default(), Vec::new());
     for entry in env.fs.read_dir(dir).map_err(|error| JournalError::io(dir, error))? {
         let Some(name) = entry.name.to_str().filter(|_| !entry.is_dir) else { continue };
         listing.files.extend(FileName::parse(name));
         listing.held.extend(HeldFile::parse(name));
+        if HeldFile::is_unfinished(name) {
+            useless.push(dir.join(name));
+        }
     }
     listing.files.sort_unstable();
     listing.held.sort_unstable();
     // Files without a name hold nothing; their place on the disk is of use elsewhere.
-    for unnamed in listing.files.iter().filter(|name| !name.is_named) {
-        let path = unnamed.path(dir);
+    useless.extend(listing.files.iter().filter(|name| !name.is_named).map(|name| name.path(dir)));
+    for path in useless {
         env.fs.remove_file(&path).map_err(|error| JournalError::io(&path, error))?;
     }
     Ok(listing)
@@ -298,35 +300,61 @@ pub(crate) fn check_present(
 
 /// Follows the chain of frames to its end and judges what ends it.
 fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
-    let mut walk = Walk { end: file.header.frames_start(), synced: file.header.synced, ..Walk::default() };
-    while walk.end < file.header.end() {
-        match file.frame_at(walk.end)? {
-            Ok(frame) => {
-                walk.synced = walk.synced.max(frame.header.synced);
-                walk.frames.push((walk.end, frame.settled()));
-                walk.end += frame.bytes as u64;
-            }
-            Err(what) => {
-                walk.what = what;
-                break;
-            }
+    let found = intact_frames(file)?;
+    let settled = found.iter().map(|frame| frame.settled).max().unwrap_or(0);
+    let begin = chain_start(&found, file.header.frames_start(), settled);
+    // A later frame may say that what ends the chain was synced once.
+    let synced = found.iter().map(|frame| frame.synced).fold(file.header.synced, u64::max);
+    let mut walk = Walk { end: begin, frames: Vec::new(), synced };
+    for frame in found.iter().skip_while(|frame| frame.start < begin) {
+        if frame.start != walk.end {
+            break;
         }
+        walk.frames.push((frame.start, frame.settled));
+        walk.end = frame.end;
     }
     if file.is_cut_at(walk.end)? {
         return Err(file.corrupt(walk.end, "the file was cut there"));
     }
-    // A later frame may say that what ends the chain was synced once.
-    let mut position = walk.end + u64::from(file.header.alignment);
-    while file.bytes_from(position) > 0 {
-        if let Ok(frame) = file.frame_at(position)? {
-            walk.synced = walk.synced.max(frame.header.synced);
-        }
-        position += u64::from(file.header.alignment);
-    }
     if walk.end < walk.synced {
-        return Err(file.corrupt(walk.end, walk.what));
+        let what = file.frame_at(walk.end)?.err().unwrap_or("no frame begins there");
+        return Err(file.corrupt(walk.end, what));
     }
     Ok(walk)
+}
+
+/// A frame of the last file.
+struct Found {
+    start: u64,
+    end: u64,
+    synced: u64,
+    settled: u64,
+}
+
+/// All frames of a file that can be read, in order, whatever lies between them.
+fn intact_frames(file: &mut FrameReader) -> Result<Vec<Found>, JournalError> {
+    let mut found = Vec::new();
+    let mut position = file.header.frames_start();
+    while file.bytes_from(position) > 0 {
+        match file.frame_at(position)? {
+            Ok(frame) => {
+                position = frame.end();
+                let (start, synced) = (frame.header.position, frame.header.synced);
+                found.push(Found { start, end: position, synced, settled: frame.settled() });
+            }
+            Err(_) => position += u64::from(file.header.alignment),
+        }
+    }
+    Ok(found)
+}
+
+/// Where the chain of frames begins: behind the last gap before which all is settled, of which nothing is needed, so
+/// that damage there is nobody's loss.
+fn chain_start(found: &[Found], frames_start: u64, settled: u64) -> u64 {
+    let ends = std::iter::once(frames_start).chain(found.iter().map(|frame| frame.end));
+    let behind_gaps = found.iter().zip(ends).filter(|(frame, end)| frame.start != *end);
+    let starts = behind_gaps.map(|(frame, _)| frame.start).take_while(|start| *start <= settled);
+    starts.last().unwrap_or(frames_start)
 }
 
 impl Walk {
@@ -390,9 +418,9 @@ fn rewrite(
         frame_bytes(entries.len(), payload_bytes).next_multiple_of(alignment)
     });
     let frames_bytes = sizes.sum::<usize>() as u64;
-    let bytes = files.options.file_bytes.max(frames_bytes + 2 * alignment as u64);
     // The header, the tail, a note, and zeros behind it.
     let filled = frames_bytes + 3 * alignment as u64;
+    let bytes = files.first_bytes(filled, settled_on_disk).max(frames_bytes + 2 * alignment as u64);
     let mut file = make_for_tail(files, bytes, filled, settled_on_disk).map_err(failed)?;
     file.header.settled = settled;
     file.header.synced = file.header.frames_start() + frames_bytes;
@@ -410,7 +438,7 @@ fn rewrite(
     let current = files.current.as_ref().map(|current| current.path.clone());
     let path: PathBuf = current.unwrap_or_default();
     let file = open_to_recover(&files.env, &path).map_err(|error| JournalError::io(&path, error))?;
-    Ok(ReplayFile { reader: FrameReader::open(path, file)?, end: position })
+    Ok(ReplayFile::new(FrameReader::open(path, file)?, position))
 }
 
 /// Makes a file without a name, with room up to `filled`, and not much more if there is no space for that. If there is

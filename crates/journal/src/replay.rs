@@ -1,34 +1,79 @@
 //! Reading what earlier lives have left: held entries first, then the journal's files in the order of positions.
 //!
 //! Everything here was synced, so nothing is cut: a frame that is not there ends the replay with an error that names
-//! file and position. A damaged payload in an intact frame costs its own entry only, which is reported beside.
+//! file and position, unless it is settled. A damaged payload in an intact frame costs its own entry only, which is
+//! reported beside.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use riverrun_env::Env;
+use riverrun_types::Position;
 
 use crate::frames::Frame;
 use crate::held::HeldFile;
 use crate::reader::FrameReader;
 use crate::recovery::Excluded;
-use crate::{DamagedEntry, JournalError, JournalId, RecoveredEntry};
+use crate::{DamagedEntry, EntryHeader, JournalError, JournalId, RecoveredEntry};
+
+/// Payloads in bytes that are given at once, and a frame more: a file may be larger than memory should hold.
+const PART_BYTES: usize = 64 * 1024 * 1024;
 
 /// A file to read, and the position where its frames end.
 pub(crate) struct ReplayFile {
     pub(crate) reader: FrameReader,
     pub(crate) end: u64,
+    /// Where the next frame begins.
+    next: u64,
 }
 
 impl ReplayFile {
-    /// The frame at `position`, which was synced once.
-    fn frame_at(&mut self, position: u64) -> Result<Frame, JournalError> {
-        self.reader.frame_at(position)?.map_err(|what| self.reader.corrupt(position, what))
+    pub(crate) fn new(reader: FrameReader, end: u64) -> Self {
+        Self { next: reader.header.frames_start(), reader, end }
+    }
+
+    /// The frame at `position`, which was synced once, or the first intact one behind it if all before that is settled:
+    /// what is damaged there is not needed.
+    fn frame_from(&mut self, position: u64, settled: u64) -> Result<Frame, JournalError> {
+        let what = match self.reader.frame_at(position)? {
+            Ok(frame) => return Ok(frame),
+            Err(what) => what,
+        };
+        match self.reader.next_frame(position, self.end)? {
+            Some(next) if next <= settled => self.frame_from(next, settled),
+            _ => Err(self.reader.corrupt(position, what)),
+        }
+    }
+
+    /// Gives the entries of the frame at `position` that are not `excluded`, and adds those whose payloads are damaged to
+    /// `damaged`. Answers where the next frame begins.
+    fn read_frame(
+        &mut self,
+        position: u64,
+        excluded: &Excluded,
+        mut take: impl FnMut(RecoveredEntry),
+        damaged: &mut Vec<DamagedEntry>,
+    ) -> Result<u64, JournalError> {
+        let frame = self.frame_from(position, excluded.settled)?;
+        let bytes = self.reader.bytes_of(&frame)?;
+        for (row, payload) in frame.entries(&bytes) {
+            if excluded.has(row.header.stream, row.position) {
+                continue;
+            }
+            if row.is_payload(&payload) {
+                take(RecoveredEntry { header: row.header, payload, position: row.position });
+            } else {
+                damaged.push(damaged_entry(row.header, &self.reader.path, row.position));
+            }
+        }
+        Ok(frame.end())
     }
 }
 
 /// The unsettled entries of earlier lives, file by file.
+///
+/// Invariants: each of `files` has something that was not given yet.
 pub struct Replay {
     env: Env,
     dir: PathBuf,
@@ -37,6 +82,7 @@ pub struct Replay {
     files: VecDeque<ReplayFile>,
     excluded: Excluded,
     damaged: Vec<DamagedEntry>,
+    pub(crate) part_bytes: usize,
 }
 
 impl fmt::Debug for Replay {
@@ -58,31 +104,43 @@ impl Replay {
         files: Vec<ReplayFile>,
         excluded: Excluded,
     ) -> Self {
-        Self { env, dir, id, held: held.into(), files: files.into(), excluded, damaged: Vec::new() }
+        let (held, files, damaged) = (held.into(), files.into(), Vec::new());
+        Self { env, dir, id, held, files, excluded, damaged, part_bytes: PART_BYTES }
     }
 
-    /// The next entries in the order of their submission, those of one file at most; `None` at the end. First come
-    /// those that were held aside; an entry that is held is not given again. After an error the replay is over: what
-    /// comes later must not be served without what is missing.
+    /// The next entries in the order of their submission, those of one file at most, and not all of them of a large one;
+    /// `None` at the end. First come those that were held aside; an entry that is held is not given again. After an error
+    /// the replay is over: what comes later must not be served without what is missing.
     #[expect(clippy::should_implement_trait, reason = "an iterator of results would go on after an error")]
     pub fn next(&mut self) -> Result<Option<Vec<RecoveredEntry>>, JournalError> {
         if let Some(held) = self.held.pop_front() {
             return held.read(&self.env, &self.dir, self.id).map(Some).inspect_err(|_| self.end());
         }
         let Some(mut file) = self.files.pop_front() else { return Ok(None) };
-        self.read(&mut file).map(Some).inspect_err(|_| self.end())
+        let entries = self.read(&mut file).inspect_err(|_| self.end())?;
+        if file.next < file.end {
+            self.files.push_front(file);
+        }
+        Ok(Some(entries))
     }
 
-    /// Looks whether the frames of all that is left are there: then no later [`Self::next`] fails for one that is not. Reads
-    /// most of it, and keeps none of it for that.
-    pub fn check(&mut self) -> Result<(), JournalError> {
+    /// Looks whether the frames of all that is left are there: then no later [`Self::next`] fails for one that is not.
+    /// Answers the entries of it whose payloads are damaged, in the order in which they will be found. Reads all of it, and
+    /// keeps none of it for that.
+    pub fn check(&mut self) -> Result<Vec<DamagedEntry>, JournalError> {
+        let mut damaged = Vec::new();
+        for held in &self.held {
+            let (path, entries) = (held.path(&self.dir), held.read(&self.env, &self.dir, self.id)?);
+            let marks = entries.iter().filter(|entry| entry.is_damaged());
+            damaged.extend(marks.map(|mark| damaged_entry(mark.header, &path, mark.position)));
+        }
         for file in &mut self.files {
-            let mut position = file.reader.header.frames_start();
+            let mut position = file.next;
             while position < file.end {
-                position += file.frame_at(position)?.bytes as u64;
+                position = file.read_frame(position, &self.excluded, |_| {}, &mut damaged)?;
             }
         }
-        Ok(())
+        Ok(damaged)
     }
 
     /// The name under which the next entries are held aside, if they are: they stay there until they are released.
@@ -101,28 +159,19 @@ impl Replay {
     }
 
     fn read(&mut self, file: &mut ReplayFile) -> Result<Vec<RecoveredEntry>, JournalError> {
-        let mut entries = Vec::new();
-        let mut position = file.reader.header.frames_start();
-        while position < file.end {
-            let frame = file.frame_at(position)?;
-            let bytes = file.reader.bytes_of(&frame)?;
-            for (row, payload) in frame.entries(&bytes) {
-                if self.excluded.has(row.header.stream, row.position) {
-                    continue;
-                }
-                if row.is_payload(&payload) {
-                    entries.push(RecoveredEntry { header: row.header, payload, position: row.position });
-                } else {
-                    self.damaged.push(DamagedEntry {
-                        header: row.header,
-                        path: file.reader.path.clone(),
-                        position: row.position,
-                        what: "the payload does not match its checksum".into(),
-                    });
-                }
-            }
-            position += frame.bytes as u64;
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        while file.next < file.end && bytes < self.part_bytes {
+            let take = |entry: RecoveredEntry| {
+                bytes += entry.payload.len();
+                entries.push(entry);
+            };
+            file.next = file.read_frame(file.next, &self.excluded, take, &mut self.damaged)?;
         }
         Ok(entries)
     }
+}
+
+fn damaged_entry(header: EntryHeader, path: &Path, position: Position) -> DamagedEntry {
+    let what = "the payload does not match its checksum".into();
+    DamagedEntry { header, path: path.to_path_buf(), position, what }
 }

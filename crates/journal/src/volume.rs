@@ -40,6 +40,17 @@ impl Volume {
         if available < self.reserve_bytes / 2 { 0 } else { self.share_bytes() }
     }
 
+    /// Whether so many bytes may be put aside: into the reserve, too, because others wait for that, but not into the last
+    /// of it. A start needs some space, and so does whoever makes some.
+    pub(crate) fn has_room_to_hold(&self, bytes: u64) -> bool {
+        let Ok(available) = self.env.fs.available_bytes(&self.dir) else { return true };
+        available.checked_sub(bytes).is_some_and(|left| left >= self.share_bytes())
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The journal's part of the reserve.
     pub(crate) fn share_bytes(&self) -> u64 {
         self.reserve_bytes / RESERVE_SHARE

@@ -10,8 +10,8 @@ use common::{DIR, History, header, open, payload, read_all, small_options};
 use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
 use riverrun_journal::{
-    EntryHeader, EntryOwner, Journal, JournalError, JournalOptions, Position, StoredEntry, Submission,
-    SyncMethod, Wants,
+    EntryHeader, EntryOwner, Journal, JournalError, JournalOptions, Position, RecoveredEntry, StoredEntry,
+    Submission, SyncMethod, Wants,
 };
 use riverrun_types::ErrorKind;
 
@@ -273,6 +273,92 @@ fn an_entry_as_large_as_a_file_is_taken_and_a_larger_one_refused() {
     drop(journal);
     let (_journal, found, _) = open(&sim.env(), options).unwrap();
     assert_eq!(history.check(&found).unwrap(), [0, 1]);
+}
+
+/// A journal after a start that has found one entry of 5000 bytes.
+fn with_an_entry(sim: &SimEnv, options: JournalOptions) -> (Journal, Vec<RecoveredEntry>) {
+    let (journal, ..) = open(&sim.env(), options).expect("opened");
+    History::default().store(&journal, 5000, Wants::Sync).expect("stored");
+    drop(journal);
+    let (journal, found, _) = open(&sim.env(), options).expect("opened again");
+    (journal, found)
+}
+
+fn names(sim: &SimEnv) -> Vec<String> {
+    let entries = sim.env().fs.read_dir(Path::new(DIR)).expect("listed");
+    entries.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()
+}
+
+#[test]
+fn what_there_is_no_room_for_aside_takes_none() {
+    let sim = SimEnv::new(1);
+    let options = JournalOptions { reserve_bytes: 80_000, ..small_options(SyncMethod::DirectDsync) };
+    let (journal, found) = with_an_entry(&sim, options);
+    let before = names(&sim);
+    for space in [0, 4_000, 9_000, 14_000] {
+        sim.fs.set_space(Some(space));
+        let error = journal.hold("dir", &found).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        let available = sim.env().fs.available_bytes(Path::new(DIR)).unwrap();
+        assert_eq!((names(&sim), available), (before.clone(), space));
+        assert!(journal.held().is_empty());
+    }
+    // An eighth of the reserve is left.
+    sim.fs.set_space(Some(16_000));
+    journal.hold("dir", &found).unwrap();
+    assert_eq!(journal.held(), ["dir"]);
+}
+
+#[test]
+fn what_was_on_its_way_aside_when_the_machine_stopped_takes_no_room_after_a_start() {
+    let mut stops = 0;
+    for count in 0.. {
+        let sim = SimEnv::new(count);
+        let options = small_options(SyncMethod::DirectDsync);
+        let (journal, found) = with_an_entry(&sim, options);
+        sim.fs.stop_after(count);
+        let held = journal.hold("dir", &found);
+        sim.fs.kill();
+        stops += usize::from(names(&sim).iter().any(|name| name == "held-dir-00000000.new"));
+        let (_journal, found_again, _) = open(&sim.env(), options).unwrap();
+        let is_unfinished = |name: &String| Path::new(name).extension() == Some("new".as_ref());
+        assert!(!names(&sim).iter().any(is_unfinished), "{:?}", names(&sim));
+        assert_eq!(found_again.len(), 1);
+        if held.is_ok() {
+            break;
+        }
+    }
+    assert!(stops > 1, "{stops}");
+}
+
+#[test]
+fn files_are_found_also_when_their_numbers_need_another_digit() {
+    let sim = SimEnv::new(1);
+    let options = small_options(SyncMethod::DirectDsync);
+    let history = History::default();
+    let (journal, ..) = open(&sim.env(), options).unwrap();
+    history.store(&journal, 100, Wants::Sync).unwrap();
+    drop(journal);
+    let path = |name: &str| Path::new(DIR).join(name);
+    sim.env().fs.rename(&path("00000000.journal"), &path("99999999.journal")).unwrap();
+    for count in 1..4 {
+        let (journal, found, _) = open(&sim.env(), options).unwrap();
+        assert_eq!(history.check(&found).unwrap().len(), count);
+        history.store(&journal, 100, Wants::Sync).unwrap();
+        sim.fs.kill();
+    }
+    assert!(names(&sim).iter().any(|name| name == "100000001.journal"), "{:?}", names(&sim));
+    let (journal, found, _) = open(&sim.env(), options).unwrap();
+    journal.hold("dir", &found[..1]).unwrap();
+    drop(journal);
+    sim.env().fs.rename(&path("held-dir-00000000"), &path("held-dir-99999999")).unwrap();
+    let (journal, found, _) = open(&sim.env(), options).unwrap();
+    journal.hold("dir", &found[..1]).unwrap();
+    drop(journal);
+    let (journal, ..) = open(&sim.env(), options).unwrap();
+    let mut files = 0;
+    journal.read_held("dir", |_| files += 1).unwrap();
+    assert_eq!(files, 2, "{:?}", names(&sim));
 }
 
 #[test]

@@ -271,6 +271,78 @@ fn damage_in_an_earlier_file_ends_the_replay_by_name() {
     assert!(what.contains("move all files of this journal away, those that begin with held- too"), "{what}");
 }
 
+/// Entries of these sizes, of which those below `settled` were settled before the next one was stored, in a journal
+/// whose process was killed; and where their rows are.
+fn settled_in_part(sizes: &[usize], settled: usize) -> (SimEnv, History, Vec<u64>) {
+    let sim = SimEnv::new(1);
+    let history = History::default();
+    let (journal, ..) = open(&sim.env(), large_options()).unwrap();
+    let store = |(number, bytes): (usize, &usize)| {
+        if number == settled {
+            history.settle(&journal);
+        }
+        history.store(&journal, *bytes, Wants::Sync).unwrap().0
+    };
+    let positions = sizes.iter().enumerate().map(store).collect();
+    sim.fs.kill();
+    drop(journal);
+    (sim, history, positions)
+}
+
+/// Room for several files.
+fn large_options() -> JournalOptions {
+    JournalOptions { bytes: 4 * options().file_bytes, ..options() }
+}
+
+/// Flips a bit in the first file, whose first byte has position 0.
+fn flip(sim: &SimEnv, position: u64) {
+    let file = sim.env().fs.open(Path::new("/journal/00000000.journal"), OpenMode::ReadWrite).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, position).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], position).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn damage_in_the_structure_of_what_is_settled_is_nobodys_loss_after_a_kill() {
+    // In one file, and in several.
+    for sizes in [[60, 5, 90, 600], [20_000; 4]] {
+        for (settled, damaged) in [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
+            let (sim, history, positions) = settled_in_part(&sizes, settled);
+            flip(&sim, positions[damaged] + 10);
+            let findings = verify(&sim.env(), Path::new(DIR)).unwrap();
+            assert!(findings.len() == 1 && findings[0].is_settled, "{findings:?}");
+            let (journal, found, _) = open(&sim.env(), large_options()).unwrap();
+            let context = format!("{sizes:?}, {settled} settled, {damaged} damaged");
+            assert!(history.check(&found).unwrap().into_iter().eq(settled..4), "{context}");
+            history.store(&journal, 10, Wants::Sync).unwrap();
+            drop(journal);
+            sim.fs.crash();
+            let (_journal, found, _) = open(&sim.env(), large_options()).unwrap();
+            assert!(history.check(&found).unwrap().into_iter().eq(settled..5), "{context}");
+        }
+    }
+}
+
+#[test]
+fn damage_in_the_structure_of_what_is_not_settled_is_refused_whatever_comes_before() {
+    for sizes in [[60, 5, 90, 600], [20_000; 4]] {
+        for (settled, damaged) in [(0, 0), (0, 2), (1, 1), (1, 2), (2, 2)] {
+            let (sim, _history, positions) = settled_in_part(&sizes, settled);
+            flip(&sim, positions[damaged] + 10);
+            if settled > 0 {
+                flip(&sim, positions[0] + 10);
+            }
+            let findings = verify(&sim.env(), Path::new(DIR)).unwrap();
+            assert!(findings.iter().any(|found| !found.is_settled), "{findings:?}");
+            let error = open(&sim.env(), large_options()).unwrap_err();
+            let JournalError::Corrupt { path, position, .. } = &error else { panic!("{error}") };
+            assert_eq!(path.to_str(), Some("/journal/00000000.journal"));
+            assert!(*position < positions[damaged], "{settled} settled, {damaged} damaged: {error}");
+        }
+    }
+}
+
 /// A journal that keeps entries aside, and the path of each of its own files.
 fn with_held() -> (SimEnv, Vec<PathBuf>) {
     let sim = SimEnv::new(1);

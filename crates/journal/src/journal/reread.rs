@@ -37,7 +37,7 @@ impl Journal {
                 files.last().is_some_and(|before| before.reader.header.next_start() == reader.header.start);
             check_present(&reader, from, is_before_there)
                 .map_err(|error| trouble.clone().unwrap_or(error))?;
-            files.push(ReplayFile { reader, end });
+            files.push(ReplayFile::new(reader, end));
         }
         if files.last().is_none_or(|last| end > last.reader.header.end()) {
             let what = format!("the file with the entries before position {end} is missing");

@@ -12,6 +12,7 @@ use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::Journal;
 use crate::ahead::{Ahead, Step};
+use crate::room::FIRST_STEP_BYTES;
 use crate::shared::Queued;
 use crate::writer::{Turn, Writer};
 use crate::{
@@ -274,6 +275,32 @@ fn a_disk_without_space_for_a_spare_poisons_nothing_and_is_asked_again() {
     assert_eq!(played.writer.turn(), Turn::Again);
     played.step(u64::MAX);
     assert_eq!((names(&sim, ".journal"), names(&sim, ".new"), played.acked()), (3, 0, 8));
+}
+
+#[test]
+fn lives_that_settle_nothing_do_not_make_a_large_file_each() {
+    let (sim, lives) = (SimEnv::new(1), 20);
+    let options = options(SyncMethod::DirectDsync, 2);
+    for _ in 0..lives {
+        let mut played = Played::open(&sim, options).unwrap();
+        for _ in 0..2 {
+            played.store();
+            played.step(u64::MAX);
+        }
+        sim.fs.kill();
+    }
+    let entries = sim.env().fs.read_dir(Path::new(DIR)).unwrap();
+    let bytes: u64 = entries.iter().map(|entry| entry.len).sum();
+    assert!(bytes <= 4 * FILE_BYTES + lives * FIRST_STEP_BYTES, "{bytes} bytes");
+    let mut played = Played::open(&sim, options).unwrap();
+    played.store();
+    for stored in 1..8 {
+        played.journal.settle_to(played.journal.delivered());
+        while played.writer.turn() == Turn::Again {}
+        assert_eq!(played.acked(), stored);
+        played.store();
+    }
+    assert!(names(&sim, ".journal") <= 3, "what is settled goes");
 }
 
 #[test]

@@ -134,3 +134,21 @@ fn a_start_after_a_kill_needs_space_for_the_tail_and_three_blocks_and_without_it
         assert!(store_bytes(&journal, 2, bytes), "it goes on behind the tail");
     }
 }
+
+#[test]
+fn a_file_that_is_larger_than_memory_should_hold_is_given_in_parts() {
+    let sim = SimEnv::new(1);
+    let open = || Journal::open(&sim.env(), Path::new("/journal"), JournalOptions::default()).unwrap();
+    let (journal, _) = open();
+    assert!((0..10).all(|index| store(&journal, index)));
+    drop(journal);
+    let (_journal, mut replay) = open();
+    replay.part_bytes = 250;
+    let mut indexes = Vec::new();
+    while let Some(entries) = replay.next().unwrap() {
+        assert!((1..=3).contains(&entries.len()), "{} entries of 100 bytes", entries.len());
+        indexes.extend(entries.iter().map(|entry| entry.header.index));
+        assert_eq!(replay.check().unwrap(), []);
+    }
+    assert!(indexes.into_iter().eq(0..10));
+}

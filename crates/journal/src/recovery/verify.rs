@@ -114,13 +114,16 @@ impl Verification<'_> {
         let mut position = file.header.frames_start();
         while position < end {
             let Some(frame) = self.noted(file.frame_at(position))? else { return Ok(()) };
-            let offset = |position: u64| position - file.header.start;
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(what) => {
-                    let is_settled = end <= excluded.settled;
-                    self.find(file.path.clone(), offset(position), what.to_owned(), false, is_settled);
-                    return Ok(());
+                    let next = file.next_frame(position, end)?;
+                    let is_settled = next.unwrap_or(end) <= excluded.settled;
+                    let at = position - file.header.start;
+                    self.find(file.path.clone(), at, what.to_owned(), false, is_settled);
+                    let Some(next) = next.filter(|_| is_settled) else { return Ok(()) };
+                    position = next;
+                    continue;
                 }
             };
             let bytes = file.bytes_of(&frame)?;
@@ -133,7 +136,7 @@ impl Verification<'_> {
                     self.find(file.path.clone(), at, what, is_torn, is_settled);
                 }
             }
-            position += frame.bytes as u64;
+            position = frame.end();
         }
         Ok(())
     }

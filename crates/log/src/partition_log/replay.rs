@@ -67,16 +67,25 @@ impl PartitionLog {
 
     /// Whether segments are removed before what the journal has from `from` on is taken, because it has all that is in them.
     pub(crate) fn loses_segments_to(&self, from: Offset) -> bool {
-        if self.is_open() {
+        if self.is_open() || !self.dir.is_checkpoint_trusted(self.id) {
             return false;
         }
-        let known_end = self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point);
-        let from = from.max(known_end);
+        let from = from.max(self.known_end());
         let listing = Listing::read(self.dir.env(), &self.path());
         // The first one stays if it begins there.
         let is_removed = |(index, base): (usize, Offset)| base > from || (base == from && index > 0);
         let bases = listing.iter().flat_map(|listing| listing.logs.iter().map(|(base, _)| *base));
         bases.enumerate().any(is_removed)
+    }
+
+    /// Whether what the journal has at `offset` is needed.
+    pub(crate) fn is_uncovered(&self, offset: Offset) -> bool {
+        offset >= self.known_end()
+    }
+
+    /// Everything below is in the segments, and under a checkpoint.
+    fn known_end(&self) -> Offset {
+        self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point)
     }
 
     /// Takes what the journal has of this partition, in order; the caller does so before anybody else uses it.
@@ -129,7 +138,7 @@ impl PartitionLog {
         target: Target,
         open: impl FnOnce(Offset) -> Result<Arc<OpenLog>, LogError>,
     ) -> Result<Vec<Replayed>, LogError> {
-        let known_end = self.dir.checkpointed(self.id).map_or(Offset::ZERO, |known| known.recovery_point);
+        let known_end = self.known_end();
         let known = entries.partition_point(|entry| entry.piece.next_offset <= known_end);
         let mut replayed = vec![Replayed::Known; known];
         let Some(first) = entries.get(known) else { return Ok(replayed) };
@@ -147,11 +156,13 @@ impl PartitionLog {
     }
 
     fn check_not_missing(&self, piece: &Piece) -> Result<(), LogError> {
-        if !piece.is_missing() {
-            return Ok(());
-        }
-        let what = format!("records from offset {} on were damaged in the journal", piece.base_offset);
-        Err(LogError::corrupt(&self.path(), 0, what))
+        if piece.is_missing() { Err(self.damaged_in_journal(piece.base_offset)) } else { Ok(()) }
+    }
+
+    /// An error about records from `offset` on, which are in no segment as far as is known.
+    pub(crate) fn damaged_in_journal(&self, offset: Offset) -> LogError {
+        let what = format!("records from offset {offset} on were damaged in the journal");
+        LogError::corrupt(&self.path(), 0, what)
     }
 
     fn open_for_replay(&self, state: &mut State, from: Offset) -> Result<Arc<OpenLog>, LogError> {

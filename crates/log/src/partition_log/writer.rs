@@ -284,11 +284,18 @@ impl ActiveSegment {
         if cursor.position == 0 {
             return false;
         }
-        let index_bytes = u64::from(entry_count + 1) * ENTRY_BYTES as u64;
         let last_offset = piece.next_offset.plus(-1);
-        cursor.position + piece.bytes.len() as u64 > u64::from(config.segment_bytes)
+        if last_offset.0 - self.segment.base_offset.0 >= OFFSET_SPAN_MAX {
+            return true;
+        }
+        let size_bytes = cursor.position + piece.bytes.len() as u64;
+        // It lies there already, and what lies behind it would be cut: the journal may have that damaged.
+        if size_bytes <= self.stale_to {
+            return false;
+        }
+        let index_bytes = u64::from(entry_count + 1) * ENTRY_BYTES as u64;
+        size_bytes > u64::from(config.segment_bytes)
             || index_bytes > u64::from(config.segment_index_bytes)
-            || last_offset.0 - self.segment.base_offset.0 >= OFFSET_SPAN_MAX
             || self.spans_too_much(first_timestamp, piece.max_timestamp, config, piece.now)
     }
 

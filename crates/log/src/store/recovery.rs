@@ -47,7 +47,7 @@ impl LogStore {
             epoch,
             place: &place,
             replays: replays.into(),
-            is_checked: false,
+            damaged: None,
             report: RecoveryReport::default(),
             seen: HashSet::new(),
             partly: BTreeMap::new(),
@@ -76,8 +76,9 @@ struct Recovery<'a> {
     place: &'a dyn Fn(PartitionId) -> Place,
     /// Those of the journals that are left, the one first that is being read.
     replays: VecDeque<Replay>,
-    /// Nothing is missing in what is left of them.
-    is_checked: bool,
+    /// Where the last damaged entry begins of each partition that has such in what is left of them. None: nobody has
+    /// looked.
+    damaged: Option<BTreeMap<PartitionId, Offset>>,
     report: RecoveryReport,
     seen: HashSet<PartitionId>,
     /// Partitions of the journal that is being read which took some of it and no more, and the name under which all that
@@ -113,14 +114,28 @@ impl Recovery<'_> {
     }
 
     /// Fails if something is missing in what is left of the journals: no start succeeds then, and whoever gives up a journal
-    /// gives up what is nowhere else. To be called before anything else is removed; hardly any start removes something, and
-    /// to read the journals twice costs time.
-    fn check_rest(&mut self) -> Result<(), LogError> {
-        if !self.is_checked {
-            self.replays.iter_mut().try_for_each(Replay::check).map_err(LogError::Journal)?;
-            self.is_checked = true;
+    /// gives up what is nowhere else. Answers which entries are damaged there. To be called before anything is removed that
+    /// the journals should have as well; hardly any start removes something, and to read the journals twice costs time.
+    fn check_rest(&mut self) -> Result<&BTreeMap<PartitionId, Offset>, LogError> {
+        let damaged = match self.damaged.take() {
+            Some(damaged) => damaged,
+            None => damaged_in(&mut self.replays)?,
+        };
+        Ok(self.damaged.insert(damaged))
+    }
+
+    /// Why a log does not take these entries, the first ones of it, although they are intact: to take them removes segments
+    /// that have what is damaged in the journal later on, and nothing else has that. They stay for whoever mends the log.
+    fn find_loss(
+        &mut self,
+        log: &PartitionLog,
+        entries: &[RecoveredEntry],
+    ) -> Result<Option<LogError>, LogError> {
+        if entries.first().is_none_or(|first| !log.loses_segments_to(first.header.base_offset)) {
+            return Ok(None);
         }
-        Ok(())
+        let damaged = self.check_rest()?.get(&log.id()).copied();
+        Ok(damaged.filter(|offset| log.is_uncovered(*offset)).map(|offset| log.damaged_in_journal(offset)))
     }
 
     /// Gives entries to their partition, or puts them aside: for its log dir if that cannot take them now, and for the
@@ -148,11 +163,10 @@ impl Recovery<'_> {
             self.report.held_entries += entries.len() as u64;
             return Ok(());
         }
-        if entries.first().is_some_and(|first| log.loses_segments_to(first.header.base_offset)) {
-            self.check_rest()?;
-        }
+        let loss = self.find_loss(&log, &entries)?;
         let was_offline = log.is_offline();
-        match log.dir().check_usable().and_then(|()| take(&log, &entries, source.target())) {
+        let usable = log.dir().check_usable().and(loss.map_or(Ok(()), Err));
+        match usable.and_then(|()| take(&log, &entries, source.target())) {
             Ok((replayed, end)) => {
                 self.count(id, &entries, &replayed);
                 // If its dir fails once more, it is not put aside once more.
@@ -257,6 +271,17 @@ impl Recovery<'_> {
         self.report.partitions = self.seen.len();
         self.report
     }
+}
+
+/// Where the last damaged entry of each partition begins in what is left of the journals.
+fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, Offset>, LogError> {
+    let mut damaged = BTreeMap::new();
+    for replay in replays {
+        let found = replay.check().map_err(LogError::Journal)?;
+        let places = found.iter().map(|entry| (partition_of(entry.header.stream), entry.header.base_offset));
+        damaged.extend(places);
+    }
+    Ok(damaged)
 }
 
 /// Where entries come from, and those of them that are to be put aside.
