@@ -118,6 +118,8 @@ impl LogDir {
         let checkpoint = read_checkpoint(env, path)?;
         let (log_starts, moves) = LogStarts::open(&*env.fs, path, checkpoint.generation)?;
         let was_clean = checkpoint.is_clean;
+        // One that was made up, because there is none that can be read, has no generation.
+        let has_checkpoint = checkpoint.generation > 0;
         let mut memory = Memory { checkpoint, dirty: Vec::new(), is_unwritten: true };
         for (partition, log_start) in moves {
             memory.move_log_start(partition, log_start);
@@ -149,8 +151,7 @@ impl LogDir {
             env: env.clone(),
         };
         dir.remove_leftovers()?;
-        // From here on the file must not say that the server stopped cleanly.
-        dir.write_checkpoint(&[], false)?;
+        dir.note_use(has_checkpoint)?;
         Ok(dir)
     }
 

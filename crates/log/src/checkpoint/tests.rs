@@ -52,6 +52,21 @@ fn a_checkpoint_comes_back_as_it_was_written() {
     }
 }
 
+#[test]
+fn a_checkpoint_whose_clean_flag_was_taken_back_is_as_before_otherwise() {
+    let mut bytes = sample().encode();
+    bytes[FLAGS_AT..FLAGS_AT + 2].copy_from_slice(&FLAGS_TAKEN_BACK);
+    assert_eq!(DirCheckpoint::decode(&bytes), Ok(DirCheckpoint { is_clean: false, ..sample() }));
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(DirCheckpoint::decode(&flipped).is_err(), "bit {bit}");
+    }
+    let mut not_clean = DirCheckpoint { is_clean: false, ..sample() }.encode();
+    not_clean[FLAGS_AT..FLAGS_AT + 2].copy_from_slice(&FLAGS_TAKEN_BACK);
+    assert!(DirCheckpoint::decode(&not_clean).is_err(), "there was nothing to take back");
+}
+
 /// The sample in a layout: `producers` are the bytes of the first partition's producers and of the second's, with
 /// their lengths.
 fn sample_bytes(version: u8, producers: [&[u8]; 2]) -> Vec<u8> {

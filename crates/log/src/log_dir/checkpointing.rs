@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use riverrun_env::{ChangeError, atomic_replace};
+use riverrun_env::{ChangeError, OpenMode, atomic_replace, is_shortage};
 use riverrun_types::PartitionId;
 
 use super::LogDir;
-use crate::checkpoint::{CHECKPOINT_FILE, PartitionCheckpoint};
+use crate::checkpoint::{CHECKPOINT_FILE, FLAGS_AT, FLAGS_TAKEN_BACK, PartitionCheckpoint};
 use crate::error::LogError;
 use crate::pace::{Haste, Pace};
 use crate::partition_log::PartitionLog;
@@ -110,6 +110,26 @@ impl LogDir {
             }
         }
         (captured, coverage)
+    }
+
+    /// The dir is used from now on, so that the file must not say any more that the server stopped cleanly. Where there is
+    /// no space for another one, the one that is there, if one is, says as much as after a kill until there is some.
+    pub(super) fn note_use(&self, has_checkpoint: bool) -> Result<(), LogError> {
+        match self.write_checkpoint(&[], false) {
+            Err(LogError::Io { path, source }) if has_checkpoint && is_shortage(&source) => {
+                tracing::warn!(path = %path.display(), error = %source, "the checkpoint before stays for now");
+                if self.was_clean { self.take_clean_back() } else { Ok(()) }
+            }
+            result => result,
+        }
+    }
+
+    /// Writes over the flags of the file, which lie in one sector and take no space. Durable when it returns.
+    fn take_clean_back(&self) -> Result<(), LogError> {
+        let path = self.path.join(CHECKPOINT_FILE);
+        let io = |error| LogError::io(&path, error);
+        let file = self.env.fs.open(&path, OpenMode::ReadWrite).map_err(io)?;
+        file.write_all_at(&FLAGS_TAKEN_BACK, FLAGS_AT as u64).and_then(|()| file.sync_data()).map_err(io)
     }
 
     /// Writes what is known, with what was captured and is synced now.

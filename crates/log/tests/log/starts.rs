@@ -109,6 +109,71 @@ fn a_start_in_a_full_dir_serves_what_the_journal_has_and_settles_it_when_there_i
     assert_eq!(machine.records().unwrap(), numbers(0, 33));
 }
 
+/// A machine of which everything is in the log dir or the journal, and of which the first records were deleted.
+fn ended(is_stopped_in_order: bool) -> Machine {
+    let mut machine = Machine::synced(1, &Machine::small_segments());
+    machine.append_numbers(0, 10);
+    machine.log().delete_records(Offset(3)).unwrap();
+    machine.store().checkpoint().unwrap();
+    machine.append_numbers(10, 20);
+    if is_stopped_in_order {
+        machine.store().close().unwrap();
+    }
+    machine.sim.fs.kill();
+    machine.store = None;
+    // The journal is on another volume.
+    machine.sim.fs.fill_device(Some(DIR.as_ref()));
+    machine
+}
+
+#[test]
+fn a_start_in_a_dir_without_space_for_a_checkpoint_reads_and_writes_when_there_is_some() {
+    for is_stopped_in_order in [false, true] {
+        let mut machine = ended(is_stopped_in_order);
+        machine.start().unwrap();
+        assert_eq!(machine.store().was_clean(), is_stopped_in_order);
+        assert_eq!(machine.records().unwrap(), numbers(3, 20));
+        machine.append_numbers(20, 22);
+        assert!(machine.store().checkpoint().is_err());
+        machine.kill();
+        assert!(!machine.store().was_clean(), "it was in use");
+        assert_eq!(machine.records().unwrap(), numbers(3, 22));
+        assert!(machine.store().dir_failure(0).is_none());
+        machine.sim.fs.fill_device(None);
+        machine.store().settle().unwrap();
+        machine.append_numbers(22, 24);
+        machine.store().checkpoint().unwrap();
+        machine.crash();
+        assert_eq!(machine.records().unwrap(), numbers(3, 24));
+        machine.restart();
+        assert!(machine.store().was_clean());
+        assert_eq!(machine.records().unwrap(), numbers(3, 24));
+    }
+}
+
+#[test]
+fn a_checkpoint_for_which_there_is_no_space_is_whole_wherever_a_start_ends() {
+    for is_stopped_in_order in [false, true] {
+        let mut is_over = false;
+        for stop in 0..100 {
+            let mut machine = ended(is_stopped_in_order);
+            machine.sim.fs.stop_after(stop);
+            is_over = machine.start().is_ok();
+            for state in machine.sim.crash_states(8) {
+                let config = LogConfig::clone(&machine.config);
+                let later = Machine::with_options(state, config, machine.options.clone());
+                let context = format!("in order: {is_stopped_in_order}, stop {stop}");
+                assert_eq!(later.records().unwrap(), numbers(3, 20), "{context}");
+                assert!(!(is_over && later.store().was_clean()), "{context}");
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert!(is_over);
+    }
+}
+
 #[test]
 fn a_start_in_a_full_dir_tries_seldom_to_close_logs() {
     let mut machine = Machine::synced(1, &Machine::small_segments());
