@@ -110,26 +110,16 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The reserve of a log dir is this share of its volume at most.
-const RESERVE_SHARE: u64 = 20;
-
 /// Half of the descriptors that the process may have are for logs: connections and listeners need the others.
-fn log_store_options(
-    env: &Env,
-    config: &BrokerConfig,
-    dirs: &[PathBuf],
-    journals: &JournalRegistry,
-) -> riverrun_log::StoreOptions {
+fn log_store_options(config: &BrokerConfig, journals: &JournalRegistry) -> riverrun_log::StoreOptions {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let volumes = dirs.iter().filter_map(|dir| env.fs.total_bytes(dir).ok());
-    let smallest_bytes = volumes.min().unwrap_or(u64::MAX);
     riverrun_log::StoreOptions {
         journal_dirs: config.journal_dirs(),
         closed_journals: journals.settled(&config.journal_dirs()),
         journal: config.durability.journal_options(),
         journal_async_write: config.durability.journal_async_write,
         write_cache_bytes: config.durability.write_cache_bytes,
-        reserve_bytes: config.server.log_dir_reserve_bytes.min(smallest_bytes / RESERVE_SHARE),
+        reserve_bytes: config.server.log_dir_reserve_bytes,
         // `None`: there is no limit.
         ..riverrun_log::StoreOptions::for_descriptors(limit.current.unwrap_or(u64::MAX))
     }
@@ -184,7 +174,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
-    let logs = LogStore::open(&env, &dirs, log_store_options(&env, &config, &dirs, &journals));
+    let logs = LogStore::open(&env, &dirs, log_store_options(&config, &journals));
     let logs = Arc::new(logs.map_err(|error| without_journal(error, &journals))?);
     let config = Arc::new(config);
     let network = &config.network;

@@ -54,6 +54,11 @@ impl Space {
         }
     }
 
+    /// Clients are refused while less is left.
+    pub(crate) fn reserve_bytes(&self) -> u64 {
+        self.reserve_bytes
+    }
+
     /// Refuses an append for which there is no room; it may come again later.
     pub(crate) fn check(&self, origin: AppendOrigin, dir: &Path) -> Result<(), LogError> {
         let has_room = origin == AppendOrigin::Coordinator || !self.is_in_reserve();

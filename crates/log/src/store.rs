@@ -61,7 +61,8 @@ pub struct StoreOptions {
     pub journal_async_write: bool,
     /// Bytes that may be in memory between the journal and the segments; see [`WriteCache`].
     pub write_cache_bytes: u64,
-    /// Clients' appends to a log dir are refused while less space than this is left there.
+    /// Clients' appends to a log dir are refused while less space than this is left there, or than a twentieth of its volume
+    /// if that is less. The journals' reserves are cut alike.
     pub reserve_bytes: u64,
 }
 

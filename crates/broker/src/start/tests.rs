@@ -264,3 +264,32 @@ async fn who_waits_for_room_in_the_write_cache_is_let_in_to_be_refused_once_ther
     wait_until("it goes on", || append_to(&broker, &topic, 0).is_ok());
     settler.stop();
 }
+
+#[test]
+fn the_reserve_of_a_small_volume_is_a_share_of_it_and_that_of_the_others_is_whole() {
+    const MIB: u64 = 1 << 20;
+    let sim = SimEnv::new(1);
+    sim.fs.set_total_bytes("/small".as_ref(), 200 * MIB);
+    let options = [
+        ("data.dir", "/data"),
+        ("log.dirs", "/small,/large"),
+        ("log.dir.reserve.bytes", "104857600"),
+        ("default.durability", "4"),
+    ];
+    let broker = open_broker(sim.env(), BrokerConfig::from_pairs(options).expect("valid")).expect("starts");
+    let topic = create(&broker, "t");
+    let refused = |left: u64| -> Vec<bool> {
+        sim.fs.set_space(Some(left));
+        broker.logs.measure_space();
+        let (mut small, mut large) = (None, None);
+        for index in 0..2 {
+            let dir = broker.logs.dir_path(topic.log_dir(index).expect("there"));
+            let of_dir = if dir.ends_with("small") { &mut small } else { &mut large };
+            *of_dir = Some(append_to(&broker, &topic, index).is_err());
+        }
+        vec![small.expect("it has one"), large.expect("it has one")]
+    };
+    assert_eq!(refused(101 * MIB), [false, false]);
+    assert_eq!(refused(99 * MIB), [false, true]);
+    assert_eq!(refused(9 * MIB), [true, true]);
+}

@@ -1,9 +1,10 @@
 //! The simulated file system as code under test sees it, and the switches with which a test injects faults.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ const DIRECT_BLOCK_BYTES: usize = 512;
 pub struct SimFileSystem {
     disk: Arc<Mutex<Disk>>,
     meanwhile: Arc<Mutex<Meanwhile>>,
+    volumes: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
 }
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -51,7 +53,7 @@ impl SimFileSystem {
     }
 
     pub(super) fn with_disk(disk: Disk) -> Self {
-        Self { disk: Arc::new(Mutex::new(disk)), meanwhile: Arc::default() }
+        Self { disk: Arc::new(Mutex::new(disk)), meanwhile: Arc::default(), volumes: Arc::default() }
     }
 
     /// Writes, syncs and directory changes carried out so far.
@@ -166,6 +168,11 @@ impl SimFileSystem {
     /// there; `None` ends it.
     pub fn fill_device(&self, path: Option<&Path>) {
         self.disk.lock().full = path.map(Path::to_path_buf);
+    }
+
+    /// Says that what lies below `path` is a volume of so many bytes. How many of them are left is not changed by that.
+    pub fn set_total_bytes(&self, path: &Path, bytes: u64) {
+        self.volumes.lock().insert(path.to_path_buf(), bytes);
     }
 
     /// Has every renaming be refused for want of space, as XFS does on a volume without any, or no longer.
@@ -296,9 +303,11 @@ impl FileSystem for SimFileSystem {
         self.with(|disk| Ok(disk.space_of(path).unwrap_or(u64::MAX)))
     }
 
-    // What a simulation limits is the space that is left: the disk around it is as large as can be.
-    fn total_bytes(&self, _path: &Path) -> io::Result<u64> {
-        self.with(|_| Ok(u64::MAX))
+    // What a simulation limits is the space that is left: the disk around it is as large as can be, if nothing else was said.
+    fn total_bytes(&self, path: &Path) -> io::Result<u64> {
+        let volumes = self.volumes.lock();
+        let bytes = volumes.iter().find(|(volume, _)| path.starts_with(volume)).map(|(_, bytes)| *bytes);
+        self.with(|_| Ok(bytes.unwrap_or(u64::MAX)))
     }
 }
 
