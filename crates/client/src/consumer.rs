@@ -26,10 +26,11 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use riverrun_protocol::ApiKey;
 use riverrun_records::Record;
 use riverrun_types::{ErrorKind, NodeId, Offset, TimestampMs};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use self::assignment::{Assignment, Positions};
 use self::commits::Outcome;
@@ -52,6 +53,9 @@ use crate::error::ClientError;
 use crate::leaders::Patience;
 use crate::list_offsets::{Findings, FoundOffset, OffsetSpec, list_offsets, list_offsets_within, offsets_of};
 use crate::topic_partition::TopicPartition;
+
+/// How long closing takes at most where nobody says, as with Kafka's consumer.
+const CLOSE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Number of the next consumer that names itself.
 static CONSUMERS: AtomicU64 = AtomicU64::new(1);
@@ -202,7 +206,7 @@ impl Consumer {
                 // A member that has failed comes back as another one.
                 let is_to_leave = failed.is_some();
                 let committed = self.stop_reading().await;
-                let left = if is_to_leave { self.leave().await } else { Ok(()) };
+                let left = if is_to_leave { self.leave(Duration::MAX).await } else { Ok(()) };
                 committed.and(left)?;
                 let (options, unheard) = (Arc::clone(&self.options), self.departure.take());
                 self.membership = Some(Membership::start(options, coordinator, subscription, unheard));
@@ -228,13 +232,14 @@ impl Consumer {
     /// Commits if that is automatic, leaves the group, and forgets every partition.
     async fn unassign(&mut self) -> Result<(), ClientError> {
         let committed = self.stop_reading().await;
-        committed.and(self.leave().await)
+        committed.and(self.leave(Duration::MAX).await)
     }
 
-    /// Tells the group of a membership that is over, if it has to be told. What may be heard later is kept to be said again.
-    async fn leave(&mut self) -> Result<(), ClientError> {
+    /// Tells the group of a membership that is over, if it has to be told, within this time. What may be heard later is kept to
+    /// be said again.
+    async fn leave(&mut self, limit: Duration) -> Result<(), ClientError> {
         let Some(departure) = &self.departure else { return Ok(()) };
-        let left = departure.leave().await;
+        let left = departure.leave(limit).await;
         if left.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Retry) {
             self.departure = None;
         }
@@ -651,10 +656,28 @@ impl Consumer {
         &self.cluster
     }
 
-    /// Commits if that is automatic, and leaves the group. Fails if the group cannot be told within `request.timeout.ms`: it
-    /// notices by itself when the session is over.
-    pub async fn close(mut self) -> Result<(), ClientError> {
-        self.unassign().await
+    /// Commits if that is automatic, and leaves the group; within 30 seconds, as [`close_within`](Self::close_within).
+    pub async fn close(self) -> Result<(), ClientError> {
+        self.close_within(CLOSE_LIMIT).await
+    }
+
+    /// Commits if that is automatic, and leaves the group. Takes no longer than this, of which two thirds are for the commit, so
+    /// that nobody waits for a member that could not commit. Fails if the time is over, or if the group cannot be told within
+    /// `request.timeout.ms`: it notices by itself when the session is over.
+    pub async fn close_within(mut self, limit: Duration) -> Result<(), ClientError> {
+        let begun = Instant::now();
+        let after = limit / 3 * 2;
+        let committed = timeout(after, self.stop_reading()).await.unwrap_or_else(|_| {
+            let address = format!("the coordinator of {}", self.options.group.as_deref().unwrap_or_default());
+            Err(ClientError::Timeout { address, api: ApiKey::OffsetCommit, after })
+        });
+        if let Some(committing) = self.committing.take() {
+            committing.abort();
+        }
+        if let Some(membership) = self.membership.take() {
+            self.departure = Some(membership.end().await);
+        }
+        committed.and(self.leave(limit.saturating_sub(begun.elapsed())).await)
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use riverrun_client::{Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
+use riverrun_client::{ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, JoinGroupRequest,
     LeaveGroupRequest, LeaveGroupResponse,
 };
 
-use crate::consumer::{Told, options, server, tell, wait_for};
+use crate::commits::refused;
+use crate::consumer::{Told, options, records, server, tell, wait_for};
 use crate::groups::{classic_group, server_side_group};
 use crate::server::{Call, Reply, ScriptedServer};
 
@@ -92,6 +93,31 @@ async fn a_goodbye_that_is_not_taken_in_at_first_is_said_again() {
         assert_eq!(heard(&told, "leave").len(), 1, "{protocol:?}");
         consumer.close().await.unwrap();
         assert_eq!(heard(&told, "leave").len(), 1, "{protocol:?}: once is enough");
+    }
+}
+
+/// Nobody waits for a member that could not commit.
+#[tokio::test]
+async fn a_member_that_cannot_commit_leaves_in_the_time_that_it_has() {
+    for protocol in PROTOCOLS {
+        let told = Told::default();
+        let noted = Arc::clone(&told);
+        let server = server(move |call| match call.key {
+            ApiKey::OffsetCommit => Some(refused(call, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS)),
+            _ => answer(call, &noted, &Mutex::default()),
+        })
+        .await;
+        let mut options =
+            ConsumerOptions { group: Some("g".to_owned()), group_protocol: protocol, ..options(&server) };
+        options.cluster.retry_timeout = Duration::from_mins(10);
+        let mut consumer = Consumer::new(options).await.unwrap();
+        consumer.subscribe(&["t"]).await.unwrap();
+        records(&mut consumer).await.unwrap();
+        let closed =
+            tokio::time::timeout(Duration::from_secs(30), consumer.close_within(Duration::from_secs(1)));
+        let error = closed.await.expect("an end").unwrap_err();
+        assert!(matches!(error, ClientError::Timeout { .. }), "{protocol:?}: {error}");
+        assert_eq!(heard(&told, "leave").len(), 1, "{protocol:?}");
     }
 }
 

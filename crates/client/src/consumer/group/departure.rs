@@ -4,6 +4,7 @@
 //! take. Kafka's consumers say it once, and only their log tells if it was not heard.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverrun_protocol::leave_group_request::MemberIdentity as LeavingMember;
 use riverrun_protocol::{ApiKey, ConsumerGroupHeartbeatRequest, ErrorCode, LeaveGroupRequest};
@@ -38,11 +39,11 @@ impl Departure {
         Self { coordinator, options, member }
     }
 
-    /// Leaves the group, trying again while that may help and there is time for an answer. A static member of the classic
-    /// protocol says nothing: it is expected back.
-    pub(in crate::consumer) async fn leave(&self) -> Result<(), ClientError> {
+    /// Leaves the group, trying again while that may help and there is time for an answer, and for so long at most. A static
+    /// member of the classic protocol says nothing: it is expected back.
+    pub(in crate::consumer) async fn leave(&self, limit: Duration) -> Result<(), ClientError> {
         let cluster = &self.options.cluster;
-        let after = cluster.request_timeout;
+        let after = cluster.request_timeout.min(limit);
         let mut retry = Retry::within(cluster, after);
         let goodbye = async {
             loop {
