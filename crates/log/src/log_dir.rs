@@ -43,6 +43,8 @@ pub(crate) const LOCK_FILE: &str = "lock";
 const DELETED_PREFIX: &str = "deleted-";
 /// The checkpoint in bytes at most: millions of partitions.
 const CHECKPOINT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// The reserve of a log dir is this share of its volume at most.
+const RESERVE_SHARE: u64 = 20;
 
 /// What a log dir remembers of its partitions.
 #[derive(Debug)]
@@ -139,7 +141,7 @@ impl LogDir {
             has_failed: Arc::default(),
             failure: Mutex::default(),
             has_met_trouble: AtomicBool::new(false),
-            space: Space::new(shared.reserve_bytes()),
+            space: Space::new(reserve_bytes(env, path, shared)),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -177,7 +179,7 @@ impl LogDir {
             has_failed: Arc::new(AtomicBool::new(true)),
             failure: Mutex::new(Some(error.to_string())),
             has_met_trouble: AtomicBool::new(false),
-            space: Space::new(shared.reserve_bytes()),
+            space: Space::new(reserve_bytes(env, path, shared)),
             tails: Mutex::default(),
             settling: Mutex::default(),
             write_backs: RwLock::default(),
@@ -387,7 +389,7 @@ impl LogDir {
             self.shared.cache.alarm().raise();
         }
         if measured == Measured::Other {
-            let (path, reserve_bytes) = (self.path.display(), self.shared.reserve_bytes());
+            let (path, reserve_bytes) = (self.path.display(), self.space.reserve_bytes());
             let message = match self.space.check(AppendOrigin::Client, &self.path) {
                 Ok(()) => "the log dir has space for clients again",
                 Err(_) => "the log dir runs full: clients' records are refused until there is more space",
@@ -700,6 +702,12 @@ pub(crate) fn topic_dir(id: PartitionId) -> String {
 fn topic_of(name: &str) -> Option<TopicId> {
     let topic = TopicId(u128::from_str_radix(&name.replace('-', ""), 16).ok()?.to_be_bytes());
     (topic_dir(PartitionId { topic, index: 0 }) == name).then_some(topic)
+}
+
+/// The reserve of a log dir: what the options ask for, but of a small volume its share.
+fn reserve_bytes(env: &Env, dir: &Path, shared: &StoreShared) -> u64 {
+    let total_bytes = env.fs.total_bytes(dir).unwrap_or(u64::MAX);
+    shared.reserve_bytes().min(total_bytes / RESERVE_SHARE)
 }
 
 /// Whether some topic has a directory.
