@@ -71,6 +71,7 @@ impl PartitionLog {
             _ => {}
         }
         log.remove_doomed_before(now, config.file_delete_delay_ms);
+        self.name_end(log, now)?;
         let view = log.view();
         let facts = segment_facts(&view, now, false)?;
         // What no checkpoint has covered stays: after a kill, recovery learns from it where each producer was.
@@ -81,21 +82,28 @@ impl PartitionLog {
             return Ok(0);
         }
         let mut deleted = self.take_out(log, &view, decision, now);
-        let is_full = deleted.as_ref().is_err_and(LogError::is_full);
-        if let Some(fewer) = decision.all_but_last(input).filter(|_| is_full) {
+        if deleted.as_ref().is_err_and(LogError::is_full) {
             // There is no room for the segment that would come after them all: the others make some.
-            decision = fewer;
-            deleted = self.take_out(log, &view, decision, now);
+            if let Some(fewer) = decision.all_but_last(input) {
+                decision = fewer;
+                deleted = self.take_out(log, &view, decision, now);
+            } else if decision.delete_count == view.segments.len() {
+                deleted = self.take_only(log, &view, decision);
+            }
         }
         let deleted = deleted?;
         for segment in &deleted {
             log.doom(segment, now)?;
         }
+        let count = deleted.len();
         tracing::info!(
-            partition = %self.id, segments = deleted.len(), log_start = %decision.log_start,
+            partition = %self.id, segments = count, log_start = %decision.log_start,
             reason = ?decision.reason, "retention deleted segments"
         );
-        Ok(deleted.len())
+        // As long as somebody has a file open it keeps its space.
+        drop((view, deleted));
+        self.name_end(log, now)?;
+        Ok(count)
     }
 
     /// Ends the active segment if `segment.ms` has passed since its first record, so that retention and compaction
@@ -160,6 +168,42 @@ impl PartitionLog {
         log.move_log_start(decision.log_start);
         self.mark_dirty(&mut writer);
         Ok(seen.segments[..decision.delete_count].to_vec())
+    }
+
+    /// As [`Self::take_out`], of the only segment, where there is no room for another one beside it. Until there is, the log
+    /// start says where the log ends: all that was below it was under a checkpoint.
+    fn take_only(
+        &self,
+        log: &OpenLog,
+        seen: &View,
+        decision: RetentionDecision,
+    ) -> Result<Vec<Arc<Segment>>, LogError> {
+        let mut writer = log.writer.lock();
+        // Something was appended since: it keeps its segment.
+        if writer.end != decision.log_start || writer.recovery_point < writer.end {
+            return Ok(Vec::new());
+        }
+        self.dir.persist_log_start(self, decision.log_start)?;
+        writer.active = None;
+        log.update_view(|view| {
+            view.set_segments(Vec::new());
+            (view.sealed_bytes, view.last_bytes) = (0, 0);
+        });
+        log.move_log_start(decision.log_start);
+        self.mark_dirty(&mut writer);
+        Ok(seen.segments.to_vec())
+    }
+
+    /// Begins a segment for a log that has none left, if there is room now.
+    fn name_end(&self, log: &OpenLog, now: TimestampMs) -> Result<(), LogError> {
+        let view = log.view();
+        if !view.segments.is_empty() || view.end == Offset::ZERO {
+            return Ok(());
+        }
+        match self.begin_successor(log, &view, now) {
+            Err(error) if !error.is_full() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Begins the segment after all that were seen, durably: a log keeps its end offset in the name of its last

@@ -134,6 +134,75 @@ fn retention_that_would_take_all_begins_with_what_needs_no_other_segment() {
     }
 }
 
+/// A log whose 40 records are in one segment, all of which retention wants gone.
+fn full_with_one_segment() -> (Machine, LogConfig) {
+    let config = LogConfig {
+        cleanup: DELETE,
+        retention_ms: Some(1000),
+        file_delete_delay_ms: 0,
+        ..LogConfig::default()
+    };
+    let machine = full(config.clone());
+    machine.sim.clock.advance(Duration::from_secs(5));
+    assert_eq!(machine.log_paths().len(), 1);
+    (machine, config)
+}
+
+#[test]
+fn retention_of_a_log_with_one_segment_needs_no_room_for_another() {
+    for is_name_refused in [false, true] {
+        let (mut machine, _) = full_with_one_segment();
+        machine.sim.fs.refuse_renames(is_name_refused);
+        let log = machine.log();
+        assert_eq!(log.apply_retention(machine.now(), Offset(40)).unwrap(), 1);
+        assert_eq!(
+            (log.log_start_offset().unwrap(), log.log_end_offset().unwrap()),
+            (Offset(40), Offset(40))
+        );
+        assert_eq!((machine.records().unwrap(), log.size_bytes()), (numbers(40, 40), 0));
+        assert_eq!(log.apply_retention(machine.now(), Offset(40)).unwrap(), 0);
+        let named: Vec<i64> = machine.log_paths().iter().map(|path| base_of(path)).collect();
+        assert_eq!(named, [40], "there is room now for what says where the log ends");
+        machine.sim.fs.refuse_renames(false);
+        machine.sim.fs.set_space(None);
+        machine.kill();
+        machine.append_numbers(40, 42);
+        assert_eq!(machine.records().unwrap(), numbers(40, 42));
+    }
+}
+
+#[test]
+fn a_power_cut_while_retention_removes_the_only_segment_leaves_the_log_before_or_after() {
+    for is_name_refused in [false, true] {
+        let (mut seen, mut is_whole, mut stop) = ([0, 0], false, 0);
+        while !is_whole && stop < STOPS_MAX {
+            let (machine, config) = full_with_one_segment();
+            machine.sim.fs.refuse_renames(is_name_refused);
+            let log = machine.log();
+            machine.sim.fs.stop_after(stop);
+            is_whole = log.apply_retention(machine.now(), Offset(40)).is_ok();
+            for (index, state) in machine.sim.crash_states(STATES).enumerate() {
+                state.fs.set_space(None);
+                state.fs.refuse_renames(false);
+                let mut found = started_on(state, config.clone());
+                for start in ["the first start", "the second"] {
+                    let log_start = found.log().log_start_offset().unwrap().0;
+                    let records = found.records().unwrap();
+                    assert_eq!(records, numbers(log_start, 40), "stop {stop}, state {index}, {start}");
+                    seen[usize::from(log_start == 40)] += 1;
+                    found.kill();
+                }
+                found.append_numbers(40, 42);
+                found.kill();
+                let log_start = found.log().log_start_offset().unwrap().0;
+                assert_eq!(found.records().unwrap(), numbers(log_start, 42), "stop {stop}, state {index}");
+            }
+            stop += 1;
+        }
+        assert!(is_whole && seen[0] > 0 && seen[1] > 0, "{seen:?} before and after");
+    }
+}
+
 /// A topic with two partitions, and another one.
 fn topics() -> Machine {
     let machine = Machine::new(1, Machine::small_segments());
