@@ -42,7 +42,7 @@ pub(super) struct Consuming {
 impl Consuming {
     /// Reads until the gate is closed.
     pub(super) async fn run(mut self) {
-        let schedule = Schedule::new(Instant::now(), self.plan.rate);
+        let schedule = Schedule::new(first_opened(&mut self.gate).await, self.plan.rate);
         let mut records = 0_u64;
         let mut latencies = Vec::new();
         loop {
@@ -106,6 +106,13 @@ impl Consuming {
     }
 }
 
+/// When it may read for the first time: until then nothing is due that it would have to make up for.
+async fn first_opened(gate: &mut watch::Receiver<Gate>) -> Instant {
+    // If nobody is left to open it, whoever asks next finds out.
+    drop(gate.wait_for(|gate| *gate != Gate::Paused).await);
+    Instant::now()
+}
+
 /// Waits until the next record is due, which at a low rate may be in days; false if the gate has moved meanwhile.
 async fn wait_until(due: Option<Instant>, gate: &mut watch::Receiver<Gate>) -> bool {
     let Some(due) = due else { return true };
@@ -150,6 +157,18 @@ mod tests {
         assert!(!is_due && begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
         assert!(wait_until(None, &mut watched).await, "nothing is paced");
         assert!(wait_until(Some(Instant::now()), &mut watched).await);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_due_before_the_gate_is_opened() {
+        let (gate, mut watched) = watch::channel(Gate::Paused);
+        let begun = Instant::now();
+        let open = async {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            gate.send_replace(Gate::Open);
+        };
+        let (opened, ()) = tokio::join!(first_opened(&mut watched), open);
+        assert!(opened - begun >= Duration::from_millis(60), "{:?}", opened - begun);
     }
 
     #[test]

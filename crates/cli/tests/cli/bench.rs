@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::common::{Server, riverrun, run, signal};
 
 /// A workload of a few seconds, as the files of `OpenMessaging` Benchmark are written.
-const WORKLOAD: &str = "name: small
+pub(crate) const WORKLOAD: &str = "name: small
 topics: 1
 partitionsPerTopic: 3
 messageSize: 200
@@ -25,27 +25,27 @@ warmupDurationMinutes: 0.01
 colour: blue
 ";
 
-struct Files {
+pub(crate) struct Files {
     dir: TempDir,
 }
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a directory") }
     }
 
-    fn write(&self, name: &str, text: &str) -> String {
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
         let path = self.dir.path().join(name);
         std::fs::write(&path, text).expect("room");
         path.display().to_string()
     }
 
-    fn output(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         self.dir.path().join("results").display().to_string()
     }
 
     /// Runs these on the server, and answers the results.
-    fn bench(&self, server: &Server, args: &[&str]) -> Vec<Value> {
+    pub(crate) fn bench(&self, server: &Server, args: &[&str]) -> Vec<Value> {
         let (target, output) = (format!("s={}", server.bootstrap()), self.output());
         let args =
             [&["bench", "run", "--json", "--keep-page-cache", "-o", &output, "--server", &target], args];
@@ -53,7 +53,7 @@ impl Files {
     }
 }
 
-fn number(value: &Value) -> f64 {
+pub(crate) fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
@@ -121,7 +121,7 @@ fn a_stall_of_one_second_shows_in_the_percentiles() {
 }
 
 /// Reads the progress of a command until a line tells this, and lets the rest go.
-fn wait_for_line(child: &mut Child, wanted: &str) {
+pub(crate) fn wait_for_line(child: &mut Child, wanted: &str) {
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let found = lines.by_ref().map_while(Result::ok).any(|line| line.trim() == wanted);
     assert!(found, "the command ended without {wanted:?}");

@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench;
+mod bench_ends;
 mod common;
 mod damage;
 mod demo;

@@ -1,0 +1,91 @@
+//! How runs of `riverrun bench` end: with their last record, when somebody stops them, or before they begin.
+
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::bench::{Files, WORKLOAD, number, wait_for_line};
+use crate::common::{Server, riverrun, run, signal, wait};
+
+#[test]
+fn a_number_of_messages_is_an_end_without_a_time() {
+    let server = Server::start();
+    let files = Files::new();
+    let text = WORKLOAD
+        .replace("producerRate: 500\ntestDurationMinutes: 0.05", "producerRate: 1000\nmessages: 3000");
+    let totals = &files.bench(&server, &[&files.write("w.yaml", &text)])[0]["riverrun"]["totals"];
+    let all = |key: &str, late: &str| number(&totals[key]) + number(&totals[late]);
+    assert!((all("acked", "ackedLate") - 3000.0).abs() < 0.5, "{totals}");
+    assert!((all("received", "receivedLate") - 6000.0).abs() < 0.5, "{totals}");
+    assert!(number(&totals["testS"]) > 2.5, "at a thousand a second: {totals}");
+}
+
+/// Begins a run of a minute on the server, and waits for this line of its progress.
+fn begun(files: &Files, server: &Server, line: &str) -> Child {
+    let text = WORKLOAD.replace("testDurationMinutes: 0.05", "testDurationMinutes: 1");
+    let (workload, output) = (files.write("w.yaml", &text), files.output());
+    let target = server.bootstrap();
+    let args = ["bench", "run", "--keep-page-cache", "-o", &output, "--server", target, &workload];
+    let mut running = riverrun(&args).spawn().expect("the binary runs");
+    wait_for_line(&mut running, line);
+    running
+}
+
+fn results_of(files: &Files) -> usize {
+    Path::new(&files.output()).read_dir().map_or(0, Iterator::count)
+}
+
+#[test]
+fn a_run_that_is_stopped_leaves_no_topics() {
+    let server = Server::start();
+    let files = Files::new();
+    let mut running = begun(&files, &server, "measurement");
+    signal(&running, Signal::TERM);
+    assert_eq!(wait(&mut running).code(), Some(130));
+    assert_eq!(results_of(&files), 0);
+    assert!(server.run(&["topic", "list"]).ended(0).text().lines().all(|line| !line.contains("test-topic")));
+}
+
+#[test]
+fn a_run_that_is_stopped_twice_waits_for_no_server_that_does_not_answer() {
+    let server = Server::start();
+    let files = Files::new();
+    let mut running = begun(&files, &server, "measurement");
+    signal(&server.child, Signal::STOP);
+    signal(&running, Signal::INT);
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(running.try_wait().expect("a child of ours").is_none(), "it waits for its topics to be deleted");
+    let second = Instant::now();
+    signal(&running, Signal::INT);
+    assert_eq!(wait(&mut running).code(), Some(130));
+    assert!(second.elapsed() < Duration::from_secs(20), "{:?}", second.elapsed());
+}
+
+#[test]
+fn a_signal_that_comes_before_the_first_run_is_heard_by_it() {
+    let server = Server::start();
+    let files = Files::new();
+    let mut running = begun(&files, &server, "measuring the loopback interface");
+    signal(&running, Signal::INT);
+    assert_eq!(wait(&mut running).code(), Some(130));
+    assert_eq!(results_of(&files), 0);
+}
+
+#[test]
+fn a_topic_that_is_there_with_too_few_partitions_is_told_at_once() {
+    let server = Server::start();
+    let files = Files::new();
+    server.run(&["topic", "create", "part", "--partitions", "2"]).ended(0);
+    let spec = files.write(
+        "s.json",
+        r#"{"class": "x.ProduceBenchSpec", "durationMs": 1000, "activeTopics": {
+  "part": {"numPartitions": 4, "replicationFactor": 1}}}"#,
+    );
+    let output = files.output();
+    let refused = run(&["bench", "run", &spec, "-o", &output, "--server", server.bootstrap()]).ended(2);
+    let reason = "topic part is there with 2 partition(s), and the run wants 4";
+    assert!(refused.stderr.contains(reason), "{}", refused.stderr);
+    assert!(server.run(&["topic", "list"]).ended(0).text().contains("part"), "it is not the run's to delete");
+}
