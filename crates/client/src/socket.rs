@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(4);
+    const LIMIT: Duration = Duration::from_secs(6);
 
     /// One that takes no more connections, and does not say so, as a machine that is gone. What it has taken keeps it so.
     async fn unanswering() -> (TcpListener, Vec<TcpStream>) {
@@ -82,12 +82,12 @@ mod tests {
         let (gone, _taken) = unanswering().await;
         let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let targets = [&gone, &listening].map(|one| one.local_addr().unwrap());
+        let begun = Instant::now();
         let stream = connect_to_any(&targets, LIMIT).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), targets[1]);
-        let begun = Instant::now();
+        assert!(begun.elapsed() < LIMIT * 5 / 6, "half of the time is the other's: {:?}", begun.elapsed());
         let error = connect_to_any(&targets[..1], LIMIT / 10).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(begun.elapsed() < LIMIT, "{:?}", begun.elapsed());
     }
 
     #[cfg(target_os = "linux")]
