@@ -73,6 +73,8 @@ impl PartitionLog {
             self.dir.shared().request_switch(self.this.clone());
             return None;
         }
+        // What was on its way into a journal that has failed counts as well: the next start may find it there, and takes
+        // it for the log's end, whatever the segments have in its place.
         let end = appender.staged.first().map_or(appender.next_offset, |piece| piece.base_offset);
         appender.mode = Mode::Switching;
         drop(appender);

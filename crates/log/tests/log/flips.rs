@@ -174,7 +174,15 @@ fn check(image: &Image, path: &Path, bytes: &[u8], damage: &str) {
     let is_last_index = image.files.iter().rfind(|(path, _)| has_extension(path, "index")).unwrap().0 == path;
     let lacks_entries = is_last_index && bytes.len() >= 44 && (bytes.len() - 44).is_multiple_of(24);
     assert!(is_found || lacks_entries, "{}, {damage}: verification sees nothing", path.display());
-    let Ok(seen) = see(image, &mut machine) else { return };
+    let seen = match see(image, &mut machine) {
+        Ok(seen) => seen,
+        Err(error) => {
+            // Nobody depends on an index, unless a newer program has written it.
+            let is_index = has_extension(path, "index") && !error.contains("format version");
+            assert!(!is_index, "{}, {damage}: {error}", path.display());
+            return;
+        }
+    };
     let forgets_deletions = path.ends_with("checkpoint") || path.ends_with("log-starts");
     if forgets_deletions && seen.log_start < LOG_START {
         assert_eq!(seen.records, numbers(seen.log_start, RECORDS), "{}, {damage}", path.display());

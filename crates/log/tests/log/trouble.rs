@@ -270,7 +270,9 @@ fn what_the_disk_does_not_begin_with_fails_the_dir_and_loses_nothing() {
     }
     assert!(failed > 2, "{failed}");
     let bug = Some(PlantedBug::IgnoredWriteBackError);
-    catch_unwind(|| lose_what_the_disk_does_not_begin_with(0, bug)).unwrap_err();
+    let panic = catch_unwind(|| lose_what_the_disk_does_not_begin_with(0, bug)).unwrap_err();
+    let what = panic.downcast::<String>().unwrap();
+    assert!(what.contains("Corrupt"), "it is found by who reads what was lost: {what}");
 }
 
 #[test]
