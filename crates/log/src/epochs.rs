@@ -63,6 +63,10 @@ impl EpochCache {
         while self.latest().is_some_and(|last| last.epoch >= epoch || last.start_offset >= start_offset) {
             self.entries.pop();
         }
+        // A vector by itself makes room for four, and most partitions have one.
+        if self.entries.is_empty() {
+            self.entries.reserve_exact(1);
+        }
         self.entries.push(EpochEntry { epoch, start_offset });
         true
     }

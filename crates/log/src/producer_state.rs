@@ -30,7 +30,7 @@ use thiserror::Error;
 mod last_batches;
 mod snapshot;
 
-use last_batches::LastBatches;
+use last_batches::{LastBatches, PackedBatches};
 pub use snapshot::EncodedProducers;
 
 /// Batches that are remembered of each producer: as many as a client may have in flight.
@@ -124,15 +124,18 @@ struct RememberedBatch {
 
 /// One producer.
 ///
-/// Invariants: its batches are all of the same epoch.
+/// Invariants: its batches are all of the same epoch, and there is one at least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProducerEntry {
     id: ProducerId,
     epoch: ProducerEpoch,
-    batches: LastBatches,
+    packed: PackedBatches,
     /// When it last appended, by the server's clock.
     last_active: TimestampMs,
 }
+
+// With all the numbers of its batches it would be 192.
+const _: () = assert!(size_of::<ProducerEntry>() <= 88);
 
 /// A producer as `DescribeProducers` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,17 +234,22 @@ impl ProducerStates {
         if batch.producer_id.0 < 0 {
             return;
         }
-        let entry = self.get_or_insert(batch.producer_id, batch.epoch);
-        if entry.epoch != batch.epoch {
-            entry.epoch = batch.epoch;
-            entry.batches = LastBatches::default();
-        }
-        entry.batches.push(RememberedBatch {
+        let remembered = RememberedBatch {
             first_sequence: batch.first_sequence,
             last_sequence: batch.last_sequence,
             place,
-        });
-        entry.last_active = entry.last_active.max(now);
+        };
+        if let Ok(at) = self.place_of(batch.producer_id) {
+            self.producers[at].record(batch.epoch, remembered, now);
+            return;
+        }
+        if self.producers.len() >= self.producers_max {
+            self.push_out_longest_silent();
+        }
+        let mut batches = LastBatches::default();
+        batches.push(remembered);
+        let packed = PackedBatches::of(&batches);
+        self.insert(ProducerEntry { id: batch.producer_id, epoch: batch.epoch, packed, last_active: now });
     }
 
     fn place_of(&self, producer: ProducerId) -> Result<usize, usize> {
@@ -252,37 +260,16 @@ impl ProducerStates {
         self.place_of(producer).ok().map(|at| &self.producers[at])
     }
 
-    /// The entry of a producer; one without batches if it was not known, for which others may have gone.
-    fn get_or_insert(&mut self, id: ProducerId, epoch: ProducerEpoch) -> &mut ProducerEntry {
-        let at = self.place_of(id).unwrap_or_else(|_| {
-            if self.producers.len() >= self.producers_max {
-                self.push_out_longest_silent();
-            }
-            let entry = ProducerEntry {
-                id,
-                epoch,
-                batches: LastBatches::default(),
-                last_active: TimestampMs(i64::MIN),
-            };
-            self.insert(entry)
-        });
-        &mut self.producers[at]
-    }
-
     /// Takes in a producer, in place of what was known of it.
-    fn insert(&mut self, entry: ProducerEntry) -> usize {
+    fn insert(&mut self, entry: ProducerEntry) {
         match self.place_of(entry.id) {
-            Ok(at) => {
-                self.producers[at] = entry;
-                at
-            }
+            Ok(at) => self.producers[at] = entry,
             Err(at) => {
-                // A vector by itself makes room for four at first, and most partitions have one producer.
+                // A vector by itself makes room for four at first, and for as many again each time. Producers come rarely.
                 if self.producers.len() == self.producers.capacity() {
-                    self.producers.reserve_exact((self.producers.len() / 2).max(1));
+                    self.producers.reserve_exact((self.producers.len() / 8).max(1));
                 }
                 self.producers.insert(at, entry);
-                at
             }
         }
     }
@@ -302,8 +289,13 @@ impl ProducerStates {
     pub fn truncate_end(&mut self, end: Offset) -> bool {
         let mut is_exact = true;
         self.producers.retain_mut(|entry| {
-            is_exact &= entry.batches.truncate_end(end);
-            entry.batches.last().is_some()
+            let mut batches = entry.batches();
+            if batches.truncate_end(end) {
+                return true;
+            }
+            is_exact = false;
+            entry.packed = PackedBatches::of(&batches);
+            batches.last().is_some()
         });
         is_exact
     }
@@ -317,7 +309,7 @@ impl ProducerStates {
     /// The producers in order of their ids.
     pub fn views(&self) -> impl Iterator<Item = ProducerView> + '_ {
         self.producers.iter().filter_map(|entry| {
-            let last = entry.batches.last()?;
+            let last = *entry.batches().last()?;
             Some(ProducerView {
                 producer_id: entry.id,
                 epoch: entry.epoch,
@@ -344,6 +336,19 @@ impl ProducerStates {
 }
 
 impl ProducerEntry {
+    fn batches(&self) -> LastBatches {
+        self.packed.unpack()
+    }
+
+    /// Remembers one more batch. One of another epoch takes the place of all.
+    fn record(&mut self, epoch: ProducerEpoch, batch: RememberedBatch, now: TimestampMs) {
+        let mut batches = if self.epoch == epoch { self.batches() } else { LastBatches::default() };
+        batches.push(batch);
+        self.epoch = epoch;
+        self.packed = PackedBatches::of(&batches);
+        self.last_active = self.last_active.max(now);
+    }
+
     /// The remembered batch that `batch` repeats.
     fn find(&self, batch: &SequencedBatch) -> Option<BatchPlace> {
         if self.epoch != batch.epoch {
@@ -352,15 +357,15 @@ impl ProducerEntry {
         let same = |known: &&RememberedBatch| {
             known.first_sequence == batch.first_sequence && known.last_sequence == batch.last_sequence
         };
-        self.batches.all().iter().find(same).map(|known| known.place)
+        self.batches().all().iter().find(same).map(|known| known.place)
     }
 
     fn tail(&self) -> Option<(ProducerEpoch, i32)> {
-        self.batches.last().map(|last| (self.epoch, last.last_sequence))
+        self.batches().last().map(|last| (self.epoch, last.last_sequence))
     }
 
     fn last_offset(&self) -> Offset {
-        self.batches.last().map_or(Offset(-1), |last| last.place.last_offset)
+        self.batches().last().map_or(Offset(-1), |last| last.place.last_offset)
     }
 }
 

@@ -127,6 +127,10 @@ impl PartitionLog {
         }
         if appender.mode != Mode::Journal {
             self.has_staged.store(true, Ordering::Relaxed);
+            // Mostly each append is written before the next one comes; a vector by itself makes room for four.
+            if appender.staged.is_empty() {
+                appender.staged.reserve_exact(1);
+            }
             appender.staged.push(piece);
         }
         Ok(place)

@@ -519,10 +519,12 @@ impl PartitionLog {
 
     fn home(&self) -> Arc<Home> {
         let pool = self.dir.open_logs().pool().clone();
+        let mut dir = self.path();
+        dir.shrink_to_fit();
         Arc::new(Home {
             fs: self.dir.env().fs.clone(),
             pool,
-            dir: self.path(),
+            dir,
             partition: self.id,
             has_failed: self.dir.failed_flag(),
         })

@@ -148,7 +148,8 @@ pub(crate) struct OpenLog {
     producers: Mutex<ProducerStates>,
     /// First offset that compaction has not covered.
     pub(crate) first_dirty: Mutex<Option<Offset>>,
-    pub(crate) recent_reads: Mutex<RecentReads>,
+    /// None before the first read: many logs are only written to.
+    pub(crate) recent_reads: Mutex<Option<Box<RecentReads>>>,
     pub(crate) doomed: Mutex<Vec<super::cleanup::DoomedFile>>,
     /// Held while segments are taken away or replaced, so that retention and compaction do not meet.
     pub(crate) reshaping: Mutex<()>,

@@ -270,7 +270,7 @@ impl OpenLog {
     }
 
     fn remember(&self, view: &View, index: usize, end: Boundary) {
-        self.recent_reads.lock().put(RecentRead {
+        self.recent_reads.lock().get_or_insert_default().put(RecentRead {
             generation: view.generation,
             base_offset: view.segments[index].base_offset,
             next_offset: end.offset,
@@ -288,7 +288,10 @@ impl OpenLog {
             if self.dir.has_failed() {
                 segment.forget_proofs();
             }
-            let known = self.recent_reads.lock().find(view.generation, segment.base_offset, from);
+            let known = {
+                let reads = self.recent_reads.lock();
+                reads.as_ref().and_then(|reads| reads.find(view.generation, segment.base_offset, from))
+            };
             let position = match known {
                 Some(position) => position,
                 None => find_position(segment, from, size)?,

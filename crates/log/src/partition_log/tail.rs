@@ -100,6 +100,11 @@ impl Tail {
 
     pub(crate) fn push(&mut self, entry: TailEntry) {
         self.bytes += entry.piece.bytes.len() as u64;
+        // By itself it would make room for as many again, which with ten thousand partitions is megabytes that nobody uses.
+        let count = self.entries.len();
+        if count == self.entries.capacity() {
+            self.entries.reserve_exact((count / 4).max(ENTRIES_KEPT));
+        }
         self.entries.push_back(entry);
     }
 
@@ -337,6 +342,16 @@ mod tests {
             }
             tail.forget_below(Offset((round + 1) * 1000));
             assert_eq!(tail.entries.capacity(), ENTRIES_KEPT);
+        }
+    }
+
+    #[test]
+    fn a_tail_makes_room_for_few_more_entries_than_come() {
+        let mut tail = Tail::default();
+        for number in 0..200 {
+            tail.push(entry(number, &[1]));
+            let count = tail.entries.len();
+            assert!(tail.entries.capacity() <= count + (count / 4).max(ENTRIES_KEPT), "{count}");
         }
     }
 

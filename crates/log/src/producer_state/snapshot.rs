@@ -8,11 +8,13 @@
 //! ```
 //! All big-endian.
 
+use std::sync::Arc;
+
 use riverrun_types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 use super::{
-    BATCHES_PER_PRODUCER, BatchPlace, LastBatches, PRODUCERS_MAX, ProducerEntry, ProducerStates,
-    RememberedBatch,
+    BATCHES_PER_PRODUCER, BatchPlace, LastBatches, PRODUCERS_MAX, PackedBatches, ProducerEntry,
+    ProducerStates, RememberedBatch,
 };
 use crate::fields::{DecodeError, FieldReader, put_count};
 
@@ -20,12 +22,12 @@ const BATCH_BYTES: usize = 2 * size_of::<i32>() + 3 * size_of::<i64>();
 const PRODUCER_HEAD_BYTES: usize = 2 * size_of::<i64>() + size_of::<i16>() + size_of::<u8>();
 const PRODUCER_BYTES_MIN: usize = PRODUCER_HEAD_BYTES + BATCH_BYTES;
 
-/// Producers in their encoded form, which takes less memory than [`ProducerStates`] by far.
+/// Producers as the checkpoint's file has them. What is captured for it, and what is remembered of it, share their memory.
 ///
 /// Invariants: empty if there are no producers; otherwise what [`ProducerStates::encode`] has written, or what came from a
 /// file whose checksum was right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EncodedProducers(Box<[u8]>);
+pub struct EncodedProducers(Arc<[u8]>);
 
 impl EncodedProducers {
     /// Whether there are no producers.
@@ -68,7 +70,7 @@ impl ProducerStates {
 
     /// The producers that have appended at or above `from`, unless they take more than `bytes_max`.
     pub(crate) fn encoded_since(&self, from: Offset, bytes_max: usize) -> Option<EncodedProducers> {
-        let batches: usize = self.since(from).map(|entry| entry.batches.all().len()).sum();
+        let batches: usize = self.since(from).map(|entry| entry.batches().all().len()).sum();
         let count = self.since(from).count();
         if count == 0 {
             return Some(EncodedProducers::default());
@@ -88,9 +90,10 @@ impl ProducerStates {
             out.extend_from_slice(&entry.id.0.to_be_bytes());
             out.extend_from_slice(&entry.epoch.0.to_be_bytes());
             out.extend_from_slice(&entry.last_active.0.to_be_bytes());
-            let count = u8::try_from(entry.batches.all().len()).expect("at most five batches");
+            let batches = entry.batches();
+            let count = u8::try_from(batches.all().len()).expect("at most five batches");
             out.push(count);
-            for batch in entry.batches.all() {
+            for batch in batches.all() {
                 encode_batch(batch, out);
             }
         }
@@ -153,7 +156,7 @@ fn decode_entry(id: ProducerId, reader: &mut FieldReader<'_>) -> Result<Producer
         }
         batches.push(batch);
     }
-    Ok(ProducerEntry { id, epoch, batches, last_active })
+    Ok(ProducerEntry { id, epoch, packed: PackedBatches::of(&batches), last_active })
 }
 
 fn decode_batch(reader: &mut FieldReader<'_>) -> Result<RememberedBatch, DecodeError> {

@@ -151,6 +151,16 @@ fn past_the_bound_the_longest_silent_go_first() {
 }
 
 #[test]
+fn there_is_room_for_few_more_producers_than_come() {
+    let mut states = ProducerStates::new();
+    for id in 0..100 {
+        states.record(batch(id, 0, 0, 0), place(id, id), TimestampMs(id));
+        let count = states.producers.len();
+        assert!(states.producers.capacity() <= count + (count / 8).max(1), "{count}");
+    }
+}
+
+#[test]
 fn truncation_says_when_the_state_has_to_be_rebuilt() {
     let mut states = with_sequences(&[0, 10, 20]);
     assert!(states.truncate_end(Offset(130)), "nothing lies above");
