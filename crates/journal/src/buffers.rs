@@ -13,8 +13,9 @@ use riverrun_env::AlignedBuffer;
 
 /// Buffers up to this size are cheap, and not kept here.
 pub(crate) const SMALL_BYTES: usize = 64 * 1024;
-/// Sizes are rounded up to a multiple of this, so that a buffer fits more than one frame.
-const STEP_BYTES: usize = 32 * 1024;
+/// Sizes are rounded up to a multiple of this, so that a buffer fits more than one frame: little enough for the smallest that
+/// are kept to serve frames of their own size again.
+const STEP_BYTES: usize = 8 * 1024;
 /// What is kept at most.
 const FREE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
@@ -128,6 +129,18 @@ mod tests {
         let buffers = Buffers::default();
         drop(lent(&buffers, FRAME_BYTES));
         assert!(buffers.take(FRAME_BYTES / 2, 4096).capacity() < FRAME_BYTES * 3 / 4);
+    }
+
+    #[test]
+    fn a_buffer_is_hardly_larger_than_its_frame_and_serves_others_of_that_size() {
+        let buffers = Buffers::default();
+        for bytes in [SMALL_BYTES + 1, 70_000, 100_000, FRAME_BYTES] {
+            let (frame, address) = lent(&buffers, bytes);
+            drop(frame);
+            let buffer = buffers.take(bytes, 4096);
+            assert_eq!(buffer.as_ptr(), address, "{bytes}");
+            assert!(buffer.capacity() - bytes < bytes / 8, "{bytes}: {}", buffer.capacity());
+        }
     }
 
     #[test]
