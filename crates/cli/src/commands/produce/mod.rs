@@ -432,7 +432,10 @@ mod tests {
     fn a_topic_or_a_partition_that_is_not_there_is_waited_for_as_long_as_an_answer() {
         let args = args(&["--timeout", "7", "--linger-ms", "500"]).expect("valid flags");
         let options = args.sending.options(&args.client).expect("options");
-        assert_eq!((options.block_max, options.delivery_timeout), (Duration::from_millis(7500), options.block_max));
+        assert_eq!(
+            (options.block_max, options.delivery_timeout),
+            (Duration::from_millis(7500), options.block_max)
+        );
     }
 
     #[test]
