@@ -12,6 +12,8 @@
 //! deletable  TOPIC PARTITION OFFSET              who deletes may take what is before OFFSET, and need not
 //! deleted    TOPIC PARTITION OFFSET              the deletion of what is before OFFSET was acked
 //! begins     TOPIC PARTITION OFFSET              the server said so, and nobody deletes any more
+//! changing                                       the topic's level is about to be changed
+//! syncs      NUMBER                              after so many crashes all of the topic was found at a level that syncs
 //! crash      NUMBER                              everything above it was written down before this crash
 //! ```
 //!
@@ -63,6 +65,8 @@ pub(super) enum Event {
     Deletable(Start),
     Deleted(Start),
     Begins(Start),
+    Changing,
+    Syncs(u64),
     Crash(u64),
 }
 
@@ -89,6 +93,8 @@ impl fmt::Display for Event {
             Self::Deletable(start) => write!(f, "deletable {start}"),
             Self::Deleted(start) => write!(f, "deleted {start}"),
             Self::Begins(start) => write!(f, "begins {start}"),
+            Self::Changing => f.write_str("changing"),
+            Self::Syncs(crashes) => write!(f, "syncs {crashes}"),
             Self::Crash(number) => write!(f, "crash {number}"),
         }
     }
@@ -150,6 +156,8 @@ impl Words<'_> {
             "deletable" => Event::Deletable(self.start()?),
             "deleted" => Event::Deleted(self.start()?),
             "begins" => Event::Begins(self.start()?),
+            "changing" => Event::Changing,
+            "syncs" => Event::Syncs(self.number()?),
             "crash" => Event::Crash(self.number()?),
             word => bail!("`{word}` happens nowhere"),
         })
@@ -210,6 +218,8 @@ mod tests {
             Event::Deletable(Start { partition: partition(), offset: 7 }),
             Event::Deleted(Start { partition: partition(), offset: 8 }),
             Event::Begins(Start { partition: partition(), offset: 9 }),
+            Event::Changing,
+            Event::Syncs(3),
             Event::Crash(4),
         ] {
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);

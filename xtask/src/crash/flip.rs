@@ -1,17 +1,32 @@
 //! Changes the level of the load's topic all the time: each change is a barrier, and a crash in the middle of one must
 //! lose, repeat or reorder nothing either.
+//!
+//! Where what a crash may take depends on the level, it is written down before each change that one comes, and that the
+//! topic syncs once all its partitions are found at such a level. A change is answered earlier than that.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
 
 use riverrun_client::{Admin, ConfigChange, ConfigResource};
 use tokio::task::JoinHandle;
 
+use super::Level;
+use super::event::Event;
 use super::load::{Shared, cluster_options};
 use super::random::Rng;
 
 /// Between two changes at most.
 const PAUSE_MAX: Duration = Duration::from_millis(300);
+
+/// So long a level is waited for; then another one is asked for.
+const REACH_LIMIT: Duration = Duration::from_secs(2);
+
+/// Between two looks whether it is reached.
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+
+/// The level that a topic has in all its partitions, if they have the same.
+const REACHED: &str = "durability.reached";
 
 /// The work, which ends when this is dropped.
 pub(super) struct Flips(JoinHandle<()>);
@@ -23,22 +38,72 @@ impl Drop for Flips {
 }
 
 impl Flips {
-    /// Begins to change the topic's level.
-    pub(super) fn start(shared: &Shared, topic: &str, rng: Rng) -> Self {
-        let (shared, topic) = (shared.clone(), topic.to_owned());
-        Self(tokio::spawn(flip(shared, topic, rng)))
+    /// Begins to change the topic's level; `watched`: and to write down what a loss of power may take.
+    pub(super) async fn start(shared: &Shared, topic: &str, rng: Rng, watched: bool) -> anyhow::Result<Self> {
+        let resource = ConfigResource::Topic(topic.to_owned());
+        let flipping = Flipping { shared: shared.clone(), resource, rng, watched };
+        // Of the level before the first change nothing is known.
+        flipping.write_down(Event::Changing).await?;
+        Ok(Self(tokio::spawn(async move {
+            let Err(error) = flipping.run().await;
+            eprintln!("the level is changed no more: {error:#}");
+        })))
     }
 }
 
-async fn flip(shared: Shared, topic: String, mut rng: Rng) {
-    loop {
-        tokio::time::sleep(rng.up_to(PAUSE_MAX)).await;
-        // A server that is down is asked again later, for another level perhaps.
-        let Ok(admin) = Admin::new(cluster_options(&shared.bootstrap)).await else { continue };
-        let change = ConfigChange::set("durability", (1 + rng.below(4)).to_string());
-        let changes = BTreeMap::from([(ConfigResource::Topic(topic.clone()), vec![change])]);
-        for (_, result) in admin.alter_configs(&changes, false).await {
-            shared.progress.note_flip(result.is_ok());
+struct Flipping {
+    shared: Shared,
+    resource: ConfigResource,
+    rng: Rng,
+    watched: bool,
+}
+
+impl Flipping {
+    async fn run(mut self) -> anyhow::Result<Infallible> {
+        loop {
+            tokio::time::sleep(self.rng.up_to(PAUSE_MAX)).await;
+            // A server that is down is asked again later, for another level perhaps.
+            let Ok(admin) = Admin::new(cluster_options(&self.shared.bootstrap)).await else { continue };
+            let level = [1, 2, 3, 4].map(Level)[usize::try_from(self.rng.below(4))?];
+            self.write_down(Event::Changing).await?;
+            if !self.change(&admin, level).await || !self.watched || !level.syncs() {
+                continue;
+            }
+            if let Some(crashes) = self.reached(&admin, level).await {
+                self.write_down(Event::Syncs(crashes)).await?;
+            }
         }
+    }
+
+    async fn write_down(&self, event: Event) -> anyhow::Result<()> {
+        if self.watched { self.shared.recorder.record(&[event]).await } else { Ok(()) }
+    }
+
+    /// Whether the server has taken the change.
+    async fn change(&self, admin: &Admin, level: Level) -> bool {
+        let change = ConfigChange::set("durability", level.to_string());
+        let changes = BTreeMap::from([(self.resource.clone(), vec![change])]);
+        let results = admin.alter_configs(&changes, false).await;
+        let is_changed = results.iter().all(|(_, result)| result.is_ok());
+        self.shared.progress.note_flip(is_changed);
+        is_changed
+    }
+
+    /// Waits until all partitions have the level; after how many crashes they were found to have it.
+    async fn reached(&self, admin: &Admin, level: Level) -> Option<u64> {
+        let deadline = Instant::now() + REACH_LIMIT;
+        while Instant::now() < deadline {
+            let crashes = self.shared.progress.crashes();
+            let entries = admin.describe_configs_named(&self.resource, &[REACHED]).await.unwrap_or_default();
+            let is_reached = entries
+                .iter()
+                .any(|entry| entry.name == REACHED && entry.value.as_deref() == Some(&*level.to_string()));
+            // A file system may say of a sync that all was well while the power is being cut.
+            if is_reached && self.shared.progress.crashes() == crashes {
+                return Some(crashes);
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        None
     }
 }

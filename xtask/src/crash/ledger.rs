@@ -8,6 +8,7 @@ use std::fmt;
 use anyhow::{Context, bail};
 use riverrun_client::TopicPartition;
 
+use super::binding::{Binding, Moment};
 use super::event::{Commit, Event, Span, Start};
 use super::payload::Identity;
 
@@ -19,6 +20,8 @@ pub(super) struct Stream {
     pub(super) exactly_once: bool,
     /// Records below this were, or may have been, sent.
     pub(super) sent: u64,
+    /// When the last of them were about to be: the only ones that may still be acked.
+    sent_at: Moment,
 }
 
 /// An acked record.
@@ -100,6 +103,8 @@ pub(super) struct Ledger {
     pub(super) streams: BTreeMap<u32, Stream>,
     pub(super) acks: Vec<Ack>,
     pub(super) sightings: Vec<Sighting>,
+    /// Which of all these a loss of power may not take.
+    pub(super) binding: Binding,
     pub(super) positions: BTreeMap<(String, TopicPartition), Position>,
     /// Of the partitions from which somebody deletes. All others begin at 0.
     beginnings: BTreeMap<TopicPartition, Beginning>,
@@ -117,7 +122,8 @@ impl Ledger {
     pub(super) fn add(&mut self, event: Event) -> anyhow::Result<()> {
         match event {
             Event::Stream { stream, partition, exactly_once } => {
-                let known = self.streams.insert(stream, Stream { partition, exactly_once, sent: 0 });
+                let new = Stream { partition, exactly_once, sent: 0, sent_at: self.binding.now() };
+                let known = self.streams.insert(stream, new);
                 if known.is_some() {
                     bail!("stream {stream} was begun twice");
                 }
@@ -125,15 +131,16 @@ impl Ledger {
             Event::Sent(span) => {
                 let stream = self.streams.get_mut(&span.stream).context("sent by nobody")?;
                 stream.sent = stream.sent.max(span.first + span.count);
+                stream.sent_at = self.binding.now();
             }
             Event::Acked { span, offset } => self.acked(span, offset)?,
             Event::Failed(span) => self.failed += span.count,
-            Event::Seen { partition, offset, stream, sequence } => self.sightings.push(Sighting {
-                partition,
-                offset,
-                identity: Identity { stream, sequence },
-                crashes_before: self.crashes,
-            }),
+            Event::Seen { partition, offset, stream, sequence } => {
+                self.binding.see(self.sightings.len());
+                let identity = Identity { stream, sequence };
+                let crashes_before = self.crashes;
+                self.sightings.push(Sighting { partition, offset, identity, crashes_before });
+            }
             Event::Committing(commit) => {
                 let offset = commit.offset;
                 self.position(commit).attempted_since.push(offset);
@@ -155,22 +162,27 @@ impl Ledger {
                 beginning.most = beginning.most.max(start.offset);
             }
             Event::Begins(start) => self.begins(start)?,
-            Event::Crash(number) => self.crashes = number,
+            Event::Changing => self.binding.change(),
+            Event::Syncs(crashes) => self.binding.reach(crashes),
+            Event::Crash(number) => {
+                self.crashes = number;
+                self.binding.crash();
+            }
         }
         Ok(())
     }
 
     fn acked(&mut self, span: Span, offset: Option<i64>) -> anyhow::Result<()> {
-        let sent = self.streams.get(&span.stream).map_or(0, |stream| stream.sent);
-        if span.first + span.count > sent {
+        let stream = self.streams.get(&span.stream);
+        let Some(stream) = stream.filter(|stream| span.first + span.count <= stream.sent) else {
             bail!("record {} of stream {} was acked before it was sent", span.first, span.stream);
+        };
+        for index in 0..span.count {
+            let identity = Identity { stream: span.stream, sequence: span.first + index };
+            let offset = offset.map(|first| first + index as i64);
+            self.binding.ack(stream.sent_at, identity);
+            self.acks.push(Ack { identity, offset, crashes_before: self.crashes });
         }
-        let crashes_before = self.crashes;
-        self.acks.extend((0..span.count).map(|index| Ack {
-            identity: Identity { stream: span.stream, sequence: span.first + index },
-            offset: offset.map(|first| first + index as i64),
-            crashes_before,
-        }));
         Ok(())
     }
 

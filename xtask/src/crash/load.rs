@@ -120,6 +120,7 @@ struct ProgressState {
     unanswered: u64,
     errors: BTreeMap<String, u64>,
     flips: u64,
+    crashes: u64,
     recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
 }
 
@@ -169,6 +170,16 @@ impl Progress {
     /// Changes of the topic's level so far.
     pub(super) fn flips(&self) -> u64 {
         self.lock().flips
+    }
+
+    /// Notes that the crash of this number begins.
+    pub(super) fn note_crash(&self, number: u64) {
+        self.lock().crashes = number;
+    }
+
+    /// Crashes that have begun.
+    pub(super) fn crashes(&self) -> u64 {
+        self.lock().crashes
     }
 
     /// The acks since the last call.

@@ -4,6 +4,7 @@
 //! on; after the crashes everything is read back and compared. A run in which nothing was acked, or seen by a
 //! reader, or committed fails: it proves nothing. How to run it and what it has found is in `docs/long-runs.md`.
 
+mod binding;
 mod disk;
 mod disk_full;
 mod event;
@@ -81,7 +82,7 @@ pub(crate) struct Options {
     /// Crash processes that append to an embedded queue, instead of the server; not with failing syncs
     #[arg(long)]
     queue: bool,
-    /// Change the topic's level all the time; a kill may lose nothing at any
+    /// Change the topic's level all the time; a kill may lose nothing at any, a loss of power only what no level has synced
     #[arg(long)]
     flip: bool,
     /// Where this machine allows no loop mounts, or has no strace and a mode needs it, say so and succeed
@@ -180,8 +181,8 @@ pub(crate) fn append(options: &AppenderOptions) -> anyhow::Result<()> {
 /// Crashes the server as the options say; an error if it did not keep its word.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let settings = Settings::new(options)?;
-    if settings.flip && options.mode != Mode::Kill {
-        bail!("--flip goes with --mode kill: after a power cut it depends on the level what may be gone");
+    if settings.flip && !matches!(options.mode, Mode::Kill | Mode::Power) {
+        bail!("--flip goes with --mode kill or power");
     }
     if options.queue && (options.mode == Mode::SyncErrors || settings.flip || options.level != 1) {
         bail!(

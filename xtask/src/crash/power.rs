@@ -1,4 +1,7 @@
 //! Crash by loss of power: everything that was not synced is gone, and the process with it.
+//!
+//! Where the topic's level changes all the time, what was acked may be gone as far as no level has synced it
+//! ([`Binding`](super::binding::Binding)).
 
 use std::time::Duration;
 
@@ -29,7 +32,12 @@ const AGONY_MAX: Duration = Duration::from_millis(20);
 /// Cuts the power as often as asked.
 pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Result<()> {
     let mut disk = Disk::make(settings.fs, &settings.dir, DISK_BYTES)?;
-    let allowed = Allowed { losses: !settings.level.syncs(), failures: !settings.level.syncs() };
+    let syncs = settings.level.syncs();
+    let allowed = Allowed {
+        losses: !syncs && !settings.flip,
+        unsynced_losses: settings.flip,
+        failures: !syncs || settings.flip,
+    };
     let data = disk.path().join("data");
     let mut run = Run::prepare(settings, toolbox, &settings.dir, data, allowed)?;
     let mut server = run.start().await?;
@@ -63,6 +71,7 @@ async fn crash(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow
 
 /// The power goes, then the process, and the power comes back.
 pub(super) async fn cut(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow::Result<()> {
+    run.begin_crash();
     disk.cut()?;
     tokio::time::sleep(run.rng.up_to(AGONY_MAX)).await;
     server.kill()?;

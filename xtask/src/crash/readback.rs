@@ -80,7 +80,7 @@ pub(super) async fn positions(
     Ok(positions)
 }
 
-/// Acks that are not where they should be, in words. What was to be deleted need not be there.
+/// Acks that are not where they should be, in words. What was to be deleted need not be there, nor what no level has synced.
 pub(super) async fn missing(
     shared: &Shared,
     recent: &BTreeMap<TopicPartition, Vec<RecentAck>>,
@@ -109,7 +109,8 @@ pub(super) async fn missing(
     for (partition, acks) in recent {
         let found = records.get(partition).map(Vec::as_slice).unwrap_or_default();
         let first_kept = starts[partition].0.min(ledger.beginning(partition).most);
-        let kept = acks.iter().filter(|ack| ack.offset >= first_kept);
+        let binds = |ack: &&RecentAck| ack.offset >= first_kept && !ledger.binding.excuses_ack(ack.identity);
+        let kept = acks.iter().filter(binds);
         missing.extend(kept.filter_map(|ack| {
             let at = found.binary_search_by_key(&ack.offset, |(offset, _)| *offset);
             let there = at.ok().map(|at| &found[at].1);

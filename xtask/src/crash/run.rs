@@ -40,6 +40,8 @@ const LOST_SHOWN_MAX: usize = 5;
 pub(super) struct Allowed {
     /// Acked records may be gone: the level does not sync, and the power was cut.
     pub(super) losses: bool,
+    /// Those may be that no level has synced: the level changes, and the power is cut.
+    pub(super) unsynced_losses: bool,
     /// The producer may have given up: the server was made to refuse.
     pub(super) failures: bool,
 }
@@ -207,11 +209,13 @@ impl<'a> Run<'a> {
         limit: Duration,
     ) -> anyhow::Result<()> {
         create(&self.shared, topic, limit).await?;
+        if self.settings.flip {
+            let watched = self.allowed.unsynced_losses;
+            let flips = Flips::start(&self.shared, &shape.topic, self.rng.fork(), watched);
+            self.flips = Some(flips.await?);
+        }
         self.load = Some(Load::start(&self.shared, shape, 0, &mut self.rng).await?);
         self.tail = Some(Tail::start(&self.shared, shape.partitions()));
-        if self.settings.flip {
-            self.flips = Some(Flips::start(&self.shared, &shape.topic, self.rng.fork()));
-        }
         Ok(())
     }
 
@@ -219,6 +223,11 @@ impl<'a> Run<'a> {
     pub(super) fn beside(&self, record_file: &str) -> anyhow::Result<Shared> {
         let recorder = Arc::new(Recorder::start(&self.dir.join(record_file))?);
         Ok(Shared { recorder, progress: Arc::default(), ..self.shared.clone() })
+    }
+
+    /// To be called before a crash that takes time.
+    pub(super) fn begin_crash(&self) {
+        self.progress().note_crash(self.counts.crashes + 1);
     }
 
     /// To be called after each crash, before another server is started.
@@ -286,7 +295,7 @@ impl<'a> Run<'a> {
             bail!("what no level allows: {}", shown(&faults));
         }
         if !losses.is_empty() && !self.allowed.losses {
-            bail!("at level {} nothing may be gone: {}", self.level(), shown(&losses));
+            bail!("{} nothing may be gone: {}", self.promise(), shown(&losses));
         }
         if !losses.is_empty() && self.summary == Summary::Printed {
             println!("acked or seen, and gone in the end: {}", counted(&losses));
@@ -307,9 +316,20 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// For what was acked how, in words.
+    fn promise(&self) -> String {
+        if self.allowed.unsynced_losses {
+            return "of what a level has synced".to_owned();
+        }
+        format!("at level {}", self.level())
+    }
+
     fn check_tested(&self, verdict: &Verdict) -> anyhow::Result<()> {
         verdict.tested.check()?;
         let counts = &self.counts;
+        if self.allowed.unsynced_losses && self.ledger.binding.settled_before_crashes() == 0 {
+            bail!("nothing was tested: no crash came after a change of level that settled acked records");
+        }
         if counts.crashes > 0 && counts.barren_crashes == counts.crashes {
             bail!("nothing was tested: no crash came after an ack");
         }
@@ -348,6 +368,15 @@ impl<'a> Run<'a> {
         }
         for (error, count) in self.progress().errors() {
             println!("  {count} given up: {error}");
+        }
+        if self.allowed.unsynced_losses {
+            println!(
+                "{} acked records were settled by a change of level before a crash; of those that none had settled {} \
+                 acked and {} seen are gone",
+                ledger.binding.settled_before_crashes(),
+                verdict.excused.acked,
+                verdict.excused.seen,
+            );
         }
         if self.allowed.losses {
             println!("{} acked records gone in {} of the crashes", counts.lost, counts.losing_crashes);

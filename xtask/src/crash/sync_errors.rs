@@ -174,7 +174,7 @@ async fn round(
     let dir = settings.dir.join(&name);
     fs::create_dir(&dir)?;
     let trace = dir.join("strace.log");
-    let allowed = Allowed { losses: !settings.level.syncs(), failures: true };
+    let allowed = Allowed { losses: !settings.level.syncs(), failures: true, ..Allowed::default() };
     let data = disk.path().join(&name);
     let mut run = Run::prepare(settings, toolbox, &dir, data.clone(), allowed)?.without_summary();
     run.launch = run.launch.with_own_settings(fault.series.server_settings().iter().copied());

@@ -2,8 +2,8 @@
 //!
 //! | must hold | broken |
 //! |---|---|
-//! | an acked record lies where it was acked | lost |
-//! | a record that a reader got is still where it was | vanished |
+//! | an acked record lies where it was acked, unless a loss of power could take it | lost |
+//! | a record that a reader got is still where it was, unless a loss of power could take it | vanished |
 //! | what is gone from the beginning of a partition was to be deleted, and what was deleted is gone | lost, gap; came back |
 //! | every record there is was sent, byte for byte | invented |
 //! | offsets follow each other without a gap | gap |
@@ -91,7 +91,16 @@ pub(super) struct Verdict {
     pub(super) records_read: usize,
     /// Records that lie there more than once, where that is allowed.
     pub(super) repeats: usize,
+    /// What is gone that no level had synced.
+    pub(super) excused: Excused,
     pub(super) tested: Tested,
+}
+
+/// Records that are gone and may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Excused {
+    pub(super) acked: usize,
+    pub(super) seen: usize,
 }
 
 /// How much the verdict was formed from.
@@ -269,7 +278,12 @@ fn acks(
                 .and_then(|index| index.get(&ack.identity))
                 .map(|_| Ok(ack.identity)),
         };
-        if found != Some(Ok(ack.identity)) {
+        if found == Some(Ok(ack.identity)) {
+            continue;
+        }
+        if ledger.binding.excuses_ack(ack.identity) {
+            verdict.excused.acked += 1;
+        } else {
             let place = ack.offset.map_or_else(|| "somewhere".to_owned(), |offset| format!("at {offset}"));
             let text = format!(
                 "{} acked {place} before crash {}: {}",
@@ -302,11 +316,16 @@ fn record_at(log: &ObservedLog, offset: i64) -> Option<Result<Identity, &str>> {
 
 fn sightings(ledger: &Ledger, observed: &Observed, verdict: &mut Verdict) {
     let nothing = ObservedLog::default();
-    for sighting in &ledger.sightings {
+    for (number, sighting) in ledger.sightings.iter().enumerate() {
         let log = observed.logs.get(&sighting.partition).unwrap_or(&nothing);
         let found = record_at(log, sighting.offset);
         let most = ledger.beginning(&sighting.partition).most;
-        if sighting.offset >= log.start.min(most) && found != Some(Ok(sighting.identity)) {
+        if sighting.offset < log.start.min(most) || found == Some(Ok(sighting.identity)) {
+            continue;
+        }
+        if ledger.binding.excuses_sighting(number) {
+            verdict.excused.seen += 1;
+        } else {
             let text = format!(
                 "{} seen at {} before crash {}: {}",
                 missing(&sighting.partition, sighting.identity),

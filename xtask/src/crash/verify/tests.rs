@@ -197,6 +197,23 @@ fn an_ack_without_an_offset_asks_only_that_the_record_is_there() {
 }
 
 #[test]
+fn what_no_level_had_synced_before_a_crash_may_be_gone_and_all_else_may_not() {
+    let after = |event: Option<&'static str>| {
+        let crash = LINES.iter().position(|line| *line == "crash 1").unwrap();
+        let lines = [&["changing"][..], &LINES[..crash], event.as_slice(), &LINES[crash..]].concat();
+        let verdict = verify(&ledger(&lines), &observed(&[], Some(2)));
+        let kinds: Vec<_> = verdict.findings.iter().map(|finding| finding.kind).collect();
+        (kinds, verdict.excused)
+    };
+    assert_eq!(after(None), (vec![], Excused { acked: 4, seen: 2 }));
+    // Found out of the life before.
+    assert_eq!(after(Some("syncs 1")).0, []);
+    let (kinds, excused) = after(Some("syncs 0"));
+    assert_eq!(kinds, [Kind::Lost, Kind::Lost, Kind::Lost, Kind::Vanished, Kind::Vanished]);
+    assert_eq!(excused, Excused { acked: 1, seen: 0 }, "it was sent before the crash and acked after it");
+}
+
+#[test]
 fn losses_are_told_apart_from_what_no_level_allows() {
     let verdict = verify(&ledger(LINES), &observed(&[(1, 0), (2, 0), (2, 0)], Some(1)));
     let (losses, faults) = verdict.split();
