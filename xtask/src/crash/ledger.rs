@@ -10,6 +10,7 @@ use riverrun_client::TopicPartition;
 
 use super::binding::{Binding, Moment};
 use super::event::{Commit, Event, Span, Start};
+use super::lives::Lives;
 use super::payload::Identity;
 
 /// One producer's records to one partition.
@@ -112,6 +113,8 @@ pub(super) struct Ledger {
     pub(super) regressions: Vec<Regression>,
     /// Positions that were found after a crash, and of which a commit had been acked before.
     pub(super) positions_found: usize,
+    /// In how many lives of the server the reader was there.
+    pub(super) lives: Lives,
     /// Records whose fate the producer did not learn.
     pub(super) failed: u64,
     pub(super) crashes: u64,
@@ -120,6 +123,7 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Adds an event; an error if it contradicts what was written before.
     pub(super) fn add(&mut self, event: Event) -> anyhow::Result<()> {
+        self.lives.note(&event);
         match event {
             Event::Stream { stream, partition, exactly_once } => {
                 let new = Stream { partition, exactly_once, sent: 0, sent_at: self.binding.now() };
@@ -299,6 +303,17 @@ mod tests {
         for wrong in ["begins t 0 3", "begins t 0 10"] {
             assert!(beginning(&[lines[0], lines[1], wrong]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_reader_that_is_there_now_and_then_is_found() {
+        let whole = ["acked 1 0 1 0", "seen t 0 0 1 0", "committing g t 0 1", "committed g t 0 1", "crash 1"];
+        let begun = [&["stream 1 t 0 once", "sent 1 0 9"], &whole[..], &["found g t 0 1"]].concat();
+        let check = |lines: &[&str]| ledger(&[&begun, lines].concat()).unwrap().lives.check();
+        let dead = ["acked 1 1 1 1", "crash 2", "acked 1 2 1 2", "crash 3"];
+        assert!(check(&dead[..2]).is_ok(), "in one life of two it was there");
+        let fault = check(&dead).unwrap_err().to_string();
+        assert!(fault.contains("of 3 lives in which records were acked, 1 had a reader"), "{fault}");
     }
 
     #[test]

@@ -124,6 +124,15 @@ struct ProgressState {
     recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
 }
 
+impl ProgressState {
+    fn check_final(&self) -> anyhow::Result<()> {
+        if self.final_failures > 0 {
+            bail!("{} records were refused for good: {:?}", self.final_failures, self.errors);
+        }
+        Ok(())
+    }
+}
+
 impl Progress {
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -148,11 +157,20 @@ impl Progress {
     /// records now has to say so.
     pub(super) fn check_refusals(&self) -> anyhow::Result<()> {
         let state = self.lock();
-        if state.final_failures > 0 {
-            bail!("{} records were refused for good: {:?}", state.final_failures, state.errors);
-        }
+        state.check_final()?;
         if state.unanswered > 0 {
             bail!("{} records were never answered: {:?}", state.unanswered, state.errors);
+        }
+        Ok(())
+    }
+
+    /// An error if a producer was refused for good, or has given up where it had no cause to (`may_give_up`). A server that
+    /// is crashed answers nothing, and may say before that it cannot now; but nothing is wrong with the records.
+    pub(super) fn check_failures(&self, may_give_up: bool) -> anyhow::Result<()> {
+        self.lock().check_final()?;
+        let failed = self.failed();
+        if failed > 0 && !may_give_up {
+            bail!("{failed} records were refused or given up: {:?}", self.errors());
         }
         Ok(())
     }
@@ -509,6 +527,25 @@ mod tests {
         assert!(found(told(ErrorCode::INVALID_RECORD)).unwrap_err().contains("for good"));
         for error in [silence(), undelivered(Some(silence()))] {
             assert!(found(error).unwrap_err().contains("never answered"));
+        }
+    }
+
+    #[test]
+    fn who_may_give_up_may_not_be_refused_for_good() {
+        let found = |error: ClientError, may_give_up| {
+            let progress = Progress::default();
+            progress.note_failed(1, &error);
+            progress.check_failures(may_give_up).map_err(|fault| fault.to_string())
+        };
+        let told = |code| ClientError::Server { code, message: None };
+        for may_give_up in [false, true] {
+            let fault = found(told(ErrorCode::INVALID_RECORD), may_give_up).unwrap_err();
+            assert!(fault.contains("1 records were refused for good"), "{fault}");
+        }
+        // The server cannot now, or is gone.
+        for last in [Some(told(ErrorCode::KAFKA_STORAGE_ERROR)), None] {
+            assert_eq!(found(undelivered(last.clone()), true), Ok(()));
+            assert!(found(undelivered(last), false).unwrap_err().contains("given up"));
         }
     }
 

@@ -1,8 +1,9 @@
 //! `cargo xtask crash`: the real server, crashed again and again under load, and held to what it acked.
 //!
 //! Owns the options. The load sends unique records; another process writes down what was acked before the load goes
-//! on; after the crashes everything is read back and compared. A run in which nothing was acked, or seen by a
-//! reader, or committed fails: it proves nothing. How to run it and what it has found is in `docs/long-runs.md`.
+//! on; after the crashes everything is read back and compared. A run in which nothing was acked, or in most lives
+//! of the server nothing seen by a reader, or committed, fails: it proves nothing. How to run it and what it has
+//! found is in `docs/long-runs.md`.
 
 mod binding;
 mod disk;
@@ -12,6 +13,7 @@ mod flip;
 mod follow;
 mod kill;
 mod ledger;
+mod lives;
 mod load;
 mod payload;
 mod power;
