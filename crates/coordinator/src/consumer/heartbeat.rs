@@ -68,6 +68,12 @@ impl ConsumerGroup {
         let is_staying = request.member_epoch > JOIN_EPOCH;
         if is_staying && self.admit(&id, request, reported(request).as_ref()).is_ok() {
             self.timers.set_session(&id, after(now, config.consumer_session_timeout_ms));
+            // That it has given up what it was told to may be among what cannot be recorded.
+            if let Some(member) = self.members.get(&id)
+                && member.progress.state == MemberState::UnrevokedPartitions
+            {
+                self.timers.set_revocation(&id, Some(after(now, member.subscription.rebalance_timeout_ms)));
+            }
         }
     }
 

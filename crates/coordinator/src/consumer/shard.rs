@@ -45,7 +45,8 @@ impl Shard {
             group.keep_alive(context.now, request, &self.config);
         }
         let response = ConsumerGroupHeartbeatResponse {
-            error_code: ErrorCode::COORDINATOR_NOT_AVAILABLE.0,
+            // A client that is told that the coordinator is not there looks for it at once, again and again.
+            error_code: ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0,
             ..ConsumerGroupHeartbeatResponse::default()
         };
         Step::reply(context.token, GroupResponse::ConsumerGroupHeartbeat(response))

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use riverrun_protocol::{ConsumerGroupHeartbeatRequest, ErrorCode};
 
 use crate::GroupConfig;
+use crate::consumer::member::MemberState;
 
 use super::replay::assert_replays;
 use super::world::{Client, World};
@@ -28,7 +29,7 @@ fn stays(world: &mut World, client: &Client, member_epoch: i32) -> bool {
         world.advance(half_session_ms);
         let response =
             world.send_where_full(&ConsumerGroupHeartbeatRequest { member_epoch, ..client.request() });
-        assert_eq!(ErrorCode(response.error_code), ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        assert_eq!(ErrorCode(response.error_code), ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
     }
     let stays = world.group().is_some_and(|group| group.members.contains_key("a"));
     assert!(!stays || world.log.len() == written, "something was recorded");
@@ -49,6 +50,19 @@ fn a_member_stays_one_and_what_it_says_besides_counts_when_it_says_it_again() {
     let read: Vec<_> = client.owned.keys().copied().collect();
     let u: Vec<_> = world.topics.iter().filter(|(name, ..)| *name == "u").map(|(_, id, _)| id).collect();
     assert_eq!(read, u);
+}
+
+#[test]
+fn what_a_member_has_given_up_waits_until_it_can_be_recorded() {
+    let (mut world, mut client) = joined();
+    client.subscribe(BTreeSet::from(["u".to_owned()]), None);
+    assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
+    let state = world.group().expect("a group").members["a"].progress.state;
+    assert_eq!(state, MemberState::UnrevokedPartitions);
+    client.revoke();
+    let epoch = client.epoch;
+    assert!(stays(&mut world, &client, epoch), "longer than a rebalance may take");
+    assert_eq!(client.heartbeat(&mut world, false), ErrorCode::NONE);
 }
 
 #[test]
