@@ -213,7 +213,7 @@ impl Connection {
     fn over(stream: TcpStream, address: &str, options: &ConnectionOptions) -> Self {
         let (reader, writer) = stream.into_split();
         let (sender, outgoing) = mpsc::channel(SEND_QUEUE.max(options.in_flight_max));
-        let (expect, expected) = mpsc::channel(options.in_flight_max);
+        let (expect, mut expected) = mpsc::channel(options.in_flight_max);
         let in_flight = Arc::new(Semaphore::new(options.in_flight_max));
         let broken = Arc::new(AtomicBool::new(false));
         let traffic = || Arc::clone(&options.traffic);
@@ -223,8 +223,10 @@ impl Connection {
         let (ended, writer, traffic) = (Arc::clone(&broken), writing.clone(), traffic());
         let is_silent = Arc::clone(&silent);
         let reading = tokio::spawn(async move {
-            read_answers(reader, expected, &is_silent, &traffic).await;
+            let unanswered = read_answers(reader, &mut expected, &is_silent, &traffic).await;
+            // Before those who wait hear of it: who tries again does so on another connection.
             ended.store(true, Ordering::Release);
+            drop((unanswered, expected));
             // It may hang where the server reads nothing, and with it what waits to be written.
             writer.abort();
         });
@@ -502,29 +504,31 @@ fn drop_written(parts: &mut VecDeque<Bytes>, mut written: usize) {
 
 /// Returns when the connection is of no use any more. The time for an answer begins when the one before has come: with a
 /// server that answers anything at all, those behind it can be waited for.
+/// Tells those who wait their answers, until there are no more; then whose answer did not come.
 async fn read_answers(
     mut reader: impl AsyncRead + Unpin,
-    mut expected: mpsc::Receiver<Expected>,
+    expected: &mut mpsc::Receiver<Expected>,
     silent: &OnceLock<Instant>,
     traffic: &Traffic,
-) {
+) -> Option<Expected> {
     let mut ahead = BytesMut::with_capacity(AHEAD_BYTES);
-    while let Some(Expected { asked, _permit }) = next_expected(&mut reader, &mut expected, &mut ahead).await
-    {
+    while let Some(next) = next_expected(&mut reader, expected, &mut ahead).await {
+        let asked = &next.asked;
         let patience = asked.patience.saturating_add(asked.patience / PATIENCE_PART);
         match timeout(patience, read_answer(&mut reader, &mut ahead)).await {
             Ok(Ok(bytes)) if bytes.get(..4) == Some(&asked.correlation.to_be_bytes()) => {
                 traffic.received(LENGTH_BYTES + bytes.len());
                 // The caller may have given up waiting; the answer is not for anybody else.
-                let _ = asked.reply.send(bytes);
+                let _ = next.asked.reply.send(bytes);
             }
-            Ok(_) => return,
+            Ok(_) => return Some(next),
             Err(_) => {
                 silent.get_or_init(Instant::now);
-                return;
+                return Some(next);
             }
         }
     }
+    None
 }
 
 /// The request whose answer comes next. `None` when there is to be none: nobody asks any more, the server has closed the
@@ -683,11 +687,12 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_comes_right_after_its_request_was_announced_does_not_end_the_connection() {
-        let (expect, expected) = mpsc::channel(1);
+        let (expect, mut expected) = mpsc::channel(1);
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("nobody closes it");
         let (asked, answer) = asked(7);
         let request = Some(Expected { asked, _permit: permit });
-        read_answers(Quick { expect, request }, expected, &OnceLock::new(), &Traffic::default()).await;
+        let silent = OnceLock::new();
+        read_answers(Quick { expect, request }, &mut expected, &silent, &Traffic::default()).await;
         assert_eq!(answer.await.expect("an answer"), 7_i32.to_be_bytes().as_slice());
     }
 }

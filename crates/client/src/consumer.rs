@@ -248,6 +248,12 @@ impl Consumer {
 
     /// Commits if that is automatic, ends membership, of which the group has yet to be told, and forgets every partition.
     async fn stop_reading(&mut self) -> Result<(), ClientError> {
+        let committed = self.commit_last().await;
+        self.end_membership().await;
+        committed
+    }
+
+    async fn commit_last(&mut self) -> Result<(), ClientError> {
         self.take_events();
         let partitions = self.assignment();
         let positions = match &self.membership {
@@ -264,10 +270,13 @@ impl Consumer {
         self.assignment.clear();
         self.chunks.clear();
         (self.failed, self.deferred) = (None, None);
+        committed
+    }
+
+    async fn end_membership(&mut self) {
         if let Some(membership) = self.membership.take() {
             self.departure = Some(membership.end().await);
         }
-        committed
     }
 
     fn commits_by_itself(&self) -> bool {
@@ -667,16 +676,15 @@ impl Consumer {
     pub async fn close_within(mut self, limit: Duration) -> Result<(), ClientError> {
         let begun = Instant::now();
         let after = limit / 3 * 2;
-        let committed = timeout(after, self.stop_reading()).await.unwrap_or_else(|_| {
+        let committed = timeout(after, self.commit_last()).await.unwrap_or_else(|_| {
             let address = format!("the coordinator of {}", self.options.group.as_deref().unwrap_or_default());
             Err(ClientError::Timeout { address, api: ApiKey::OffsetCommit, after })
         });
         if let Some(committing) = self.committing.take() {
             committing.abort();
         }
-        if let Some(membership) = self.membership.take() {
-            self.departure = Some(membership.end().await);
-        }
+        // Not in the time of the commit: a membership whose end is cut short would never say goodbye.
+        self.end_membership().await;
         committed.and(self.leave(limit.saturating_sub(begun.elapsed())).await)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use riverrun_client::{ClientError, Consumer, ConsumerRecord, StartAt, TopicPartition};
+use riverrun_client::{ClientError, Consumer, ConsumerRecord, ErrorKind, StartAt, TopicPartition};
 use riverrun_protocol::ErrorCode;
 use riverrun_types::Offset;
 use tokio::task::JoinHandle;
@@ -238,10 +238,10 @@ impl Reading {
     /// Commits what was printed, unless printing failed, and leaves the group; neither if it is stopped meanwhile.
     pub(super) async fn close(mut self, commit: bool) -> Result<(), Failure> {
         if !commit {
-            return match tokio::time::timeout(LEAVE_WAIT, self.consumer.close()).await {
-                Ok(closed) => Ok(closed?),
+            return match self.consumer.close_within(LEAVE_WAIT).await {
                 // The group notices by itself that nobody is there.
-                Err(_) => Ok(()),
+                Err(error) if error.kind() == ErrorKind::Retry => Ok(()),
+                closed => Ok(closed?),
             };
         }
         let stop = self.stop.take();
