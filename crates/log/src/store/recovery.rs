@@ -279,7 +279,11 @@ fn damaged_in(replays: &mut VecDeque<Replay>) -> Result<BTreeMap<PartitionId, Of
     for replay in replays {
         let found = replay.check().map_err(LogError::Journal)?;
         let places = found.iter().map(|entry| (partition_of(entry.header.stream), entry.header.base_offset));
-        damaged.extend(places);
+        // A partition may have some in several journals, in any order.
+        for (partition, offset) in places {
+            let last = damaged.entry(partition).or_insert(offset);
+            *last = offset.max(*last);
+        }
     }
     Ok(damaged)
 }
