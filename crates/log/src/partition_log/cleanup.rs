@@ -92,6 +92,10 @@ impl PartitionLog {
             }
         }
         let deleted = deleted?;
+        // Something was appended since, which keeps its segment until the next time.
+        if deleted.is_empty() {
+            return Ok(0);
+        }
         for segment in &deleted {
             log.doom(segment, now)?;
         }
