@@ -81,6 +81,9 @@ struct Walk {
     frames: Vec<(u64, u64)>,
     /// The most that any frame in the file says.
     synced: u64,
+    /// The same. What is settled was durable elsewhere before a frame could say so: that stays true whatever became of
+    /// the frames beside it, and whether or not it was synced itself. Only to use files again takes one that was.
+    settled: u64,
 }
 
 /// Whether what the page cache shows is served as it is: a bug that a test plants, to see that it is found.
@@ -100,7 +103,7 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
     };
     let mut files = files_of(env, dir, options, &listing, &found, &walk)?;
     let in_headers = found.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
-    let settled = in_headers.max(walk.settled_below(u64::MAX));
+    let settled = in_headers.max(walk.settled);
     files.older = older_of(&found, settled, files.end)?.into();
     let held = held_up_to(env, dir, files.id, &listing)?;
     let excluded = Excluded { settled, held };
@@ -108,7 +111,7 @@ pub(crate) fn recover(env: &Env, dir: &Path, options: JournalOptions) -> Result<
         Some((_, last)) => read_tail(last, &walk, files.end, &excluded)?,
         None => Vec::new(),
     };
-    // What a frame of the tail says may be in the page cache only: good to skip entries by, not to reuse files by.
+    // What other frames say may be in the page cache only: good to skip entries by, not to reuse files by.
     let mut settled_on_disk = in_headers.max(walk.settled_below(files.end));
     let ends = files.older.iter().map(|older| older.frames_end);
     let readers = found.into_iter().map(|(_, reader)| reader).zip(ends);
@@ -305,7 +308,7 @@ fn walk(file: &mut FrameReader) -> Result<Walk, JournalError> {
     let begin = chain_start(&found, file.header.frames_start(), settled);
     // A later frame may say that what ends the chain was synced once.
     let synced = found.iter().map(|frame| frame.synced).fold(file.header.synced, u64::max);
-    let mut walk = Walk { end: begin, frames: Vec::new(), synced };
+    let mut walk = Walk { end: begin, frames: Vec::new(), synced, settled };
     for frame in found.iter().skip_while(|frame| frame.start < begin) {
         if frame.start != walk.end {
             break;
@@ -358,7 +361,7 @@ fn chain_start(found: &[Found], frames_start: u64, settled: u64) -> u64 {
 }
 
 impl Walk {
-    /// The most that a frame below `end` says is settled.
+    /// The most that a frame of the chain below `end` says is settled.
     fn settled_below(&self, end: u64) -> u64 {
         let frames = self.frames.iter().take_while(|(position, _)| *position < end);
         frames.map(|(_, settled)| *settled).max().unwrap_or(0)

@@ -6,6 +6,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use common::{DIR, History, open, smallest_options};
@@ -340,6 +341,48 @@ fn damage_in_the_structure_of_what_is_not_settled_is_refused_whatever_comes_befo
             assert_eq!(path.to_str(), Some("/journal/00000000.journal"));
             assert!(*position < positions[damaged], "{settled} settled, {damaged} damaged: {error}");
         }
+    }
+}
+
+/// Only the last frame says that the first one is settled. It lies behind one that is torn, and neither was synced, so that
+/// no chain of frames leads to it; and a start that finds no tail does not write down what it says.
+#[test]
+fn what_a_frame_behind_a_torn_one_calls_settled_may_be_damaged() {
+    for has_tail in [false, true] {
+        let sim = SimEnv::new(1);
+        let history = History::default();
+        let (journal, ..) = open(&sim.env(), large_options()).unwrap();
+        let settled = history.store(&journal, 60, Wants::Sync).unwrap().0;
+        let settled_end = journal.delivered();
+        for bytes in [5, 90] {
+            history.store(&journal, bytes, Wants::Sync).unwrap();
+        }
+        if has_tail {
+            history.store(&journal, 40, Wants::Write).unwrap();
+        }
+        let torn = history.store(&journal, 600, Wants::Write).unwrap().0;
+        history.settled.store(1, Ordering::Relaxed);
+        journal.settle_to(settled_end);
+        history.store(&journal, 30, Wants::Write).unwrap();
+        sim.fs.kill();
+        drop(journal);
+        for position in [settled, torn] {
+            flip(&sim, position + 10);
+        }
+        let findings = verify(&sim.env(), Path::new(DIR)).unwrap();
+        assert!(findings.len() == 1 && findings[0].is_settled, "{findings:?}");
+        let end = 3 + usize::from(has_tail);
+        for start in ["the first start", "the second"] {
+            let (_journal, found, _) = open(&sim.env(), large_options()).unwrap();
+            assert!(history.check(&found).unwrap().into_iter().eq(1..end), "{start}, a tail: {has_tail}");
+        }
+        history.forget_behind(end);
+        let (journal, ..) = open(&sim.env(), large_options()).unwrap();
+        history.store(&journal, 10, Wants::Sync).unwrap();
+        drop(journal);
+        sim.fs.crash();
+        let (_journal, found, _) = open(&sim.env(), large_options()).unwrap();
+        assert!(history.check(&found).unwrap().into_iter().eq(1..=end), "a tail: {has_tail}");
     }
 }
 

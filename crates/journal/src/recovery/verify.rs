@@ -94,8 +94,7 @@ impl Verification<'_> {
         let walked = walk(last);
         let walk = self.noted(walked)?.unwrap_or_default();
         let in_headers = files.iter().map(|(_, file)| file.header.settled).max().unwrap_or(0);
-        let excluded =
-            Excluded { settled: in_headers.max(walk.settled_below(u64::MAX)), ..Excluded::default() };
+        let excluded = Excluded { settled: in_headers.max(walk.settled), ..Excluded::default() };
         let Some(older) = self.noted(older_of(files, excluded.settled, walk.end))? else { return Ok(()) };
         for ((_, file), older) in files.iter_mut().zip(older) {
             self.check_frames(file, older.frames_end, &walk, &excluded)?;
