@@ -78,7 +78,8 @@ impl PartitionLog {
         bases.enumerate().any(is_removed)
     }
 
-    /// Whether what the journal has at `offset` is needed.
+    /// Whether an entry of the journal is needed that begins at `offset`. A checkpoint covers all of an entry or nothing,
+    /// so that it does not matter where one ends of which only the beginning is known.
     pub(crate) fn is_uncovered(&self, offset: Offset) -> bool {
         offset >= self.known_end()
     }
@@ -389,10 +390,20 @@ impl OpenLog {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use bytes::Bytes;
-    use riverrun_types::{LeaderEpoch, Position, TimestampMs};
+    use riverrun_env::sim::SimEnv;
+    use riverrun_journal::{EntryHeader, EntryKind};
+    use riverrun_records::{BatchBuilder, BatchOptions};
+    use riverrun_types::{LeaderEpoch, PartitionId, Position, TimestampMs, TopicId};
 
     use super::*;
+    use crate::config::LogConfig;
+    use crate::partition_log::AppendOptions;
+    use crate::producer_state::AppendOrigin;
+    use crate::shared::stream_of;
+    use crate::store::{LogStore, StoreOptions};
 
     fn entry(bytes: Bytes) -> TailEntry {
         let piece = Piece {
@@ -419,5 +430,42 @@ mod tests {
         assert_eq!(bytes(&after), bytes(&before));
         let is_alone: Vec<bool> = after.iter().map(|entry| entry.piece.bytes.is_unique()).collect();
         assert_eq!(is_alone, [false, false, true, true, true, true]);
+    }
+
+    /// A log whose first records are under a checkpoint, so many of them in one append.
+    fn covered_log(records: usize) -> (LogStore, Arc<PartitionLog>) {
+        let sim = SimEnv::new(1);
+        let store = LogStore::open(&sim.env(), &[PathBuf::from("/logs")], StoreOptions::default()).unwrap();
+        let id = PartitionId { topic: TopicId([1; 16]), index: 0 };
+        let log = store.partition(id, 0, Arc::new(LogConfig::default()), LeaderEpoch(1)).unwrap();
+        let mut batch = BatchBuilder::new(BatchOptions::default());
+        for _ in 0..records {
+            batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
+        }
+        let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
+        log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
+        log.write_staged().unwrap();
+        store.checkpoint().unwrap();
+        (store, log)
+    }
+
+    #[test]
+    fn a_damaged_entry_counts_as_needed_where_a_replay_would_miss_it() {
+        let (_store, log) = covered_log(3);
+        let is_missed = |offset: &Offset| {
+            let header = EntryHeader {
+                stream: stream_of(log.id()),
+                kind: EntryKind::Records,
+                index: 0,
+                epoch: 1,
+                base_offset: *offset,
+                leader_epoch: LeaderEpoch(1),
+            };
+            let piece = Piece::missing(&header, TimestampMs(0));
+            log.replay(&[TailEntry { piece, position: Position(0) }], Target::Tail).is_err()
+        };
+        let offsets = || (0..6).map(Offset);
+        assert!(offsets().filter(is_missed).eq((3..6).map(Offset)));
+        assert!(offsets().filter(|offset| log.is_uncovered(*offset)).eq((3..6).map(Offset)));
     }
 }

@@ -22,8 +22,12 @@ fn open(sim: &SimEnv) -> LogStore {
 }
 
 fn open_with(sim: &SimEnv, write_cache_bytes: u64) -> LogStore {
+    open_in(sim, &["/journal"], write_cache_bytes)
+}
+
+fn open_in(sim: &SimEnv, journal_dirs: &[&str], write_cache_bytes: u64) -> LogStore {
     let options = StoreOptions {
-        journal_dirs: vec![PathBuf::from("/journal")],
+        journal_dirs: journal_dirs.iter().map(PathBuf::from).collect(),
         journal: JournalOptions::with_bytes(4 << 20),
         write_cache_bytes,
         ..StoreOptions::default()
@@ -52,18 +56,24 @@ fn partition(store: &LogStore) -> Arc<PartitionLog> {
 fn settled_and_killed(sim: &SimEnv, segment_bytes: u32) {
     let store = open(sim);
     recover(&store).unwrap();
+    append(&store, COUNT, segment_bytes);
+    store.dirs[0].settle(Haste::AtOnce).unwrap();
+    sim.fs.kill();
+}
+
+/// Appends so many records, which the journal has then.
+fn append(store: &LogStore, count: i64, segment_bytes: u32) {
     let log = store.partition(ID, 0, config_with(segment_bytes), LeaderEpoch(1)).unwrap();
-    for _ in 0..COUNT {
+    let end = log.log_end_offset().unwrap().plus(count);
+    for _ in 0..count {
         let mut batch = BatchBuilder::new(BatchOptions::default());
         batch.append(TimestampMs(0), None, Some(&vec![1; 100_000]), &[]).unwrap();
         let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
         log.append(BytesMut::from(&batch.build().unwrap()[..]), options).unwrap();
     }
-    while log.watermarks().synced < Offset(COUNT) {
+    while log.watermarks().synced < end {
         std::thread::yield_now();
     }
-    store.dirs[0].settle(Haste::AtOnce).unwrap();
-    sim.fs.kill();
 }
 
 fn names(sim: &SimEnv, dir: &Path, suffix: &str) -> Vec<String> {
@@ -117,6 +127,14 @@ fn segments(sim: &SimEnv, dir: &Path) -> Vec<(String, Vec<u8>)> {
     names(sim, dir, ".log").into_iter().map(read).collect()
 }
 
+fn flip(sim: &SimEnv, path: &Path, position: u64) {
+    let file = sim.fs.open(path, OpenMode::ReadWrite).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, position).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], position).unwrap();
+    file.sync_all().unwrap();
+}
+
 #[test]
 fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
     // In many segments, which a replay removes, and in one, which it would cut when it turns to another.
@@ -124,12 +142,7 @@ fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
         let sim = SimEnv::new(1);
         settled_and_killed(&sim, segment_bytes);
         let files = names(&sim, Path::new("/journal"), ".journal");
-        let path = Path::new("/journal").join(&files[1]);
-        let file = sim.fs.open(&path, OpenMode::ReadWrite).unwrap();
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, 50_000).unwrap();
-        file.write_all_at(&[byte[0] ^ 1], 50_000).unwrap();
-        file.sync_all().unwrap();
+        flip(&sim, &Path::new("/journal").join(&files[1]), 50_000);
         let mut before = None;
         // The second start finds in what is aside that something is missing.
         for _ in 0..2 {
@@ -150,4 +163,34 @@ fn what_is_damaged_in_a_later_file_of_the_journal_stays_in_the_segments() {
         recover(&store).unwrap();
         assert_eq!(partition(&store).log_end_offset().unwrap(), Offset(COUNT));
     }
+}
+
+/// As where the journals' number was changed after a kill: one has what a checkpoint covers, and the other what came then.
+#[test]
+fn what_is_damaged_in_a_journal_stays_in_the_segments_whatever_is_damaged_in_the_next_one() {
+    let sim = SimEnv::new(1);
+    let covered = 4;
+    let store = open_in(&sim, &["/covered"], 1 << 30);
+    recover(&store).unwrap();
+    // A frame each, so that only the last one may be torn.
+    for _ in 0..covered {
+        append(&store, 1, SEGMENT_BYTES);
+    }
+    store.checkpoint().unwrap();
+    sim.fs.kill();
+    drop(store);
+    settled_and_killed(&sim, SEGMENT_BYTES);
+    for (journal, number, position) in [("/covered", 0, 150_000), ("/journal", 1, 50_000)] {
+        let file = &names(&sim, Path::new(journal), ".journal")[number];
+        flip(&sim, &Path::new(journal).join(file), position);
+    }
+    let store = open_in(&sim, &["/journal", "/covered"], 1 << 30);
+    let damaged = |replay: &mut Replay| replay.check().unwrap().last().unwrap().header.base_offset.0;
+    let places: Vec<i64> = store.replays.lock().iter_mut().map(damaged).collect();
+    assert!(places[0] > covered && places[1] < covered, "{places:?}");
+    let dir = store.dirs[0].partition_path(ID);
+    let before = segments(&sim, &dir);
+    let report = recover(&store).unwrap();
+    assert!(matches!(&report.offline[..], [(ID, LogError::Corrupt { .. })]), "{report:?}");
+    assert!(segments(&sim, &dir) == before, "{:?}", names(&sim, &dir, ".log"));
 }
