@@ -14,6 +14,7 @@ use riverrun_env::Env;
 use riverrun_types::Position;
 
 use crate::files::Files;
+use crate::headless::put_aside_settled;
 use crate::held::{HeldFile, check_name};
 use crate::metrics::Counters;
 use crate::recovery::{put_aside_damaged, recover};
@@ -71,7 +72,8 @@ impl Journal {
     /// Locks and reads the directory, which is made if it is not there. Makes no file and starts no thread before the
     /// first submission, unless an earlier life has left a tail that may never have been synced: that is written anew
     /// and synced before this returns. The replay must have been read, and what it gave made durable elsewhere, before
-    /// [`Self::settle_to`] is called.
+    /// [`Self::settle_to`] is called. A file whose header is damaged is put aside, if the others say that everything in it is
+    /// settled; any other damage of that kind is an error.
     pub fn open(env: &Env, dir: &Path, options: JournalOptions) -> Result<(Self, Replay), JournalError> {
         Self::open_closed(env, dir, options, None)
     }
@@ -91,12 +93,12 @@ impl Journal {
             io::ErrorKind::WouldBlock => JournalError::Locked { path: dir.to_path_buf() },
             _ => JournalError::io(dir, error),
         })?;
-        let recovered = match (recover(env, dir, options), closed) {
-            (Err(JournalError::Corrupt { path, position, what }), Some(id)) => {
-                put_aside_damaged(env, dir, id, JournalError::Corrupt { path, position, what })?;
+        let recovered = match recover(env, dir, options) {
+            Err(error @ JournalError::Corrupt { .. }) => {
+                put_aside_needless(env, dir, closed, error)?;
                 recover(env, dir, options)?
             }
-            (recovered, _) => recovered?,
+            recovered => recovered?,
         };
         let shared = Arc::new(Shared {
             env: env.clone(),
@@ -427,5 +429,23 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.abandon();
+    }
+}
+
+/// Puts damaged files aside of which nothing is needed: all of a journal that was closed, or those that the others say are
+/// settled. Else fails with `error`, the damage that was found.
+fn put_aside_needless(
+    env: &Env,
+    dir: &Path,
+    closed: Option<JournalId>,
+    error: JournalError,
+) -> Result<(), JournalError> {
+    let refused = match closed {
+        Some(id) => put_aside_damaged(env, dir, id, error),
+        None => Err(error),
+    };
+    match refused {
+        Err(error @ JournalError::Corrupt { .. }) => put_aside_settled(env, dir, error),
+        refused => refused,
     }
 }

@@ -5,7 +5,7 @@
 //! is stored. [`Journal::open`] also gives a [`Replay`] of what earlier lives have left. Guarantees that what an owner
 //! was told to be synced is found by every later replay, in order, until it is settled; that nothing is found that was
 //! not submitted; and that nothing is told any more once a write or a sync has failed. Refuses damaged files by name,
-//! with one exception: a damaged payload costs only its own entry. Knows no topics.
+//! with two exceptions: a damaged payload costs only its own entry, and what is settled may be damaged. Knows no topics.
 //!
 //! ```
 //! use std::sync::{Arc, mpsc};
@@ -54,6 +54,7 @@ mod entry;
 mod error;
 mod files;
 mod frames;
+mod headless;
 mod held;
 mod journal;
 mod making;

@@ -565,8 +565,12 @@ fn a_damaged_header_is_refused_where_something_may_be_needed() {
     }
     let (files, _) = ended_in_order(true);
     for (files, how) in damaged_files(&files) {
-        assert!(open_with(&files).is_err(), "{how}: nobody says that it was closed");
-        assert!(open_closed(&disk_with(&files), JournalId([9; 16])).is_err(), "{how}: another was closed");
+        // The last one says of the others that they are settled, where anything can be read of them.
+        let is_passed_over = !how.contains("file 2") && !how.contains("cut");
+        let context = format!("{how}: nobody says that it was closed");
+        assert_eq!(open_with(&files).is_ok(), is_passed_over, "{context}");
+        let of_another = open_closed(&disk_with(&files), JournalId([9; 16]));
+        assert_eq!(of_another.is_ok(), is_passed_over, "{context}, but of another one");
     }
 }
 

@@ -6,17 +6,15 @@
 //! nothing intact is left to say so, nothing is settled. Then no file is needed any more, and the journal begins anew, with
 //! an id and positions of its own. What is damaged is kept under another name, for whoever wants to see.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use riverrun_env::Env;
 
 use super::list;
 use crate::files::{FileName, open_to_recover};
+use crate::headless::free_name;
 use crate::reader::{FrameReader, Survey};
 use crate::{JournalError, JournalId};
-
-/// Extension of damaged files that nobody needs.
-const DAMAGED: &str = "damaged";
 
 /// A file of the journal.
 #[derive(Clone, Copy)]
@@ -90,16 +88,4 @@ fn files_without_need(env: &Env, dir: &Path, id: JournalId) -> Result<Option<Vec
     }
     let is_needed = settled.is_none_or(|settled| entries_end > settled) || !listing.held.is_empty();
     Ok((!is_needed).then_some(files))
-}
-
-/// A name that no damaged file has yet.
-fn free_name(env: &Env, dir: &Path, number: u64) -> Result<PathBuf, JournalError> {
-    let mut number = number;
-    loop {
-        let path = dir.join(format!("{number:08}.{DAMAGED}"));
-        if !env.fs.exists(&path).map_err(|error| JournalError::io(&path, error))? {
-            return Ok(path);
-        }
-        number += 1;
-    }
 }

@@ -9,6 +9,7 @@ use riverrun_env::{Env, OpenMode};
 
 use super::{Excluded, Walk, id_of, older_of, walk};
 use crate::files::FileName;
+use crate::headless;
 use crate::held::HeldFile;
 use crate::reader::FrameReader;
 use crate::{JournalError, JournalId};
@@ -63,6 +64,19 @@ impl Verification<'_> {
             if !files.is_empty() || names.is_empty() {
                 self.check_held(&held, id)?;
             }
+        }
+        self.excuse_needless()
+    }
+
+    /// A start does without files whose headers are damaged if the others say that all in them is settled.
+    fn excuse_needless(&mut self) -> Result<(), JournalError> {
+        let needless = match headless::needless(self.env, self.dir) {
+            Err(error @ JournalError::Io { .. }) => return Err(error),
+            needless => needless.unwrap_or_default(),
+        };
+        for path in needless.iter().map(|name| name.path(self.dir)) {
+            let of_it = self.findings.iter_mut().filter(|finding| finding.path == path);
+            of_it.for_each(|finding| finding.is_settled = true);
         }
         Ok(())
     }
