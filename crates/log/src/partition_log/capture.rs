@@ -71,7 +71,7 @@ impl PartitionLog {
 
 impl SegmentWriter {
     /// Writes the index up to the segments' end, so that the next start finds it complete.
-    fn complete_index(&mut self) -> Result<(), LogError> {
+    pub(super) fn complete_index(&mut self) -> Result<(), LogError> {
         let Some(active) = &mut self.active else { return Ok(()) };
         if let Some(entry) = active.cursor.end_entry(self.end) {
             active.segment.push_entry(entry);

@@ -218,7 +218,6 @@ impl PartitionLog {
         if log.end() > seen.end || writer.end < seen.end {
             return Ok(false);
         }
-        writer.seal_active()?;
         self.start_segment(log, &mut writer, &self.config(), now)?;
         drop(writer);
         partition_files::sync_dir(&log.home)?;

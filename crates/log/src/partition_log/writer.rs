@@ -132,22 +132,18 @@ impl PartitionLog {
         piece: &Piece,
         config: &LogConfig,
     ) -> Result<(), LogError> {
-        if let Some(active) = &writer.active {
-            if !active.must_roll(
-                &active.cursor,
-                active.segment.entry_count(),
-                active.first_timestamp,
-                piece,
-                config,
-            ) {
-                return Ok(());
-            }
-            writer.seal_active()?;
+        let must_roll = |active: &ActiveSegment| {
+            let entry_count = active.segment.entry_count();
+            active.must_roll(&active.cursor, entry_count, active.first_timestamp, piece, config)
+        };
+        if writer.active.as_ref().is_some_and(|active| !must_roll(active)) {
+            return Ok(());
         }
         self.start_segment(log, writer, config, piece.now)
     }
 
-    /// Makes the segment that the next batch goes to.
+    /// Makes the segment that the next batch goes to, and seals the active one, if there is one: where there is no room for
+    /// another, appends still go there.
     pub(super) fn start_segment(
         &self,
         log: &OpenLog,
@@ -160,7 +156,9 @@ impl PartitionLog {
             home.fs.create_dir_all(&home.dir).map_err(|error| LogError::write(&home.dir, error))?;
         }
         let base_offset = writer.end;
+        writer.complete_active()?;
         let segment = Arc::new(Segment::create(home.clone(), base_offset)?);
+        writer.end_active();
         writer.active = Some(ActiveSegment {
             cursor: IndexCursor::at(base_offset, IndexEntry::START, config.index_interval_bytes),
             segment: segment.clone(),
@@ -227,19 +225,27 @@ impl SegmentWriter {
         !self.is_dirty && (!has_segments || self.recovery_point == self.end)
     }
 
-    /// Completes the active segment, so that the next write begins another. Its index is whole when it returns.
+    /// Seals the active segment, so that the next write begins another. Its index is whole when it returns.
     pub(super) fn seal_active(&mut self) -> Result<(), LogError> {
-        let Some(active) = &mut self.active else { return Ok(()) };
-        if let Some(entry) = active.cursor.end_entry(self.end) {
-            active.segment.push_entry(entry);
-        }
-        active.segment.store_tail()?;
-        active.cut_stale()?;
-        active.give_space_back();
+        self.complete_active()?;
+        self.end_active();
+        Ok(())
+    }
+
+    /// Makes the active segment's files as they are to be once it is sealed, and gives back what space they do not need: the
+    /// next one may need it. It can still be appended to.
+    fn complete_active(&mut self) -> Result<(), LogError> {
+        self.complete_index()?;
+        self.cut_stale()?;
+        self.give_space_back();
+        Ok(())
+    }
+
+    /// Seals the active segment, which is complete.
+    fn end_active(&mut self) {
+        let Some(active) = self.active.take() else { return };
         let extent = Extent { size_bytes: active.cursor.position, next_offset: self.end };
         active.segment.seal(extent);
-        self.active = None;
-        Ok(())
     }
 
     /// Cuts what the active segment held before the journal's part was written, as far as that did not take its place.

@@ -134,6 +134,30 @@ fn retention_that_would_take_all_begins_with_what_needs_no_other_segment() {
     }
 }
 
+#[test]
+fn retention_without_room_for_another_segment_leaves_the_last_one_to_be_appended_to() {
+    let config = LogConfig {
+        cleanup: DELETE,
+        retention_ms: Some(1000),
+        file_delete_delay_ms: 60_000,
+        ..Machine::small_segments()
+    };
+    let mut machine = full(config);
+    machine.sim.fs.refuse_renames(false);
+    machine.sim.clock.advance(Duration::from_secs(5));
+    assert!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap() > 1);
+    let left = machine.log_paths();
+    assert_eq!(left.len(), 1);
+    // As much as a few records take.
+    machine.sim.fs.set_space(Some(300));
+    machine.append_numbers(40, 42);
+    assert_eq!(machine.log_paths(), left);
+    machine.sim.fs.set_space(None);
+    machine.kill();
+    let start = base_of(&left[0]);
+    assert_eq!(machine.records().unwrap(), numbers(start, 42));
+}
+
 /// A log whose 40 records are in one segment, all of which retention wants gone.
 fn full_with_one_segment() -> (Machine, LogConfig) {
     let config = LogConfig {
@@ -167,6 +191,39 @@ fn retention_of_a_log_with_one_segment_needs_no_room_for_another() {
         machine.sim.fs.set_space(None);
         machine.kill();
         machine.append_numbers(40, 42);
+        assert_eq!(machine.records().unwrap(), numbers(40, 42));
+    }
+}
+
+/// What retention has removed makes room for others, too.
+#[test]
+fn a_log_without_a_segment_is_opened_where_the_disk_is_still_full() {
+    for is_power_lost in [false, true] {
+        let (mut machine, _) = full_with_one_segment();
+        machine.sim.fs.fill_device(Some(DIR.as_ref()));
+        assert_eq!(machine.log().apply_retention(machine.now(), Offset(40)).unwrap(), 1);
+        assert!(machine.log_paths().is_empty());
+        for _ in 0..2 {
+            if is_power_lost {
+                machine.crash();
+            } else {
+                machine.kill();
+            }
+            let log = machine.log();
+            let range = (log.log_start_offset().unwrap(), log.log_end_offset().unwrap());
+            assert_eq!(range, (Offset(40), Offset(40)));
+            assert_eq!(machine.records().unwrap(), numbers(40, 40));
+            assert!(machine.try_append("no", ProducerStamp::NONE).is_err());
+            // A power cut may bring back what was removed.
+            let is_removed_again = log.apply_retention(machine.now(), Offset(40)).unwrap() > 0;
+            assert!(is_power_lost || !is_removed_again);
+            assert!(machine.store().dir_failure(0).is_none());
+        }
+        machine.sim.fs.fill_device(None);
+        machine.sim.fs.set_space(None);
+        machine.append_numbers(40, 42);
+        machine.store().checkpoint().unwrap();
+        machine.crash();
         assert_eq!(machine.records().unwrap(), numbers(40, 42));
     }
 }
