@@ -1,8 +1,8 @@
 //! Consumers whose server asks for the same again and again, or says what cannot be.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use riverrun_client::{ClientError, Consumer, ConsumerOptions, ErrorCode, StartAt};
 use riverrun_protocol::consumer_protocol::encode_assignment;
@@ -16,8 +16,13 @@ use riverrun_protocol::{
 };
 use riverrun_types::Offset;
 
-use crate::consumer::{BEGIN, END, answer_fetch, batch, consumer_at, options, partition, records, server};
+use crate::consumer::{
+    BEGIN, END, answer_fetch, batch, consumer_at, options, partition, records, server, wait_for,
+};
 use crate::server::Reply;
+
+/// Time between two attempts at least.
+const PAUSE: Duration = Duration::from_millis(50);
 
 async fn member(options: ConsumerOptions) -> Consumer {
     let mut consumer =
@@ -26,14 +31,19 @@ async fn member(options: ConsumerOptions) -> Consumer {
     consumer
 }
 
+/// A new member is given its id at once, and says it at once.
 #[tokio::test]
 async fn a_group_that_takes_no_member_is_not_asked_without_a_pause() {
-    for code in [ErrorCode::MEMBER_ID_REQUIRED, ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::ILLEGAL_GENERATION] {
-        let joins = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&joins);
+    for (code, at_once) in [
+        (ErrorCode::MEMBER_ID_REQUIRED, 1),
+        (ErrorCode::UNKNOWN_MEMBER_ID, 0),
+        (ErrorCode::ILLEGAL_GENERATION, 0),
+    ] {
+        let joins = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&joins);
         let server = server(move |call| {
             (call.key == ApiKey::JoinGroup).then(|| {
-                counted.fetch_add(1, Ordering::Relaxed);
+                noted.lock().unwrap().push(Instant::now());
                 call.answer(&JoinGroupResponse {
                     error_code: code.0,
                     protocol_name: Some("".into()),
@@ -44,11 +54,13 @@ async fn a_group_that_takes_no_member_is_not_asked_without_a_pause() {
         })
         .await;
         let mut options = options(&server);
-        options.cluster.retry_backoff = Duration::from_millis(50);
+        (options.cluster.retry_backoff, options.cluster.retry_backoff_max) = (PAUSE, PAUSE);
         let mut consumer = member(options).await;
-        consumer.poll(Duration::from_millis(400)).await.unwrap();
-        let joins = joins.load(Ordering::Relaxed);
-        assert!((2..=12).contains(&joins), "{code}: joined {joins} times");
+        wait_for(&mut consumer, "it tries again", |_| joins.lock().unwrap().len() > 4).await;
+        let joins = joins.lock().unwrap();
+        let pauses: Vec<Duration> = joins.windows(2).map(|joins| joins[1] - joins[0]).collect();
+        // What takes long makes them longer.
+        assert!(pauses.iter().skip(at_once).all(|pause| *pause >= PAUSE), "{code}: {pauses:?}");
     }
 }
 
