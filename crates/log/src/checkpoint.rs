@@ -31,8 +31,9 @@
 //! Version 1 of the checkpoint has no producers, which all are in the snapshot then; it is read, and version 2 is written in its
 //! place when the log dir is opened.
 //!
-//! A start that has no space for another checkpoint takes it back that the server has stopped cleanly: it writes a55a (hex) over
-//! the flags. The file is as good as before then, with the checksum that it had.
+//! A start that has no space for another checkpoint takes it back that the server has stopped cleanly: it inverts the last
+//! byte of the version (253 for 2). The file is as good as before then, with the checksum that it had. A program that does not
+//! know of this takes it for one of a newer version.
 //!
 //! Guarantees: a flipped, missing or added byte is found; decoding is bounded by the length of the input; a
 //! snapshot that belongs to another partition or another offset is refused. Writing and syncing is the caller's.
@@ -58,10 +59,9 @@ const CHECKPOINT_MAGIC: [u8; 8] = *b"RRlogdir";
 const SNAPSHOT_NAME: &str = "a producer snapshot";
 const SNAPSHOT_MAGIC: [u8; 8] = *b"RRproduc";
 const FLAG_CLEAN: u16 = 1;
-/// Where the flags of a checkpoint are.
-pub(crate) const FLAGS_AT: usize = CHECKPOINT_MAGIC.len() + size_of::<u16>();
-/// In place of the flags of a checkpoint that was clean. No flipped bit makes it of them, or them of it.
-pub(crate) const FLAGS_TAKEN_BACK: [u8; 2] = [0xa5, 0x5a];
+/// Where the last byte of a checkpoint's version is. Inverted, it says of one that was clean that it is so no more: one
+/// byte is written or is not, and no flipped bit makes one of the other.
+pub(crate) const VERSION_BYTE_AT: usize = CHECKPOINT_MAGIC.len() + 1;
 /// The first version of the checkpoint that holds producers.
 const VERSION_WITH_PRODUCERS: u16 = 2;
 const CHECKSUM_BYTES: usize = size_of::<u32>();
@@ -121,14 +121,16 @@ impl DirCheckpoint {
         seal(out)
     }
 
-    /// Reads a file's content; refuses everything that [`encode`](Self::encode) does not write, but for flags that were
-    /// taken back.
+    /// Reads a file's content; refuses everything that [`encode`](Self::encode) does not write, but for a version that was
+    /// inverted.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let flags = FLAGS_AT..FLAGS_AT + FLAGS_TAKEN_BACK.len();
-        if bytes.get(flags.clone()).is_some_and(|found| *found == FLAGS_TAKEN_BACK) {
+        if let Some(version) = bytes.get(VERSION_BYTE_AT).filter(|version| **version > u8::MAX / 2) {
             let mut before = bytes.to_vec();
-            before[flags].copy_from_slice(&FLAG_CLEAN.to_be_bytes());
-            return Self::decode(&before).map(|checkpoint| Self { is_clean: false, ..checkpoint });
+            before[VERSION_BYTE_AT] = !version;
+            let checkpoint = Self::decode(&before)?;
+            // Of another one nobody had to take that back.
+            let was_clean = checkpoint.is_clean.then_some(Self { is_clean: false, ..checkpoint });
+            return was_clean.ok_or(DecodeError::Invalid("flags"));
         }
         let (version, mut reader) = open(bytes, CHECKPOINT_MAGIC, CHECKPOINT_VERSION, CHECKPOINT_NAME)?;
         let flags = reader.u16("flags")?;

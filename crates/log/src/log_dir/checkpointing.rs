@@ -10,7 +10,7 @@ use riverrun_env::{ChangeError, OpenMode, atomic_replace, is_shortage};
 use riverrun_types::PartitionId;
 
 use super::LogDir;
-use crate::checkpoint::{CHECKPOINT_FILE, FLAGS_AT, FLAGS_TAKEN_BACK, PartitionCheckpoint};
+use crate::checkpoint::{CHECKPOINT_FILE, PartitionCheckpoint, VERSION_BYTE_AT};
 use crate::error::LogError;
 use crate::pace::{Haste, Pace};
 use crate::partition_log::PartitionLog;
@@ -124,12 +124,17 @@ impl LogDir {
         }
     }
 
-    /// Writes over the flags of the file, which lie in one sector and take no space. Durable when it returns.
+    /// Writes over one byte of the file, which takes no space. Durable when it returns.
     fn take_clean_back(&self) -> Result<(), LogError> {
         let path = self.path.join(CHECKPOINT_FILE);
-        let io = |error| LogError::io(&path, error);
-        let file = self.env.fs.open(&path, OpenMode::ReadWrite).map_err(io)?;
-        file.write_all_at(&FLAGS_TAKEN_BACK, FLAGS_AT as u64).and_then(|()| file.sync_data()).map_err(io)
+        let invert = || {
+            let file = self.env.fs.open(&path, OpenMode::ReadWrite)?;
+            let mut version = [0];
+            file.read_exact_at(&mut version, VERSION_BYTE_AT as u64)?;
+            file.write_all_at(&[!version[0]], VERSION_BYTE_AT as u64)?;
+            file.sync_data()
+        };
+        invert().map_err(|error| LogError::io(&path, error))
     }
 
     /// Writes what is known, with what was captured and is synced now.

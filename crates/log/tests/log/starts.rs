@@ -1,6 +1,8 @@
 //! What a start leaves in memory: as much of what the journal has as half of the write cache holds. It makes no file for
 //! it, and what comes after the start, settling and checkpoints, may end at any write and sync.
 
+use std::path::Path;
+
 use riverrun_env::FileSystem;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::config::LogConfig;
@@ -132,6 +134,9 @@ fn a_start_in_a_dir_without_space_for_a_checkpoint_reads_and_writes_when_there_i
         let mut machine = ended(is_stopped_in_order);
         machine.start().unwrap();
         assert_eq!(machine.store().was_clean(), is_stopped_in_order);
+        // Builds that do not know of it would take the file for a damaged one otherwise, and make another.
+        let version = if is_stopped_in_order { [0, 253] } else { [0, 2] };
+        assert_eq!(machine.content(&Path::new(DIR).join("checkpoint"))[8..10], version);
         assert_eq!(machine.records().unwrap(), numbers(3, 20));
         machine.append_numbers(20, 22);
         assert!(machine.store().checkpoint().is_err());
