@@ -7,7 +7,6 @@ use riverrun_client::{
     Admin, ClientError, CommittedOffset, Consumer, ConsumerOptions, ErrorCode, GroupProtocol, StartAt,
     TopicPartition,
 };
-use riverrun_protocol::api_versions_response::ApiVersion;
 use riverrun_protocol::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverrun_protocol::consumer_protocol::encode_assignment;
 use riverrun_protocol::consumer_protocol_assignment::TopicPartition as AssignedTopic;
@@ -20,10 +19,10 @@ use riverrun_protocol::offset_fetch_response::{
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use riverrun_protocol::{
-    ApiKey, ApiVersionsResponse, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
-    ConsumerProtocolAssignment, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse,
-    ListOffsetsRequest, ListOffsetsResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest,
-    OffsetFetchResponse, SyncGroupResponse,
+    ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, ConsumerProtocolAssignment,
+    HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupResponse, ListOffsetsRequest,
+    ListOffsetsResponse, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
+    SyncGroupResponse,
 };
 use riverrun_types::Offset;
 
@@ -507,20 +506,6 @@ fn offsets_of(call: &Call<'_>, indexes: &[i32], unstable: bool, version: i16) ->
     call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
 }
 
-/// All versions, but of `OffsetFetch` up to this one.
-fn versions(call: &Call<'_>, offset_fetch_max: i16) -> Reply {
-    let range = |key: &ApiKey| ApiVersion {
-        api_key: *key as i16,
-        min_version: *key.versions().start(),
-        max_version: match key {
-            ApiKey::OffsetFetch => offset_fetch_max,
-            other => *other.versions().end(),
-        },
-    };
-    let api_keys = ApiKey::ALL.iter().map(range).collect();
-    call.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
-}
-
 /// A consumer would begin before what the transaction has read, and so read that twice.
 #[tokio::test]
 async fn offsets_that_a_transaction_may_still_set_are_waited_for() {
@@ -528,7 +513,7 @@ async fn offsets_that_a_transaction_may_still_set_are_waited_for() {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&asked);
         let server = server(move |call| match call.key {
-            ApiKey::ApiVersions => Some(versions(call, version)),
+            ApiKey::ApiVersions => Some(call.versions_but(ApiKey::OffsetFetch, version)),
             ApiKey::OffsetFetch => {
                 let request = call.decode::<OffsetFetchRequest<'_>>();
                 heard.lock().unwrap().push(request.require_stable);

@@ -96,6 +96,27 @@ async fn a_goodbye_that_is_not_taken_in_at_first_is_said_again() {
     }
 }
 
+/// Servers before Kafka 2.4 take one member at a time.
+#[tokio::test]
+async fn a_server_that_takes_no_list_of_members_is_told_who_leaves() {
+    let told = Told::default();
+    let noted = Arc::clone(&told);
+    let server = server(move |call| match call.key {
+        ApiKey::ApiVersions => Some(call.versions_but(ApiKey::LeaveGroup, 2)),
+        ApiKey::LeaveGroup => {
+            tell(&noted, call.decode::<LeaveGroupRequest<'_>>().member_id.to_string());
+            Some(call.answer(&LeaveGroupResponse::default()))
+        }
+        _ => classic_group(call, &Told::default(), &Arc::default()),
+    })
+    .await;
+    let grouped = ConsumerOptions { group: Some("g".to_owned()), ..options(&server) };
+    let mut consumer = Consumer::new(grouped).await.unwrap();
+    subscribed(&mut consumer).await;
+    consumer.close().await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["me"]);
+}
+
 /// Nobody waits for a member that could not commit.
 #[tokio::test]
 async fn a_member_that_cannot_commit_leaves_in_the_time_that_it_has() {

@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverrun_client::{ClientError, Consumer, ConsumerOptions, GroupProtocol};
-use riverrun_protocol::api_versions_response::ApiVersion;
 use riverrun_protocol::consumer_protocol::decode_subscription;
 use riverrun_protocol::metadata_response::MetadataResponseTopic;
 use riverrun_protocol::{
-    ApiKey, ApiVersionsResponse, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
-    JoinGroupRequest, JoinGroupResponse, MetadataRequest,
+    ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, JoinGroupRequest,
+    JoinGroupResponse, MetadataRequest,
 };
 use riverrun_types::TopicId;
 
@@ -21,16 +20,7 @@ type Said = Arc<Mutex<Vec<(Vec<String>, Option<String>)>>>;
 
 /// All versions, but of the heartbeat up to this one.
 pub(crate) fn versions(call: &Call<'_>, heartbeat_max: i16) -> Reply {
-    let range = |key: &ApiKey| ApiVersion {
-        api_key: *key as i16,
-        min_version: *key.versions().start(),
-        max_version: match key {
-            ApiKey::ConsumerGroupHeartbeat => heartbeat_max,
-            other => *other.versions().end(),
-        },
-    };
-    let api_keys = ApiKey::ALL.iter().map(range).collect();
-    call.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
+    call.versions_but(ApiKey::ConsumerGroupHeartbeat, heartbeat_max)
 }
 
 /// Takes in what a heartbeat says.

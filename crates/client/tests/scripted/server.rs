@@ -74,17 +74,24 @@ impl Call<'_> {
         Reply::Bytes(bytes)
     }
 
+    fn versions(&self, newest: impl Fn(ApiKey) -> i16) -> Reply {
+        let range = |key: &ApiKey| ApiVersion {
+            api_key: *key as i16,
+            min_version: *key.versions().start(),
+            max_version: newest(*key),
+        };
+        let api_keys = ApiKey::ALL.iter().map(range).collect();
+        self.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
+    }
+
+    /// All versions, but of this request up to this one.
+    pub(crate) fn versions_but(&self, limited: ApiKey, max: i16) -> Reply {
+        self.versions(|key| if key == limited { max } else { *key.versions().end() })
+    }
+
     fn usual(&self) -> Reply {
         match self.key {
-            ApiKey::ApiVersions => {
-                let range = |key: &ApiKey| ApiVersion {
-                    api_key: *key as i16,
-                    min_version: *key.versions().start(),
-                    max_version: *key.versions().end(),
-                };
-                let api_keys = ApiKey::ALL.iter().map(range).collect();
-                self.answer(&ApiVersionsResponse { api_keys, ..ApiVersionsResponse::default() })
-            }
+            ApiKey::ApiVersions => self.versions(|key| *key.versions().end()),
             ApiKey::Metadata => self.answer(&self.metadata()),
             ApiKey::InitProducerId => self.answer(&InitProducerIdResponse {
                 producer_id: 100 + i64::try_from(self.nth).unwrap(),

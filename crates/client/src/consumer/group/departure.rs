@@ -22,6 +22,9 @@ const EPOCH_LEAVE: i32 = -1;
 /// Member epoch of a static member that will come back (KIP-848).
 const EPOCH_PAUSE: i32 = -2;
 
+/// First version of `LeaveGroup` that names several members.
+const MEMBERS_SINCE: i16 = 3;
+
 /// A membership that is over, of which the group may not have heard.
 #[derive(Debug)]
 pub(in crate::consumer) struct Departure {
@@ -104,13 +107,16 @@ fn is_no_member(error: &ClientError) -> bool {
 }
 
 async fn leave_classic(coordinator: &GroupCoordinator, identity: &MemberIdentity) -> Result<(), ClientError> {
-    let member = LeavingMember { member_id: identity.member_id.as_str().into(), ..LeavingMember::default() };
-    let request = LeaveGroupRequest {
-        group_id: coordinator.group().into(),
-        members: vec![member],
-        ..LeaveGroupRequest::default()
-    };
     // The data lane: a join may still be waiting in the other one.
+    let version = coordinator.version_of(Lane::Data, ApiKey::LeaveGroup).await?;
+    let mut request =
+        LeaveGroupRequest { group_id: coordinator.group().into(), ..LeaveGroupRequest::default() };
+    let member_id = identity.member_id.as_str().into();
+    if version < MEMBERS_SINCE {
+        request.member_id = member_id;
+    } else {
+        request.members.push(LeavingMember { member_id, ..LeavingMember::default() });
+    }
     let frame = coordinator.call(Lane::Data, &request, CallLimits::default()).await?;
     let answer = frame.decode::<LeaveGroupRequest<'_>>()?;
     ClientError::check(answer.error_code, None)
