@@ -1,9 +1,9 @@
 //! Commits offsets for a group, as a member of it or from outside.
 //!
 //! Owns what becomes of each partition of a commit: one that fails for good holds no other back. A partition that the
-//! coordinator does not know may have been deleted, or the coordinator has not heard of it yet: who leads it can tell.
-//! Kafka's consumers take it for the one or the other, by who commits: `commitSync` goes on until its time is over
-//! (KAFKA-6829), and a commit before a rebalance gives up at once (KAFKA-16224).
+//! coordinator does not know may have been deleted, or the coordinator has not heard of it yet: who leads it can tell, and is
+//! asked twice, for it may be behind, too. Kafka's consumers take it for the one or the other, by who commits: `commitSync` goes
+//! on until its time is over (KAFKA-6829), and a commit before a rebalance gives up at once (KAFKA-16224).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -117,23 +117,46 @@ fn unknown_of(answers: &Answers, positions: &Positions) -> BTreeSet<TopicPartiti
     ours.map(|(partition, _)| partition.clone()).collect()
 }
 
-/// Which of these partitions are not there, that the coordinator has not known since then: those that their leaders do not
-/// know, either, or the metadata where it names no leader. A position with a leader epoch is one that was read, and so was
-/// its partition known to who leads it: it was deleted. What nobody has read may only have been made.
-async fn find_gone(
-    cluster: &Cluster,
-    unknown: BTreeSet<TopicPartition>,
-    positions: &Positions,
-    since: Instant,
-) -> BTreeSet<TopicPartition> {
+/// Which of these partitions their leaders do not know, or the metadata where it names no leader.
+async fn find_missing(cluster: &Cluster, unknown: BTreeSet<TopicPartition>) -> BTreeSet<TopicPartition> {
     let asked = unknown.into_iter().map(|partition| (partition, OffsetSpec::Latest)).collect();
     let once = Patience { errors: Duration::ZERO, leaders: false };
     let found = list_offsets_within(cluster, asked, Isolation::ReadUncommitted, once).await;
-    let was_read =
-        |partition: &TopicPartition| positions.get(partition).is_some_and(|at| at.leader_epoch.is_some());
     let unknown = found.into_iter().filter(|(_, found)| found.as_ref().is_err_and(is_unknown));
-    let unknown = unknown.map(|(partition, _)| partition);
-    unknown.filter(|partition| was_read(partition) || !may_be_new(since.elapsed())).collect()
+    unknown.map(|(partition, _)| partition).collect()
+}
+
+/// What is known of partitions that the coordinator does not know.
+#[derive(Debug)]
+struct Doubts {
+    /// Since when it does not know some.
+    since: Instant,
+    /// What was missing at the last look, too.
+    missing: BTreeSet<TopicPartition>,
+}
+
+impl Doubts {
+    fn new() -> Self {
+        Self { since: Instant::now(), missing: BTreeSet::new() }
+    }
+
+    /// Looks for partitions that the coordinator does not know, and answers which are not there: those that are missing at two
+    /// looks, after as many answers of the coordinator. A position with a leader epoch is one that was read, and so was its
+    /// partition known to who leads it: it was deleted. What nobody has read may only have been made.
+    async fn find_gone(
+        &mut self,
+        cluster: &Cluster,
+        unknown: BTreeSet<TopicPartition>,
+        positions: &Positions,
+    ) -> BTreeSet<TopicPartition> {
+        let missing = find_missing(cluster, unknown).await;
+        let before = std::mem::replace(&mut self.missing, missing);
+        let was_read =
+            |partition: &TopicPartition| positions.get(partition).is_some_and(|at| at.leader_epoch.is_some());
+        let is_old = !may_be_new(self.since.elapsed());
+        let twice = self.missing.intersection(&before);
+        twice.filter(|partition| is_old || was_read(partition)).cloned().collect()
+    }
 }
 
 /// Commits, trying again while the coordinator moves or the group is between two assignments, but not once the group has
@@ -145,8 +168,7 @@ pub(super) async fn commit(
 ) -> Outcome {
     let mut retry = Retry::new(coordinator.cluster().options());
     let mut outcome = Outcome::default();
-    // Since when the coordinator is known not to know some partition.
-    let mut unknown_since = None;
+    let mut doubts = None;
     while !left.is_empty() {
         let member = committer.as_ref().map_or_else(|| Ok(MemberIdentity::none()), Committer::member);
         let stopped = match member {
@@ -155,9 +177,9 @@ pub(super) async fn commit(
                 let unknown = unknown_of(&answers, &left);
                 let mut gone = BTreeSet::new();
                 if !unknown.is_empty() {
-                    let since = *unknown_since.get_or_insert_with(Instant::now);
+                    let doubts = doubts.get_or_insert_with(Doubts::new);
                     // Rare, and larger than all the rest of a commit.
-                    gone = Box::pin(find_gone(coordinator.cluster(), unknown, &left, since)).await;
+                    gone = Box::pin(doubts.find_gone(coordinator.cluster(), unknown, &left)).await;
                 }
                 match outcome.take(&mut left, answers, &gone) {
                     Some(error) => retry.pause_or_give_up(error).await,

@@ -156,24 +156,27 @@ fn without_second(index: i32, _: usize) -> ErrorCode {
 fn second_is_deleted(call: &Call<'_>, asked: &Asked) -> Option<Reply> {
     match call.key {
         ApiKey::OffsetCommit => Some(counted(call, asked, without_second)),
-        ApiKey::ListOffsets => {
-            let request = call.decode::<ListOffsetsRequest<'_>>();
-            let [topic] = &*request.topics else { return None };
-            let [wanted] = &*topic.partitions else { return None };
-            let is_meant = (wanted.partition_index, wanted.timestamp) == (1, -1);
-            is_meant.then(|| {
-                let partition = ListOffsetsPartitionResponse {
-                    partition_index: 1,
-                    error_code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0,
-                    ..ListOffsetsPartitionResponse::default()
-                };
-                let (name, partitions) = (topic.name.clone(), vec![partition]);
-                let topics = vec![ListOffsetsTopicResponse { name, partitions }];
-                call.answer(&ListOffsetsResponse { topics, ..ListOffsetsResponse::default() })
-            })
-        }
+        ApiKey::ListOffsets => second_is_missing(call),
         _ => None,
     }
+}
+
+/// Says that there is no partition 1 to who asks where that ends.
+fn second_is_missing(call: &Call<'_>) -> Option<Reply> {
+    let request = call.decode::<ListOffsetsRequest<'_>>();
+    let [topic] = &*request.topics else { return None };
+    let [wanted] = &*topic.partitions else { return None };
+    let is_meant = (wanted.partition_index, wanted.timestamp) == (1, -1);
+    is_meant.then(|| {
+        let partition = ListOffsetsPartitionResponse {
+            partition_index: 1,
+            error_code: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0,
+            ..ListOffsetsPartitionResponse::default()
+        };
+        let (name, partitions) = (topic.name.clone(), vec![partition]);
+        let topics = vec![ListOffsetsTopicResponse { name, partitions }];
+        call.answer(&ListOffsetsResponse { topics, ..ListOffsetsResponse::default() })
+    })
 }
 
 /// A consumer that has read both partitions to their end and has much time for its commits.
@@ -209,14 +212,14 @@ async fn commits(
     (result, asked)
 }
 
-/// Its leader, which it was read from, would know it.
+/// Its leader, which it was read from, would know it, but for a moment in which it is behind.
 #[tokio::test]
-async fn a_partition_that_was_deleted_is_told_at_once_and_holds_no_other_back() {
+async fn a_partition_that_was_deleted_is_told_after_a_second_look_and_holds_no_other_back() {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
     let server = server(move |call| second_is_deleted(call, &noted)).await;
     let mut consumer = at_ends(&server, |_| {}).await;
-    for attempts in 1..3 {
+    for attempts in [2, 4] {
         let result = consumer.commit().await;
         assert!(
             matches!(&result, Err(ClientError::UnknownPartition(of)) if *of == partition(1)),
@@ -240,6 +243,44 @@ async fn a_partition_that_the_coordinator_has_not_heard_of_yet_is_committed() {
     let (result, [first, second]) = commits(late).await;
     assert!(result.is_ok(), "{result:?}");
     assert!(first == 1 && second > 1, "{first} {second}");
+}
+
+/// As a server is that was just started: who asks it once more hears better.
+#[tokio::test]
+async fn a_partition_that_is_missing_once_is_committed() {
+    for from_metadata in [false, true] {
+        let asked = Asked::default();
+        let noted = Arc::clone(&asked);
+        let mut is_behind = false;
+        let server = server(move |call| match call.key {
+            ApiKey::OffsetCommit => {
+                is_behind = call.nth == 0;
+                let first = |index, attempt| {
+                    if attempt == 1 { without_second(index, attempt) } else { ErrorCode::NONE }
+                };
+                Some(counted(call, &noted, first))
+            }
+            ApiKey::Metadata if from_metadata && std::mem::take(&mut is_behind) => {
+                let mut metadata = call.metadata_of_epoch(0);
+                metadata.topics[0].error_code = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0;
+                metadata.topics[0].partitions.clear();
+                Some(call.answer(&metadata))
+            }
+            ApiKey::ListOffsets if std::mem::take(&mut is_behind) => second_is_missing(call),
+            _ => None,
+        })
+        .await;
+        let mut consumer = at_ends(&server, |options| {
+            if from_metadata {
+                // So that every look asks for it.
+                options.cluster.metadata_max_age = Duration::ZERO;
+            }
+        })
+        .await;
+        let result = consumer.commit().await;
+        assert!(result.is_ok(), "{from_metadata}: {result:?}");
+        assert_eq!(*asked.lock().unwrap(), [1, 2], "{from_metadata}");
+    }
 }
 
 /// What a commit of an offset of this partition comes to, which no server knows and which nobody has read, where the
@@ -341,7 +382,7 @@ async fn a_partition_that_was_deleted_is_no_reason_not_to_begin_with_others() {
     .await;
     consumer.assign(vec![(partition(0), StartAt::Earliest)]).await.unwrap();
     assert_eq!(consumer.assignment(), [partition(0)]);
-    assert_eq!(*asked.lock().unwrap(), [1, 1]);
+    assert_eq!(*asked.lock().unwrap(), [1, 2]);
 }
 
 #[tokio::test]
