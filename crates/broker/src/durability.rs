@@ -56,15 +56,13 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use bytes::BytesMut;
     use riverrun_env::sim::SimEnv;
-    use riverrun_records::{BatchBuilder, BatchOptions};
     use riverrun_types::{Offset, TimestampMs, TopicId};
 
     use super::*;
     use crate::config::{BrokerConfig, TopicOverrides};
-    use crate::metadata::NewTopic;
     use crate::start::open_broker;
+    use crate::testing::topic_with_a_record;
 
     fn start(sim: &SimEnv) -> Arc<Broker> {
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
@@ -83,15 +81,7 @@ mod tests {
 
     /// A topic of level 4 with one record, which no checkpoint covers; nobody uses its partitions any more.
     fn released(broker: &Broker) -> TopicId {
-        let new = NewTopic { name: "t".to_owned(), partition_count: 2, configs: at_level("4") };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
-        let partition = broker.partition(&topic, 0).expect("there");
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
-        let batch = BytesMut::from(&batch.build().expect("built")[..]);
-        partition.append(batch, broker.append_options()).expect("taken");
-        partition.write_staged().expect("written");
-        drop(partition);
+        let topic = topic_with_a_record(broker, 2, TimestampMs(0));
         broker.partitions.release_unused();
         assert!(broker.partitions.all().is_empty());
         topic.id

@@ -34,6 +34,8 @@ mod server;
 mod settle;
 mod shutdown;
 mod start;
+#[cfg(test)]
+mod testing;
 mod topics;
 mod uncleanable;
 mod upkeep;

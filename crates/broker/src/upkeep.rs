@@ -267,17 +267,16 @@ fn close_idle(broker: &Broker) {
 
 #[cfg(test)]
 mod tests {
-    use bytes::BytesMut;
     use riverrun_env::FileSystem as _;
     use riverrun_env::sim::SimEnv;
     use riverrun_log::config::LogConfig;
-    use riverrun_records::{BatchBuilder, BatchOptions};
     use riverrun_types::{TimestampMs, TopicId};
 
     use super::*;
     use crate::config::BrokerConfig;
     use crate::metadata::NewTopic;
     use crate::start::open_broker;
+    use crate::testing::record;
 
     #[test]
     fn files_of_a_topic_that_the_metadata_does_not_know_are_left_alone() {
@@ -312,10 +311,8 @@ mod tests {
         let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
         let partition = broker.partition(&topic, 0).expect("there");
         let value = vec![7; 400_000];
-        for record in 0..6 {
-            let mut batch = BatchBuilder::new(BatchOptions::default());
-            batch.append(TimestampMs(record), None, Some(&value), &[]).expect("fits");
-            let batch = BytesMut::from(&batch.build().expect("built")[..]);
+        for timestamp in 0..6 {
+            let batch = record(TimestampMs(timestamp), &value);
             partition.log.append(batch, broker.append_options()).expect("taken");
             partition.log.write_staged().expect("written");
         }

@@ -151,11 +151,9 @@ fn answer(wanted: Wanted, outcome: Result<Arc<Topic>, Refusal>) -> DeletableTopi
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
-    use bytes::BytesMut;
     use riverrun_env::sim::SimEnv;
     use riverrun_log::Appended;
     use riverrun_protocol::delete_topics_request::DeleteTopicState;
-    use riverrun_records::{BatchBuilder, BatchOptions};
     use riverrun_types::{Acks, TimestampMs};
 
     use super::*;
@@ -164,6 +162,7 @@ mod tests {
     use crate::metadata::NewTopic;
     use crate::partitions::Partition;
     use crate::start::open_broker;
+    use crate::testing::record;
 
     fn start(sim: &SimEnv) -> Arc<Broker> {
         let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("default.durability", "4")]);
@@ -179,10 +178,7 @@ mod tests {
 
     /// Appends a record, which is to be acked at once; what it was given if it is.
     fn acked(broker: &Broker, partition: &Partition) -> Option<Appended> {
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(TimestampMs(0), None, Some(b"value"), &[]).expect("fits");
-        let batch = BytesMut::from(&batch.build().expect("built")[..]);
-        let appended = partition.append(batch, broker.append_options()).ok()?;
+        let appended = partition.append(record(TimestampMs(0), b"value"), broker.append_options()).ok()?;
         partition.write_staged().ok()?;
         (partition.outcome(appended, Acks::All) == Some(Ok(()))).then_some(appended)
     }

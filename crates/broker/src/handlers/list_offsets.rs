@@ -237,30 +237,21 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::sync_channel;
 
-    use bytes::BytesMut;
     use riverrun_env::sim::SimEnv;
-    use riverrun_records::{BatchBuilder, BatchOptions};
 
     use super::*;
     use crate::config::BrokerConfig;
     use crate::context::{ConnectionInfo, Principal};
-    use crate::metadata::NewTopic;
     use crate::start::open_broker;
+    use crate::testing::topic_with_a_record;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// A server with a record in a segment.
     fn start(sim: &SimEnv) -> Arc<Broker> {
-        let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("default.durability", "4")]);
-        let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
-        let new = NewTopic { name: "t".to_owned(), partition_count: 1, configs: [].into() };
-        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
-        let partition = broker.partition(&topic, 0).expect("there");
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(TimestampMs(5), None, Some(b"value"), &[]).expect("fits");
-        let batch = BytesMut::from(&batch.build().expect("built")[..]);
-        partition.append(batch, broker.append_options()).expect("taken");
-        partition.write_staged().expect("written");
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        let broker = open_broker(sim.env(), config).expect("starts");
+        topic_with_a_record(&broker, 1, TimestampMs(5));
         broker
     }
 

@@ -285,10 +285,10 @@ mod tests {
     use riverrun_env::sim::SimEnv;
     use riverrun_log::StoreOptions;
     use riverrun_log::producer_state::AppendOrigin;
-    use riverrun_records::{BatchBuilder, BatchOptions};
     use riverrun_types::TimestampMs;
 
     use super::*;
+    use crate::testing::record;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -309,10 +309,8 @@ mod tests {
 
     /// Gives a record its place.
     fn append(partition: &Partition) -> Result<Appended, AppendError> {
-        let mut batch = BatchBuilder::new(BatchOptions::default());
-        batch.append(TimestampMs(0), None, Some(b"value"), &[]).unwrap();
         let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
-        partition.append(BytesMut::from(&batch.build().unwrap()[..]), options)
+        partition.append(record(TimestampMs(0), b"value"), options)
     }
 
     #[test]

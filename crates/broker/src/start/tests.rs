@@ -1,18 +1,17 @@
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use riverrun_env::FileSystem as _;
 use riverrun_env::OpenMode;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::producer_state::AppendOrigin;
 use riverrun_log::{AppendError, AppendOptions};
-use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{Offset, TimestampMs, TopicId};
 
 use super::*;
 use crate::config::TopicOverrides;
 use crate::metadata::{NewTopic, Topic};
 use crate::settle::Settler;
+use crate::testing::record;
 
 fn start(sim: &SimEnv) -> Arc<Broker> {
     let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
@@ -50,9 +49,7 @@ fn append_value(
     index: i32,
     value: &[u8],
 ) -> Result<Offset, AppendError> {
-    let mut batch = BatchBuilder::new(BatchOptions::default());
-    batch.append(TimestampMs(0), None, Some(value), &[]).expect("fits");
-    let batch = BytesMut::from(&batch.build().expect("built")[..]);
+    let batch = record(TimestampMs(0), value);
     let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
     let appended = broker.partition(topic, index).expect("there").log.append(batch, options)?;
     Ok(appended.last_offset)

@@ -1,11 +1,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use bytes::BytesMut;
 use riverrun_env::sim::SimEnv;
 use riverrun_log::AppendOptions;
 use riverrun_log::producer_state::AppendOrigin;
-use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::TimestampMs;
 
 use super::*;
@@ -14,6 +12,7 @@ use crate::context::{ConnectionInfo, Principal};
 use crate::fetch::session::PartitionRef;
 use crate::metadata::{NewTopic, Topic};
 use crate::start::open_broker;
+use crate::testing::record;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 const LOG_DIRS: &str = "/one,/two";
@@ -43,11 +42,8 @@ fn context_of(connection: u64) -> RequestContext {
 fn append(broker: &Arc<Broker>, topic: &Arc<Topic>, index: usize, value_bytes: usize) {
     let index = i32::try_from(index).expect("few");
     let log = Arc::clone(&broker.partition(topic, index).expect("there").log);
-    let mut batch = BatchBuilder::new(BatchOptions::default());
-    batch.append(TimestampMs(0), None, Some(&vec![1; value_bytes]), &[]).expect("fits");
-    let batch = BytesMut::from(&batch.build().expect("built")[..]);
     let options = AppendOptions { origin: AppendOrigin::Client, now: TimestampMs(0) };
-    let appended = log.append(batch, options).expect("taken");
+    let appended = log.append(record(TimestampMs(0), &vec![1; value_bytes]), options).expect("taken");
     let begun = Instant::now();
     while log.watermarks().synced <= appended.last_offset {
         assert!(begun.elapsed() < PATIENCE, "the journal says nothing");
