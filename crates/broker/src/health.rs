@@ -132,6 +132,7 @@ impl Broker {
         troubles.extend(self.offline_partitions());
         troubles.extend(self.unknown_partitions());
         troubles.extend(self.uncleanable_partitions());
+        troubles.extend([self.metadata.copy_trouble(), self.journals.copy_trouble()].into_iter().flatten());
         troubles.extend(self.groups.failed_shard(&*self.env.clock).map(groups_failed));
         troubles.extend(self.mounts.troubles());
         let image = self.metadata.image();

@@ -250,6 +250,16 @@ pub(crate) fn checkpoint(broker: &Broker) {
     }
     broker.logs.look_at_devices();
     broker.forget_discarded();
+    write_metadata_copies(broker);
+}
+
+/// Writes what is kept twice of the metadata and was written only once, for want of room.
+fn write_metadata_copies(broker: &Broker) {
+    broker.metadata.write_copy();
+    if let Err(error) = broker.journals.write_copy() {
+        tracing::error!(%error, "the copy of the list of journals failed");
+        broker.metadata.fail(&error);
+    }
 }
 
 fn expire_producers(broker: &Broker) {
@@ -340,6 +350,44 @@ mod tests {
         sim.fs.exhaust_descriptors(false);
         close_idle(&broker);
         assert_eq!(broker.health().troubles, Vec::<String>::new());
+    }
+
+    #[test]
+    fn copies_of_metadata_for_which_there_was_no_room_are_told_of_and_written_with_the_next_checkpoint() {
+        let sim = SimEnv::new(1);
+        let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
+        let broker = open_broker(sim.env(), config).expect("starts");
+        let note_used = |id: &str| {
+            sim.fs.refuse_renames_after(1);
+            broker.journals.note_used(0, id).expect("the list itself is written");
+        };
+        note_used("one");
+        sim.fs.refuse_renames_after(1);
+        let wide = NewTopic { name: "wide".to_owned(), partition_count: 100_000, configs: [].into() };
+        for _ in 0..8 {
+            let grown = broker.metadata.change(|draft| {
+                let id = draft.create_topic(wide.clone()).expect("made").id;
+                draft.delete_topic(id).expect("deleted");
+            });
+            grown.expect("changed");
+        }
+        let told = || {
+            let troubles = broker.health().troubles;
+            ["snapshot", "journals"]
+                .map(|file| troubles.iter().any(|told| told.starts_with(&format!("/data/meta/{file}-copy"))))
+        };
+        assert_eq!(told(), [true, true]);
+        checkpoint(&broker);
+        assert_eq!(told(), [true, true], "there is no room yet");
+        sim.fs.refuse_renames(false);
+        checkpoint(&broker);
+        assert_eq!(told(), [false, false]);
+        note_used("other");
+        sim.fs.refuse_renames(false);
+        sim.fs.fail_sync_after(0);
+        write_metadata_copies(&broker);
+        let failure = broker.metadata.failure().expect("nobody knows what the disk holds");
+        assert!(failure.contains("/data/meta/journals-copy"), "{failure}");
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //! damage to either loses nothing.
 //!
 //! The copy is written after the file. So it may be older than the file, by what happened when the machine stopped
-//! between the two, and whoever reads it must bear that. It never stands in for a file of a newer program.
+//! between the two, or while there was no room for it, and whoever reads it must bear that. A copy that found no room is
+//! [`Behind`], for its owner to tell of and to try again. It never stands in for a file of a newer program.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use riverrun_env::{ChangeError, Env, atomic_replace, read_whole};
+use riverrun_env::{ChangeError, Env, atomic_replace, is_shortage, read_whole};
 
 use super::error::MetadataError;
 use super::frames::FrameError;
@@ -28,17 +29,61 @@ pub(super) fn copy_of(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Replaces both, each atomically; durable when it returns. A copy that finds no room stays as old as it is, and the
-/// next start writes it.
-pub(super) fn replace(env: &Env, path: &Path, bytes: &[u8]) -> Result<(), ChangeError> {
-    atomic_replace(&*env.fs, path, bytes)?;
-    let copy = copy_of(path);
-    match atomic_replace(&*env.fs, &copy, bytes) {
-        Err(ChangeError::Undone(error)) => {
-            tracing::warn!(path = %copy.display(), %error, "the copy of a metadata file is out of date");
-            Ok(())
+/// A copy that is older than its file.
+#[derive(Debug)]
+pub(super) struct Behind {
+    copy: PathBuf,
+    /// What it is to have. Kept, because the file may have suffered by the time that there is room.
+    bytes: Vec<u8>,
+    reason: io::Error,
+}
+
+impl Behind {
+    /// What keeps the copy from being as new as its file.
+    pub(super) fn trouble(&self) -> String {
+        let wait = if self.may_pass() { "it is tried again" } else { "a restart tries again" };
+        format!(
+            "{} is older than the file that it is a copy of, {wait}: {}",
+            self.copy.display(),
+            self.reason
+        )
+    }
+
+    /// Whether it may be tried again: a disk that has refused a write for another reason than want of something is not
+    /// written to once more.
+    fn may_pass(&self) -> bool {
+        is_shortage(&self.reason)
+    }
+
+    /// Tries again, where that may help. `None`: the copy is as new as its file, durably.
+    pub(super) fn retry(self, env: &Env) -> Result<Option<Self>, ChangeError> {
+        if !self.may_pass() {
+            return Ok(Some(self));
         }
-        copied => copied,
+        let copy = self.copy.clone();
+        let behind = write_copy(env, self.copy, self.bytes)?;
+        if behind.is_none() {
+            tracing::info!(path = %copy.display(), "the copy of a metadata file is up to date again");
+        }
+        Ok(behind)
+    }
+}
+
+/// Replaces both, each atomically; durable when it returns, but for a copy that finds no room and stays as old as it is.
+pub(super) fn replace(env: &Env, path: &Path, bytes: Vec<u8>) -> Result<Option<Behind>, ChangeError> {
+    atomic_replace(&*env.fs, path, &bytes)?;
+    let behind = write_copy(env, copy_of(path), bytes)?;
+    if let Some(Behind { copy, reason, .. }) = &behind {
+        tracing::warn!(path = %copy.display(), error = %reason, "the copy of a metadata file is out of date");
+    }
+    Ok(behind)
+}
+
+fn write_copy(env: &Env, copy: PathBuf, bytes: Vec<u8>) -> Result<Option<Behind>, ChangeError> {
+    match atomic_replace(&*env.fs, &copy, &bytes) {
+        Ok(()) => Ok(None),
+        Err(ChangeError::Undone(reason)) => Ok(Some(Behind { copy, bytes, reason })),
+        Err(unknown) => Err(unknown),
     }
 }
 

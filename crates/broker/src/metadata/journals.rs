@@ -15,7 +15,7 @@ use riverrun_env::{ChangeError, DirEntry, Env};
 use riverrun_journal::{JournalError, JournalId};
 use serde::{Deserialize, Serialize};
 
-use super::copies;
+use super::copies::{self, Behind};
 use super::error::MetadataError;
 use super::frames::{FrameError, first_line, read_frames, write_frame};
 use super::log_dirs::ACCEPT_LOSS_FILE;
@@ -57,12 +57,14 @@ struct Left {
 /// The list in use.
 ///
 /// Invariants: `content` is what the file says, synced. It names the journals that are in use, and says that they are
-/// not settled from [`Self::begin`] to [`Self::finish`].
+/// not settled from [`Self::begin`] to [`Self::finish`]. The file and its copy are written with `content` locked.
 #[derive(Debug)]
 pub(crate) struct JournalRegistry {
     env: Env,
     path: PathBuf,
     content: Mutex<Content>,
+    /// The copy of what was written last, while there is no room for it.
+    behind: Mutex<Option<Behind>>,
     /// The file has to be written anew whatever it should say.
     is_damaged: bool,
     accepts_loss: bool,
@@ -85,7 +87,8 @@ impl JournalRegistry {
             }
             Err(flaw) => return Err(without_list(dir, flaw)),
         };
-        Ok(Self { env: env.clone(), path, content: Mutex::new(content), is_damaged, accepts_loss })
+        let (content, behind) = (Mutex::new(content), Mutex::default());
+        Ok(Self { env: env.clone(), path, content, behind, is_damaged, accepts_loss })
     }
 
     /// The ids of the journals in these directories of which it is known that everything in them was settled when the
@@ -200,9 +203,25 @@ impl JournalRegistry {
     fn replace(&self, content: &mut Content, new: Content) -> Result<(), ChangeError> {
         let mut bytes = first_line(WHAT).into_bytes();
         write_frame(&mut bytes, 0, &to_json(&new));
-        copies::replace(&self.env, &self.path, &bytes)?;
+        *self.behind.lock() = copies::replace(&self.env, &self.path, bytes)?;
         *content = new;
         Ok(())
+    }
+
+    /// Writes the copy of the list for which there was no room, if there is some now. Blocks for the disk. An error means
+    /// that nobody knows what the disk holds.
+    pub(crate) fn write_copy(&self) -> Result<(), MetadataError> {
+        let _content = self.content.lock();
+        let Some(behind) = self.behind.lock().take() else { return Ok(()) };
+        let copy = copies::copy_of(&self.path);
+        let tried = behind.retry(&self.env);
+        *self.behind.lock() = tried.map_err(|error| MetadataError::io("write", copy)(error.into()))?;
+        Ok(())
+    }
+
+    /// What keeps the copy of the list from being as new as that.
+    pub(crate) fn copy_trouble(&self) -> Option<String> {
+        self.behind.lock().as_ref().map(Behind::trouble)
     }
 }
 
@@ -415,6 +434,24 @@ mod tests {
             begin(&sim, &[("/a", Some("j1"))]).expect("accepted");
             assert!(flaws(&sim).is_empty(), "damage {number}: it is written anew");
         }
+    }
+
+    #[test]
+    fn a_copy_of_the_list_that_found_no_room_is_told_of_until_it_is_written() {
+        let sim = SimEnv::new(1);
+        let registry = begin(&sim, &[("/a", None)]).expect("new");
+        sim.fs.refuse_renames_after(1);
+        registry.note_used(0, "j1").expect("the list itself is written");
+        let told = registry.copy_trouble().expect("it is old");
+        assert!(told.contains("/meta/journals-copy"), "{told}");
+        registry.write_copy().expect("nothing has failed");
+        assert!(registry.copy_trouble().is_some(), "there is no room yet");
+        sim.fs.refuse_renames(false);
+        registry.write_copy().expect("written");
+        assert_eq!(registry.copy_trouble(), None);
+        sim.fs.crash();
+        sim.fs.remove_file("/meta/journals".as_ref()).expect("removed");
+        assert!(begin(&sim, &[("/b", None)]).is_err(), "the copy knows of the journal, too");
     }
 
     #[test]

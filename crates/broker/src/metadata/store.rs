@@ -12,7 +12,8 @@
 //! meta/log-<generation>      one frame for each change since then, synced before the change is answered
 //! ```
 //!
-//! Snapshot and log are kept twice, with `-copy` behind their names.
+//! Snapshot and log are kept twice, with `-copy` behind their names. A copy of the snapshot that finds no room is old until
+//! [`Store::write_copy`] finds some.
 
 mod files;
 mod log;
@@ -27,9 +28,10 @@ use parking_lot::Mutex;
 use riverrun_env::{Env, LockGuard};
 use riverrun_types::{ProducerId, TopicId};
 
-use self::files::{Loaded, WriteFailure, load, start_generation, write_snapshot};
+use self::files::{Loaded, Snapshot, WriteFailure, load, start_generation, write_copy, write_snapshot};
 pub(super) use self::files::{Verified, verify};
 use self::log::{LogFile, remove_other_generations};
+use super::copies::Behind;
 use super::cordon::Cordon;
 use super::directory::make_durable;
 use super::draft::{Draft, random_id};
@@ -83,6 +85,8 @@ struct Writer {
     log: LogFile,
     /// The log's length at which the next snapshot is due.
     snapshot_at_bytes: u64,
+    /// The copy of the last snapshot, while there is no room for it.
+    behind: Option<Behind>,
     poison: Option<String>,
     is_closed: bool,
 }
@@ -109,14 +113,22 @@ impl Store {
             unknown.set_aside(env)?;
         }
         unknown.check(dir)?;
-        let (log, _) = start_generation(env, dir, &head, &image).map_err(|failure| failure.error)?;
+        let started = start_generation(env, dir, &head, &image).map_err(|failure| failure.error)?;
+        let (log, Snapshot { behind, .. }) = started;
         remove_other_generations(env, dir, head.generation)?;
         let snapshot_at_bytes = log.end().max(LOG_BYTES_MIN);
         let store = Self {
             env: env.clone(),
             dir: dir.clone(),
             image: ArcSwap::from_pointee(image),
-            writer: Mutex::new(Writer { head, log, snapshot_at_bytes, poison: None, is_closed: false }),
+            writer: Mutex::new(Writer {
+                head,
+                log,
+                snapshot_at_bytes,
+                behind,
+                poison: None,
+                is_closed: false,
+            }),
             producer_ids: Mutex::new(0..0),
             closed_dirs: Mutex::default(),
             unknown,
@@ -217,6 +229,33 @@ impl Store {
         self.image.store(Arc::new(image));
     }
 
+    /// Writes the copy of the snapshot for which there was no room, if there is some now. Blocks for the disk.
+    pub(crate) fn write_copy(&self) {
+        let mut writer = self.writer.lock();
+        if writer.is_closed || writer.poison.is_some() {
+            return;
+        }
+        let Some(behind) = writer.behind.take() else { return };
+        match write_copy(&self.env, &self.dir, behind) {
+            Ok(behind) => writer.behind = behind,
+            Err(failure) => {
+                tracing::error!(error = %failure.error, "the copy of the metadata snapshot failed");
+                writer.note(&failure);
+            }
+        }
+    }
+
+    /// What keeps the copy of the snapshot from being as new as that. Waits for a change that is under way.
+    pub(crate) fn copy_trouble(&self) -> Option<String> {
+        self.writer.lock().behind.as_ref().map(Behind::trouble)
+    }
+
+    /// Nothing changes any more: something else that was written to the directory failed, so that nobody knows what the
+    /// disk holds.
+    pub(crate) fn fail(&self, error: &MetadataError) {
+        self.writer.lock().poison.get_or_insert_with(|| error.to_string());
+    }
+
     /// Why nothing changes any more, if that is so. Waits for a change that is under way.
     pub(crate) fn failure(&self) -> Option<String> {
         self.writer.lock().poison.clone()
@@ -258,10 +297,11 @@ impl Store {
     fn snapshot(&self, writer: &mut Writer, image: &Image) {
         let head = Head { generation: writer.head.generation + 1, ..writer.head.clone() };
         match start_generation(&self.env, &self.dir, &head, image) {
-            Ok((log, snapshot_bytes)) => {
+            Ok((log, Snapshot { bytes, behind })) => {
                 let old = std::mem::replace(&mut writer.log, log);
                 writer.head = head;
-                writer.snapshot_at_bytes = snapshot_bytes.max(LOG_BYTES_MIN);
+                writer.snapshot_at_bytes = bytes.max(LOG_BYTES_MIN);
+                writer.behind = behind;
                 old.remove(&self.env);
             }
             Err(failure) => {

@@ -7,7 +7,7 @@ use riverrun_env::{ChangeError, Env, atomic_replace, read_whole};
 
 use super::ACCEPT_METADATA_LOSS_FILE;
 use super::log::{LOG_KIND, LogFile, ReadLog, log_path, logs, read_log, verify_logs};
-use crate::metadata::copies;
+use crate::metadata::copies::{self, Behind};
 use crate::metadata::error::MetadataError;
 use crate::metadata::frames::{FrameError, first_line, read_frames, read_up_to_flaw, write_frame};
 use crate::metadata::image::Image;
@@ -31,26 +31,44 @@ pub(super) struct WriteFailure {
     pub(super) is_unknown: bool,
 }
 
+/// A snapshot that was written.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) bytes: u64,
+    /// Its copy, if there was no room for that.
+    pub(super) behind: Option<Behind>,
+}
+
 /// Begins the generation of `head`: an empty log, then the snapshot that names it. Both are durable when it returns;
 /// before the snapshot is replaced, the generation before is the valid one, and a failure before the first sync leaves
-/// it in use. Answers the snapshot's size too.
+/// it in use.
 pub(super) fn start_generation(
     env: &Env,
     dir: &Path,
     head: &Head,
     image: &Image,
-) -> Result<(LogFile, u64), WriteFailure> {
+) -> Result<(LogFile, Snapshot), WriteFailure> {
     let log_path = log_path(dir, head.generation);
     let log = LogFile::create(env, dir, head).map_err(failed("make", log_path))?;
     Ok((log, write_snapshot(env, dir, head, image)?))
 }
 
-/// Replaces the snapshot; durable when it returns. Answers its size.
-pub(super) fn write_snapshot(env: &Env, dir: &Path, head: &Head, image: &Image) -> Result<u64, WriteFailure> {
-    let bytes = snapshot_bytes(head, image);
-    let path = dir.join(SNAPSHOT);
-    copies::replace(env, &path, &bytes).map_err(failed("write", path))?;
-    Ok(bytes.len() as u64)
+/// Replaces the snapshot; durable when it returns.
+pub(super) fn write_snapshot(
+    env: &Env,
+    dir: &Path,
+    head: &Head,
+    image: &Image,
+) -> Result<Snapshot, WriteFailure> {
+    let content = snapshot_bytes(head, image);
+    let (path, bytes) = (dir.join(SNAPSHOT), content.len() as u64);
+    let behind = copies::replace(env, &path, content).map_err(failed("write", path))?;
+    Ok(Snapshot { bytes, behind })
+}
+
+/// Writes the copy of the snapshot for which there was no room, if there is some now; durable then.
+pub(super) fn write_copy(env: &Env, dir: &Path, behind: Behind) -> Result<Option<Behind>, WriteFailure> {
+    behind.retry(env).map_err(failed("write", copies::copy_of(&dir.join(SNAPSHOT))))
 }
 
 fn failed(action: &'static str, path: PathBuf) -> impl FnOnce(ChangeError) -> WriteFailure {

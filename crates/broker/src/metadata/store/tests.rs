@@ -569,6 +569,79 @@ fn a_snapshot_that_finds_no_descriptor_or_space_leaves_the_generation_in_use() {
     }
 }
 
+/// A store whose snapshot has no copy of its generation, for want of space for the copy's name.
+fn with_an_old_copy(sim: &SimEnv) -> Store {
+    let store = open(&sim.env());
+    create(&store, "before", 1).expect("made");
+    sim.fs.refuse_renames_after(1);
+    store.snapshot(&mut store.writer.lock(), &store.image());
+    store
+}
+
+#[test]
+fn a_copy_of_the_snapshot_that_found_no_room_is_told_of_until_it_is_written() {
+    let sim = SimEnv::new(1);
+    let store = with_an_old_copy(&sim);
+    create(&store, "after", 1).expect("only the copy is old");
+    let told = store.copy_trouble().expect("it is old");
+    assert!(told.contains("/data/meta/snapshot-copy"), "{told}");
+    store.write_copy();
+    assert!(store.copy_trouble().is_some(), "there is no room yet");
+    sim.fs.refuse_renames(false);
+    store.write_copy();
+    assert_eq!(store.copy_trouble(), None);
+    drop(store);
+    sim.fs.crash();
+    let [snapshot, copy] = ["snapshot", "snapshot-copy"].map(|name| options().dir.join(name));
+    let read = |path: &Path| read_whole(&*sim.fs, path, 1 << 20).expect("readable");
+    assert_eq!(read(&copy), read(&snapshot));
+    put(&sim.env(), &snapshot, b"damaged");
+    assert_eq!(names(&open(&sim.env())), ["after", "before"], "the copy stands in for it");
+}
+
+#[test]
+fn the_next_snapshot_makes_good_for_a_copy_that_found_no_room() {
+    let sim = SimEnv::new(1);
+    let store = with_an_old_copy(&sim);
+    sim.fs.refuse_renames(false);
+    store.snapshot(&mut store.writer.lock(), &store.image());
+    assert_eq!(store.copy_trouble(), None);
+    let before = sim.fs.operations();
+    store.write_copy();
+    assert_eq!(sim.fs.operations(), before, "nothing is left to do");
+}
+
+#[test]
+fn a_copy_whose_writing_fails_otherwise_lets_nothing_change_until_a_restart() {
+    let sim = SimEnv::new(1);
+    let store = with_an_old_copy(&sim);
+    sim.fs.refuse_renames(false);
+    sim.fs.fail_sync_after(0);
+    store.write_copy();
+    let error = create(&store, "later", 1).expect_err("poisoned");
+    assert!(matches!(error, MetadataError::Poisoned(_)), "{error}");
+    drop(store);
+    sim.fs.crash();
+    assert_eq!(names(&open(&sim.env())), ["before"]);
+}
+
+#[test]
+fn a_copy_that_the_disk_has_refused_is_not_written_to_again_before_a_restart() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim.env());
+    create(&store, "before", 1).expect("made");
+    // The new log, its copy, and the snapshot.
+    sim.fs.fail_write_after(3);
+    store.snapshot(&mut store.writer.lock(), &store.image());
+    let before = sim.fs.operations();
+    store.write_copy();
+    assert_eq!(sim.fs.operations(), before);
+    let told = store.copy_trouble().expect("it is old");
+    assert!(told.contains("a restart tries again"), "{told}");
+    drop(store);
+    assert_eq!(open(&sim.env()).copy_trouble(), None);
+}
+
 #[test]
 fn a_snapshot_whose_sync_failed_lets_nothing_change_until_a_restart() {
     // The new log, its copy, their directory, the snapshot, its directory, its copy, the directory.
