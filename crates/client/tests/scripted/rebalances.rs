@@ -110,6 +110,48 @@ async fn a_member_that_is_lost_while_it_unsubscribes_commits_nothing_and_joins_a
     assert_eq!(*told.lock().unwrap(), ["join owning 0", "join owning 0"]);
 }
 
+/// As another one it would have to wait until the group gives up the one that it was (KAFKA-13419).
+#[tokio::test]
+async fn a_member_that_the_group_knows_in_another_generation_comes_back_as_who_it_was() {
+    for (code, comes_back_as) in [(ErrorCode::ILLEGAL_GENERATION, "me"), (ErrorCode::UNKNOWN_MEMBER_ID, "")] {
+        // While it stays, while it gives something up before it joins, and while it is given its share.
+        for (topic, sync) in [("t", false), ("u", false), ("u", true)] {
+            let (members, due) = (Told::default(), Arc::new(Mutex::new(false)));
+            let (joined, is_due) = (Arc::clone(&members), Arc::clone(&due));
+            let server = server(move |call| {
+                let error_code = code.0;
+                match call.key {
+                    ApiKey::JoinGroup => {
+                        tell(&joined, call.decode::<JoinGroupRequest<'_>>().member_id.to_string());
+                        nothing_more(call, &Told::default())
+                    }
+                    ApiKey::Heartbeat if !sync && std::mem::take(&mut *is_due.lock().unwrap()) => {
+                        Some(call.answer(&HeartbeatResponse { error_code, ..HeartbeatResponse::default() }))
+                    }
+                    ApiKey::SyncGroup if sync && std::mem::take(&mut *is_due.lock().unwrap()) => {
+                        Some(call.answer(&SyncGroupResponse { error_code, ..SyncGroupResponse::default() }))
+                    }
+                    _ => nothing_more(call, &Told::default()),
+                }
+            })
+            .await;
+            let mut consumer = cooperative_member(&server, &["t"]).await;
+            *due.lock().unwrap() = true;
+            consumer.subscribe(&[topic]).await.unwrap();
+            let joins = if sync { 3 } else { 2 };
+            let has_joined = || members.lock().unwrap().len() >= joins;
+            if sync {
+                // What it has to give up comes before.
+                wait_for(&mut consumer, "it joins again", |_| has_joined()).await;
+            } else {
+                // It waits for the consumer where it has something to give up.
+                unpolled("it joins again", has_joined).await;
+            }
+            assert_eq!(members.lock().unwrap()[joins - 1], comes_back_as, "{code}, {topic}, {sync}");
+        }
+    }
+}
+
 /// A group that keeps the assignment of a static member knows nothing of what it subscribes to since it is back.
 #[tokio::test]
 async fn what_a_member_is_assigned_and_does_not_subscribe_to_is_not_read_and_left_to_others() {

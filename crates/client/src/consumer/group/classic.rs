@@ -54,12 +54,14 @@ enum Stir {
 ///
 /// Invariants: `owned` is what the consumer was told to read, in the generation `assigned_in`; `topics` are those that the
 /// group was told of. As leader, `counts` are the partition counts that the current assignment was made from, or, if
-/// another leader made it, those that were found first.
+/// another leader made it, those that were found first. `is_outdated` is whether the group has said last that it knows this
+/// member, in another generation.
 pub(super) struct ClassicMember {
     context: MemberContext,
     cooperative: bool,
     owned: BTreeSet<TopicPartition>,
     assigned_in: i32,
+    is_outdated: bool,
     topics: Vec<String>,
     counts: Option<BTreeMap<String, i32>>,
     look_at: Instant,
@@ -77,6 +79,7 @@ impl ClassicMember {
             cooperative,
             owned,
             assigned_in: NO_GENERATION,
+            is_outdated: false,
             topics,
             counts: None,
             look_at: now,
@@ -109,10 +112,20 @@ impl ClassicMember {
         Ok(())
     }
 
+    /// The group has given the member up, or is in another generation. Whom it knows still comes back by its id, as with Kafka's
+    /// consumers (KAFKA-13419): else the group would wait for the one that it was.
     fn lose(&mut self) {
         self.owned.clear();
         self.assigned_in = NO_GENERATION;
-        self.context.lose(MemberIdentity::forget);
+        let renew = if self.is_outdated { MemberIdentity::begin_anew } else { MemberIdentity::forget };
+        self.context.lose(renew);
+    }
+
+    /// What the group says to a member that it does not know any more, or only in another generation.
+    fn given_up(&self) -> ClientError {
+        let code =
+            if self.is_outdated { ErrorCode::ILLEGAL_GENERATION } else { ErrorCode::UNKNOWN_MEMBER_ID };
+        ClientError::Server { code, message: None }
     }
 
     /// Joins and syncs until there is an assignment. Pauses after each attempt but the one that a new member gets its id by.
@@ -136,7 +149,8 @@ impl ClassicMember {
                 Some(ErrorCode::MEMBER_ID_REQUIRED | ErrorCode::REBALANCE_IN_PROGRESS) => {
                     self.context.pause().await;
                 }
-                Some(ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION) => {
+                Some(code @ (ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION)) => {
+                    self.is_outdated = code == ErrorCode::ILLEGAL_GENERATION;
                     self.lose();
                     self.context.pause().await;
                 }
@@ -160,13 +174,13 @@ impl ClassicMember {
         self.topics = if self.owned.is_empty() {
             finding.await?
         } else {
-            self.alive_until(finding).await?.ok_or_else(given_up)??
+            self.alive_until(finding).await?.ok_or_else(|| self.given_up())??
         };
         let topics: BTreeSet<&str> = self.topics.iter().map(String::as_str).collect();
         let (kept, left): (BTreeSet<_>, BTreeSet<_>) =
             self.owned.iter().cloned().partition(|partition| topics.contains(&*partition.topic));
         if self.give_up(left.into_iter().collect()).await? == Some(Stir::Lost) {
-            return Err(given_up());
+            return Err(self.given_up());
         }
         self.owned = kept;
         Ok(())
@@ -422,9 +436,12 @@ impl ClassicMember {
             group_instance_id: identity.instance_id.as_deref().map(Into::into),
         };
         let answer = self.context.coordinator.call(Lane::Group, &request, CallLimits::default()).await;
-        answer
+        let answer = answer
             .and_then(|frame| ClientError::check(frame.decode::<HeartbeatRequest<'_>>()?.error_code, None))
-            .inspect_err(|error| self.context.coordinator.note(error))
+            .inspect_err(|error| self.context.coordinator.note(error));
+        let code = answer.as_ref().err().and_then(ClientError::code);
+        self.is_outdated = code == Some(ErrorCode::ILLEGAL_GENERATION);
+        answer
     }
 }
 
@@ -437,11 +454,6 @@ fn meaning(answer: Result<(), ClientError>) -> Result<Option<Stir>, ClientError>
         _ if error.kind() == ErrorKind::Retry => Ok(None),
         _ => Err(error),
     }
-}
-
-/// What a group says to a member that it does not know any more.
-fn given_up() -> ClientError {
-    ClientError::Server { code: ErrorCode::UNKNOWN_MEMBER_ID, message: None }
 }
 
 /// Partitions of each topic that exists.
