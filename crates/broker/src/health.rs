@@ -32,6 +32,12 @@ struct OpenFailure {
     kind: ErrorKind,
 }
 
+impl OpenFailure {
+    fn is_of_shortage(&self) -> bool {
+        self.kind == ErrorKind::Retry
+    }
+}
+
 /// Partitions whose last opening failed.
 ///
 /// Invariants: at most [`FAILURES_MAX`] are remembered.
@@ -62,7 +68,12 @@ impl OpenFailures {
     /// Those for which a shortage was the reason, which may have passed.
     fn of_shortages(&self) -> Vec<PartitionId> {
         let failures = self.failures.lock();
-        failures.iter().filter(|(_, failure)| failure.kind == ErrorKind::Retry).map(|(id, _)| *id).collect()
+        failures.iter().filter(|(_, failure)| failure.is_of_shortage()).map(|(id, _)| *id).collect()
+    }
+
+    /// Whether this is one of those.
+    fn is_of_shortage(&self, id: PartitionId) -> bool {
+        self.failures.lock().get(&id).is_some_and(OpenFailure::is_of_shortage)
     }
 }
 
@@ -89,13 +100,25 @@ impl Broker {
         code
     }
 
-    /// Tries again to open what a shortage has kept closed: nobody else may ever use it. Blocks for the disk.
+    /// Tries again to open what a shortage has kept closed: nobody else may ever use it. A log dir that is still short of
+    /// something is left alone until the next time, because opening may mean to read much. Chance says who is first, so
+    /// that one that is short for good does not keep the others of its log dir closed. Blocks for the disk.
     pub(crate) fn open_after_shortages(&self) {
         let image = self.metadata.image();
-        for id in self.open_failures.of_shortages() {
+        let mut closed = self.open_failures.of_shortages();
+        let first = self.env.random.next_u64() % (closed.len() as u64).max(1);
+        closed.rotate_left(usize::try_from(first).unwrap_or(0));
+        let mut short_dirs = BTreeSet::new();
+        for id in closed {
             let topic = image.topic_by_id(id.topic);
+            let dir = topic.and_then(|topic| topic.log_dir(id.index));
+            if dir.is_some_and(|dir| short_dirs.contains(&dir)) {
+                continue;
+            }
             if topic.is_none_or(|topic| self.partition(topic, id.index).is_ok()) {
                 self.open_failures.forget(id);
+            } else if self.open_failures.is_of_shortage(id) {
+                short_dirs.extend(dir);
             }
         }
     }

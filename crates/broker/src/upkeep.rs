@@ -353,6 +353,63 @@ mod tests {
     }
 
     #[test]
+    fn a_log_dir_that_is_still_short_of_space_is_asked_for_one_partition_at_a_time_and_the_others_for_all() {
+        let sim = SimEnv::new(1);
+        let start = || {
+            let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("log.dirs", "/one,/two")]);
+            open_broker(sim.env(), config.expect("valid")).expect("starts")
+        };
+        let before = start();
+        let configs = [("durability".to_owned(), "4".to_owned())].into();
+        let new = NewTopic { name: "t".to_owned(), partition_count: 8, configs };
+        let made = before.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let indexes = |topic: &Topic, path: &str| -> Vec<i32> {
+            let is_there = |index: &i32| {
+                topic.log_dir(*index).is_some_and(|dir| before.logs.dir_path(dir).ends_with(path))
+            };
+            (0..8).filter(is_there).collect()
+        };
+        let [in_one, in_two] = ["one", "two"].map(|path| indexes(&made, path));
+        assert_eq!((in_one.len(), in_two.len()), (4, 4));
+        let first = before.partition(&made, in_one[0]).expect("there").log.path();
+        for index in 0..8 {
+            let partition = before.partition(&made, index).expect("there");
+            partition.append(record(TimestampMs(0), b"value"), before.append_options()).expect("taken");
+            partition.write_staged().expect("written");
+        }
+        sim.fs.kill();
+        drop(before);
+        let broker = start();
+        let topic = Arc::clone(broker.metadata.image().topic("t").expect("made"));
+        sim.fs.exhaust_descriptors(true);
+        for index in 0..8 {
+            broker.partition(&topic, index).expect_err("there are no descriptors");
+        }
+        sim.fs.exhaust_descriptors(false);
+        sim.fs.fill_device(Some("/one".as_ref()));
+        let operations_of = |work: &dyn Fn()| {
+            let before = sim.fs.operations();
+            work();
+            sim.fs.operations() - before
+        };
+        let of_one = operations_of(&|| {
+            broker.partition(&topic, in_one[0]).expect_err("there is no space");
+        });
+        assert!(of_one > 0, "nothing was tried");
+        broker.open_after_shortages();
+        let live: Vec<_> = broker.partitions.all().iter().map(|partition| partition.id.index).collect();
+        assert!(in_two.iter().all(|index| live.contains(index)) && live.len() == 4, "{live:?}");
+        assert_eq!(operations_of(&|| broker.open_after_shortages()), of_one);
+        // That which is first of all stays short.
+        sim.fs.fill_device(Some(&first));
+        (0..100).for_each(|_| broker.open_after_shortages());
+        assert_eq!(broker.partitions.all().len(), 7);
+        sim.fs.fill_device(None);
+        broker.open_after_shortages();
+        assert_eq!(broker.partitions.all().len(), 8);
+    }
+
+    #[test]
     fn copies_of_metadata_for_which_there_was_no_room_are_told_of_and_written_with_the_next_checkpoint() {
         let sim = SimEnv::new(1);
         let config = BrokerConfig::from_pairs([("data.dir", "/data")]).expect("valid");
