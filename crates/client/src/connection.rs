@@ -217,7 +217,8 @@ impl Connection {
         let in_flight = Arc::new(Semaphore::new(options.in_flight_max));
         let broken = Arc::new(AtomicBool::new(false));
         let traffic = || Arc::clone(&options.traffic);
-        let writing = write_requests(writer, outgoing, expect, Arc::clone(&in_flight), traffic());
+        let expectation = Expectation { expect, broken: Arc::clone(&broken) };
+        let writing = write_requests(writer, outgoing, expectation, Arc::clone(&in_flight), traffic());
         let writing = tokio::spawn(writing).abort_handle();
         let silent = Arc::new(OnceLock::new());
         let (ended, writer, traffic) = (Arc::clone(&broken), writing.clone(), traffic());
@@ -411,10 +412,26 @@ fn version_map(answer: &ApiVersionsResponse<'_>) -> HashMap<i16, (i16, i16)> {
     answer.api_keys.iter().map(|range| (range.api_key, (range.min_version, range.max_version))).collect()
 }
 
+/// Where the writer announces the answers that are to come.
+struct Expectation {
+    expect: mpsc::Sender<Expected>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Expectation {
+    /// Announces one, and says whether its request is to be written. Where nobody reads any more although nothing is wrong,
+    /// everybody has let go of the connection: what was handed over goes out all the same, as a goodbye does that has no time
+    /// for an answer.
+    async fn announce(&self, asked: Asked, permit: OwnedSemaphorePermit) -> bool {
+        let announced = self.expect.send(Expected { asked, _permit: permit }).await;
+        announced.is_ok() || !self.broken.load(Ordering::Acquire)
+    }
+}
+
 async fn write_requests(
     mut writer: impl AsyncWrite + Unpin,
     mut outgoing: mpsc::Receiver<Outgoing>,
-    expect: mpsc::Sender<Expected>,
+    expectation: Expectation,
     in_flight: Arc<Semaphore>,
     traffic: Arc<Traffic>,
 ) {
@@ -430,7 +447,7 @@ async fn write_requests(
         let (mut requests, mut bytes) = (0, 0);
         while let Some((Outgoing { frame, records, asked, written }, permit)) = leaving.take() {
             if let (Some(asked), Some(permit)) = (asked, permit)
-                && expect.send(Expected { asked, _permit: permit }).await.is_err()
+                && !expectation.announce(asked, permit).await
             {
                 return;
             }
@@ -502,9 +519,9 @@ fn drop_written(parts: &mut VecDeque<Bytes>, mut written: usize) {
     }
 }
 
-/// Returns when the connection is of no use any more. The time for an answer begins when the one before has come: with a
-/// server that answers anything at all, those behind it can be waited for.
-/// Tells those who wait their answers, until there are no more; then whose answer did not come.
+/// Tells those who wait their answers, until the connection is of no use any more, and returns whose answer did not come. The
+/// time for an answer begins when the one before has come: with a server that answers anything at all, those behind it can be
+/// waited for.
 async fn read_answers(
     mut reader: impl AsyncRead + Unpin,
     expected: &mut mpsc::Receiver<Expected>,
@@ -581,9 +598,10 @@ async fn read_some(reader: &mut (impl AsyncRead + Unpin), buffer: &mut impl BufM
 mod tests {
     use std::pin::Pin;
     use std::sync::Mutex;
-    use std::task::{Context, Poll};
+    use std::task::{Context, Poll, Wake, Waker};
 
     use tokio::io::ReadBuf;
+    use tokio::net::TcpListener;
 
     use super::*;
 
@@ -665,10 +683,11 @@ mod tests {
             sender.try_send(outgoing(byte, reply)).expect("there is room");
         }
         let written = Written::default();
+        let expectation = Expectation { expect, broken: Arc::default() };
         let writing = tokio::spawn(write_requests(
             written.clone(),
             receiver,
-            expect,
+            expectation,
             Arc::new(Semaphore::new(2)),
             Arc::default(),
         ));
@@ -683,6 +702,76 @@ mod tests {
         assert_eq!(written.take(), [[4, 5]]);
         let last = [expected.recv().await.unwrap(), expected.recv().await.unwrap()];
         assert_eq!(last.map(|request| request.asked.correlation), [4, 5]);
+    }
+
+    /// Whom nobody has an answer for any more may have had something to say.
+    #[tokio::test]
+    async fn what_was_handed_over_is_written_though_nobody_reads_the_answer_but_not_to_a_broken_connection() {
+        for (broken, expected) in [(false, vec![vec![1, 2]]), (true, Vec::new())] {
+            let (sender, receiver) = mpsc::channel(SEND_QUEUE);
+            let (expect, nobody) = mpsc::channel(2);
+            drop(nobody);
+            for byte in [1, 2] {
+                sender.try_send(outgoing(byte, true)).expect("there is room");
+            }
+            drop(sender);
+            let written = Written::default();
+            let expectation = Expectation { expect, broken: Arc::new(AtomicBool::new(broken)) };
+            let in_flight = Arc::new(Semaphore::new(2));
+            write_requests(written.clone(), receiver, expectation, in_flight, Arc::default()).await;
+            assert_eq!(written.take(), expected, "{broken}");
+        }
+    }
+
+    /// Notes whether a connection counts as broken when somebody is woken up.
+    struct Woken {
+        connection: Arc<Connection>,
+        broken: mpsc::Sender<bool>,
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.broken.try_send(self.connection.is_broken()).expect("somebody listens");
+        }
+    }
+
+    /// Who tries again would do so on the same connection.
+    #[tokio::test]
+    async fn a_connection_counts_as_broken_before_those_who_wait_hear_of_it() {
+        let listening = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listening.local_addr().expect("an address").to_string();
+        let options = ConnectionOptions {
+            client_id: "c".to_owned(),
+            connect_timeout: Duration::from_mins(1),
+            request_timeout: Duration::from_mins(10),
+            in_flight_max: 5,
+            traffic: Arc::default(),
+        };
+        let stream = TcpStream::connect(&address).await.expect("a server");
+        let connection = Arc::new(Connection::over(stream, &address, &options));
+        let (mut server, _) = listening.accept().await.expect("a client");
+        let (broken, mut told) = mpsc::channel(2);
+        let mut waiting = Vec::new();
+        // The first is the one that is read when the end comes, and the other is behind it.
+        for _ in 0..2 {
+            let request = ApiVersionsRequest::default();
+            let answer = connection.hand_over(&request, 3, CallLimits::default()).await.expect("it is taken");
+            let mut answer = Box::pin(answer.wait());
+            let woken = Woken { connection: Arc::clone(&connection), broken: broken.clone() };
+            let waker = Waker::from(Arc::new(woken));
+            assert!(answer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            let length = server.read_u32().await.expect("a request") as usize;
+            server.read_exact(&mut vec![0; length]).await.expect("all of it");
+            waiting.push(answer);
+        }
+        drop(server);
+        for _ in &waiting {
+            assert_eq!(told.recv().await, Some(true));
+        }
+        for answer in waiting {
+            let error = answer.await.expect_err("there is none");
+            assert!(matches!(error, ClientError::Disconnected { .. }), "{error}");
+        }
     }
 
     #[tokio::test]

@@ -1,8 +1,9 @@
 //! Goodbyes that a group does not hear, or not at first.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use riverrun_client::{ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, JoinGroupRequest,
@@ -10,7 +11,7 @@ use riverrun_protocol::{
 };
 
 use crate::commits::refused;
-use crate::consumer::{Told, options, records, server, tell, wait_for};
+use crate::consumer::{Told, committed, options, records, server, tell, wait_for};
 use crate::groups::{classic_group, server_side_group};
 use crate::server::{Call, Reply, ScriptedServer};
 
@@ -139,6 +140,70 @@ async fn a_member_that_cannot_commit_leaves_in_the_time_that_it_has() {
         let error = closed.await.expect("an end").unwrap_err();
         assert!(matches!(error, ClientError::Timeout { .. }), "{protocol:?}: {error}");
         assert_eq!(heard(&told, "leave").len(), 1, "{protocol:?}");
+    }
+}
+
+/// Has a member close in this time, while the answer to its last commit takes so much of it, and sees what the group hears. If it
+/// `hangs`, nothing else goes on in that time, either.
+async fn close_in(protocol: GroupProtocol, limit: Duration, commit_takes: Duration, hangs: bool) {
+    let told = Told::default();
+    let noted = Arc::clone(&told);
+    let server = server(move |call| match call.key {
+        ApiKey::OffsetCommit => {
+            tell(&noted, "commit");
+            let reply = committed(call, &Told::default());
+            if hangs {
+                std::thread::sleep(commit_takes);
+                return Some(reply);
+            }
+            Some(reply.after(commit_takes))
+        }
+        _ => answer(call, &noted, &Mutex::default()),
+    })
+    .await;
+    let mut options =
+        ConsumerOptions { group: Some("g".to_owned()), group_protocol: protocol, ..options(&server) };
+    options.auto_commit_interval = Some(Duration::from_hours(1));
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    records(&mut consumer).await.unwrap();
+    let closed = tokio::time::timeout(Duration::from_secs(30), consumer.close_within(limit)).await;
+    let closed = closed.expect("an end");
+    assert!(matches!(closed, Ok(()) | Err(ClientError::Timeout { .. })), "{protocol:?}: {closed:?}");
+    // It is said without waiting for an answer where there is no time.
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while heard(&told, "leave").is_empty() {
+        assert!(Instant::now() < deadline, "{protocol:?}, {limit:?}, {commit_takes:?}: {told:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let told = told.lock().unwrap();
+    let said = told.iter().filter_map(|what| what.split(' ').next()).filter(|what| *what != "join");
+    let mut said: Vec<&str> = said.collect();
+    if protocol == GroupProtocol::Consumer {
+        // Over two connections.
+        said.sort_unstable();
+    }
+    assert_eq!(said, ["commit", "leave"], "{protocol:?}, {limit:?}, {commit_takes:?}");
+}
+
+/// Whichever comes first, the group hears of both, once and in their order.
+#[tokio::test]
+async fn a_member_whose_time_ends_just_as_its_commit_does_leaves_all_the_same() {
+    const LIMIT: Duration = Duration::from_millis(900);
+    // Two thirds of it are for the commit.
+    let around = |step: u64| Duration::from_millis(580 + 4 * step);
+    let cases = PROTOCOLS.into_iter().flat_map(|protocol| (0..10).map(move |step| (protocol, around(step))));
+    join_all(cases.map(|(protocol, takes)| close_in(protocol, LIMIT, takes, false))).await;
+}
+
+#[tokio::test]
+async fn a_member_that_has_no_time_left_after_its_commit_says_goodbye_all_the_same() {
+    const LIMIT: Duration = Duration::from_millis(60);
+    for protocol in PROTOCOLS {
+        close_in(protocol, LIMIT, LIMIT * 2, true).await;
+        for _ in 0..10 {
+            close_in(protocol, Duration::ZERO, Duration::ZERO, false).await;
+        }
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Call<'a> {
 pub(crate) enum Reply {
     /// These bytes, as they are.
     Bytes(Vec<u8>),
+    /// These bytes after this time, in which nothing else is read.
+    Later(Duration, Vec<u8>),
     /// Nothing.
     Silence,
     /// Nothing any more.
@@ -50,6 +52,16 @@ pub(crate) enum Reply {
     Stall,
     /// What a well-behaved server of one node says.
     Usual,
+}
+
+impl Reply {
+    /// The same, but so late.
+    pub(crate) fn after(self, pause: Duration) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Later(pause, bytes),
+            other => other,
+        }
+    }
 }
 
 impl Call<'_> {
@@ -203,15 +215,18 @@ async fn serve(mut stream: TcpStream, address: SocketAddr, play: Arc<Mutex<Play>
             return;
         }
         let reply = next_reply(&frame, address, &mut play.lock().expect("a script that did not panic"));
-        match reply {
-            Reply::Bytes(bytes) => {
-                if stream.write_all(&bytes).await.is_err() {
-                    return;
-                }
+        let bytes = match reply {
+            Reply::Bytes(bytes) => bytes,
+            Reply::Later(pause, bytes) => {
+                tokio::time::sleep(pause).await;
+                bytes
             }
-            Reply::Silence | Reply::Usual => {}
+            Reply::Silence | Reply::Usual => continue,
             Reply::Close => return,
-            Reply::Stall => std::future::pending::<()>().await,
+            Reply::Stall => std::future::pending().await,
+        };
+        if stream.write_all(&bytes).await.is_err() {
+            return;
         }
     }
 }
