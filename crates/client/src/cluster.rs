@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::metadata_request::MetadataRequestTopic;
 use riverrun_protocol::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
@@ -426,21 +427,38 @@ impl Cluster {
     /// Of those that are up the one whose server owes the fewest answers: it may be one that does not answer at all. A server
     /// that is known for that is asked after those that nothing is known of: a machine that is gone closes no connection.
     async fn any_connection(&self) -> Result<Arc<Connection>, ClientError> {
-        let (suspect, well): (Vec<_>, Vec<_>) =
+        let (mut suspect, well): (Vec<_>, Vec<_>) =
             self.shuffled_nodes().into_iter().partition(|node| self.is_suspect(*node));
-        for nodes in [well, suspect] {
-            let live = nodes.iter().filter_map(|node| self.live_connection(*node, Lane::Data));
-            if let Some(least) = live.min_by_key(|connection| connection.unanswered()) {
-                return Ok(least);
-            }
-            // Others may answer at once while one is given its pause.
-            for node in nodes.into_iter().filter(|node| !self.is_paused(*node, Lane::Data)) {
-                if let Ok(connection) = self.connection(node, Lane::Data).await {
-                    return Ok(connection);
-                }
+        let live = well.iter().filter_map(|node| self.live_connection(*node, Lane::Data));
+        if let Some(least) = live.min_by_key(|connection| connection.unanswered()) {
+            return Ok(least);
+        }
+        let owed = |node: &NodeId| Some(self.live_connection(*node, Lane::Data)?.unanswered());
+        suspect.sort_by_cached_key(|node| owed(node).unwrap_or(usize::MAX));
+        match self.first_connected(well.into_iter().chain(suspect)).await {
+            Some(connection) => Ok(connection),
+            None => self.bootstrap_connection().await,
+        }
+    }
+
+    /// Of these servers the first that can be connected to. All of them are tried within the time that one has, each as soon as
+    /// those before have failed or taken their share: a few that are gone keep nobody from the one that is there.
+    async fn first_connected(&self, nodes: impl Iterator<Item = NodeId>) -> Option<Arc<Connection>> {
+        // Others may answer at once while one is given its pause.
+        let nodes: Vec<NodeId> = nodes.filter(|node| !self.is_paused(*node, Lane::Data)).collect();
+        let share = self.options.connect_timeout / u32::try_from(nodes.len().max(1)).unwrap_or(u32::MAX);
+        let (mut left, mut attempts) = (nodes.into_iter(), FuturesUnordered::new());
+        loop {
+            attempts.extend(left.next().map(|node| self.connection(node, Lane::Data)));
+            tokio::select! {
+                tried = attempts.next() => match tried {
+                    Some(Ok(connection)) => return Some(connection),
+                    Some(Err(_)) => {}
+                    None => return None,
+                },
+                () = tokio::time::sleep(share), if !left.as_slice().is_empty() => {}
             }
         }
-        self.bootstrap_connection().await
     }
 
     /// The servers, from any of them on, so that not all clients ask the first.
@@ -564,5 +582,46 @@ fn partition_info(partition: &MetadataResponsePartition, nodes: &BTreeMap<i32, N
         leader_epoch: LeaderEpoch(partition.leader_epoch),
         replicas: partition.replica_nodes.iter().copied().map(NodeId).collect(),
         in_sync: partition.isr_nodes.iter().copied().map(NodeId).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::slot::tests::greeting_server;
+
+    /// Servers at these addresses, with ids from 1 on.
+    fn cluster_of(addresses: &[String], options: ClusterOptions) -> Cluster {
+        let node = |(id, address): (i32, &String)| {
+            let (host, port) = address.rsplit_once(':').expect("host and port");
+            let (host, port) = (host.to_owned(), port.parse().expect("a port"));
+            (id, Node { id: NodeId(id), host, port, rack: None })
+        };
+        let nodes = (1..).zip(addresses).map(node).collect();
+        let known = Mutex::new(Known { nodes, ..Known::default() });
+        Cluster { options, known, slots: Mutex::default(), traffic: Arc::default() }
+    }
+
+    /// It may have been slow once; the others are machines that were switched off.
+    #[tokio::test]
+    async fn a_server_that_is_suspect_does_not_wait_for_each_of_those_that_are_gone() {
+        let listening = || TcpListener::bind("127.0.0.1:0");
+        let (one, other) = (listening().await.expect("a port"), listening().await.expect("a port"));
+        let address = |gone: &TcpListener| gone.local_addr().expect("an address").to_string();
+        let mut options = ClusterOptions::new("127.0.0.1:1");
+        options.connect_timeout = Duration::from_millis(600);
+        options.request_timeout = Duration::from_mins(10);
+        let there = greeting_server().await;
+        let cluster = cluster_of(&[address(&one), address(&other), there], options);
+        // In another lane: nothing is connected in the one that is wanted.
+        let (slot, options) = (cluster.slot(NodeId(3), Lane::Fetch), cluster.connection_options());
+        slot.connect("127.0.0.1:1", &options).await.expect_err("nobody is there");
+        assert!(cluster.is_suspect(NodeId(3)));
+        let found = timeout(Duration::from_mins(1), cluster.any_connection()).await;
+        let found = found.expect("in time").expect("one is there");
+        assert!(Arc::ptr_eq(&found, &cluster.live_connection(NodeId(3), Lane::Data).expect("up")));
     }
 }

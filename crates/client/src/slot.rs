@@ -109,7 +109,7 @@ impl Attempts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use riverrun_protocol::{ApiKey, ApiVersionsResponse, encode_response};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     /// A server that takes one connection, says what it knows, and keeps it.
-    async fn greeting_server() -> String {
+    pub(crate) async fn greeting_server() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         tokio::spawn(async move {
