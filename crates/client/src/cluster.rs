@@ -295,33 +295,20 @@ impl Cluster {
     /// A topic, from the cache while that is fresh. With `create`, a server that makes topics on demand is given
     /// the time to do so. Partitions may be without a leader, as long as one has one or is known to be out of order.
     pub async fn topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
-        match self.cached_topic(name) {
-            Some(topic) => Ok(topic),
-            None => self.topic_anew(name, create, Retry::new(&self.options)).await,
+        if let Some(topic) = self.cached_topic(name) {
+            return Ok(topic);
         }
-    }
-
-    /// The same, but asks for it though it may be known, and for as long as the caller has.
-    pub(crate) async fn topic_anew(
-        &self,
-        name: &str,
-        create: bool,
-        mut retry: Retry,
-    ) -> Result<Arc<TopicInfo>, ClientError> {
+        let mut retry = Retry::new(&self.options);
         loop {
             let asked = self.ask_topic(name, create).await;
-            let may_change = match &asked {
-                // Who waited for the last of them could not use the others while one is out of order.
-                Ok(topic) => !topic.partitions.iter().any(is_settled),
-                Err(error) => is_worth_waiting(error, create),
-            };
-            if !may_change || !retry.pause().await {
+            if !may_change(&asked, create) || !retry.pause().await {
                 return asked;
             }
         }
     }
 
-    async fn ask_topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
+    /// Asks for a topic, once, though it may be known.
+    pub(crate) async fn ask_topic(&self, name: &str, create: bool) -> Result<Arc<TopicInfo>, ClientError> {
         let mut seen = self.refresh(Some(&[name]), create).await?;
         match seen.pop() {
             Some(Ok(topic)) => Ok(topic),
@@ -547,11 +534,14 @@ impl Cluster {
     }
 }
 
-/// A topic that is being made answers "unknown" or "no leader" for a moment.
-fn is_worth_waiting(error: &ClientError, create: bool) -> bool {
-    match error.code() {
-        Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => create,
-        _ => error.kind() == ErrorKind::Retry,
+/// Whether asking for a topic again a moment later may help who wants to use it.
+pub(crate) fn may_change(asked: &Result<Arc<TopicInfo>, ClientError>, create: bool) -> bool {
+    match asked {
+        // Who waited for the last of them could not use the others while one is out of order.
+        Ok(topic) => !topic.partitions.iter().any(is_settled),
+        // A topic that is being made answers "unknown" or "no leader" for a moment.
+        Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => create,
+        Err(error) => error.kind() == ErrorKind::Retry,
     }
 }
 

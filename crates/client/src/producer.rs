@@ -9,6 +9,7 @@ mod batch;
 mod delivery;
 mod exchange;
 mod listener;
+mod looks;
 mod metrics;
 mod options;
 mod partitioner;
@@ -26,12 +27,13 @@ use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use self::accumulator::{Accumulator, Appended};
 pub use self::delivery::Delivery;
 use self::listener::{Callback, Enlist, Noting};
 pub use self::listener::{DeliveryListener, SettledRecords};
+use self::looks::{Looked, Looks};
 pub use self::metrics::{ProducerMetrics, Tally};
 pub use self::options::ProducerOptions;
 pub use self::partitioner::{
@@ -40,9 +42,8 @@ pub use self::partitioner::{
 };
 pub use self::record::{ProducerRecord, RecordMetadata, RecordRef};
 use self::sender::Sender;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, TopicInfo, may_change};
 use crate::error::ClientError;
-use crate::retry::Retry;
 
 /// Number of the next producer that names itself.
 static PRODUCERS: AtomicU64 = AtomicU64::new(1);
@@ -77,6 +78,7 @@ pub struct Producer {
     cluster: Arc<Cluster>,
     options: Arc<ProducerOptions>,
     accumulator: Arc<Accumulator>,
+    looks: Looks,
     runtime: Handle,
     sender: Mutex<Option<JoinHandle<()>>>,
 }
@@ -97,7 +99,8 @@ impl Producer {
         let accumulator = Arc::new(Accumulator::new(Arc::clone(&options)));
         let sender = Sender::new(Arc::clone(&cluster), Arc::clone(&options), Arc::clone(&accumulator));
         let sender = Mutex::new(Some(tokio::spawn(sender.run())));
-        Ok(Self { cluster, options, accumulator, runtime: Handle::current(), sender })
+        let looks = Looks::new(Arc::clone(&cluster));
+        Ok(Self { cluster, options, accumulator, looks, runtime: Handle::current(), sender })
     }
 
     /// Hands a record over. Waits only for the topic, with the first record of it, for the partition that the record names, if
@@ -188,13 +191,14 @@ impl Producer {
     ) -> Result<W::Handle, ClientError> {
         let reserved_bytes = record.size_bound_bytes();
         let timestamp = record.timestamp.unwrap_or_else(now);
-        let mut retry = Retry::within(&self.options.cluster, self.options.block_max);
+        // None where no clock reaches it.
+        let deadline = Instant::now().checked_add(self.options.block_max);
         let mut is_made_up = false;
         loop {
             // Before it takes room, which others have more use for until then.
-            self.find_place(record, &mut retry).await?;
+            self.find_place(record, deadline).await?;
             let reserve = Reservation::new(&self.accumulator, reserved_bytes);
-            let reservation = self.in_time(retry, "room in the buffer", reserve).await?;
+            let reservation = self.in_time(deadline, "room in the buffer", reserve).await?;
             match self.accumulator.append(record, timestamp, reserved_bytes, &mut waiter)? {
                 Appended::Yes(handle) => {
                     reservation.keep();
@@ -207,7 +211,7 @@ impl Producer {
                 Appended::NoSuchPartition { .. } if record.partition.is_none() => {
                     is_made_up = true;
                     drop(reservation);
-                    self.learn(record.topic, true, retry).await?;
+                    self.look(record.topic, deadline).await?;
                 }
                 // The topic was made anew meanwhile.
                 Appended::UnknownTopic | Appended::NoSuchPartition { .. } => {}
@@ -216,42 +220,51 @@ impl Producer {
     }
 
     /// Waits until the topic is known, and has the partition that the record names.
-    async fn find_place(&self, record: &RecordRef<'_>, retry: &mut Retry) -> Result<(), ClientError> {
-        let mut asked = false;
+    async fn find_place(&self, record: &RecordRef<'_>, deadline: Option<Instant>) -> Result<(), ClientError> {
+        let mut is_last = false;
         loop {
-            let anew = match self.accumulator.find_place(record) {
+            let missing = match self.accumulator.find_place(record) {
                 Appended::Yes(()) => return Ok(()),
-                Appended::UnknownTopic => false,
+                Appended::UnknownTopic => None,
                 Appended::NoSuchPartition { partition, count } => {
-                    if std::mem::replace(&mut asked, true) {
-                        let missing = no_such_partition(record.topic, partition, count);
-                        retry.pause_or_give_up(missing).await?;
-                    }
-                    true
+                    Some(no_such_partition(record.topic, partition, count))
                 }
             };
-            self.learn(record.topic, anew, *retry).await?;
+            match (missing, self.cluster.cached_topic(record.topic)) {
+                (Some(missing), _) if is_last => return Err(missing),
+                (None, Some(known)) => self.learn(&known),
+                _ => is_last = self.look(record.topic, deadline).await?,
+            }
         }
     }
 
-    /// Learns of a topic. What is known of it stays known meanwhile.
-    async fn learn(&self, name: &str, anew: bool, retry: Retry) -> Result<(), ClientError> {
-        let cached = if anew { None } else { self.cluster.cached_topic(name) };
-        let topic = match cached {
-            Some(topic) => topic,
-            None => self.in_time(retry, "the topic", self.cluster.topic_anew(name, true, retry)).await?,
-        };
-        self.accumulator.learn(&topic, random_seed(), None);
-        Ok(())
+    /// Looks at a topic until it can be used, and learns of it. What is known of it stays known meanwhile. Answers whether there
+    /// is no time for another look.
+    async fn look(&self, name: &str, deadline: Option<Instant>) -> Result<bool, ClientError> {
+        loop {
+            let look = self.looks.look(name, deadline);
+            let Looked { topic, is_last } = self.in_time(deadline, "the topic", look).await?;
+            if is_last || !may_change(&topic, true) {
+                let topic = topic?;
+                // Others may have heard more of it since.
+                let known = self.cluster.known_topic(name).map(|known| known.topic);
+                self.learn(&known.unwrap_or(topic));
+                return Ok(is_last);
+            }
+        }
+    }
+
+    fn learn(&self, topic: &TopicInfo) {
+        self.accumulator.learn(topic, random_seed(), None);
     }
 
     async fn in_time<T>(
         &self,
-        retry: Retry,
+        deadline: Option<Instant>,
         what: &str,
         future: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
-        let Some(deadline) = retry.deadline() else { return future.await };
+        let Some(deadline) = deadline else { return future.await };
         timeout_at(deadline, future).await.unwrap_or_else(|_| {
             Err(ClientError::Blocked { after: self.options.block_max, what: what.to_owned() })
         })

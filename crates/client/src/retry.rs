@@ -112,11 +112,6 @@ impl Retry {
         Self { deadline, pauses: Pauses::new(Backoff::of_retries(options)) }
     }
 
-    /// When its time is over; none where no clock reaches that.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.deadline
-    }
-
     /// Pauses before another attempt, or hands the error back because another would be no use.
     pub(crate) async fn pause_after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if error.kind() != ErrorKind::Retry {
