@@ -13,6 +13,7 @@ mod young;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -21,7 +22,7 @@ use riverrun_types::Offset;
 
 use super::disk::Disk;
 use super::event::{Commit, Event};
-use super::load::{Load, Shape, Tally, cluster_options, is_unanswered};
+use super::load::{Load, Progress, Shape, Tally, cluster_options, is_unanswered};
 use super::run::{Allowed, Run, create};
 use super::verify::Tested;
 use super::{Settings, topic_of};
@@ -115,6 +116,20 @@ fn make_dir(settings: &Settings, name: &str) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
+/// Another load, of the topic that will be deleted. Nobody looks for its records, but it is to be answered as the other is.
+struct Ballast {
+    load: Load,
+    progress: Arc<Progress>,
+}
+
+impl Ballast {
+    /// Ends it, while the topic is there.
+    async fn stop(self) -> anyhow::Result<()> {
+        self.load.stop().await?;
+        self.progress.check_refusals().with_context(|| format!("producing to {BALLAST_TOPIC}"))
+    }
+}
+
 /// A server under load, and the disk that fills up.
 ///
 /// Invariants: `commits` is what the group has tried to commit last, in each partition.
@@ -151,11 +166,11 @@ impl<'a, 'r> Full<'a, 'r> {
         Ok((self.run, Lived { slowest_resume: self.slowest_resume, tested }))
     }
 
-    /// Another load, of the topic that will be deleted.
-    async fn load_ballast(&mut self, cycle: u64) -> anyhow::Result<Load> {
+    async fn load_ballast(&mut self, cycle: u64) -> anyhow::Result<Ballast> {
         let shared = self.run.beside(&format!("ballast-{cycle}.log"))?;
         create(&shared, topic(self.run.settings, BALLAST_TOPIC), STEP_LIMIT).await?;
-        Load::start(&shared, &shape(BALLAST_TOPIC), 0, &mut self.run.rng).await
+        let load = Load::start(&shared, &shape(BALLAST_TOPIC), 0, &mut self.run.rng).await?;
+        Ok(Ballast { load, progress: shared.progress })
     }
 
     /// Deletes a topic, which a server whose disk has its reserve must be able to.
@@ -316,6 +331,29 @@ mod tests {
     use riverrun_client::{ApiKey, ErrorCode};
 
     use super::*;
+
+    #[tokio::test]
+    async fn who_fills_the_topic_that_is_deleted_is_to_be_answered_as_the_others_are() {
+        let after = Duration::from_secs(1);
+        let timeout = || ClientError::Timeout { address: "a".to_owned(), api: ApiKey::Produce, after };
+        let told = |code| ClientError::Server { code, message: None };
+        let given_up = |last| ClientError::Undelivered {
+            topic: BALLAST_TOPIC.into(),
+            partition: 0,
+            after,
+            last: Some(Arc::new(last)),
+        };
+        for (error, is_fault) in [
+            (given_up(told(ErrorCode::KAFKA_STORAGE_ERROR)), false),
+            (told(ErrorCode::INVALID_RECORD), true),
+            (given_up(timeout()), true),
+        ] {
+            let progress = Arc::<Progress>::default();
+            progress.note_failed(1, &error);
+            let stopped = Ballast { load: Load::without_streams(), progress }.stop().await;
+            assert_eq!(stopped.is_err(), is_fault, "{error}: {stopped:?}");
+        }
+    }
 
     #[test]
     fn silence_and_what_no_other_try_would_mend_are_no_refusals() {

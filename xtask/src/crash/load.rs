@@ -218,7 +218,7 @@ impl Progress {
         }
     }
 
-    fn note_failed(&self, stream: u32, error: &ClientError) {
+    pub(super) fn note_failed(&self, stream: u32, error: &ClientError) {
         let mut state = self.lock();
         state.tally.entry(stream).or_default().failed += 1;
         state.final_failures += u64::from(error.kind() != ErrorKind::Retry);
@@ -308,6 +308,12 @@ impl Load {
             }
         }
         Ok(Self { stop, streams, producers })
+    }
+
+    /// Of nobody.
+    #[cfg(test)]
+    pub(super) fn without_streams() -> Self {
+        Self { stop: Arc::default(), streams: JoinSet::new(), producers: Vec::new() }
     }
 
     /// Fails if a stream has ended, which none does by itself.
