@@ -99,8 +99,8 @@ impl Flipping {
                 .iter()
                 .any(|entry| entry.name == REACHED && entry.value.as_deref() == Some(&*level.to_string()));
             // A file system may say of a sync that all was well while the power is being cut.
-            if is_reached && self.shared.progress.crashes() == crashes {
-                return Some(crashes);
+            if is_reached && crashes.is_some() && self.shared.progress.crashes() == crashes {
+                return crashes;
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }

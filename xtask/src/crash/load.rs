@@ -121,6 +121,7 @@ struct ProgressState {
     errors: BTreeMap<String, u64>,
     flips: u64,
     crashes: u64,
+    is_crashing: bool,
     recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
 }
 
@@ -190,14 +191,21 @@ impl Progress {
         self.lock().flips
     }
 
-    /// Notes that the crash of this number begins.
-    pub(super) fn note_crash(&self, number: u64) {
-        self.lock().crashes = number;
+    /// Notes that another crash begins.
+    pub(super) fn begin_crash(&self) {
+        self.lock().is_crashing = true;
     }
 
-    /// Crashes that have begun.
-    pub(super) fn crashes(&self) -> u64 {
-        self.lock().crashes
+    /// Notes that the crash of this number was written down.
+    pub(super) fn end_crash(&self, number: u64) {
+        let mut state = self.lock();
+        (state.crashes, state.is_crashing) = (number, false);
+    }
+
+    /// Crashes that were written down; none while there is another one.
+    pub(super) fn crashes(&self) -> Option<u64> {
+        let state = self.lock();
+        (!state.is_crashing).then_some(state.crashes)
     }
 
     /// The acks since the last call.
@@ -565,6 +573,16 @@ mod tests {
         let expected = [(1, Outcomes::default()), (2, Outcomes { acked: 1, failed: 1 })];
         assert_eq!(progress.tally(), Tally::from(expected));
         assert_eq!((progress.acked(), progress.failed()), (1, 1));
+    }
+
+    #[test]
+    fn while_there_is_a_crash_nobody_can_say_after_how_many_something_was_so() {
+        let progress = Progress::default();
+        assert_eq!(progress.crashes(), Some(0));
+        progress.begin_crash();
+        assert_eq!(progress.crashes(), None, "the server may answer still");
+        progress.end_crash(1);
+        assert_eq!(progress.crashes(), Some(1));
     }
 
     #[test]

@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
 
     /// To be called before a crash that takes time.
     pub(super) fn begin_crash(&self) {
-        self.progress().note_crash(self.counts.crashes + 1);
+        self.progress().begin_crash();
     }
 
     /// To be called after each crash, before another server is started.
@@ -240,6 +240,7 @@ impl<'a> Run<'a> {
         self.counts.barren_crashes += u64::from(acked == self.counts.acked_before);
         self.counts.acked_before = acked;
         self.shared.recorder.record(&[Event::Crash(self.counts.crashes)]).await?;
+        self.progress().end_crash(self.counts.crashes);
         match &mut self.load {
             Some(load) => load.must_run(),
             None => Ok(()),
