@@ -57,7 +57,7 @@ use crate::{EntryHeader, EntryKind, JournalId, StreamId};
 const FILE_MAGIC: [u8; 8] = *b"RRjournl";
 /// Version of the layout above.
 const VERSION: u16 = 1;
-const FRAME_MAGIC: [u8; 4] = *b"RRfr";
+pub(crate) const FRAME_MAGIC: [u8; 4] = *b"RRfr";
 /// Alignments that a file may have.
 pub(crate) const ALIGNMENTS: std::ops::RangeInclusive<u32> = 512..=64 * 1024;
 

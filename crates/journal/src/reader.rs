@@ -103,7 +103,13 @@ impl FrameReader {
     pub(crate) fn frame_at(&mut self, position: u64) -> Result<Result<Frame, &'static str>, JournalError> {
         let bytes_max = self.bytes_from(position);
         let first = self.read(position, FRAME_HEADER_BYTES.min(bytes_max))?;
+        let is_here = |claim: Claim| claim.position == position;
         let frame = match table_end(&first, bytes_max) {
+            // Also what a client once sent is looked at here, in a file that is used again. It may look like the beginning
+            // of a frame with the largest table, in every block: only who knows the journal's id has that table read.
+            Ok(_) if !claim_of(&first, self.header.id).is_some_and(is_here) => {
+                Err(NoFrame::Damaged("the frame there belongs elsewhere"))
+            }
             Ok(end) => {
                 let table = self.read(position, end)?;
                 Frame::decode(&table, self.header.id, position, bytes_max)
@@ -185,5 +191,53 @@ impl Survey {
             }
         }
         Ok(survey)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use riverrun_env::OpenMode;
+    use riverrun_env::sim::SimEnv;
+
+    use super::*;
+    use crate::frames::FRAME_MAGIC;
+
+    #[test]
+    fn what_a_client_sent_has_no_table_read_though_it_begins_as_a_frame_does() {
+        const FILE_BYTES: usize = 8 * WINDOW_BYTES;
+        let (path, alignment) = (Path::new("/file"), *ALIGNMENTS.start());
+        let header = FileHeader {
+            id: JournalId([7; 16]),
+            alignment,
+            start: 0,
+            bytes: FILE_BYTES as u64,
+            previous_end: 0,
+            synced: 0,
+            settled: 0,
+        };
+        let (last, alignment) = (FRAME_HEADER_BYTES - size_of::<u32>(), alignment as usize);
+        let mut bytes = vec![0; FILE_BYTES];
+        for start in (0..FILE_BYTES).step_by(alignment) {
+            let entries = u32::try_from((FILE_BYTES - start) / crate::frames::ENTRY_BYTES - 1).unwrap();
+            bytes[start..][..FRAME_MAGIC.len()].copy_from_slice(&FRAME_MAGIC);
+            bytes[start + last..][..size_of::<u32>()].copy_from_slice(&entries.to_be_bytes());
+        }
+        let head = header.encode();
+        bytes[..head.len()].copy_from_slice(&head);
+        let sim = SimEnv::new(1);
+        let env = sim.env();
+        let file = env.fs.open(path, OpenMode::CreateNew).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        let mut reader = FrameReader::open(path.to_owned(), file).unwrap();
+        for position in (alignment..FILE_BYTES).step_by(alignment) {
+            assert!(reader.frame_at(position as u64).unwrap().is_err(), "at {position}");
+            assert!(
+                reader.window.bytes.len() <= WINDOW_BYTES,
+                "read for {position}: {}",
+                reader.window.bytes.len()
+            );
+        }
     }
 }
