@@ -325,6 +325,7 @@ mod tests {
         let disk = DiskFigures {
             sequential_bytes: 1,
             sequential_bytes_per_s: 1.0,
+            page_cache_bytes_per_s: 1.0,
             sync_4k: crate::histogram::LatencySummary::default(),
         };
         let told = |disk, software| {
@@ -343,6 +344,7 @@ mod tests {
         let disk = DiskFigures {
             sequential_bytes: 1,
             sequential_bytes_per_s: 1.0,
+            page_cache_bytes_per_s: 1.0,
             sync_4k: crate::histogram::LatencySummary::default(),
         };
         let loopback = LoopbackFigures { bytes_per_s: 1.0, unpaced_bytes_per_s: None };

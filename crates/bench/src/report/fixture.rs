@@ -221,6 +221,7 @@ fn environment(server: &str) -> Environment {
         disk: Some(DiskFigures {
             sequential_bytes: 1 << 29,
             sequential_bytes_per_s: 9e8,
+            page_cache_bytes_per_s: 2e9,
             sync_4k: sync.summary(),
         }),
         loopback: Some(LoopbackFigures { bytes_per_s: 3e9, unpaced_bytes_per_s: Some(6e9) }),

@@ -294,9 +294,12 @@ function group(title, runs) {
 
 // Older results know one figure only.
 function loopback(figures) {
-  const rate = (bytes) => `${number(bytes / 1e6, 0)} MB/s`;
   const unpaced = figures.unpaced_bytes_per_s;
-  return rate(figures.bytes_per_s) + (unpaced ? `, ${rate(unpaced)} without pacing` : "");
+  return megabytes(figures.bytes_per_s) + (unpaced ? `, ${megabytes(unpaced)} without pacing` : "");
+}
+
+function megabytes(bytesPerS) {
+  return `${number(bytesPerS / 1e6, 0)} MB/s`;
 }
 
 function environment(run) {
@@ -309,7 +312,9 @@ function environment(run) {
     ["Memory", machine.memory_bytes && `${number(machine.memory_bytes / 2 ** 30, 1)} GiB`],
     ["Kernel", machine.kernel],
     ["File system", machine.file_system && `${machine.file_system.kind} on ${machine.file_system.source} (${machine.file_system.options})`],
-    ["Disk, sequential", disk && `${number(disk.sequential_bytes_per_s / 1e6, 0)} MB/s`],
+    ["Disk, sequential", disk && megabytes(disk.sequential_bytes_per_s)],
+    // Older results do not have it.
+    ["Page cache, one writer", disk && disk.page_cache_bytes_per_s && megabytes(disk.page_cache_bytes_per_s)],
     ["Disk, 4 KiB write and sync", disk && `p50 ${time(disk.sync_4k.p50_us)}, p99 ${time(disk.sync_4k.p99_us)}, max ${time(disk.sync_4k.max_us)}`],
     ["Loopback TCP", machine.loopback && loopback(machine.loopback)],
     ["TCP congestion control", machine.tcp_congestion_control],
