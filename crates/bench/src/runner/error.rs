@@ -34,6 +34,14 @@ pub enum RunError {
         /// How many there are.
         found: usize,
     },
+    /// A topic that was there before holds records, which the run would take for its own.
+    #[error(
+        "topic {topic} holds records already, which would count as the run's own: delete it, or name another"
+    )]
+    NotEmpty {
+        /// Which.
+        topic: String,
+    },
     /// The plan wants more replicas than there are servers.
     #[error(
         "replicationFactor {wanted} with {servers} server(s); --replication-factor {servers} runs it with fewer"
@@ -88,9 +96,11 @@ impl RunError {
         match self {
             Self::Client(error) | Self::Topic { error, .. } => error.kind(),
             Self::Load(error) => error.kind(),
-            Self::Partitions { .. } | Self::Replication { .. } | Self::DiskFull(_) | Self::Process(_) => {
-                ErrorKind::FixRequest
-            }
+            Self::Partitions { .. }
+            | Self::NotEmpty { .. }
+            | Self::Replication { .. }
+            | Self::DiskFull(_)
+            | Self::Process(_) => ErrorKind::FixRequest,
             Self::NotReady { .. } | Self::Worker { .. } | Self::Stopped | Self::StoppedAtOnce => {
                 ErrorKind::Retry
             }

@@ -1,12 +1,15 @@
 //! The topics of a run: made before it, and gone after it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use riverrun_client::{Admin, ClientError, ClusterOptions, ErrorCode, LogDir, NewTopic, TopicInfo};
-use riverrun_types::ErrorKind;
+use riverrun_client::{
+    Admin, ClientError, ClusterOptions, ErrorCode, Isolation, LogDir, NewTopic, OffsetSpec, TopicInfo,
+    TopicPartition,
+};
+use riverrun_types::{ErrorKind, Offset};
 use serde::Serialize;
 
 use super::error::RunError;
@@ -103,7 +106,8 @@ impl Topics {
         for topic in &plan.topics {
             self.grow(topic).await?;
         }
-        self.wait_until_known(plan).await
+        self.wait_until_known(plan).await?;
+        self.check_empty(plan).await
     }
 
     /// Finds out whether the server is there and would make the topics of a plan, and makes none. Of those that differ in
@@ -169,6 +173,42 @@ impl Topics {
             }
         }
         Ok(())
+    }
+
+    /// Refuses topics that were there before and hold records, where what is sent is read back: the old records would count
+    /// as the run's, and be timed as if it had sent them.
+    async fn check_empty(&self, plan: &Plan) -> Result<(), RunError> {
+        if plan.producers.is_empty() || plan.consumers.is_empty() {
+            return Ok(());
+        }
+        let own: HashSet<_> = self.made.names.iter().collect();
+        let old = plan.topics.iter().map(|topic| topic.name.clone()).filter(|name| !own.contains(name));
+        let old: Vec<_> = old.collect();
+        let mut partitions = Vec::new();
+        for (name, found) in self.admin.describe_topics(&old).await {
+            let found = found?.partitions;
+            partitions.extend(found.iter().map(|one| TopicPartition::new(name.as_str(), one.index)));
+        }
+        let begin = self.offsets(&partitions, OffsetSpec::Earliest).await?;
+        let end = self.offsets(&partitions, OffsetSpec::Latest).await?;
+        match end.iter().find(|(partition, end)| begin.get(partition) != Some(end)) {
+            Some((partition, _)) => Err(RunError::NotEmpty { topic: partition.topic.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    async fn offsets(
+        &self,
+        partitions: &[TopicPartition],
+        spec: OffsetSpec,
+    ) -> Result<HashMap<TopicPartition, Option<Offset>>, RunError> {
+        let wanted = partitions.iter().map(|partition| (partition.clone(), spec)).collect();
+        let answers = self.admin.list_offsets(wanted, Isolation::ReadUncommitted).await;
+        let found = answers.into_iter().map(|(partition, answer)| match answer {
+            Ok(found) => Ok((partition, found.map(|found| found.offset))),
+            Err(error) => Err(RunError::Topic { topic: partition.topic.to_string(), error }),
+        });
+        found.collect()
     }
 
     /// How the partitions of the topics lie in the servers' log directories, by path; empty where the server does not

@@ -208,6 +208,14 @@ fn a_trogdor_spec_runs_and_a_transactional_one_is_refused() {
     assert!((all("acked", "ackedLate") - 1500.0).abs() < 0.5, "{totals}");
     assert!((all("received", "receivedLate") - 1500.0).abs() < 0.5, "{totals}");
     assert!(number(&totals["testS"]) < 25.0, "it is over with its last record, and not after 30 s: {totals}");
+    // What is sent is read back: of a topic that holds records already, as after a run on one that was there, theirs
+    // would count.
+    server.run(&["topic", "create", "round1", "--partitions", "3"]).ended(0);
+    files.bench(&server, &[&files.write("s.json", spec)]);
+    let target = format!("s={}", server.bootstrap());
+    let again = ["bench", "run", &files.write("s.json", spec), "--server", &target, "-o", &files.output()];
+    let refused = run(&again).ended(2);
+    assert!(refused.stderr.contains("topic round1 holds records already"), "{}", refused.stderr);
     let produce = spec.replace("RoundTripWorkloadSpec", "ProduceBenchSpec");
     let transactional = produce
         .replace("\"durationMs\"", "\"transactionGenerator\": {\"type\": \"uniform\"}, \"durationMs\"");

@@ -403,9 +403,10 @@ fn failure(error: &RunError) -> Failure {
     match error {
         RunError::Client(error) | RunError::Topic { error, .. } => Failure::from(error.clone()),
         RunError::Stopped | RunError::StoppedAtOnce => Failure::new(Exit::Interrupted, error.to_string()),
-        RunError::Replication { .. } | RunError::Partitions { .. } | RunError::DiskFull(_) => {
-            Failure::usage(error.to_string())
-        }
+        RunError::Replication { .. }
+        | RunError::Partitions { .. }
+        | RunError::NotEmpty { .. }
+        | RunError::DiskFull(_) => Failure::usage(error.to_string()),
         RunError::NotReady { .. } | RunError::Worker { .. } => {
             Failure::new(Exit::Unreachable, error.to_string())
         }
