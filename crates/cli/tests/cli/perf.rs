@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -212,6 +212,36 @@ fn an_interrupt_ends_the_run_with_figures_of_what_was_sent() {
     assert!((1..10_000).contains(&records), "{finished:?}");
     let read = server.run(&["consume", "broken-off"]).ended(0).text();
     assert_eq!(read.lines().count() as u64, records, "each record that was sent was settled");
+}
+
+#[test]
+fn what_waits_for_a_server_that_stands_still_ends_with_the_second_signal() {
+    let server = Server::start();
+    server.run(&["topic", "create", "t", "--partitions", "1"]).ended(0);
+    let flags = ["--record-size", "100", "--throughput", "500", "--reporting-interval", "200"];
+    let end_to_end = ["--num-records", "1000000", "--producer-acks", "all", "--record-size", "100"];
+    let runs = [
+        produce("t", "1000000", &flags),
+        [&["perf", "end-to-end", "--topic", "e"], &end_to_end[..]].concat(),
+        ["perf", "consume", "--topic", "t", "--num-records", "1000000", "--timeout", "60000"].to_vec(),
+    ]
+    .map(|command| server.command(&command).spawn().expect("the binary runs"));
+    std::thread::sleep(Duration::from_secs(2));
+    signal(&server.child, Signal::STOP);
+    std::thread::sleep(Duration::from_secs(1));
+    for _ in 0..2 {
+        for run in &runs {
+            signal(run, Signal::INT);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let begun = Instant::now();
+    let told = runs.map(|run| finish(run, b"").ended(130).text());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    signal(&server.child, Signal::CONT);
+    assert!(producer_lines(&told[0])["total"][0].records > 0, "{}", told[0]);
+    assert!(parse_end_to_end(&told[1]).0 > 0.0, "{}", told[1]);
+    assert_eq!(told[2].lines().count(), 2, "{}", told[2]);
 }
 
 #[test]

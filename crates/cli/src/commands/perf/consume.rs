@@ -144,10 +144,12 @@ pub(super) async fn run(mut args: ConsumeArgs) -> Result<(), Failure> {
     let wall = now();
     let mut run = ConsumeLoad { options, consumers, topics, records }.start(&Handle::current());
     let mut report = Report::new(&args, wall, run.started());
-    let ended = report.watch(&run).await;
+    let mut stop = StopSignals::new()?;
+    let ended = report.watch(&run, &mut stop).await;
     let end = run.done().unwrap_or_else(Instant::now);
     run.stop();
-    let ended = ended.and(run.join().await.map_err(load_failure));
+    let leaving = async { run.join().await.map_err(load_failure) };
+    let ended = ended.and(stop.or_at_once(leaving, "the consumers did not leave their group").await);
     report.finish(&run, end, ended.is_ok())?;
     if args.print_metrics {
         print_text(&report.metrics(&client_id, end))?;
@@ -195,10 +197,9 @@ impl<'a> Report<'a> {
     }
 
     /// Until enough was read, nothing comes any more, or it is interrupted.
-    async fn watch(&mut self, run: &ConsumeRun) -> Result<(), Failure> {
+    async fn watch(&mut self, run: &ConsumeRun, stop: &mut StopSignals) -> Result<(), Failure> {
         let mut ticks = tokio::time::interval(LOOK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut stop = StopSignals::new()?;
         while run.done().is_none() && !run.has_ended() {
             tokio::select! {
                 biased;

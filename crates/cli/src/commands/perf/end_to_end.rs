@@ -196,7 +196,6 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
     }
     let time = begun.elapsed();
     progress.bar.finish_and_clear();
-    producer.close().await;
     if let Some(hdr) = hdr {
         hdr.finish()?;
     }
@@ -210,7 +209,11 @@ pub(super) async fn run(mut args: EndToEndArgs) -> Result<(), Failure> {
     } else if !latencies.is_empty() {
         print_text(&summary(&latencies))?;
     }
-    outcome.and(consumer.close().await.map_err(Failure::from))
+    let closing = async {
+        producer.close().await;
+        consumer.close().await.map_err(Failure::from)
+    };
+    outcome.and(stop.or_at_once(closing, "what was sent last may not be acked").await)
 }
 
 /// Time between two looks at the percentiles, each of which takes some microseconds.

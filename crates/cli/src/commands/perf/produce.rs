@@ -246,27 +246,45 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
         keys,
     };
     let run = load.start(&Handle::current()).map_err(load_failure)?;
+    let mut stop = StopSignals::new()?;
     let mut report = Report::new(&args, &producers, hdr, run.started());
-    let outcome = watch(&mut report, run).await;
-    drop(report);
-    for producer in &producers {
-        producer.close().await;
-    }
-    outcome
+    let Watched::Done(outcome) = watch(&mut report, run, &mut stop).await? else {
+        let text = "interrupted twice; what was not acked until then is not counted";
+        return Err(Failure::new(Exit::Interrupted, text));
+    };
+    let closing = async {
+        for producer in &producers {
+            producer.close().await;
+        }
+        Ok(())
+    };
+    outcome.and(stop.or_at_once(closing, "the producers were not closed").await)
 }
 
-/// Reports until all records have their outcome, or until it is interrupted for the second time.
-async fn watch(report: &mut Report<'_>, mut run: ProduceRun) -> Result<(), Failure> {
+/// How it ended to watch a run.
+enum Watched {
+    /// All records have their outcome, and the run has this one.
+    Done(Result<(), Failure>),
+    /// Nobody waits for the outcomes that are missing, nor for anything that would wait for them.
+    GivenUp,
+}
+
+/// Reports until all records have their outcome, or until it is interrupted for the second time; then what there is.
+async fn watch(
+    report: &mut Report<'_>,
+    mut run: ProduceRun,
+    stop: &mut StopSignals,
+) -> Result<Watched, Failure> {
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stop = StopSignals::new()?;
     let mut interrupted = false;
     while !run.is_done() {
         tokio::select! {
             biased;
             () = stop.next() => {
                 if interrupted {
-                    return Err(Failure::new(Exit::Interrupted, "interrupted; what was not acked yet is not counted"));
+                    report.finish(&run)?;
+                    return Ok(Watched::GivenUp);
                 }
                 interrupted = true;
                 run.stop();
@@ -274,13 +292,17 @@ async fn watch(report: &mut Report<'_>, mut run: ProduceRun) -> Result<(), Failu
             _ = ticks.tick() => report.look(&run)?,
         }
     }
-    let outcome = run.join().map_err(load_failure);
+    let joined = run.join().map_err(load_failure);
     for producer in report.producers {
         // All have their outcome. What is counted is so as well after that.
         producer.flush().await;
     }
     report.finish(&run)?;
-    outcome?;
+    Ok(Watched::Done(joined.and_then(|()| outcome(report, &run, interrupted))))
+}
+
+/// Of a run whose records all have theirs.
+fn outcome(report: &Report<'_>, run: &ProduceRun, interrupted: bool) -> Result<(), Failure> {
     if let Some(error) = run.take_error() {
         return Err(
             Failure::from(error).about(format!("{} records were not acked, one of them", report.failed()))
