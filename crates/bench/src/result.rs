@@ -365,7 +365,7 @@ mod tests {
         let counts =
             Counts { acked_bytes: 6000, received_bytes: 1000, caught_up_bytes: 5000, ..Counts::default() };
         let figures = Figures { test_s: 2.0, counts, ..Figures::default() };
-        let outcome = RunOutcome { figures, durability: None, log_dirs: Vec::new() };
+        let outcome = RunOutcome { figures, durability: None, log_dirs: Vec::new(), left: None };
         let loopback = LoopbackFigures { bytes_per_s: 4000.0, unpaced_bytes_per_s: Some(8000.0) };
         let environment = Environment { loopback: Some(loopback), ..Environment::default() };
         let totals = serde_json::to_value(totals(&outcome, &environment)).expect("plain data");

@@ -102,6 +102,7 @@ topicConfig: min.insync.replicas=1\n";
                 figures: self.figures(number),
                 durability: Some(durability(self.slowness())),
                 log_dirs: ["/data/a", "/data/b"].map(|path| log_dir(path, number)).into(),
+                left: None,
             },
             &label,
             &environment(self.server),

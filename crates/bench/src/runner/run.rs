@@ -70,6 +70,8 @@ pub struct RunOutcome {
     pub durability: Option<TopicDurability>,
     /// Where its partitions lay.
     pub log_dirs: Vec<LogDirFigures>,
+    /// Why it did not end in order after it had measured all that: clients may go on, topics may have stayed behind.
+    pub left: Option<RunError>,
 }
 
 /// Finds out what a run would fail with before it sends anything: a setting that the client does not take, a server or a
@@ -118,9 +120,7 @@ pub async fn run(
         outcome = with_topics(plan, server, options, (&mut topics, &mut begun, watch, disk), tell) => outcome,
     };
     let is_stopped = matches!(outcome, Err(RunError::Stopped));
-    if is_stopped {
-        tell(Event::Phase("its topics are deleted; to leave them, stop it again"));
-    }
+    tell(Event::Phase(if is_stopped { ENDS_STOPPED } else { ENDS }));
     let end = async {
         // Before its topics: a client that still sends has the server make them once more.
         let ended = match begun {
@@ -130,28 +130,41 @@ pub async fn run(
         topics.delete().await;
         ended
     };
-    let ended = unless_stopped(end, &mut stop, if is_stopped { 1 } else { 2 }).await?;
-    let mut outcome = outcome?;
-    ended?;
-    outcome.figures.notes.extend(unknown_settings);
-    Ok(outcome)
-}
-
-/// Waits for what ends a run, and gives that up at the last of so many wishes.
-async fn unless_stopped<T>(
-    ending: impl Future<Output = T>,
-    stop: &mut impl AsyncFnMut(),
-    wishes: u32,
-) -> Result<T, RunError> {
-    let mut ending = pin!(ending);
-    for _ in 0..wishes {
+    let mut end = pin!(end);
+    if !is_stopped {
         tokio::select! {
             biased;
-            ended = &mut ending => return Ok(ended),
-            () = stop() => {}
+            ended = &mut end => return concluded(outcome, ended, unknown_settings),
+            () = stop() => tell(Event::Phase(ENDS_STOPPED)),
         }
     }
-    Err(RunError::StoppedAtOnce)
+    let ended = tokio::select! {
+        biased;
+        ended = &mut end => ended,
+        () = stop() => Err(RunError::StoppedAtOnce),
+    };
+    concluded(outcome, ended, unknown_settings)
+}
+
+/// What is told when a run ends, and when somebody has wished for that.
+const ENDS: &str = "its clients end and its topics are deleted";
+const ENDS_STOPPED: &str = "its topics are deleted; to leave them, stop it again";
+
+/// What comes of a run that measured this and ended so. What was measured is kept however it ended.
+fn concluded(
+    outcome: Result<RunOutcome, RunError>,
+    ended: Result<(), RunError>,
+    notes: Vec<String>,
+) -> Result<RunOutcome, RunError> {
+    match (outcome, ended) {
+        (Ok(mut outcome), ended) => {
+            outcome.figures.notes.extend(notes);
+            outcome.left = ended.err();
+            Ok(outcome)
+        }
+        (Err(_), Err(at_once @ RunError::StoppedAtOnce)) => Err(at_once),
+        (Err(error), _) => Err(error),
+    }
 }
 
 /// All of a run but its end. What is to be ended stands in `begun` then, whatever comes of it.
@@ -175,7 +188,7 @@ async fn with_topics<'a>(
     if let Some(reached) = &durability {
         figures.notes.extend(missed(plan, reached));
     }
-    Ok(RunOutcome { figures, durability, log_dirs })
+    Ok(RunOutcome { figures, durability, log_dirs, left: None })
 }
 
 /// Says so where acked records are less durable than they were to be.
@@ -634,12 +647,21 @@ consumerPerSubscription: 1\nproducersPerTopic: 1\nproducerRate: 7\ntestDurationM
     }
 
     #[tokio::test]
-    async fn the_end_of_a_run_is_waited_for_until_the_last_wish() {
-        let mut wishes = 0;
-        let mut stop = async || wishes += 1;
-        unless_stopped(std::future::ready(()), &mut stop, 1).await.expect("it is over");
-        let left = unless_stopped(std::future::pending::<()>(), &mut stop, 2).await;
-        assert!(matches!(left, Err(RunError::StoppedAtOnce)) && wishes == 2, "{wishes}: {left:?}");
+    async fn what_was_measured_is_kept_however_the_run_ends() {
+        let plan = plan();
+        let measured = async || {
+            let figures = idle(&plan).await.wait_for_late(Recorder::new()).await.expect("nobody fails");
+            Ok(RunOutcome { figures, durability: None, log_dirs: Vec::new(), left: None })
+        };
+        let notes = || vec!["a note".to_owned()];
+        let kept = concluded(measured().await, Ok(()), notes()).expect("it was measured");
+        assert!(kept.left.is_none() && kept.figures.notes.contains(&notes()[0]));
+        let kept = concluded(measured().await, Err(RunError::StoppedAtOnce), notes()).expect("as well");
+        assert!(matches!(kept.left, Some(RunError::StoppedAtOnce)), "{:?}", kept.left);
+        let failed = concluded(Err(RunError::Stopped), Err(RunError::StoppedAtOnce), Vec::new());
+        assert!(matches!(failed, Err(RunError::StoppedAtOnce)), "{failed:?}");
+        let failed = concluded(Err(RunError::Stopped), Ok(()), Vec::new());
+        assert!(matches!(failed, Err(RunError::Stopped)), "{failed:?}");
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::bench::{Files, WORKLOAD, number, wait_for_line};
 use crate::common::{Server, riverrun, run, signal, wait};
@@ -61,6 +62,21 @@ fn a_run_that_is_stopped_twice_waits_for_no_server_that_does_not_answer() {
     signal(&running, Signal::INT);
     assert_eq!(wait(&mut running).code(), Some(130));
     assert!(second.elapsed() < Duration::from_secs(20), "{:?}", second.elapsed());
+}
+
+#[test]
+fn what_was_measured_before_a_signal_is_told() {
+    let server = Server::start();
+    let files = Files::new();
+    let (workload, output) = (files.write("w.yaml", WORKLOAD), files.output());
+    let shown = ["bench", "run", "--json", "--rounds", "2", "--keep-page-cache", "-o", &output];
+    let what = ["--server", server.bootstrap(), &workload];
+    let mut running = riverrun(&[&shown[..], &what].concat()).spawn().expect("the binary runs");
+    wait_for_line(&mut running, "its clients end and its topics are deleted");
+    signal(&running, Signal::INT);
+    let told: Vec<Value> = serde_json::from_reader(running.stdout.take().expect("piped")).expect("results");
+    assert_eq!(wait(&mut running).code(), Some(130));
+    assert_eq!((told.len(), results_of(&files)), (1, 1));
 }
 
 #[test]

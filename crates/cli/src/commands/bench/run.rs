@@ -115,26 +115,34 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Failure> {
     let mut session = Session { environment, args: &args, stop, is_stopped: false };
     let mut documents = Vec::new();
     let mut failures = Vec::new();
-    for round in 1..=args.rounds {
+    let mut interrupted = Ok(());
+    'all: for round in 1..=args.rounds {
         for (job, servers) in &work {
             // Servers take turns to begin, so that none always has a rested machine.
             let first = job.first_server(&work[0].0, servers.len(), round);
             for server in servers[first..].iter().chain(&servers[..first]) {
                 match session.run(job, server, round).await {
                     Ok(document) => documents.push(document),
-                    Err(failure) if failure.exit == Exit::Interrupted => return Err(failure),
+                    Err(failure) if failure.exit == Exit::Interrupted => {
+                        interrupted = Err(failure);
+                        break 'all;
+                    }
                     Err(failure) => {
                         failure.tell(args.form.json);
                         failures.push(failure.exit);
                     }
                 }
-                session.go_on()?;
+                interrupted = session.go_on();
+                if interrupted.is_err() {
+                    break 'all;
+                }
             }
         }
     }
     if args.form.json {
         print_json(&documents)?;
     }
+    interrupted?;
     match failures.first() {
         None => Ok(()),
         Some(exit) => {
@@ -309,7 +317,12 @@ impl Session<'_> {
         };
         let document = document(&plan, &outcome, &label, &environment, &page_cache);
         self.write(&document, &plan.name, &server.name, &started)?;
-        Ok(document)
+        match &outcome.left {
+            None => Ok(document),
+            Some(error) => {
+                Err(failure(error).about(format!("{} on {}, whose result is kept", plan.name, server.name)))
+            }
+        }
     }
 
     /// Hears of a wish for an end that came while nobody waited for one.
