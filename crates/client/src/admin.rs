@@ -10,11 +10,14 @@ mod offsets;
 mod producers;
 mod topics;
 
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use riverrun_protocol::Request;
+use riverrun_protocol::{ApiKey, Request};
 use riverrun_types::NodeId;
 
 pub use self::cluster_info::{ClusterDescription, DescribedNode, LogDir, LogDirReplica};
@@ -57,6 +60,22 @@ pub type Results<K, T> = Vec<(K, Result<T, ClientError>)>;
 /// What an error of the whole call means for each item.
 fn all_failed<K, T>(items: impl IntoIterator<Item = K>, error: &ClientError) -> Results<K, T> {
     items.into_iter().map(|item| (item, Err(error.clone()))).collect()
+}
+
+/// A result for each item that was asked for: what the answer says, or that it says nothing of this one.
+fn complete<K: Clone + Display + Eq + Hash, T>(
+    api: ApiKey,
+    asked: impl IntoIterator<Item = K>,
+    answered: impl IntoIterator<Item = (K, Result<T, ClientError>)>,
+) -> Results<K, T> {
+    let mut results: Results<K, T> = answered.into_iter().collect();
+    let named: HashSet<K> = results.iter().map(|(item, _)| item.clone()).collect();
+    let left_out = asked.into_iter().filter(|item| !named.contains(item)).map(|item| {
+        let missing = item.to_string();
+        (item, Err(ClientError::Incomplete { api, missing }))
+    });
+    results.extend(left_out);
+    results
 }
 
 impl Admin {

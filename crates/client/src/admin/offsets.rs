@@ -7,7 +7,7 @@ use riverrun_protocol::offset_delete_request::{OffsetDeleteRequestPartition, Off
 use riverrun_protocol::{ApiKey, DeleteRecordsRequest, ErrorCode, OffsetDeleteRequest};
 use riverrun_types::{ErrorKind, NodeId, Offset};
 
-use super::{Admin, Results, all_failed};
+use super::{Admin, Results, all_failed, complete};
 use crate::cluster::Lane;
 use crate::connection::{CallLimits, ResponseFrame};
 use crate::coordinator::{CommittedOffset, GroupCoordinator, MemberIdentity, Stability};
@@ -80,7 +80,7 @@ impl Admin {
                 results.push((name, result.map(|()| Offset(partition.low_watermark))));
             }
         }
-        Ok(results)
+        Ok(complete(ApiKey::DeleteRecords, before.keys().cloned(), results))
     }
 
     /// What a group has committed.
@@ -161,7 +161,10 @@ impl Admin {
         loop {
             let answer = coordinator.call(Lane::Data, &request, CallLimits::default()).await;
             match answer.and_then(|frame| read_deleted(&frame)) {
-                Ok(results) => return Ok(results),
+                Ok(results) => {
+                    let asked = partitions.iter().copied().cloned();
+                    return Ok(complete(ApiKey::OffsetDelete, asked, results));
+                }
                 Err(error) => {
                     coordinator.note(&error);
                     retry.pause_after(error).await?;

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use riverrun_protocol::create_partitions_request::CreatePartitionsTopic;
 use riverrun_protocol::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use riverrun_protocol::delete_topics_request::DeleteTopicState;
-use riverrun_protocol::{CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, ErrorCode};
+use riverrun_protocol::{
+    ApiKey, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, ErrorCode,
+};
 use riverrun_types::TopicId;
 
-use super::{Admin, Results, all_failed};
+use super::{Admin, Results, all_failed, complete};
 use crate::cluster::TopicInfo;
 use crate::connection::ResponseFrame;
 use crate::error::ClientError;
@@ -82,7 +84,7 @@ impl Admin {
             };
             (topic.name.to_string(), result.map(|()| created))
         });
-        Ok(created.collect())
+        Ok(complete(ApiKey::CreateTopics, topics.iter().map(|topic| topic.name.clone()), created))
     }
 
     /// Deletes topics with all of their records.
@@ -96,7 +98,7 @@ impl Admin {
     async fn ask_delete_topics(&self, names: &[String]) -> Result<Results<String, ()>, ClientError> {
         let by_state =
             |name: &'_ String| DeleteTopicState { name: Some(name.clone().into()), ..Default::default() };
-        let version = self.cluster.version_of_any(riverrun_protocol::ApiKey::DeleteTopics).await?;
+        let version = self.cluster.version_of_any(ApiKey::DeleteTopics).await?;
         let mut request =
             DeleteTopicsRequest { timeout_ms: self.server_timeout_ms(), ..DeleteTopicsRequest::default() };
         if version >= DELETE_STATES_SINCE {
@@ -115,7 +117,7 @@ impl Admin {
             self.cluster.forget_topic(&name);
             (name, ClientError::check(topic.error_code, topic.error_message.as_deref()))
         });
-        Ok(deleted.collect())
+        Ok(complete(ApiKey::DeleteTopics, names.iter().cloned(), deleted))
     }
 
     /// All topics, the server's own included, sorted by name.
@@ -202,7 +204,7 @@ impl Admin {
             self.cluster.forget_topic(&topic.name);
             (topic.name.to_string(), ClientError::check(topic.error_code, topic.error_message.as_deref()))
         });
-        Ok(changed.collect())
+        Ok(complete(ApiKey::CreatePartitions, totals.keys().cloned(), changed))
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "it is how a test asserts")]
 
+mod admin;
 mod cluster;
 mod commits;
 mod consumer;
