@@ -105,16 +105,22 @@ pub(super) struct Part {
 /// What a fetch gave for one partition.
 pub(super) type PartitionFetched = (Wanted, Result<Part, ClientError>);
 
+/// What a fetch brought as a whole.
+#[derive(Debug)]
+pub(super) enum Brought {
+    /// Something of each partition that was asked for.
+    Parts { parts: Vec<PartitionFetched>, session_id: i32 },
+    /// Nothing of any.
+    Nothing { wanted: Vec<Wanted>, error: ClientError },
+}
+
 impl Fetched {
-    /// What there is for each partition that was asked for, and the session's id; none if the session has failed.
-    pub(super) fn read(self, options: &ConsumerOptions) -> (Vec<PartitionFetched>, Option<i32>) {
+    /// What there is for the partitions that were asked for.
+    pub(super) fn read(self, options: &ConsumerOptions) -> Brought {
         let Self { ask: Ask { wanted, session, .. }, answer } = self;
-        let all_failed = |wanted: Vec<Wanted>, error: &ClientError| {
-            wanted.into_iter().map(|wanted| (wanted, Err(error.clone()))).collect()
-        };
         let frame = match answer {
             Ok(frame) => frame,
-            Err(error) => return (all_failed(wanted, &error), None),
+            Err(error) => return Brought::Nothing { wanted, error },
         };
         let answer = frame.decode::<FetchRequest<'_>>().and_then(|answer| {
             ClientError::check(answer.error_code, None)?;
@@ -122,7 +128,7 @@ impl Fetched {
         });
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) => return (all_failed(wanted, &error), None),
+            Err(error) => return Brought::Nothing { wanted, error },
         };
         let found = Found::new(&answer.responses);
         let parts = wanted.into_iter().map(|wanted| {
@@ -136,7 +142,7 @@ impl Fetched {
             };
             (wanted, part)
         });
-        (parts.collect(), Some(answer.session_id))
+        Brought::Parts { parts: parts.collect(), session_id: answer.session_id }
     }
 }
 

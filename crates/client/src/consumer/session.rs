@@ -32,7 +32,8 @@ impl Told {
 /// A session with one node.
 ///
 /// Invariants: `told` is what the node knows after the request that was planned last, each partition at the place that
-/// the assignment has it in, `count` of them; `epoch` is that of the next request, 0 while there is no session.
+/// the assignment has it in, `count` of them; `epoch` is that of the next request, 0 while there is no session. `was_refused`
+/// is whether the node has refused the session before this one, and has yet to go on with this one.
 #[derive(Debug, Default)]
 pub(super) struct FetchSession {
     id: i32,
@@ -40,6 +41,7 @@ pub(super) struct FetchSession {
     told: Vec<Option<Told>>,
     count: usize,
     round: u64,
+    was_refused: bool,
 }
 
 /// What a request says of the session.
@@ -121,8 +123,19 @@ impl FetchSession {
             *self = Self::default();
             return;
         }
-        self.epoch = if self.id == id && self.epoch < i32::MAX { self.epoch + 1 } else { 1 };
+        let goes_on = self.id == id;
+        self.epoch = if goes_on && self.epoch < i32::MAX { self.epoch + 1 } else { 1 };
+        self.was_refused &= !goes_on;
         self.id = id;
+    }
+
+    /// The node knows no such session, or has lost count of its requests: says everything again, in a new one. Answers whether
+    /// that may be at once, as with Kafka's consumers: a node gives sessions up for those of others. One that does so again and
+    /// again, or refuses what is of no session, is given a pause.
+    pub(super) fn refused(&mut self) -> bool {
+        let at_once = self.epoch != EPOCH_FULL && !self.was_refused;
+        *self = Self { was_refused: true, ..Self::default() };
+        at_once
     }
 
     /// Something went wrong: says everything again, in a new session.
@@ -217,5 +230,29 @@ mod tests {
         session.give_up();
         let plan = session.plan(&[wanted(0, 5)]);
         assert!(plan.is_full() && plan.id == 0 && plan.said == [0]);
+    }
+
+    #[test]
+    fn a_new_session_is_begun_at_once_unless_the_one_before_was_refused_as_well() {
+        let mut session = FetchSession::default();
+        let mut asked = |id: Option<i32>| {
+            let plan = session.plan(&[wanted(0, 5)]);
+            let at_once = match id {
+                Some(id) => {
+                    session.answered(id);
+                    None
+                }
+                None => Some(session.refused()),
+            };
+            (plan.id, plan.is_full(), at_once)
+        };
+        assert_eq!(asked(None), (0, true, Some(false)), "no session was meant");
+        for first in [77, 79] {
+            assert_eq!(asked(Some(first)), (0, true, None));
+            assert_eq!(asked(Some(first)), (first, false, None), "it is one that the node goes on with");
+            assert_eq!(asked(None), (first, false, Some(true)));
+            assert_eq!(asked(Some(first + 1)), (0, true, None));
+            assert_eq!(asked(None), (first + 1, false, Some(false)), "at its first use");
+        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::assignment::Positions;
-use super::fetch::{self, Ask, Fetched, PartitionFetched, Wanted};
+use super::fetch::{self, Ask, Brought, Fetched, PartitionFetched, Wanted};
 use super::group::Membership;
 use super::options::{ConsumerOptions, StartAt};
 use super::records::Chunk;
@@ -189,6 +189,15 @@ impl Consumer {
         }
     }
 
+    /// They can be asked for again at once: no partition has failed.
+    fn unmark_fetching(&mut self, wanted: &[Wanted]) {
+        for wanted in wanted {
+            if let Some(state) = self.assignment.current(wanted.incarnation) {
+                state.fetching = false;
+            }
+        }
+    }
+
     /// Asks a node for its share of what may still be held, where `nodes` have not been asked yet.
     fn start_fetch(&mut self, node: NodeId, wanted: Vec<Wanted>, nodes: usize, now: Instant) {
         let taken_bytes = self.asked_bytes + self.moving_bytes();
@@ -228,24 +237,7 @@ impl Consumer {
     pub(super) fn handle(&mut self, done: Done) -> Result<(), ClientError> {
         let chance = Chance::draw();
         match done {
-            Done::Fetched(fetched) => {
-                let node = fetched.ask.node;
-                self.busy.remove(&node);
-                self.asked_bytes -= fetched.ask.bytes_max;
-                let (results, session_id) = fetched.read(&self.options);
-                self.counts.fetches += 1;
-                self.counts.fetches_failed += u64::from(session_id.is_none());
-                let session = self.sessions.entry(node).or_default();
-                match session_id {
-                    Some(id) => session.answered(id),
-                    None => session.give_up(),
-                }
-                // An error of one partition is reported after all have been taken in.
-                results
-                    .into_iter()
-                    .map(|one| self.handle_fetched(one, node, chance))
-                    .fold(Ok(()), Result::and)
-            }
+            Done::Fetched(fetched) => self.handle_brought(fetched, chance),
             Done::Validated(validated) => {
                 validated.into_iter().map(|one| self.handle_validated(one, chance)).fold(Ok(()), Result::and)
             }
@@ -271,6 +263,36 @@ impl Consumer {
                 Ok(())
             }
         }
+    }
+
+    fn handle_brought(&mut self, fetched: Fetched, chance: Chance) -> Result<(), ClientError> {
+        let node = fetched.ask.node;
+        self.busy.remove(&node);
+        self.asked_bytes -= fetched.ask.bytes_max;
+        self.counts.fetches += 1;
+        let session = self.sessions.entry(node).or_default();
+        let parts: Vec<PartitionFetched> = match fetched.read(&self.options) {
+            Brought::Parts { parts, session_id } => {
+                session.answered(session_id);
+                parts
+            }
+            Brought::Nothing { wanted, error } => {
+                self.counts.fetches_failed += 1;
+                let refuses_session = matches!(
+                    error.code(),
+                    Some(ErrorCode::FETCH_SESSION_ID_NOT_FOUND | ErrorCode::INVALID_FETCH_SESSION_EPOCH)
+                );
+                if !refuses_session {
+                    session.give_up();
+                } else if session.refused() {
+                    self.unmark_fetching(&wanted);
+                    return Ok(());
+                }
+                wanted.into_iter().map(|wanted| (wanted, Err(error.clone()))).collect()
+            }
+        };
+        // An error of one partition is reported after all have been taken in.
+        parts.into_iter().map(|one| self.handle_fetched(one, node, chance)).fold(Ok(()), Result::and)
     }
 
     /// Whether nobody leads a partition of these topics that is to be read.

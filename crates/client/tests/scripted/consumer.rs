@@ -587,6 +587,66 @@ async fn a_node_with_a_session_is_told_only_what_has_changed() {
     assert_eq!(asked.lock().unwrap()[..5], expected);
 }
 
+fn refuse_session(call: &Call<'_>, code: ErrorCode) -> Reply {
+    call.answer(&FetchResponse { error_code: code.0, ..FetchResponse::default() })
+}
+
+#[tokio::test]
+async fn a_session_that_a_node_has_given_up_is_begun_anew_without_a_pause() {
+    const SESSION: i32 = 99;
+    for code in [ErrorCode::FETCH_SESSION_ID_NOT_FOUND, ErrorCode::INVALID_FETCH_SESSION_EPOCH] {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        let server = server(move |call| {
+            (call.key == ApiKey::Fetch).then(|| {
+                let request = call.decode::<FetchRequest<'_>>();
+                heard.lock().unwrap().push((request.session_id, request.session_epoch));
+                if call.nth == 1 {
+                    return refuse_session(call, code);
+                }
+                std::thread::sleep(Duration::from_millis(2));
+                let bytes = if call.nth == 2 { batch(BEGIN) } else { Vec::new() };
+                answer_fetch_in(call, &[(0, 0, bytes)], SESSION)
+            })
+        })
+        .await;
+        let mut options = options(&server);
+        // No test waits for the end of a pause.
+        options.cluster.retry_backoff = Duration::from_hours(1);
+        options.cluster.retry_backoff_max = Duration::from_hours(1);
+        let mut consumer = Consumer::new(options).await.unwrap();
+        consumer.assign(vec![(partition(0), StartAt::Offset(Offset(BEGIN)))]).await.unwrap();
+        assert_eq!(offsets(&records(&mut consumer).await.unwrap()), [10, 11, 12, 13]);
+        assert_eq!(asked.lock().unwrap()[..3], [(0, 0), (SESSION, 1), (0, 0)], "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_refuses_one_session_after_the_other_is_given_pauses() {
+    for refuses_all in [false, true] {
+        let fetches = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&fetches);
+        let server = server(move |call| {
+            (call.key == ApiKey::Fetch).then(|| {
+                *counted.lock().unwrap() += 1;
+                let is_full = call.decode::<FetchRequest<'_>>().session_epoch == 0;
+                if refuses_all || !is_full {
+                    return refuse_session(call, ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
+                }
+                answer_fetch_in(call, &[(0, 0, Vec::new())], 100 + i32::try_from(call.nth).unwrap())
+            })
+        })
+        .await;
+        let mut options = options(&server);
+        options.cluster.retry_backoff = Duration::from_millis(100);
+        let mut consumer = Consumer::new(options).await.unwrap();
+        consumer.assign(vec![(partition(0), StartAt::Offset(Offset(END)))]).await.unwrap();
+        assert!(consumer.poll(Duration::from_secs(1)).await.unwrap().is_empty());
+        let fetches = *fetches.lock().unwrap();
+        assert!((3..60).contains(&fetches), "{refuses_all}: {fetches}");
+    }
+}
+
 /// Which is asked of the server with each fetch and each look for an offset, and tells which end of its answers counts.
 #[tokio::test]
 async fn a_consumer_sees_of_transactions_what_it_is_set_to() {
