@@ -1,9 +1,10 @@
 //! Goodbyes that a group does not hear, or not at first.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt as _, join_all};
 use riverrun_client::{ClientError, Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
 use riverrun_protocol::{
     ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, JoinGroupRequest,
@@ -168,12 +169,16 @@ async fn close_in(protocol: GroupProtocol, limit: Duration, commit_takes: Durati
     consumer.subscribe(&["t"]).await.unwrap();
     records(&mut consumer).await.unwrap();
     let closed = tokio::time::timeout(Duration::from_secs(30), consumer.close_within(limit)).await;
-    let closed = closed.expect("an end");
+    ended_in_order(protocol, &closed.expect("an end"), &told).await;
+}
+
+/// Sees that the group hears of the commit and then of the goodbye, once each.
+async fn ended_in_order(protocol: GroupProtocol, closed: &Result<(), ClientError>, told: &Told) {
     assert!(matches!(closed, Ok(()) | Err(ClientError::Timeout { .. })), "{protocol:?}: {closed:?}");
     // It is said without waiting for an answer where there is no time.
     let deadline = Instant::now() + Duration::from_mins(1);
-    while heard(&told, "leave").is_empty() {
-        assert!(Instant::now() < deadline, "{protocol:?}, {limit:?}, {commit_takes:?}: {told:?}");
+    while heard(told, "leave").is_empty() {
+        assert!(Instant::now() < deadline, "{protocol:?}, {closed:?}: {told:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let told = told.lock().unwrap();
@@ -183,7 +188,42 @@ async fn close_in(protocol: GroupProtocol, limit: Duration, commit_takes: Durati
         // Over two connections.
         said.sort_unstable();
     }
-    assert_eq!(said, ["commit", "leave"], "{protocol:?}, {limit:?}, {commit_takes:?}");
+    assert_eq!(said, ["commit", "leave"], "{protocol:?}, {closed:?}");
+}
+
+/// Nobody polls the end of the member from when its commit is on its way until the time for it is over: the answer and the end
+/// of that time are there together, and ending the membership waits for more.
+async fn close_late(protocol: GroupProtocol) {
+    const LIMIT: Duration = Duration::from_millis(1500);
+    let told = Told::default();
+    let noted = Arc::clone(&told);
+    let server = server(move |call| match call.key {
+        ApiKey::OffsetCommit => {
+            tell(&noted, "commit");
+            Some(committed(call, &Told::default()))
+        }
+        _ => answer(call, &noted, &Mutex::default()),
+    })
+    .await;
+    let mut options =
+        ConsumerOptions { group: Some("g".to_owned()), group_protocol: protocol, ..options(&server) };
+    options.auto_commit_interval = Some(Duration::from_hours(1));
+    let mut consumer = Consumer::new(options).await.unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    records(&mut consumer).await.unwrap();
+    let mut closing = pin!(consumer.close_within(LIMIT));
+    while heard(&told, "commit").is_empty() {
+        assert!(closing.as_mut().now_or_never().is_none(), "{protocol:?}: it waits for its commit");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(LIMIT).await;
+    let closed = tokio::time::timeout(Duration::from_secs(30), closing).await;
+    ended_in_order(protocol, &closed.expect("an end"), &told).await;
+}
+
+#[tokio::test]
+async fn a_member_whose_commit_is_answered_when_its_time_is_over_says_goodbye_all_the_same() {
+    join_all(PROTOCOLS.map(close_late)).await;
 }
 
 /// Whichever comes first, the group hears of both, once and in their order.
