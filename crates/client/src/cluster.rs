@@ -358,10 +358,16 @@ impl Cluster {
         };
         let found = answer.coordinators.first().unwrap_or(&single);
         ClientError::check(found.error_code, found.error_message.as_deref())?;
-        let node =
-            Node { id: NodeId(found.node_id), host: found.host.to_string(), port: found.port, rack: None };
-        lock(&self.known).nodes.entry(node.id.0).or_insert(node);
-        Ok(NodeId(found.node_id))
+        Ok(self.learn_coordinator(found))
+    }
+
+    /// A node may have moved since metadata was asked for. A connection to it that is up stays in use: what is there answers.
+    fn learn_coordinator(&self, found: &Coordinator<'_>) -> NodeId {
+        let id = NodeId(found.node_id);
+        let mut known = lock(&self.known);
+        let rack = known.nodes.get(&id.0).and_then(|node| node.rack.clone());
+        known.nodes.insert(id.0, Node { id, host: found.host.to_string(), port: found.port, rack });
+        id
     }
 
     /// Sends a request to one server and waits for the answer.

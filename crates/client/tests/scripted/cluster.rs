@@ -12,14 +12,20 @@ use futures_util::future::join_all;
 use riverrun_client::{
     Admin, Cluster, Consumer, ErrorCode, Producer, ProducerOptions, ProducerRecord, StartAt, TopicPartition,
 };
+use riverrun_protocol::find_coordinator_response::Coordinator;
 use riverrun_protocol::metadata_response::MetadataResponseBroker;
 use riverrun_protocol::offset_delete_request::OffsetDeleteRequestPartition;
 use riverrun_protocol::offset_delete_response::{OffsetDeleteResponsePartition, OffsetDeleteResponseTopic};
-use riverrun_protocol::{ApiKey, OffsetDeleteRequest, OffsetDeleteResponse};
+use riverrun_protocol::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
+};
+use riverrun_protocol::{
+    ApiKey, FindCoordinatorResponse, OffsetDeleteRequest, OffsetDeleteResponse, OffsetFetchResponse,
+};
 
 use super::consumer::{offsets, options, partition, records, server};
 use super::producer::answer;
-use super::server::{Reply, ScriptedServer};
+use super::server::{Call, Reply, ScriptedServer};
 
 /// A consumer that connects for a fetch and then is told to commit leaves the fetch alone until the next poll.
 #[tokio::test]
@@ -183,6 +189,68 @@ async fn a_server_that_hangs_is_connected_to_again_though_nobody_waits_for_its_a
         }
         assert!(Instant::now() < deadline, "nobody notices");
     }
+}
+
+/// Says that node 1 coordinates the group, and is there.
+fn coordinator_at(call: &Call<'_>, place: SocketAddr) -> Reply {
+    let (host, port) = (place.ip().to_string().into(), place.port().into());
+    let coordinator = Coordinator { key: "g".into(), node_id: 1, host, port, ..Coordinator::default() };
+    call.answer(&FindCoordinatorResponse { coordinators: vec![coordinator], ..Default::default() })
+}
+
+/// Says that the group has committed this for partition 0.
+fn committed_is(call: &Call<'_>, committed_offset: i64) -> Reply {
+    let partition = OffsetFetchResponsePartitions { committed_offset, ..Default::default() };
+    let topic = OffsetFetchResponseTopics {
+        name: "t".into(),
+        partitions: vec![partition],
+        ..OffsetFetchResponseTopics::default()
+    };
+    let group = OffsetFetchResponseGroup { group_id: "g".into(), topics: vec![topic], ..Default::default() };
+    call.answer(&OffsetFetchResponse { groups: vec![group], ..OffsetFetchResponse::default() })
+}
+
+/// Nobody asks for metadata meanwhile, which has another address of the same node.
+#[tokio::test]
+async fn a_coordinator_is_looked_for_where_it_is_now_and_asked_over_the_connection_that_is_up() {
+    let nowhere: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let place = Arc::new(Mutex::new(nowhere));
+    let gone = Arc::new(AtomicBool::new(false));
+    let (said, is_gone) = (Arc::clone(&place), Arc::clone(&gone));
+    let old = ScriptedServer::start(move |call| match call.key {
+        _ if is_gone.load(Ordering::SeqCst) => Reply::Close,
+        ApiKey::FindCoordinator => coordinator_at(call, *said.lock().unwrap()),
+        ApiKey::OffsetFetch => committed_is(call, 5),
+        _ => Reply::Usual,
+    })
+    .await;
+    let new = ScriptedServer::start(|call| match call.key {
+        ApiKey::OffsetFetch => committed_is(call, 9),
+        _ => Reply::Usual,
+    })
+    .await;
+    let (said, first) = (Arc::clone(&place), old.address());
+    let other = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Metadata => {
+            let mut metadata = call.metadata_of_epoch(0);
+            metadata.brokers[0].node_id = 2;
+            let (host, port) = (first.ip().to_string().into(), first.port().into());
+            metadata.brokers.push(MetadataResponseBroker { node_id: 1, host, port, rack: None });
+            call.answer(&metadata)
+        }
+        ApiKey::FindCoordinator => coordinator_at(call, *said.lock().unwrap()),
+        _ => Reply::Usual,
+    })
+    .await;
+    let admin = Admin::new(other.options()).await.unwrap();
+    let committed_by = async |coordinator: SocketAddr| {
+        *place.lock().unwrap() = coordinator;
+        admin.group_offsets("g").await.unwrap()[&partition(0)].offset.0
+    };
+    assert_eq!(committed_by(first).await, 5);
+    assert_eq!(committed_by(nowhere).await, 5, "what is up is used");
+    gone.store(true, Ordering::SeqCst);
+    assert_eq!(committed_by(new.address()).await, 9);
 }
 
 /// Kafka keeps what one request forgets as one batch, too.
