@@ -322,22 +322,8 @@ impl Cluster {
         lock(&self.known).topics.remove(name);
     }
 
-    /// The coordinator of a group, waiting while it is being found.
-    pub(crate) async fn coordinator(&self, group: &str) -> Result<NodeId, ClientError> {
-        let deadline = Instant::now() + self.options.retry_timeout;
-        let mut pauses = self.retry_pauses();
-        loop {
-            match self.ask_coordinator(group).await {
-                Ok(node) => return Ok(node),
-                Err(error) if error.kind() != ErrorKind::Retry || Instant::now() >= deadline => {
-                    return Err(error);
-                }
-                Err(_) => tokio::time::sleep(pauses.fail()).await,
-            }
-        }
-    }
-
-    async fn ask_coordinator(&self, group: &str) -> Result<NodeId, ClientError> {
+    /// Asks for the coordinator of a group, once: who wants something of it tries again, and can tell meanwhile why.
+    pub(crate) async fn ask_coordinator(&self, group: &str) -> Result<NodeId, ClientError> {
         let connection = self.any_connection().await?;
         let version = connection.version_of(ApiKey::FindCoordinator)?;
         let several = version >= COORDINATOR_KEYS_SINCE;
@@ -501,10 +487,6 @@ impl Cluster {
     fn slot(&self, node: NodeId, lane: Lane) -> Arc<Slot> {
         let new = || Arc::new(Slot::new(Pauses::new(Backoff::of_reconnects(&self.options))));
         Arc::clone(lock(&self.slots).entry((node, lane)).or_insert_with(new))
-    }
-
-    fn retry_pauses(&self) -> Pauses {
-        Pauses::new(Backoff::of_retries(&self.options))
     }
 
     /// The connection to a server, made if there is none, after the pause where the last could not be made.

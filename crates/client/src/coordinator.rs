@@ -113,7 +113,7 @@ impl GroupCoordinator {
         if let Some(node) = known {
             return Ok(node);
         }
-        let node = self.cluster.coordinator(&self.group).await?;
+        let node = self.cluster.ask_coordinator(&self.group).await?;
         *self.known() = Some(node);
         Ok(node)
     }

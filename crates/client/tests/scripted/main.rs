@@ -15,3 +15,4 @@ mod patterns;
 mod producer;
 mod rebalances;
 mod server;
+mod signs_of_life;

@@ -31,6 +31,7 @@ use crate::connection::{CallLimits, wire_ms};
 use crate::consumer::subscription::Subscription;
 use crate::coordinator::MemberIdentity;
 use crate::error::ClientError;
+use crate::retry::Chance;
 use crate::topic_partition::{TopicPartition, by_topic};
 
 /// How often the leader looks for a subscribed topic that does not exist yet.
@@ -413,13 +414,18 @@ impl ClassicMember {
         self.next_beat = Instant::now() + self.context.options.heartbeat_interval;
     }
 
-    /// A sign of life, and all that keeps it from being heard.
+    /// A sign of life, and all that keeps it from being heard. Where that may pass it is repeated soon, for the session goes on.
     async fn heartbeat(&mut self) -> Result<Option<Stir>, ClientError> {
         self.context.attempts.lock().begin(Instant::now());
         let answer = self.beat().await;
         match &answer {
             Ok(()) => self.context.attempts.lock().succeed(),
-            Err(error) if error.kind() == ErrorKind::Retry => self.context.attempts.lock().fail(error),
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                let mut attempts = self.context.attempts.lock();
+                attempts.fail(error);
+                let again = attempts.next_at(&self.context.options.cluster, Chance::draw());
+                self.next_beat = self.next_beat.min(again);
+            }
             Err(_) => {}
         }
         meaning(answer)

@@ -339,12 +339,9 @@ impl ServerSideMember {
     async fn recover(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.context.coordinator.note(&error);
         match error.code() {
-            Some(ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID) => {
-                self.owned.clear();
-                (self.target, self.revocation) = (None, None);
-                self.may_be_in = true;
-                self.context.lose(|member| member.epoch = 0);
-            }
+            Some(ErrorCode::FENCED_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID) => self.lose(),
+            // It was deleted, as a group may be when nobody is in it any more. Who joins hears by that of another protocol.
+            Some(ErrorCode::GROUP_ID_NOT_FOUND) if self.context.identity.get().epoch > 0 => self.lose(),
             Some(ErrorCode::UNRELEASED_INSTANCE_ID) if self.may_be_in => self.release(error).await?,
             _ if error.kind() == ErrorKind::Retry => {
                 tracing::debug!(%error, "a heartbeat failed");
@@ -357,6 +354,14 @@ impl ServerSideMember {
         self.detail = Detail::Everything;
         self.next_beat = self.context.attempts.lock().next_at(&self.context.options.cluster, Chance::draw());
         Ok(())
+    }
+
+    /// The group has given the member up.
+    fn lose(&mut self) {
+        self.owned.clear();
+        (self.target, self.revocation) = (None, None);
+        self.may_be_in = true;
+        self.context.lose(|member| member.epoch = 0);
     }
 
     /// Leaves the place that somebody has under this member's instance id, so that it can join as another member. That works

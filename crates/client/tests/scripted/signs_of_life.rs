@@ -1,0 +1,121 @@
+//! Signs of life that a group does not take in, or has nobody for.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use riverrun_client::{Consumer, ConsumerOptions, ErrorCode, GroupProtocol};
+use riverrun_protocol::find_coordinator_response::Coordinator;
+use riverrun_protocol::{
+    ApiKey, ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, FindCoordinatorResponse,
+    HeartbeatResponse,
+};
+
+use crate::consumer::{Told, options, server, tell, wait_for};
+use crate::groups::{classic_group, server_side_group};
+use crate::server::{Call, Reply, ScriptedServer};
+
+async fn member(server: &ScriptedServer, group_protocol: GroupProtocol, interval: Duration) -> Consumer {
+    let mut consumer = Consumer::new(ConsumerOptions {
+        group: Some("g".to_owned()),
+        group_protocol,
+        heartbeat_interval: interval,
+        ..options(server)
+    })
+    .await
+    .unwrap();
+    consumer.subscribe(&["t"]).await.unwrap();
+    consumer
+}
+
+/// The session goes on meanwhile.
+#[tokio::test]
+async fn a_sign_of_life_that_is_not_taken_in_is_repeated_before_the_next_would_be_due() {
+    const INTERVAL: Duration = Duration::from_secs(2);
+    let beats = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&beats);
+    let server = server(move |call| match call.key {
+        ApiKey::Heartbeat => {
+            noted.lock().unwrap().push(Instant::now());
+            let code = if call.nth == 0 { ErrorCode::NOT_COORDINATOR } else { ErrorCode::NONE };
+            Some(call.answer(&HeartbeatResponse { error_code: code.0, ..HeartbeatResponse::default() }))
+        }
+        _ => classic_group(call, &Told::default(), &Arc::default()),
+    })
+    .await;
+    let mut consumer = member(&server, GroupProtocol::Classic, INTERVAL).await;
+    wait_for(&mut consumer, "three signs of life", |_| beats.lock().unwrap().len() >= 3).await;
+    let beats = beats.lock().unwrap();
+    let (again, next) = (beats[1] - beats[0], beats[2] - beats[1]);
+    assert!(again < INTERVAL / 2 && next > INTERVAL / 2, "{again:?}, and then {next:?}");
+}
+
+/// Who asks what is the matter hears of it long before the time is over in which it is tried again.
+#[tokio::test]
+async fn that_no_coordinator_is_found_is_trouble_at_once() {
+    for group_protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let code = ErrorCode::COORDINATOR_NOT_AVAILABLE;
+        let server = server(move |call| {
+            (call.key == ApiKey::FindCoordinator).then(|| {
+                let found = Coordinator { key: "g".into(), error_code: code.0, ..Coordinator::default() };
+                call.answer(&FindCoordinatorResponse { coordinators: vec![found], ..Default::default() })
+            })
+        })
+        .await;
+        let mut patient = ConsumerOptions { group_protocol, ..options(&server) };
+        patient.group = Some("g".to_owned());
+        patient.cluster.retry_timeout = Duration::from_hours(1);
+        let mut consumer = Consumer::new(patient).await.unwrap();
+        consumer.subscribe(&["t"]).await.unwrap();
+        wait_for(&mut consumer, "it is told", |consumer| consumer.trouble().is_some()).await;
+        assert_eq!(consumer.trouble().unwrap().error.code(), Some(code), "{group_protocol:?}");
+    }
+}
+
+fn no_such_group(call: &Call<'_>) -> Reply {
+    let error_code = ErrorCode::GROUP_ID_NOT_FOUND.0;
+    call.answer(&ConsumerGroupHeartbeatResponse { error_code, ..ConsumerGroupHeartbeatResponse::default() })
+}
+
+/// As after a sleep of the machine, in which the group was empty.
+#[tokio::test]
+async fn a_member_of_a_group_that_was_deleted_joins_it_anew() {
+    let (told, deleted) = (Told::default(), Arc::new(Mutex::new(false)));
+    let (heard, is_deleted) = (Arc::clone(&told), Arc::clone(&deleted));
+    let server = server(move |call| {
+        if call.key == ApiKey::ConsumerGroupHeartbeat {
+            let epoch = call.decode::<ConsumerGroupHeartbeatRequest<'_>>().member_epoch;
+            if epoch > 0 && std::mem::take(&mut *is_deleted.lock().unwrap()) {
+                return Some(no_such_group(call));
+            }
+            if epoch == 0 {
+                tell(&heard, "join");
+            }
+        }
+        server_side_group(call, &Told::default(), &Arc::default())
+    })
+    .await;
+    let mut consumer = member(&server, GroupProtocol::Consumer, Duration::from_secs(1)).await;
+    wait_for(&mut consumer, "it is a member", |consumer| consumer.assignment().len() == 2).await;
+    *deleted.lock().unwrap() = true;
+    wait_for(&mut consumer, "it joins again", |_| told.lock().unwrap().len() == 2).await;
+    wait_for(&mut consumer, "it is a member again", |consumer| consumer.assignment().len() == 2).await;
+}
+
+/// Its members would have to leave first, which it may be for long.
+#[tokio::test]
+async fn who_would_join_a_group_of_the_other_protocol_is_told() {
+    let server = server(|call| match call.key {
+        ApiKey::ConsumerGroupHeartbeat => Some(no_such_group(call)),
+        _ => server_side_group(call, &Told::default(), &Arc::default()),
+    })
+    .await;
+    let mut consumer = member(&server, GroupProtocol::Consumer, Duration::from_secs(1)).await;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let error = loop {
+        assert!(Instant::now() < deadline, "nobody says it");
+        if let Err(error) = consumer.poll(Duration::from_millis(50)).await {
+            break error;
+        }
+    };
+    assert_eq!(error.code(), Some(ErrorCode::GROUP_ID_NOT_FOUND), "{error}");
+}
