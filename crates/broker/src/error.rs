@@ -5,6 +5,7 @@ use riverrun_log::{AppendError, LogError, ReadError};
 use riverrun_protocol::ErrorCode;
 use riverrun_records::{BatchError, CorruptCause};
 
+use crate::log_limit::METADATA_TROUBLE;
 use crate::metadata::{MetadataError, TopicError};
 
 pub(crate) fn append_error(error: &AppendError) -> ErrorCode {
@@ -103,14 +104,20 @@ pub(crate) fn topic_error(error: &TopicError) -> ErrorCode {
     }
 }
 
-/// The code for metadata that could not be changed; logged here, because it is always the server's own trouble.
+/// The code for metadata that could not be changed; logged here, because it is always the server's own trouble. What the
+/// disk does is told now and then: while it lasts each request meets it.
 pub(crate) fn metadata_error(error: &MetadataError) -> ErrorCode {
-    tracing::error!(%error, "metadata cannot be changed");
-    match error {
+    let code = match error {
         MetadataError::Stopping => ErrorCode::NOT_CONTROLLER,
         MetadataError::TooLarge => ErrorCode::POLICY_VIOLATION,
         _ => ErrorCode::KAFKA_STORAGE_ERROR,
+    };
+    if code == ErrorCode::KAFKA_STORAGE_ERROR {
+        METADATA_TROUBLE.warn(|suppressed| tracing::error!(%error, suppressed, "metadata cannot be changed"));
+    } else {
+        tracing::error!(%error, "metadata cannot be changed");
     }
+    code
 }
 
 /// Whether the server should say something in its own log: the client is told anyway, but the disk is ours.
@@ -121,10 +128,64 @@ pub(crate) fn is_our_trouble(code: ErrorCode) -> bool {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use riverrun_types::{PartitionId, TopicId};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
+
+    /// Counts what its thread logs.
+    struct Lines(Arc<AtomicUsize>);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// The lines that a hundred requests leave in the log which fail with this error, and what each client is told.
+    fn lines_of(error: &MetadataError, told: ErrorCode) -> usize {
+        let lines = Arc::default();
+        tracing::subscriber::with_default(Lines(Arc::clone(&lines)), || {
+            for _ in 0..100 {
+                assert_eq!(metadata_error(error), told);
+            }
+        });
+        lines.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn metadata_that_has_failed_is_not_told_of_with_each_request() {
+        let failed = MetadataError::Poisoned("a sync failed".to_owned());
+        // What another test has just left in the log keeps ours back for a moment.
+        let mut tries = (0..1000).map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            lines_of(&failed, ErrorCode::KAFKA_STORAGE_ERROR)
+        });
+        let first = tries.find(|lines| *lines > 0);
+        assert!(first.is_some_and(|lines| lines < 10), "{first:?}");
+        assert_eq!(lines_of(&MetadataError::TooLarge, ErrorCode::POLICY_VIOLATION), 100);
+    }
 
     #[test]
     fn a_topic_that_went_while_its_log_was_worked_on_is_no_trouble() {

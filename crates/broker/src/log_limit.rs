@@ -13,6 +13,9 @@ pub(crate) static REFUSED_CONNECTIONS: LogLimit = LogLimit::new(Duration::from_s
 /// failed has a line of its own where it failed.
 pub(crate) static STORAGE_TROUBLE: LogLimit =
     LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
+/// Metadata that cannot be changed: each request that would change it meets the trouble again.
+pub(crate) static METADATA_TROUBLE: LogLimit =
+    LogLimit::slowing_down(Duration::from_secs(1), Duration::from_mins(1));
 /// Files of topics that the metadata does not know: each look over all partitions finds them again.
 pub(crate) static UNKNOWN_TOPICS: LogLimit = LogLimit::new(Duration::from_hours(1));
 /// Journals that cannot be settled: every cycle meets the trouble again.
