@@ -106,11 +106,11 @@ pub enum LogError {
         /// The level.
         level: DurabilityLevel,
     },
-    /// What the partition has could not be brought into its segments and is kept aside: it takes nothing more until it
-    /// is there. The log says what stands in the way.
+    /// What the partition has could not be brought into its segments: the journal keeps it, or keeps it aside, and the
+    /// partition takes nothing more until it is there. The log says what stands in the way.
     #[error(
-        "partition {0} takes nothing more: records of it cannot be written to its log dir, and are kept beside the journal \
-         until they can"
+        "partition {0} takes nothing more: records of it cannot be written to its log dir, and the journal keeps them until \
+         they can"
     )]
     Aside(PartitionId),
     /// The level of a partition could not be changed now; it is tried again.

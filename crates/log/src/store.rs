@@ -192,7 +192,9 @@ impl LogStore {
 
     /// Whether who appends should be held up until there is room in the write cache. What waits there for room on a disk
     /// does not count, because nobody knows for how long: who would append to the same journal or log dir is refused, and
-    /// the others take no more than the cache. What waits for both counts twice, so that they may take as much more.
+    /// the others take no more than the cache. What waits for both counts twice, so that they may take as much more. What a
+    /// partition has that [alone cannot be written to](Self::unwritable) has left the cache's count, as far as there was
+    /// room beside it.
     pub fn is_write_cache_full(&self) -> bool {
         let cache = self.write_cache();
         if !cache.is_full() {
@@ -328,6 +330,14 @@ impl LogStore {
     pub fn damaged(&self) -> Vec<(PartitionId, LogError)> {
         let handles = self.dirs.iter().flat_map(|dir| dir.handles());
         handles.filter_map(|log| Some((log.id(), log.damage()?))).collect()
+    }
+
+    /// Partitions that alone take no more records, because what they have cannot be written, and why: their log dirs can be
+    /// written to. Opens nothing, and passes over those that are being opened at the moment.
+    pub fn unwritable(&self) -> Vec<(PartitionId, LogError)> {
+        let well = self.dirs.iter().filter(|dir| !dir.has_failed() && !dir.space().is_full());
+        let handles = well.flat_map(|dir| dir.handles());
+        handles.filter_map(|log| Some((log.id(), log.unwritable()?))).collect()
     }
 
     /// Whether nobody can read a partition, as far as anybody has seen: its log dir could not be opened, or its files are

@@ -30,7 +30,8 @@ pub struct WriteCache {
     bytes_max: u64,
     bytes: AtomicU64,
     stored_bytes: AtomicU64,
-    /// What tails of dirs that are well hold that is aside in a journal's directory, and does not count above.
+    /// What tails of dirs that are well hold that cannot be written, or is aside in a journal's directory, and does not
+    /// count above.
     aside_bytes: AtomicU64,
     kept: Mutex<Kept>,
     hooks: Mutex<Vec<Hook>>,
@@ -114,9 +115,9 @@ impl WriteCache {
         Settling { cache: self }
     }
 
-    /// Whether so many bytes more may stay in memory uncounted because they are aside: as many as may be counted.
-    pub(crate) fn has_room_aside(&self, bytes: u64) -> bool {
-        self.aside_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.bytes_max
+    /// So many bytes more may stay in memory uncounted: as many as may be counted, over all tails of dirs that are well.
+    pub(crate) fn room_aside_bytes(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.aside_bytes.load(Ordering::Relaxed))
     }
 
     /// So many bytes of a tail took up that room, and so many do now.

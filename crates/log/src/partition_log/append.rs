@@ -62,7 +62,7 @@ impl PartitionLog {
             self.dir.shared().check_appending()?;
             self.dir.check_writable(options.origin)?;
             let log = self.open()?;
-            log.check_not_aside(self.id)?;
+            log.check_takes_more(self.id)?;
             let mut appender = log.appender.lock();
             // The store closed the log between the two lines above: open it again.
             if !appender.is_retired {

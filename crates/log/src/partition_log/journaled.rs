@@ -80,15 +80,22 @@ impl PartitionLog {
     }
 
     /// Brings the tail into the segments, as it is when it begins: others wait for their turn. What comes to it meanwhile
-    /// may be left to the next time. Nothing is durable by it that was not before.
+    /// may be left to the next time. Nothing is durable by it that was not before. If that fails for the log alone, it
+    /// takes no more until it succeeds.
     pub(crate) fn settle(&self, pace: &mut Pace<'_>) -> Result<(), LogError> {
         let Some(log) = self.current_log() else { return Ok(()) };
         self.note_synced(&log);
+        let settled = self.settle_tail(&log, pace);
+        log.note_settled(self.id, &settled);
+        settled
+    }
+
+    fn settle_tail(&self, log: &OpenLog, pace: &mut Pace<'_>) -> Result<(), LogError> {
         let Some(end) = log.tail_end() else { return Ok(()) };
         loop {
             let (settled, write_back) = {
                 let mut writer = log.writer.lock();
-                (self.settle_run(&log, &mut writer)?, writer.take_write_back())
+                (self.settle_run(log, &mut writer)?, writer.take_write_back())
             };
             write_back.map_or(Ok(()), |write_back| self.begin_write_back(&write_back))?;
             let Some(settled) = settled else { break };

@@ -23,6 +23,7 @@ mod switch;
 mod tail;
 mod times;
 mod unsettled;
+mod unwritable;
 mod writer;
 
 use std::path::PathBuf;

@@ -13,6 +13,7 @@ use super::PartitionLog;
 use super::journaled::JournalOwner;
 use super::read::RecentReads;
 use super::tail::{Piece, Tail};
+use super::unwritable::Unwritable;
 use super::writer::SegmentWriter;
 use crate::epochs::EpochCache;
 use crate::error::LogError;
@@ -137,6 +138,7 @@ pub(crate) struct OpenLog {
     pub(super) held_end: AtomicI64,
     /// Bytes of it that no checkpoint covers, since the start.
     pub(super) held_bytes: AtomicU64,
+    pub(super) unwritable: Unwritable,
     pub(crate) home: Arc<Home>,
     pub(crate) writer: Mutex<SegmentWriter>,
     pub(crate) appender: Mutex<Appender>,
@@ -182,6 +184,7 @@ impl OpenLog {
             submitted_bytes: AtomicU64::new(0),
             held_end: AtomicI64::new(0),
             held_bytes: AtomicU64::new(0),
+            unwritable: Unwritable::default(),
             log_start: AtomicI64::new(parts.view.log_start.0),
             home: parts.home,
             producers: Mutex::new(parts.writer.producers.clone()),

@@ -125,21 +125,25 @@ impl Tail {
     }
 
     /// The write cache need not count what ends at or below `end` any more; returns how many bytes that are. The memory
-    /// is made their own: they may stay for long, and others share their group's. They take up room for what is aside, if
-    /// they do; if not, neither does what left the count before.
-    pub(crate) fn uncount_below(&mut self, end: Offset, takes_room: bool) -> u64 {
+    /// is made their own: they may stay for long, and others share their group's. They take up room for what is aside, of
+    /// which there is so much left; where none is given they take none, and neither does what left the count before.
+    pub(crate) fn uncount_below(&mut self, end: Offset, room_bytes: Option<u64>) -> u64 {
         let count = self.entries.partition_point(|entry| entry.piece.next_offset <= end);
         let before = self.uncounted_bytes;
-        self.uncounted_bytes = 0;
+        let mut passed_bytes = 0;
         for entry in self.entries.range_mut(..count) {
-            if self.uncounted_bytes >= before {
-                entry.piece.bytes = Bytes::copy_from_slice(&entry.piece.bytes);
+            passed_bytes += entry.piece.bytes.len() as u64;
+            if passed_bytes <= before {
+                continue;
             }
-            self.uncounted_bytes += entry.piece.bytes.len() as u64;
+            if room_bytes.is_some_and(|room_bytes| passed_bytes - before > room_bytes) {
+                break;
+            }
+            entry.piece.bytes = Bytes::copy_from_slice(&entry.piece.bytes);
+            self.uncounted_bytes = passed_bytes;
         }
-        self.uncounted_bytes = self.uncounted_bytes.max(before);
         let bytes = self.uncounted_bytes - before;
-        self.aside_bytes = if takes_room { self.aside_bytes + bytes } else { 0 };
+        self.aside_bytes = if room_bytes.is_some() { self.aside_bytes + bytes } else { 0 };
         bytes
     }
 
@@ -369,27 +373,43 @@ mod tests {
         assert_eq!(tail.end_below(after(2)), Some(Offset(18)));
     }
 
+    /// Room for all that there is.
+    const ROOM: Option<u64> = Some(u64::MAX);
+
     #[test]
     fn bytes_that_are_not_counted_any_more_are_not_taken_off_twice() {
         let mut tail = tail();
         let (whole, first) = (tail.bytes(), batch(10, 2).len() as u64);
-        assert_eq!(tail.uncount_below(Offset(12), true), first);
-        assert_eq!(tail.uncount_below(Offset(12), true), 0);
+        assert_eq!(tail.uncount_below(Offset(12), ROOM), first);
+        assert_eq!(tail.uncount_below(Offset(12), ROOM), 0);
         assert_eq!(tail.counted_bytes(), whole - first);
         let second = batch(12, 1).len() as u64;
-        assert_eq!(tail.uncount_below(Offset(13), true), second);
+        assert_eq!(tail.uncount_below(Offset(13), ROOM), second);
         assert_eq!(tail.forget_below(Offset(12)), 0);
         assert_eq!(tail.forget_below(Offset(18)), whole - first - second);
         assert_eq!(tail.counted_bytes(), 0);
     }
 
     #[test]
+    fn as_many_entries_leave_the_count_as_there_is_room_for() {
+        let mut tail = tail();
+        let (whole, first, second) = (tail.bytes(), batch(10, 2).len() as u64, batch(12, 1).len() as u64);
+        assert_eq!(tail.uncount_below(Offset(18), Some(first - 1)), 0);
+        assert_eq!(tail.uncount_below(Offset(18), Some(first + second - 1)), first);
+        assert_eq!((tail.counted_bytes(), tail.aside_bytes()), (whole - first, first));
+        assert_eq!(tail.uncount_below(Offset(18), Some(second - 1)), 0);
+        assert_eq!(tail.uncount_below(Offset(18), Some(second)), second);
+        assert_eq!((tail.counted_bytes(), tail.aside_bytes()), (whole - first - second, first + second));
+        assert_eq!(tail.forget_below(Offset(18)), whole - first - second);
+    }
+
+    #[test]
     fn what_takes_no_room_for_what_is_aside_gives_none_back() {
         let (first, second) = (batch(10, 2).len() as u64, batch(12, 1).len() as u64);
         let mut tail = tail();
-        assert_eq!((tail.uncount_below(Offset(12), true), tail.aside_bytes()), (first, first));
-        assert_eq!((tail.uncount_below(Offset(12), false), tail.aside_bytes()), (0, 0), "its dir has failed");
-        assert_eq!((tail.uncount_below(Offset(13), true), tail.aside_bytes()), (second, second));
+        assert_eq!((tail.uncount_below(Offset(12), ROOM), tail.aside_bytes()), (first, first));
+        assert_eq!((tail.uncount_below(Offset(12), None), tail.aside_bytes()), (0, 0), "its dir has failed");
+        assert_eq!((tail.uncount_below(Offset(13), ROOM), tail.aside_bytes()), (second, second));
         tail.forget_below(Offset(12));
         assert_eq!(tail.aside_bytes(), second);
         tail.forget_below(Offset(13));

@@ -1,11 +1,12 @@
 //! What only the journal keeps durable of a partition: read out to be put aside, when its log dir cannot take it.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use riverrun_journal::Position;
 use riverrun_records::Batches;
-use riverrun_types::{Offset, PartitionId};
+use riverrun_types::Offset;
 
 use super::PartitionLog;
 use super::open::{Mode, OpenLog};
@@ -20,11 +21,11 @@ const HELD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 impl PartitionLog {
     /// What lies between the last checkpoint and the log end and was not put aside yet, in order, each with a position
-    /// that its journal had not settled: all of it, or its beginning of at least `bytes_max`. What is in the segments
-    /// already is read from there and checked.
+    /// that its journal had not settled: all of it, or its beginning of at least `bytes_max`; none if the journal needs it
+    /// only beyond `unsettled`, which begins with that position. What is in the segments already is read from there and checked.
     pub(crate) fn take_unheld(
         &self,
-        settled: Position,
+        unsettled: &Range<Position>,
         bytes_max: usize,
     ) -> Result<Vec<(Piece, Position)>, LogError> {
         let Some(log) = self.current_log() else { return Ok(Vec::new()) };
@@ -36,6 +37,10 @@ impl PartitionLog {
         // Deleted records are none that anybody waits for.
         let known_end = writer.recovery_point.max(log.log_start());
         let mut from = known_end.0.max(log.held_end.load(Ordering::Relaxed));
+        let tail_begin = log.shown.lock().tail.entries().next().map(|entry| entry.position);
+        if from >= writer.end.0 && tail_begin.is_none_or(|begin| begin >= unsettled.end) {
+            return Ok(Vec::new());
+        }
         let mut unheld = Vec::new();
         let mut bytes_taken = 0;
         while from < writer.end.0 && bytes_taken < bytes_max {
@@ -50,7 +55,7 @@ impl PartitionLog {
             for chunk in &slice.chunks {
                 let bytes = chunk.to_bytes().map_err(|error| LogError::io(&self.path(), error))?;
                 bytes_taken += bytes.len();
-                self.add_batches(&bytes, settled, &mut unheld)?;
+                self.add_batches(&bytes, unsettled.start, &mut unheld)?;
             }
             if slice.next_offset.0 <= from {
                 let what = format!("nothing can be read at offset {from}, before the end at {}", writer.end);
@@ -120,32 +125,30 @@ impl PartitionLog {
 }
 
 impl OpenLog {
-    fn uncount_below(&self, end: Offset) {
+    /// The write cache does not count any more what ends at or below `end`, as far as there is room for that beside it.
+    pub(super) fn uncount_below(&self, end: Offset) {
         let mut shown = self.shown.lock();
         let cache = &self.dir.shared().cache;
         // A dir that takes nothing more keeps what it has, maybe until the next start: it takes no room from others.
         let is_stuck = self.dir.has_failed() || self.dir.space().is_full();
-        if !is_stuck && !cache.has_room_aside(shown.tail.counted_bytes()) {
-            return;
-        }
+        let room_bytes = (!is_stuck).then(|| cache.room_aside_bytes());
         let aside_before = shown.tail.aside_bytes();
-        let bytes = shown.tail.uncount_below(end, !is_stuck);
+        let bytes = shown.tail.uncount_below(end, room_bytes);
         cache.move_aside(aside_before, shown.tail.aside_bytes());
         drop(shown);
         self.dir.remove_stored(bytes);
     }
 
-    /// Refuses an append while something of the log is aside that is in memory still, or much that no checkpoint covers.
-    pub(super) fn check_not_aside(&self, id: PartitionId) -> Result<(), LogError> {
+    /// Whether something of the log is aside that is in memory still, or much that no checkpoint covers.
+    pub(super) fn is_aside(&self) -> bool {
         let held_end = self.held_end.load(Ordering::Relaxed);
         if held_end == 0 {
-            return Ok(());
+            return false;
         }
         // Whether or not it found room there.
         let is_aside = |entry: &TailEntry| entry.piece.next_offset.0 <= held_end;
         let is_in_memory = self.shown.lock().tail.entries().next().is_some_and(is_aside);
-        let is_much = self.held_bytes.load(Ordering::Relaxed) >= HELD_BYTES_MAX;
-        if is_in_memory || is_much { Err(LogError::Aside(id)) } else { Ok(()) }
+        is_in_memory || self.held_bytes.load(Ordering::Relaxed) >= HELD_BYTES_MAX
     }
 
     /// A checkpoint covers everything below `end`.

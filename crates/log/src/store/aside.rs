@@ -63,28 +63,42 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// Of which partitions of a dir something is put aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needed {
+    /// Of all that the journals have something of.
+    All,
+    /// Of those that keep the journals from being given back what was delivered.
+    Delivered,
+}
+
 impl LogDir {
     /// Puts aside what the dir still needs of the journals, if it has failed, or if it is full and a journal is needed.
     pub(super) fn put_aside_if_stuck(&self, delivered: &[Position]) {
         let has_failed = self.check_usable().is_err();
         let is_pressing = self.space().is_full() && self.shared().is_journal_half_full();
         if has_failed || is_pressing {
-            self.put_aside_all(delivered);
+            self.put_aside(delivered, Needed::All);
         }
     }
 
-    /// To be called after a checkpoint: also puts aside if that has left something out while a journal is needed.
+    /// To be called after a checkpoint: if that has left something out while a journal is needed, also puts that aside. The
+    /// other partitions of the dir go on.
     pub(super) fn put_aside_if_uncovered(&self, delivered: &[Position]) {
         let is_covered = self.covered.lock().iter().zip(delivered).all(|(covered, end)| covered >= end);
         if !is_covered && self.shared().is_journal_half_full() {
-            self.put_aside_all(delivered);
+            self.put_aside(delivered, Needed::Delivered);
         } else {
             self.put_aside_if_stuck(delivered);
         }
     }
 
-    fn put_aside_all(&self, delivered: &[Position]) {
-        let result = self.put_aside();
+    fn put_aside(&self, delivered: &[Position], needed: Needed) {
+        let ends: Vec<_> = match needed {
+            Needed::All => delivered.iter().map(|_| Position(u64::MAX)).collect(),
+            Needed::Delivered => delivered.to_vec(),
+        };
+        let result = self.put_aside_below(&ends);
         if result.is_ok() {
             self.covered.lock().copy_from_slice(delivered);
             self.handles().iter().for_each(|log| log.uncount_held());
@@ -92,14 +106,15 @@ impl LogDir {
         self.shared().note_aside(self.path(), result);
     }
 
-    fn put_aside(&self) -> Result<(), LogError> {
+    /// Puts aside what each partition has that needs its journal below the end that is given for that.
+    fn put_aside_below(&self, ends: &[Position]) -> Result<(), LogError> {
         let settled = self.covered.lock().iter().min().copied().unwrap_or_default();
         let mut batches: Vec<_> = self.shared().journals.iter().map(Batch::new).collect();
         let mut unreadable = vec![Vec::new(); batches.len()];
         for log in self.handles() {
             let Some(index) = self.shared().journal_index_of(log.id()) else { continue };
             loop {
-                match log.take_unheld(settled, BATCH_BYTES) {
+                match log.take_unheld(&(settled..ends[index]), BATCH_BYTES) {
                     Ok(unheld) => batches[index].add(&log, unheld),
                     Err(error) => {
                         tracing::debug!(partition = %log.id(), %error, "read back from the journal instead");

@@ -29,5 +29,6 @@ mod storms;
 mod threads;
 mod trouble;
 mod unknown;
+mod unwritable;
 mod waits;
 mod write_cache;

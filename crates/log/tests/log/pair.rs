@@ -26,6 +26,29 @@ fn partition(dir: usize) -> PartitionId {
     PartitionId { topic: TopicId([7; 16]), index: i32::try_from(dir).unwrap() }
 }
 
+/// The values of all records, from the first offset on.
+pub(crate) fn values_of(log: &PartitionLog) -> Vec<String> {
+    let end = log.log_end_offset().unwrap();
+    let mut values = vec![];
+    let mut from = Offset(0);
+    while from < end {
+        let slice = log.read(from, 1 << 20, end, true).unwrap();
+        for chunk in &slice.chunks {
+            for batch in riverrun_records::Batches::new(&chunk.to_bytes().unwrap()) {
+                let batch = batch.unwrap().verify().unwrap();
+                let records = batch.records().unwrap();
+                values.extend(
+                    (&records)
+                        .into_iter()
+                        .map(|record| String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap()),
+                );
+            }
+        }
+        from = slice.next_offset;
+    }
+    values
+}
+
 /// A server with two log dirs and one journal.
 pub(crate) struct Pair {
     pub(crate) sim: SimEnv,
@@ -42,7 +65,7 @@ impl Pair {
 
     pub(crate) fn start(sim: SimEnv, options: StoreOptions, epoch: i32) -> Result<Self, LogError> {
         let store = LogStore::open(&sim.env(), &DIRS.map(PathBuf::from), options.clone())?;
-        let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap(), synced());
+        let place = |id: PartitionId| Place::In(usize::try_from(id.index).unwrap() % DIRS.len(), synced());
         let report = store.recover(LeaderEpoch(epoch), place)?;
         Ok(Self { sim, options, epoch, store, report })
     }
@@ -67,26 +90,7 @@ impl Pair {
     }
 
     pub(crate) fn values(&self, dir: usize) -> Vec<String> {
-        let log = self.log(dir);
-        let end = log.log_end_offset().unwrap();
-        let mut values = vec![];
-        let mut from = Offset(0);
-        while from < end {
-            let slice = log.read(from, 1 << 20, end, true).unwrap();
-            for chunk in &slice.chunks {
-                for batch in riverrun_records::Batches::new(&chunk.to_bytes().unwrap()) {
-                    let batch = batch.unwrap().verify().unwrap();
-                    let records = batch.records().unwrap();
-                    values.extend(
-                        (&records).into_iter().map(|record| {
-                            String::from_utf8(record.unwrap().value.unwrap().to_vec()).unwrap()
-                        }),
-                    );
-                }
-            }
-            from = slice.next_offset;
-        }
-        values
+        values_of(&self.log(dir))
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {

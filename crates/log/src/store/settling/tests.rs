@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
 use bytes::BytesMut;
-use riverrun_env::Env;
 use riverrun_env::sim::SimEnv;
+use riverrun_env::{Env, FileSystem as _};
 use riverrun_journal::JournalOptions;
 use riverrun_records::{BatchBuilder, BatchOptions};
 use riverrun_types::{LeaderEpoch, Offset, PartitionId, TimestampMs};
@@ -129,6 +129,36 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
     assert!(steps < 60, "{steps} steps");
     store.settle().unwrap();
     assert!(!store.shared.switches.lock().is_any_due(store.now() + Duration::from_hours(1)), "it is over");
+}
+
+#[test]
+fn what_comes_while_a_checkpoint_leaves_out_another_partition_is_not_put_aside_with_that_one() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    let (sick, well) = (synced(&store, 0), synced(&store, 1));
+    let deliver = || {
+        while !store.journals().all(Journal::has_delivered_all) {
+            std::thread::yield_now();
+        }
+    };
+    append(&sick, 100);
+    deliver();
+    store.checkpoint().unwrap();
+    // It needs another segment, and has no place for it.
+    assert!(sick.roll_if_due(TimestampMs(i64::MAX / 2)).unwrap());
+    sim.fs.rename(&sick.path(), "/away".as_ref()).unwrap();
+    (0..25).for_each(|_| append(&sick, LARGE_BYTES));
+    append(&well, LARGE_BYTES);
+    deliver();
+    assert!(store.shared.is_journal_half_full());
+    let (dir, delivered) = (&store.dirs[0], store.delivered());
+    dir.cover(&delivered, Haste::Spread).unwrap_err();
+    append(&well, 100);
+    deliver();
+    dir.put_aside_if_uncovered(&delivered);
+    assert_eq!(*dir.covered.lock(), delivered, "the journal is given everything back");
+    assert_eq!((sick.held_end(), well.held_end()), (Some(Offset(26)), Some(Offset::ZERO)));
+    append(&well, 100);
 }
 
 #[test]

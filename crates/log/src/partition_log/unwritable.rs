@@ -1,0 +1,83 @@
+//! A log that alone cannot be brought into its segments, while its log dir takes what the others have: its directory was
+//! taken away, or its rights, or the disk does not read it any more.
+//!
+//! It takes no more records until it can be. What it has in memory by then leaves the count of the write cache, as far as
+//! there is room for that beside it: the cache is one for all, and whoever appends is held up while it is full.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use riverrun_types::{ErrorKind, PartitionId};
+
+use super::open::OpenLog;
+use super::{PartitionLog, State};
+use crate::error::LogError;
+
+/// Why a log alone could not be brought into its segments when that was tried last, if it could not.
+///
+/// Invariants: `is_set` while there is a reason, whoever looks without the lock.
+#[derive(Debug, Default)]
+pub(super) struct Unwritable {
+    is_set: AtomicBool,
+    reason: Mutex<Option<Box<LogError>>>,
+}
+
+impl Unwritable {
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Relaxed)
+    }
+
+    fn reason(&self) -> Option<LogError> {
+        if self.is_set() { self.reason.lock().as_deref().cloned() } else { None }
+    }
+
+    /// Returns whether there was a reason before.
+    fn set(&self, reason: Option<&LogError>) -> bool {
+        let mut before = self.reason.lock();
+        self.is_set.store(reason.is_some(), Ordering::Relaxed);
+        std::mem::replace(&mut *before, reason.cloned().map(Box::new)).is_some()
+    }
+}
+
+impl PartitionLog {
+    /// Why it takes no more records, if it alone does not. Opens nothing, and waits for nobody.
+    pub(crate) fn unwritable(&self) -> Option<LogError> {
+        let state = self.state.try_read()?;
+        let State::Open(log) = &*state else { return None };
+        log.unwritable.reason().or_else(|| log.check_takes_more(self.id).err())
+    }
+}
+
+impl OpenLog {
+    /// Refuses an append that would only come on top of what cannot be written.
+    pub(super) fn check_takes_more(&self, id: PartitionId) -> Result<(), LogError> {
+        if self.unwritable.is_set() || self.is_aside() { Err(LogError::Aside(id)) } else { Ok(()) }
+    }
+
+    /// Notes how settling it has ended.
+    pub(super) fn note_settled(&self, id: PartitionId, settled: &Result<(), LogError>) {
+        match settled {
+            Ok(()) if self.unwritable.is_set() => {
+                self.unwritable.set(None);
+                tracing::info!(partition = %id, "the partition can be written to again");
+            }
+            Err(error) if self.is_own(error) => {
+                if !self.unwritable.set(Some(error)) {
+                    tracing::error!(
+                        partition = %id, %error,
+                        "the partition takes no more records until what it has can be written"
+                    );
+                }
+                self.uncount_below(self.end());
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether an error of settling is this log's alone. A shortage passes, and is nobody's fault: appends go on
+    /// meanwhile, for as long as the write cache has room for them.
+    fn is_own(&self, error: &LogError) -> bool {
+        let passes = error.kind() == ErrorKind::Retry && !self.dir.shared().cache.is_half_full();
+        !passes && !error.is_full() && !self.dir.has_failed()
+    }
+}
