@@ -3,15 +3,25 @@
 //!
 //! Guarantees bounded memory: a batch that fits the window is handed out as a slice, a larger one is only passed
 //! over for its checksum unless the caller asks for its bytes. Damage is an answer, not a panic, and names the
-//! position where the intact part ends.
+//! position where the intact part ends. From the first damage on all batches come from one search ([`Search`]), so that
+//! the time that a scan takes follows the bytes, whatever they claim to be.
+
+mod combine;
+mod search;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::io;
 
 use riverrun_records::{BatchError, BatchHeader, CorruptCause, layout};
-use riverrun_types::Offset;
+use riverrun_types::{LeaderEpoch, Offset};
+use thiserror::Error;
 
 use crate::index::{OFFSET_SPAN_MAX, STAMP_BYTES, Stamp};
 use riverrun_env::File;
+use search::Next;
+
+pub(crate) use search::Search;
 
 /// Bytes that are read at once.
 const WINDOW_BYTES: usize = 256 * 1024;
@@ -39,17 +49,65 @@ pub(crate) struct ScannedBatch {
     pub(crate) stamp: Stamp,
 }
 
+/// What the header of every batch of a scan has to keep to.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Of the segment.
+    base_offset: Offset,
+    /// Where the last batch ends at the latest.
+    end: u64,
+}
+
+impl Bounds {
+    /// The header that `bytes` begin with, if a batch may have it at `position`, where no offset below `expected` may come.
+    fn header(&self, bytes: &[u8], position: u64, expected: Offset) -> Result<BatchHeader, HeaderFlaw> {
+        let header = BatchHeader::parse(bytes)?;
+        let size = header.size_bytes() as u64;
+        if size > self.end - position {
+            return Err(HeaderFlaw::PastEnd(size));
+        }
+        let (base, last) = (header.base_offset(), header.last_offset());
+        if base < expected {
+            return Err(HeaderFlaw::TooLow { base, expected });
+        }
+        if last < base || last.0 - self.base_offset.0 >= OFFSET_SPAN_MAX {
+            return Err(HeaderFlaw::OutOfSegment { base, last });
+        }
+        if header.leader_epoch().0 < 0 {
+            return Err(HeaderFlaw::Epoch(header.leader_epoch()));
+        }
+        Ok(header)
+    }
+}
+
+/// Why no batch has such a header where it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+enum HeaderFlaw {
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    #[error("a batch of {0} bytes reaches past the end")]
+    PastEnd(u64),
+    #[error("offset {base} where {expected} or more must come")]
+    TooLow { base: Offset, expected: Offset },
+    #[error("offsets {base} to {last} do not fit the segment")]
+    OutOfSegment { base: Offset, last: Offset },
+    #[error("leader epoch {}", .0.0)]
+    Epoch(LeaderEpoch),
+}
+
 /// Walks the batches of a file from a boundary to an end.
 ///
-/// Invariants: `position` is a boundary; `window` holds the file's bytes from `window_start` on.
+/// Invariants: `position` is a boundary; `window` holds the file's bytes from `window_start` on; there is a `search` once
+/// damage was met.
 pub(crate) struct BatchScan<'f> {
     file: &'f dyn File,
     position: u64,
-    end: u64,
-    base_offset: Offset,
+    bounds: Bounds,
     expected: Offset,
     window: Vec<u8>,
     window_start: u64,
+    search: Option<Search>,
+    searched_bytes: u64,
 }
 
 impl<'f> BatchScan<'f> {
@@ -62,7 +120,26 @@ impl<'f> BatchScan<'f> {
         position: u64,
         end: u64,
     ) -> Self {
-        Self { file, position, end, base_offset, expected, window: Vec::new(), window_start: position }
+        Self {
+            file,
+            position,
+            bounds: Bounds { base_offset, end },
+            expected,
+            window: Vec::new(),
+            window_start: position,
+            search: None,
+            searched_bytes: 0,
+        }
+    }
+
+    /// Goes on with the search of an earlier scan of the same file, which had come to where this one begins.
+    pub(crate) fn resume(&mut self, search: Option<Search>) {
+        self.search = search.filter(|search| search.end() == self.bounds.end);
+    }
+
+    /// The search, if damage was met.
+    pub(crate) fn into_search(self) -> Option<Search> {
+        self.search
     }
 
     /// Where the next batch begins, or the damage.
@@ -78,15 +155,10 @@ impl<'f> BatchScan<'f> {
     /// The next batch, with its CRC checked; none at the end.
     pub(crate) fn next_batch(&mut self) -> Result<Option<ScannedBatch>, ScanStop> {
         let Some(header) = self.next_header()? else { return Ok(None) };
-        let size = header.size_bytes() as u64;
         let stamp = self.stamp()?;
-        let computed = self.checksum(size)?;
-        if computed != header.crc() {
-            let cause = CorruptCause::Checksum { stored: header.crc(), computed };
-            return Err(self.damage(BatchError::from(cause).to_string()));
-        }
+        self.check_content(&header)?;
         let batch = ScannedBatch { position: self.position, header, stamp };
-        self.position += size;
+        self.position += header.size_bytes() as u64;
         self.expected = header.next_offset();
         Ok(Some(batch))
     }
@@ -116,57 +188,81 @@ impl<'f> BatchScan<'f> {
 
     /// Steps over damage to the next position where an intact batch begins, if there is one.
     pub(crate) fn skip_damage(&mut self) -> Result<bool, ScanStop> {
-        while self.position < self.end {
-            self.position += 1;
-            match self.next_batch() {
-                Ok(Some(batch)) => {
-                    self.position = batch.position;
-                    self.expected = batch.header.base_offset();
-                    return Ok(true);
-                }
-                Ok(None) | Err(ScanStop::Damage { .. }) => {}
-                Err(stop) => return Err(stop),
+        if self.position >= self.bounds.end {
+            return Ok(false);
+        }
+        self.begin_search();
+        self.position += 1;
+        match self.next_intact()? {
+            Next::Batch { position, base_offset } => {
+                self.position = position;
+                self.expected = base_offset;
+                Ok(true)
+            }
+            Next::Nothing | Next::Undecided => {
+                self.position = self.bounds.end;
+                Ok(false)
             }
         }
-        Ok(false)
     }
 
-    fn damage(&self, what: impl Into<String>) -> ScanStop {
+    /// Once damage was met: searches on until it is known what comes next, or this scan has searched `bytes_max` bytes.
+    /// Whether that is known; then neither [`Self::next_batch`] nor [`Self::skip_damage`] has to search.
+    pub(crate) fn search_within(&mut self, bytes_max: u64) -> io::Result<bool> {
+        let Some(search) = &mut self.search else { return Ok(true) };
+        while search.next(self.position, self.expected) == Next::Undecided {
+            if self.searched_bytes >= bytes_max {
+                return Ok(false);
+            }
+            self.searched_bytes += search.read_on(self.file, self.position, self.expected)?;
+        }
+        Ok(true)
+    }
+
+    /// There is damage at the position: what comes behind it is searched for.
+    fn begin_search(&mut self) {
+        let (bounds, from) = (self.bounds, self.position + 1);
+        self.search.get_or_insert_with(|| Search::new(bounds, from));
+    }
+
+    /// The first intact batch from the position on, wherever it begins; undecided only before the first damage.
+    fn next_intact(&mut self) -> io::Result<Next> {
+        self.search_within(u64::MAX)?;
+        let search = self.search.as_mut();
+        Ok(search.map_or(Next::Undecided, |search| search.next(self.position, self.expected)))
+    }
+
+    fn damage(&mut self, what: impl Into<String>) -> ScanStop {
+        self.begin_search();
         ScanStop::Damage { position: self.position, what: what.into() }
     }
 
     /// The header of the next batch, which lies before the end and has offsets that may come here; none at the end.
     fn next_header(&mut self) -> Result<Option<BatchHeader>, ScanStop> {
-        if self.position >= self.end {
+        let (bounds, position, expected) = (self.bounds, self.position, self.expected);
+        if position >= bounds.end {
             return Ok(None);
         }
-        let header = self.read_header()?;
-        let size = header.size_bytes() as u64;
-        if size > self.end - self.position {
-            return Err(self.damage(format!("a batch of {size} bytes reaches past the end")));
-        }
-        self.check_offsets(&header)?;
-        Ok(Some(header))
+        let left = usize::try_from(bounds.end - position).unwrap_or(usize::MAX);
+        let bytes = self.at(position, left.min(layout::HEADER_BYTES))?;
+        let header = bounds.header(bytes, position, expected);
+        header.map(Some).map_err(|flaw| self.damage(flaw.to_string()))
     }
 
-    fn read_header(&mut self) -> Result<BatchHeader, ScanStop> {
-        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
-        let bytes = self.at(self.position, left.min(layout::HEADER_BYTES))?;
-        BatchHeader::parse(bytes).map_err(|error| self.damage(error.to_string()))
-    }
-
-    fn check_offsets(&self, header: &BatchHeader) -> Result<(), ScanStop> {
-        let (base, last) = (header.base_offset(), header.last_offset());
-        if base < self.expected {
-            return Err(self.damage(format!("offset {base} where {} or more must come", self.expected)));
+    /// Compares the CRC of the next batch, whose header this is.
+    fn check_content(&mut self, header: &BatchHeader) -> Result<(), ScanStop> {
+        if self.search.is_none() {
+            let computed = self.checksum(header.size_bytes() as u64)?;
+            if computed == header.crc() {
+                return Ok(());
+            }
+            let cause = CorruptCause::Checksum { stored: header.crc(), computed };
+            return Err(self.damage(BatchError::from(cause).to_string()));
         }
-        if last < base || last.0 - self.base_offset.0 >= OFFSET_SPAN_MAX {
-            return Err(self.damage(format!("offsets {base} to {last} do not fit the segment")));
+        if matches!(self.next_intact()?, Next::Batch { position, .. } if position == self.position) {
+            return Ok(());
         }
-        if header.leader_epoch().0 < 0 {
-            return Err(self.damage(format!("leader epoch {}", header.leader_epoch().0)));
-        }
-        Ok(())
+        Err(self.damage(format!("corrupt batch: its checksum is not the header's {:08x}", header.crc())))
     }
 
     fn stamp(&mut self) -> Result<Stamp, ScanStop> {
@@ -194,7 +290,7 @@ impl<'f> BatchScan<'f> {
     fn at(&mut self, at: u64, len: usize) -> Result<&[u8], ScanStop> {
         let held = self.window_start..self.window_start + self.window.len() as u64;
         if at < held.start || at + len as u64 > held.end {
-            let wanted = usize::try_from(self.end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
+            let wanted = usize::try_from(self.bounds.end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES);
             self.window.resize(wanted, 0);
             self.window_start = at;
             self.file.read_exact_at(&mut self.window, at)?;

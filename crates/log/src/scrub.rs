@@ -94,6 +94,7 @@ impl PartitionLog {
         while !is_done && !control.is_stopped() {
             let from = check.position();
             is_done = check.run(&*file, STEP_BYTES).map_err(io)?;
+            // What is searched behind damage has no pace: the sooner it is known what is damaged the better.
             let read = check.position() - from;
             scrubbed.bytes += read;
             drop_steps(&*file, &cold, from, check.position()).map_err(io)?;

@@ -15,7 +15,7 @@ use riverrun_types::Offset;
 
 use crate::error::LogError;
 use crate::index::{ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position};
-use crate::scan::{BatchScan, ScanStop, ScannedBatch};
+use crate::scan::{BatchScan, ScanStop, ScannedBatch, Search};
 
 /// Which of a segment's two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ pub(crate) struct Proven {
 /// A check that is under way.
 ///
 /// Invariants: `cursor` stands at a boundary; what it says of the batches before is right as long as `is_summed`;
-/// entries below `next_entry` lie at or before it.
+/// entries below `next_entry` lie at or before it; there is a `search` once damage was met.
 #[derive(Debug)]
 pub(crate) struct SegmentCheck {
     facts: Facts,
@@ -145,8 +145,19 @@ pub(crate) struct SegmentCheck {
     expected: Offset,
     is_summed: bool,
     proven: Proven,
+    search: Option<Search>,
     pub(crate) counts: Counts,
     pub(crate) flaws: Vec<Flaw>,
+}
+
+/// Where a check has stopped.
+enum Stop {
+    /// On the way, to go on later.
+    Paused,
+    /// At damage behind which nothing intact follows.
+    NothingFollows,
+    /// At the end.
+    Ended,
 }
 
 impl SegmentCheck {
@@ -158,6 +169,7 @@ impl SegmentCheck {
             expected: facts.base,
             is_summed: true,
             proven: Proven { position: 0, offset: facts.base },
+            search: None,
             counts: Counts::default(),
             flaws: Vec::new(),
             index,
@@ -179,39 +191,52 @@ impl SegmentCheck {
         self.expected
     }
 
-    /// Goes on over about `bytes_max` bytes; `true` at the end. Fails if the system cannot read.
+    /// Goes on over about `bytes_max` bytes; `true` at the end. Behind damage it may search as many more for what
+    /// follows, and tells of the damage once that is found. Fails if the system cannot read.
     pub(crate) fn run(&mut self, file: &dyn File, bytes_max: u64) -> io::Result<bool> {
         let len = file.len()?;
         let size_bytes = self.facts.size_bytes.min(len);
-        let stop = self.cursor.position.saturating_add(bytes_max);
         let mut scan = BatchScan::new(file, self.facts.base, self.expected, self.cursor.position, size_bytes);
+        scan.resume(self.search.take());
+        let stop = self.walk(&mut scan, bytes_max);
+        self.search = scan.into_search();
+        match stop? {
+            Stop::Paused => return Ok(false),
+            Stop::NothingFollows => {}
+            Stop::Ended if len < self.facts.size_bytes => {
+                let what = format!("the file ends here, where {} bytes were", self.facts.size_bytes);
+                self.find(Half::Log, len, what, self.expected, self.facts.next_base);
+            }
+            Stop::Ended => self.check_end(),
+        }
+        Ok(true)
+    }
+
+    fn walk(&mut self, scan: &mut BatchScan<'_>, bytes_max: u64) -> io::Result<Stop> {
+        let stop = self.cursor.position.saturating_add(bytes_max);
         loop {
             self.expected = scan.expected();
             self.pass_entries();
-            if self.cursor.position >= stop {
-                return Ok(false);
+            if self.cursor.position >= stop || !scan.search_within(bytes_max)? {
+                return Ok(Stop::Paused);
             }
             match scan.next_batch() {
-                Ok(None) => break,
+                Ok(None) => return Ok(Stop::Ended),
                 Ok(Some(batch)) => {
                     self.check_gap(&batch);
-                    self.take(&scan, &batch)?;
+                    self.take(scan, &batch)?;
                 }
                 Err(ScanStop::Io(error)) => return Err(error),
                 Err(ScanStop::Damage { position, what }) => {
-                    if !self.skip(&mut scan, position, what)? {
-                        return Ok(true);
+                    if !scan.search_within(bytes_max)? {
+                        return Ok(Stop::Paused);
+                    }
+                    if !self.skip(scan, position, what)? {
+                        return Ok(Stop::NothingFollows);
                     }
                 }
             }
         }
-        if len < self.facts.size_bytes {
-            let what = format!("the file ends here, where {} bytes were", self.facts.size_bytes);
-            self.find(Half::Log, len, what, self.expected, self.facts.next_base);
-        } else {
-            self.check_end();
-        }
-        Ok(true)
     }
 
     fn find(
@@ -359,3 +384,6 @@ fn count_records(bytes: &[u8]) -> Result<u64, BatchError> {
     })?;
     Ok(count)
 }
+
+#[cfg(test)]
+mod tests;
