@@ -111,7 +111,11 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 /// Half of the descriptors that the process may have are for logs: connections and listeners need the others.
-fn log_store_options(config: &BrokerConfig, journals: &JournalRegistry) -> riverrun_log::StoreOptions {
+fn log_store_options(
+    config: &BrokerConfig,
+    metadata: &Store,
+    journals: &JournalRegistry,
+) -> riverrun_log::StoreOptions {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     riverrun_log::StoreOptions {
         journal_dirs: config.journal_dirs(),
@@ -120,6 +124,7 @@ fn log_store_options(config: &BrokerConfig, journals: &JournalRegistry) -> river
         journal_async_write: config.durability.journal_async_write,
         write_cache_bytes: config.durability.write_cache_bytes,
         reserve_bytes: config.server.log_dir_reserve_bytes,
+        absent_dirs: metadata.absent_dirs().clone(),
         // `None`: there is no limit.
         ..riverrun_log::StoreOptions::for_descriptors(limit.current.unwrap_or(u64::MAX))
     }
@@ -174,7 +179,7 @@ pub(crate) fn open_broker(env: Env, config: BrokerConfig) -> Result<Arc<Broker>,
     // In the order of the metadata, which is what a partition's log dir index counts in.
     let dirs: Vec<_> = image.log_dirs().iter().map(|dir| dir.path.clone()).collect();
     let journals = Arc::new(JournalRegistry::open(&env, &meta_dir)?);
-    let logs = LogStore::open(&env, &dirs, log_store_options(&config, &journals));
+    let logs = LogStore::open(&env, &dirs, log_store_options(&config, &metadata, &journals));
     let logs = Arc::new(logs.map_err(|error| without_journal(error, &journals))?);
     let config = Arc::new(config);
     let network = &config.network;

@@ -272,3 +272,40 @@ fn a_file_past_the_page_cache_can_be_refused() {
     fs.refuse_direct(false);
     fs.open_direct("/f".as_ref()).unwrap();
 }
+
+#[test]
+fn bad_sectors_end_the_reads_before_them_and_fail_those_that_begin_in_them() {
+    let fs = SimFileSystem::new(1);
+    let file = fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+    file.write_all_at(b"0123456789", 0).unwrap();
+    fs.break_sectors("/f".as_ref(), 4..6).unwrap();
+    let read = |position, len| {
+        let mut buffer = vec![0; len];
+        file.read_at(&mut buffer, position).map(|read| buffer[..read].to_vec()).ok()
+    };
+    assert_eq!(read(0, 10).unwrap(), b"0123");
+    assert_eq!((read(4, 1), read(5, 5)), (None, None));
+    assert_eq!(read(6, 10).unwrap(), b"6789");
+    let exact = |position, len| file.read_exact_at(&mut vec![0; len], position).map_err(|error| error.kind());
+    assert_eq!((exact(0, 4), exact(6, 4)), (Ok(()), Ok(())));
+    assert!(exact(0, 5).is_err_and(|kind| kind != ErrorKind::UnexpectedEof));
+    assert_eq!(exact(6, 5), Err(ErrorKind::UnexpectedEof));
+    fs.break_sectors("/f".as_ref(), 0..0).unwrap();
+    assert_eq!(read(0, 10).unwrap(), b"0123456789");
+}
+
+#[test]
+fn what_is_forbidden_is_neither_opened_nor_listed_nor_made() {
+    let fs = SimFileSystem::new(1);
+    fs.create_dir_all("/a".as_ref()).unwrap();
+    fs.open("/a/f".as_ref(), OpenMode::CreateNew).unwrap();
+    let refusals = || {
+        let opened = fs.open("/a/f".as_ref(), OpenMode::Read).map(|_| ());
+        let listed = fs.read_dir("/a".as_ref()).map(|_| ());
+        [opened, listed, fs.create_dir_all("/a/b".as_ref())].map(|tried| tried.map_err(|error| error.kind()))
+    };
+    fs.forbid(Some("/a".as_ref())).unwrap();
+    assert_eq!(refusals(), [Err(ErrorKind::PermissionDenied); 3]);
+    fs.forbid(None).unwrap();
+    assert_eq!(refusals(), [Ok(()); 3]);
+}

@@ -160,6 +160,10 @@ impl LogDir {
     /// A dir that cannot be used: it has failed from the start, and all its partitions say so.
     pub(crate) fn failed(env: &Env, path: &Path, shared: &Arc<StoreShared>, error: &LogError) -> Self {
         tracing::error!(path = %path.display(), %error, "a log dir cannot be used");
+        let reason = match error {
+            LogError::DirFailed { reason, .. } => reason.clone(),
+            error => error.to_string(),
+        };
         Self {
             path: path.to_path_buf(),
             volume: None,
@@ -177,7 +181,7 @@ impl LogDir {
             checkpointing: Mutex::default(),
             is_closed: AtomicBool::new(false),
             has_failed: Arc::new(AtomicBool::new(true)),
-            failure: Mutex::new(Some(error.to_string())),
+            failure: Mutex::new(Some(reason)),
             has_met_trouble: AtomicBool::new(false),
             space: Space::new(reserve_bytes(env, path, shared)),
             tails: Mutex::default(),
@@ -215,6 +219,11 @@ impl LogDir {
     /// Whether there was something to open: otherwise it has failed for as long as the process lives.
     pub(crate) fn is_open(&self) -> bool {
         self.volume.is_some()
+    }
+
+    /// Fails if there was nothing to open.
+    pub(crate) fn check_opened(&self) -> Result<(), LogError> {
+        if self.is_open() { Ok(()) } else { self.check_usable() }
     }
 
     pub(crate) fn env(&self) -> &Env {
@@ -554,6 +563,8 @@ impl LogDir {
             let mut memory = self.memory.lock();
             memory.is_unwritten |= memory.checkpoint.partitions.remove(&id).is_some();
         }
+        // That its files are not at the path now does not say that they are gone.
+        self.check_opened()?;
         let path = self.partition_path(id);
         let renamed = self.path.join(format!("{DELETED_PREFIX}{}-{}", topic_dir(id), id.index));
         let doomed = match self.env.fs.rename(&path, &renamed) {

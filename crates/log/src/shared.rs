@@ -71,6 +71,11 @@ impl StoreShared {
         self.options.reserve_bytes
     }
 
+    /// Why a log dir is away, if the caller has said so.
+    pub(crate) fn absence_of(&self, dir: &Path) -> Option<&str> {
+        self.options.absent_dirs.get(dir).map(String::as_str)
+    }
+
     /// The journal of a partition, always the same one of those in use.
     pub(crate) fn journal_of(&self, id: PartitionId) -> Option<&Arc<Journal>> {
         self.journals.get(self.journal_index_of(id)?)

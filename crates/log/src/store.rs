@@ -64,6 +64,9 @@ pub struct StoreOptions {
     /// Clients' appends to a log dir are refused while less space than this is left there, or than a twentieth of its volume
     /// if that is less. The journals' reserves are cut alike.
     pub reserve_bytes: u64,
+    /// Log dirs that the caller has found to be away, and why. Each has failed from the start: nothing is read from it or
+    /// written to it, whatever lies at its path now.
+    pub absent_dirs: BTreeMap<PathBuf, String>,
 }
 
 impl StoreOptions {
@@ -86,6 +89,7 @@ impl StoreOptions {
             journal_async_write: false,
             write_cache_bytes: Self::WRITE_CACHE_BYTES,
             reserve_bytes: 0,
+            absent_dirs: BTreeMap::new(),
         }
     }
 }
@@ -157,8 +161,8 @@ pub struct LogStore {
 }
 
 impl LogStore {
-    /// Opens journals and log dirs and makes those that are not there. A log dir that cannot be opened has failed, and
-    /// the others go on; without any that can, or if another server uses one, this fails. With journals,
+    /// Opens journals and log dirs and makes those that are not there. A log dir that is away or cannot be opened has
+    /// failed, and the others go on; without any that can, or if another server uses one, this fails. With journals,
     /// [`Self::recover`] comes next.
     pub fn open(env: &Env, dirs: &[PathBuf], options: StoreOptions) -> Result<Self, LogError> {
         let mut journals = Vec::with_capacity(options.journal_dirs.len());
@@ -414,7 +418,7 @@ fn open_dirs(env: &Env, paths: &[PathBuf], shared: &Arc<StoreShared>) -> Result<
     let mut dirs = Vec::with_capacity(paths.len());
     let mut failure = None;
     for path in paths {
-        dirs.push(Arc::new(match LogDir::open(env, path, shared) {
+        dirs.push(Arc::new(match open_dir(env, path, shared) {
             Ok(dir) => dir,
             Err(error @ LogError::Locked { .. }) => return Err(error),
             Err(error) => {
@@ -427,6 +431,14 @@ fn open_dirs(env: &Env, paths: &[PathBuf], shared: &Arc<StoreShared>) -> Result<
     match failure {
         Some(error) if dirs.iter().all(|dir| !dir.is_open()) => Err(error),
         _ => Ok(dirs),
+    }
+}
+
+/// Opens a log dir that is not away.
+fn open_dir(env: &Env, path: &Path, shared: &Arc<StoreShared>) -> Result<LogDir, LogError> {
+    match shared.absence_of(path) {
+        Some(reason) => Err(LogError::DirFailed { path: path.to_path_buf(), reason: reason.to_owned() }),
+        None => LogDir::open(env, path, shared),
     }
 }
 

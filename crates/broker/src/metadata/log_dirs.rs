@@ -1,10 +1,9 @@
 //! Whose a log dir is: each carries a small file with the ids of its cluster and node and with its own.
 //!
 //! Partitions remember their log dir by index, so the directories must be recognised whatever their order and paths
-//! are at the next start. Refuses directories of another cluster or node, records without an owner, a directory that
-//! was emptied (an unmounted disk looks like that), and a configuration that leaves a known directory out. Repairs a
+//! are at the next start. Refuses directories of another cluster or node, records without an owner, and a configuration that leaves a known directory out. Repairs a
 //! damaged or lost identity file in a directory that still holds its records. A known directory that the system cannot
-//! read keeps the others from nothing: its partitions are offline.
+//! read, or that is [away](super::absent_dirs), keeps the others from nothing: its partitions are offline.
 //!
 //! It also looks for what the metadata does not know: see [`UnknownTopics`].
 
@@ -14,6 +13,7 @@ use std::path::{Path, PathBuf};
 use riverrun_env::{Env, atomic_replace, read_whole};
 use riverrun_types::TopicId;
 
+use super::absent_dirs::AbsentDirs;
 use super::directory::make_durable;
 use super::draft::random_id;
 use super::error::MetadataError;
@@ -45,15 +45,20 @@ enum Found {
 }
 
 /// Recognises the configured directories, gives identities to new ones (durable when it returns), and answers the
-/// records that bring the image up to date.
-pub(crate) fn claim(env: &Env, image: &Image, configured: &[PathBuf]) -> Result<Vec<Record>, MetadataError> {
+/// records that bring the image up to date. Leaves those alone that are away.
+pub(super) fn claim(
+    env: &Env,
+    image: &Image,
+    configured: &[PathBuf],
+    absent: &AbsentDirs,
+) -> Result<Vec<Record>, MetadataError> {
     if configured.len() > LOG_DIRS_MAX {
         let reason = format!("at most {LOG_DIRS_MAX} log dirs are possible");
         return Err(MetadataError::LogDir { path: configured[LOG_DIRS_MAX].clone(), reason });
     }
-    let mut seen = vec![false; image.log_dirs().len()];
+    let mut seen: Vec<bool> = image.log_dirs().iter().map(|dir| absent.contains(&dir.path)).collect();
     let mut records = Vec::new();
-    for path in configured {
+    for path in configured.iter().filter(|path| !absent.contains(path)) {
         let path_text = path.to_string_lossy().into_owned();
         match identify(env, image, path).or_else(|error| without_disk(image, path, error))? {
             Found::Known(index) if seen[index] => {
@@ -170,8 +175,8 @@ fn without_identity(
                 return repair(env, image, path, index, "it was emptied, and its owner accepts the loss");
             }
             fail(format!(
-                "it is empty, but {} partitions lie in it. Is its disk mounted? If its records are lost for good, make a \
-                 file {ACCEPT_LOSS_FILE} in it and start again",
+                "it is empty, but {} partitions lay in it at the last start; if another directory has them now, start \
+                 without this one first",
                 image.log_dirs()[index].partition_count
             ))
         }
@@ -329,7 +334,7 @@ fn is_ours(env: &Env, image: &Image, path: &Path) -> bool {
 }
 
 /// Whether the directory holds directories of topics.
-fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
+pub(super) fn holds_topic_directories(env: &Env, dir: &Path) -> Result<bool, MetadataError> {
     let entries = env.fs.read_dir(dir).map_err(MetadataError::io("read the directory", dir))?;
     let is_topic = |name: &str| topic_of_directory(name).is_some();
     Ok(entries.iter().any(|entry| entry.is_dir && entry.name.to_str().is_some_and(is_topic)))

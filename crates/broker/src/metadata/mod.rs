@@ -4,6 +4,7 @@
 //! that makes each change durable before anyone sees it. Pure besides the store: an image and a change in, records
 //! and a new image out.
 
+mod absent_dirs;
 mod copies;
 mod cordon;
 mod directory;

@@ -18,7 +18,7 @@
 mod files;
 mod log;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use riverrun_types::{ProducerId, TopicId};
 use self::files::{Loaded, Snapshot, WriteFailure, load, start_generation, write_copy, write_snapshot};
 pub(super) use self::files::{Verified, verify};
 use self::log::{LogFile, remove_other_generations};
+use super::absent_dirs::AbsentDirs;
 use super::copies::Behind;
 use super::cordon::Cordon;
 use super::directory::make_durable;
@@ -75,6 +76,7 @@ pub(crate) struct Store {
     producer_ids: Mutex<std::ops::Range<i64>>,
     closed_dirs: Mutex<BTreeSet<usize>>,
     unknown: UnknownTopics,
+    absent: AbsentDirs,
     may_lack_changes: bool,
     _lock: Box<dyn LockGuard>,
 }
@@ -108,7 +110,9 @@ impl Store {
             None => first(env, options)?,
         };
         check_owner(&head, options)?;
-        let mut unknown = UnknownTopics::find(env, &image, &options.log_dirs);
+        let absent = AbsentDirs::find(env, &image, &options.log_dirs)?;
+        let present = absent.present(&options.log_dirs);
+        let mut unknown = UnknownTopics::find(env, &image, &present);
         if accepts_loss {
             unknown.set_aside(env)?;
         }
@@ -132,10 +136,11 @@ impl Store {
             producer_ids: Mutex::new(0..0),
             closed_dirs: Mutex::default(),
             unknown,
+            absent,
             may_lack_changes,
             _lock: lock,
         };
-        let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs)?;
+        let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs, &store.absent)?;
         store.change(|draft| {
             if accepts_loss {
                 draft.skip_what_is_lost();
@@ -173,7 +178,12 @@ impl Store {
     /// Whether there may have been topics that the image does not know, so that nothing may be deleted because it
     /// belongs to none.
     pub(crate) fn may_lack_topics(&self) -> bool {
-        self.may_lack_changes || self.unknown.is_in_doubt()
+        self.may_lack_changes || self.unknown.is_in_doubt() || !self.absent_dirs().is_empty()
+    }
+
+    /// Log dirs that are away, by their paths, and why: nothing may be made there, and their partitions are offline.
+    pub(crate) fn absent_dirs(&self) -> &BTreeMap<PathBuf, String> {
+        self.absent.reasons()
     }
 
     /// What the metadata says now.

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use riverrun_broker::{Server, StopError};
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{Env, FileSystem as _, OpenMode};
+use riverrun_protocol::delete_topics_request::DeleteTopicState;
 use riverrun_protocol::describe_configs_request::DescribeConfigsResource;
 use riverrun_protocol::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use riverrun_protocol::metadata_request::MetadataRequestTopic;
 use riverrun_protocol::{
-    DescribeConfigsRequest, DescribeLogDirsRequest, ErrorCode, IncrementalAlterConfigsRequest,
-    MetadataRequest, ProduceRequest,
+    DeleteTopicsRequest, DescribeConfigsRequest, DescribeLogDirsRequest, ErrorCode,
+    IncrementalAlterConfigsRequest, MetadataRequest, ProduceRequest,
 };
 use riverrun_records::{BatchOptions, ProducerStamp};
 use riverrun_types::{ProducerEpoch, ProducerId};
@@ -66,6 +67,11 @@ fn wait_for_level(client: &mut Client, topic: &str, level: &str) {
         assert!(begun.elapsed() < PATIENCE, "level {level} is not reached");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+fn log_dir_errors(client: &mut Client) -> Vec<ErrorCode> {
+    let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 4).results;
+    dirs.iter().map(|dir| ErrorCode(dir.error_code)).collect()
 }
 
 /// Everything in a partition, over as many fetches as it takes.
@@ -330,9 +336,7 @@ fn a_server_starts_without_a_log_dir_whose_disk_does_not_answer() {
     let answer = try_produce(&mut client, "t", 0, &batch(&["c"]));
     assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
     assert_eq!(produce(&mut client, "t", 1, &batch(&["c"])), 1);
-    let dirs = client.call(&DescribeLogDirsRequest { topics: None }, 4).results;
-    let codes: Vec<_> = dirs.iter().map(|dir| ErrorCode(dir.error_code)).collect();
-    assert_eq!(codes, [ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::NONE]);
+    assert_eq!(log_dir_errors(&mut client), [ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::NONE]);
     server.stop().expect("the rest is closed in order");
     std::fs::remove_file(path("one")).expect("removed");
     std::fs::rename(path("away"), path("one")).expect("moved back");
@@ -340,6 +344,55 @@ fn a_server_starts_without_a_log_dir_whose_disk_does_not_answer() {
     let mut client = Client::new(&server);
     assert_eq!(read_all(&mut client, "t", 0, 0), ["a"]);
     assert_eq!(read_all(&mut client, "t", 1, 0), ["b", "c"]);
+}
+
+#[test]
+fn a_log_dir_whose_disk_is_not_mounted_is_offline_until_it_is_and_its_mount_point_stays_empty() {
+    for was_killed in [false, true] {
+        let sim = SimEnv::new(21);
+        let options = [("log.dirs", "/one,/two"), ("admin.listen", "127.0.0.1:0")];
+        let server = simulated(&sim, &options);
+        let mut client = Client::new(&server);
+        create_topic(&mut client, "t", 2, &[("durability", "1")]);
+        create_topic(&mut client, "doomed", 2, &[("durability", "4")]);
+        for topic in ["t", "doomed"] {
+            produce(&mut client, topic, 0, &batch(&["a"]));
+            produce(&mut client, topic, 1, &batch(&["b"]));
+        }
+        if was_killed {
+            sim.fs.kill();
+        }
+        assert_eq!(server.stop().is_err(), was_killed);
+        let (one, away) = ("/one".as_ref(), "/away".as_ref());
+        sim.fs.rename(one, away).and_then(|()| sim.fs.create_dir_all(one)).expect("unmounted");
+        let server = simulated(&sim, &options);
+        let mut client = Client::new(&server);
+        let answer = try_produce(&mut client, "t", 0, &batch(&["c"]));
+        assert_eq!(ErrorCode(answer.error_code), ErrorCode::KAFKA_STORAGE_ERROR);
+        assert_eq!(produce(&mut client, "t", 1, &batch(&["c"])), 1);
+        assert_eq!(log_dir_errors(&mut client), [ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::NONE]);
+        let admin = server.admin_address().expect("an admin port");
+        let (status, body) = get(admin, "/health");
+        let told = "log dir /one has failed: it is empty, but 2 partitions lie in it";
+        assert!(status.contains("503") && body.contains(told) && body.contains("accept-loss"), "{body}");
+        assert!(get(admin, "/metrics").1.contains("riverrun_log_dir_failed{dir=\"/one\"} 1"));
+        let topics = vec![DeleteTopicState { name: Some("doomed".into()), ..Default::default() }];
+        let deleted = client.call(&DeleteTopicsRequest { topics, ..Default::default() }, 6);
+        assert_eq!(ErrorCode(deleted.responses[0].error_code), ErrorCode::NONE);
+        create_topic(&mut client, "new", 2, &[]);
+        produce(&mut client, "new", 0, &batch(&["d"]));
+        produce(&mut client, "new", 1, &batch(&["d"]));
+        server.stop().expect("the rest is closed in order");
+        assert_eq!(sim.fs.read_dir(one).expect("readable").len(), 0, "killed before: {was_killed}");
+        sim.fs.remove_dir(one).and_then(|()| sim.fs.rename(away, one)).expect("mounted");
+        let server = simulated(&sim, &options);
+        let mut client = Client::new(&server);
+        assert_eq!(log_dir_errors(&mut client), [ErrorCode::NONE; 2]);
+        assert_eq!(read_all(&mut client, "t", 0, 0), ["a"], "killed before: {was_killed}");
+        assert_eq!(read_all(&mut client, "t", 1, 0), ["b", "c"]);
+        assert_eq!(produce(&mut client, "t", 0, &batch(&["c"])), 1);
+        server.stop().expect("a clean stop");
+    }
 }
 
 #[test]

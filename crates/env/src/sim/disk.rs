@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -117,6 +118,10 @@ pub(super) struct Disk {
     unreadable: Option<PathBuf>,
     /// What was there when it became so.
     unreadable_files: BTreeSet<Inode>,
+    /// What the system answers then.
+    refusal: Errno,
+    /// Bytes of files that cannot be read.
+    bad_sectors: BTreeMap<Inode, Range<u64>>,
     /// What lies below cannot be written, listed or synced either.
     dead: Option<PathBuf>,
     /// Bytes by which files may still grow.
@@ -155,6 +160,8 @@ impl Disk {
             is_direct_refused: false,
             unreadable: None,
             unreadable_files: BTreeSet::new(),
+            refusal: Errno::IO,
+            bad_sectors: BTreeMap::new(),
             dead: None,
             space: None,
             full: None,
@@ -251,6 +258,13 @@ impl Disk {
         Ok(())
     }
 
+    /// Takes the process its rights to what lies at `path` and below, and to nothing else.
+    pub(super) fn forbid(&mut self, path: Option<&Path>) -> io::Result<()> {
+        self.kill_device(path)?;
+        self.refusal = Errno::ACCESS;
+        Ok(())
+    }
+
     fn check_device(&self, inode: Inode) -> io::Result<()> {
         if self.dead.is_some() { self.check_readable(inode) } else { Ok(()) }
     }
@@ -263,6 +277,7 @@ impl Disk {
     pub(super) fn make_unreadable(&mut self, path: Option<&Path>) -> io::Result<()> {
         self.unreadable = path.map(Path::to_path_buf);
         self.unreadable_files.clear();
+        self.refusal = Errno::IO;
         if let Some(path) = path {
             self.unreadable_files = self.files_below(path)?;
         }
@@ -291,12 +306,31 @@ impl Disk {
     }
 
     pub(super) fn check_readable(&self, inode: Inode) -> io::Result<()> {
-        if self.unreadable_files.contains(&inode) { Err(Errno::IO.into()) } else { Ok(()) }
+        if self.unreadable_files.contains(&inode) { Err(self.refusal.into()) } else { Ok(()) }
+    }
+
+    /// Makes these bytes of a file unreadable, and no others of it.
+    pub(super) fn break_sectors(&mut self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
+        let inode = self.resolve(path)?;
+        self.bad_sectors.insert(inode, bytes);
+        Ok(())
+    }
+
+    /// How many of the `len` bytes from `position` on a read gets.
+    pub(super) fn readable_len(&self, inode: Inode, position: u64, len: usize) -> io::Result<usize> {
+        self.check_readable(inode)?;
+        match self.bad_sectors.get(&inode).filter(|bad| !bad.is_empty()) {
+            Some(bad) if bad.contains(&position) => Err(Errno::IO.into()),
+            Some(bad) if position < bad.start => {
+                Ok(usize::try_from(bad.start - position).map_or(len, |before| before.min(len)))
+            }
+            _ => Ok(len),
+        }
     }
 
     fn check_reachable(&self, path: &Path) -> io::Result<()> {
         let is_below = self.unreadable.as_ref().is_some_and(|unreadable| path.starts_with(unreadable));
-        if is_below { Err(Errno::IO.into()) } else { Ok(()) }
+        if is_below { Err(self.refusal.into()) } else { Ok(()) }
     }
 
     fn check_descriptors(&self) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -140,6 +141,18 @@ impl SimFileSystem {
     /// dead; `None` ends it.
     pub fn kill_device(&self, path: Option<&Path>) -> io::Result<()> {
         self.disk.lock().kill_device(path)
+    }
+
+    /// Makes everything that is opened at `path` and below, and every use of what is there now, be refused for want of
+    /// rights; `None` ends it.
+    pub fn forbid(&self, path: Option<&Path>) -> io::Result<()> {
+        self.disk.lock().forbid(path)
+    }
+
+    /// Makes these bytes of the file at `path` unreadable, and no others of it: a read that begins there fails with an
+    /// input/output error, and one that comes to them ends before. None, if there are no bytes in the range.
+    pub fn break_sectors(&self, path: &Path, bytes: Range<u64>) -> io::Result<()> {
+        self.disk.lock().break_sectors(path, bytes)
     }
 
     /// Makes power cuts harsher: a 4096-byte block that is being written, and all that was synced in it before, may
@@ -415,7 +428,8 @@ impl File for SimFile {
         self.wait_for_read();
         let mut disk = self.fs.disk.lock();
         disk.check_alive(self.life)?;
-        disk.check_readable(self.inode)?;
+        let len = disk.readable_len(self.inode, position, buffer.len())?;
+        let buffer = &mut buffer[..len];
         let position = usize::try_from(position).map_err(io::Error::other)?;
         let image = disk.file_mut(self.inode)?;
         if self.is_direct {
@@ -429,10 +443,13 @@ impl File for SimFile {
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
-        if self.read_at(buffer, position)? < buffer.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let read = self.read_at(buffer, position)?;
+        if read == buffer.len() {
+            return Ok(());
         }
-        Ok(())
+        // What comes next is unreadable, or the end.
+        self.fs.disk.lock().readable_len(self.inode, position + read as u64, 1)?;
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 
     fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {

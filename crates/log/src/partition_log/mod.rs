@@ -360,9 +360,7 @@ impl PartitionLog {
             return result;
         }
         self.dir.check_open()?;
-        if !self.dir.is_open() {
-            self.dir.check_usable()?;
-        }
+        self.dir.check_opened()?;
         self.dir.shared().check_recovered()?;
         let recovered = recovery::recover(self, None);
         self.take_over(&mut self.state.write(), recovered)

@@ -91,6 +91,38 @@ fn a_dir_that_is_missing_at_a_start_gets_its_entries_when_it_is_back() {
     assert_eq!(pair.values(0), expected);
 }
 
+/// An empty mount point is not the dir whose place it has.
+#[test]
+fn a_dir_that_is_away_at_a_start_is_left_alone_and_gets_its_entries_when_it_is_back() {
+    let pair = Pair::new(Machine::with_journal());
+    for number in 0..6 {
+        pair.append(0, &format!("record {number}")).unwrap();
+    }
+    let expected = pair.values(0);
+    let Pair { sim, mut options, store, .. } = pair;
+    sim.fs.kill();
+    drop(store);
+    sim.fs.rename("/one".as_ref(), "/away".as_ref()).unwrap();
+    sim.fs.create_dir_all("/one".as_ref()).unwrap();
+    options.absent_dirs.insert("/one".into(), "not mounted".to_owned());
+    let pair = Pair::start(sim, options, 2).unwrap();
+    assert_eq!(pair.store.dir_failure(0).unwrap().to_string(), "log dir /one has failed: not mounted");
+    assert_eq!(pair.report.held_entries, 6);
+    assert!(matches!(pair.log(0).log_end_offset(), Err(LogError::DirFailed { .. })));
+    let deleted = pair.store.delete(pair.log(0).id(), 0);
+    assert!(matches!(deleted, Err(LogError::DirFailed { .. })), "what is away is not gone: {deleted:?}");
+    pair.go_round(1);
+    pair.store.close().unwrap();
+    assert_eq!(pair.sim.fs.read_dir("/one".as_ref()).unwrap().len(), 0);
+    let Pair { sim, mut options, store, .. } = pair;
+    drop(store);
+    sim.fs.remove_dir("/one".as_ref()).unwrap();
+    sim.fs.rename("/away".as_ref(), "/one".as_ref()).unwrap();
+    options.absent_dirs.clear();
+    let pair = Pair::start(sim, options, 3).unwrap();
+    assert_eq!(pair.values(0), expected);
+}
+
 #[test]
 fn a_full_dir_refuses_appends_keeps_what_was_acked_and_goes_on_when_space_is_back() {
     let mut machine = Machine::synced(1, &Machine::small_segments());

@@ -164,16 +164,6 @@ fn a_damaged_identity_at_a_new_path_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn an_emptied_log_dir_is_refused_until_its_owner_accepts_the_loss() {
-    let env = used();
-    env.fs.remove_dir_all("/a".as_ref()).expect("removed");
-    let error = open(&env, &["/a", "/b"]).expect_err("emptied");
-    assert!(error.contains("Is its disk mounted?"), "{error}");
-    env.fs.open("/a/accept-loss".as_ref(), OpenMode::CreateNew).expect("made");
-    assert!(open(&env, &["/a", "/b"]).is_ok());
-}
-
-#[test]
 fn the_directories_of_the_log_are_recognised() {
     let env = SimEnv::new(1).env();
     let logs = riverrun_log::LogStore::open(&env, &["/a".into()], riverrun_log::StoreOptions::default())

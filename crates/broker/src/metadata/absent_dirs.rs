@@ -1,0 +1,106 @@
+//! Known log dirs that are away at a start: the disk of one is not mounted, so that its path is missing or an empty mount
+//! point, or the server has no right to it.
+//!
+//! One that is away has failed until a start that finds it; the others go on, and without any the start is refused. Its path
+//! is left as it is: what was made there would lie on another disk, and hide below the right one later. If a file in it
+//! says that its records are lost and that the owner knows, it is not away but empty, and taken into use again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use riverrun_env::Env;
+
+use super::error::MetadataError;
+use super::image::Image;
+use super::log_dirs::{ACCEPT_LOSS_FILE, holds_topic_directories, read_identity};
+
+/// Log dirs that are away, by their paths, and why.
+#[derive(Debug)]
+pub(super) struct AbsentDirs(BTreeMap<PathBuf, String>);
+
+impl AbsentDirs {
+    /// Looks at the configured directories. Changes nothing. Fails if all of them are away.
+    pub(super) fn find(env: &Env, image: &Image, configured: &[PathBuf]) -> Result<Self, MetadataError> {
+        let reason_of = |path: &PathBuf| Some((path.clone(), absence(env, image, configured, path)?));
+        let absent: BTreeMap<_, _> = configured.iter().filter_map(reason_of).collect();
+        match absent.first_key_value() {
+            Some((path, reason)) if configured.iter().all(|path| absent.contains_key(path)) => {
+                Err(MetadataError::LogDir { path: path.clone(), reason: reason.clone() })
+            }
+            _ => Ok(Self(absent)),
+        }
+    }
+
+    /// Each of them, and why.
+    pub(super) fn reasons(&self) -> &BTreeMap<PathBuf, String> {
+        &self.0
+    }
+
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.0.contains_key(path)
+    }
+
+    /// Those of the configured directories that are there.
+    pub(super) fn present(&self, configured: &[PathBuf]) -> Vec<PathBuf> {
+        configured.iter().filter(|path| !self.contains(path)).cloned().collect()
+    }
+}
+
+/// Why the log dir that lay at `path` at the last start is away, if that is so and partitions lie in it.
+fn absence(env: &Env, image: &Image, configured: &[PathBuf], path: &Path) -> Option<String> {
+    let index = image.log_dirs().iter().position(|dir| dir.path == path)?;
+    let partitions = partitions_in(image, index);
+    if partitions == 0 {
+        return None;
+    }
+    let what = missing(env, path)?;
+    if configured.iter().any(|other| is_identity(env, other, &image.log_dirs()[index].id)) {
+        return None;
+    }
+    Some(format!(
+        "{what}, but {partitions} partitions lie in it. Is its disk mounted? Start again once it is; or, if its records \
+         are lost for good, make a file {ACCEPT_LOSS_FILE} in it and start again"
+    ))
+}
+
+/// Those of deleted topics whose files may still be there count, too: that they are gone must not be concluded from their
+/// disk's being so.
+fn partitions_in(image: &Image, dir: usize) -> u64 {
+    let doomed = image.doomed().values().flat_map(|dirs| dirs.iter());
+    let doomed = doomed.filter(|other| usize::from(**other) == dir).count() as u64;
+    image.log_dirs()[dir].partition_count + doomed
+}
+
+/// What is seen in the place of a log dir, if none is there.
+fn missing(env: &Env, path: &Path) -> Option<String> {
+    match is_there(env, path) {
+        Ok(true) => None,
+        Ok(false) => Some("it is empty".to_owned()),
+        Err(MetadataError::Io { path, source, .. }) => match source.kind() {
+            io::ErrorKind::NotFound => Some("it is missing".to_owned()),
+            io::ErrorKind::PermissionDenied => {
+                Some(format!("the server may not look into it ({}: {source})", path.display()))
+            }
+            // A disk that does not answer is told of by those who need it.
+            _ => None,
+        },
+        Err(_) => None,
+    }
+}
+
+/// Whether the directory says whose it is, holds records, or says that they are lost.
+fn is_there(env: &Env, path: &Path) -> Result<bool, MetadataError> {
+    let accepts = path.join(ACCEPT_LOSS_FILE);
+    Ok(read_identity(env, path)?.is_some()
+        || env.fs.exists(&accepts).map_err(MetadataError::io("look at", &accepts))?
+        || holds_topic_directories(env, path)?)
+}
+
+/// Whether the log dir of this id lies at `path` now.
+fn is_identity(env: &Env, path: &Path, id: &str) -> bool {
+    matches!(read_identity(env, path), Ok(Some(Ok(identity))) if identity.dir == id)
+}
+
+#[cfg(test)]
+mod tests;
