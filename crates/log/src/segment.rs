@@ -211,7 +211,8 @@ impl Segment {
     pub(crate) fn index_content(&self) -> Result<IndexContent, LogError> {
         self.ensure_loaded()?;
         let file = self.index_file_once(OpenMode::ReadWrite)?;
-        let content = IndexContent::read_file(&*file, self.home.index_header(self.base_offset));
+        let log_len = self.log_file_once()?.len().map_err(|error| LogError::io(&self.log_path(), error))?;
+        let content = IndexContent::read_file(&*file, self.home.index_header(self.base_offset), log_len);
         content.map_err(|error| LogError::io(&self.index_path(), error))
     }
 
