@@ -35,13 +35,18 @@ const PAGES: &[Page] = &[
             "crates/broker/src/mounts/claim.rs",
         ],
     ),
-    ("metadata", "Metadata: snapshot, log, identity of log dirs", &["crates/broker/src/metadata/frames.rs"]),
+    (
+        "metadata",
+        "Metadata: snapshot, log, identity and mark of log dirs",
+        &["crates/broker/src/metadata/frames.rs", "crates/broker/src/metadata/marks.rs"],
+    ),
 ];
 
 const RULE: &str = "Every file begins with a magic and a format version; a `.log` begins with its first batch, and its \
-                    version stands in the `.index` beside it. A version newer than the program's is refused by name. \
-                    An older one is read, and the newest is written when its turn comes: so far only the checkpoint of a \
-                    log dir has more than one version.";
+                    version stands in the `.index` beside it. A version newer than the program's is refused by name, \
+                    but for identity and mark of a log dir: these are written anew where that loses nothing. An older \
+                    one is read, and the newest is written when its turn comes: so far only the checkpoint of a log \
+                    dir has more than one version.";
 
 /// Writes all pages.
 pub(crate) fn run() -> Result<()> {

@@ -40,6 +40,8 @@ mod topics;
 mod uncleanable;
 mod upkeep;
 
-pub use metadata::{FrameError, MetadataError, MetadataFinding, verify_identity, verify_metadata};
+pub use metadata::{
+    FrameError, MetadataError, MetadataFinding, verify_identity, verify_mark, verify_metadata,
+};
 pub use server::{Server, ServerBuilder, StopError};
 pub use start::StartError;

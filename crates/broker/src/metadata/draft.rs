@@ -14,6 +14,7 @@ use riverrun_types::{LeaderEpoch, TopicId};
 use super::cordon::Cordon;
 use super::error::TopicError;
 use super::image::{Image, Topic};
+use super::marks::Progress;
 use super::names::check_name;
 use super::placement::place;
 use super::records::Record;
@@ -164,12 +165,13 @@ impl<'a> Draft<'a> {
         self.record(Record::NodeStarted { epoch: epoch + 1 });
     }
 
-    /// Steps over every start and every producer id that changes may have recorded which are lost: neither may come
-    /// twice.
-    pub(crate) fn skip_what_is_lost(&mut self) {
-        let LeaderEpoch(epoch) = self.image.leader_epoch();
-        self.record(Record::NodeStarted { epoch: epoch.saturating_add(LOST_STARTS_MAX) });
-        self.reserve_producer_ids(LOST_PRODUCER_IDS_MAX);
+    /// Steps over every start and every producer id that changes may have recorded which are lost, beyond what the image
+    /// and the log dirs tell: neither may come twice.
+    pub(crate) fn skip_what_is_lost(&mut self, told: Progress) {
+        let Progress { starts, producer_ids_end } = Progress::of(&self.image).furthest(told);
+        self.record(Record::NodeStarted { epoch: starts.saturating_add(LOST_STARTS_MAX) });
+        let end = producer_ids_end.saturating_add(LOST_PRODUCER_IDS_MAX);
+        self.record(Record::ProducerIdsReserved { end });
     }
 
     /// Takes a record over that was made elsewhere and fits.

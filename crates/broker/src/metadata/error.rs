@@ -107,6 +107,23 @@ pub enum MetadataError {
         /// The first of them.
         shown: String,
     },
+    /// The log dirs remember more than the metadata tells of.
+    #[error(
+        "the metadata in {} is older than what this server has done: it tells of {has}, and {} of {told}. Restore its \
+         newest copy; or make a file {ACCEPT_METADATA_LOSS_FILE} in it to start with this one: starts and producer ids \
+         then go on above all that were used, and other changes that it lacks are lost",
+        meta.display(), mark.display()
+    )]
+    Older {
+        /// The metadata's directory.
+        meta: PathBuf,
+        /// How far it has come.
+        has: String,
+        /// The file that tells of more.
+        mark: PathBuf,
+        /// How far that is.
+        told: String,
+    },
     /// The directory is of another cluster or node.
     #[error(
         "{} belongs to cluster {found_cluster}, node {found_node}, but this server is cluster {cluster}, node {node}: \

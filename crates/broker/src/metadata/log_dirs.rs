@@ -242,7 +242,7 @@ pub(crate) fn check_unowned(env: &Env, configured: &[PathBuf], meta: &Path) -> R
 
 /// Topics that have directories in our log dirs while the metadata knows nothing of them. A topic is known before it
 /// has files and until they are gone, so it is the metadata that was lost: cut after a kill, or replaced by a copy that is
-/// older than the topic. A copy that lacks other changes is not noticed.
+/// older than the topic. One that lacks other changes is told by the marks: see `marks.rs`.
 /// A server that went on would let clients make the same topics anew, and delete what it takes for nobody's.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownTopics {

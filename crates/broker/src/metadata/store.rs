@@ -3,8 +3,9 @@
 //! A change is durable before anyone sees it: [`Store::change`] appends its records, syncs, and only then publishes
 //! the new image. The log is followed by a snapshot when it has grown, so that its length is bounded by what it
 //! describes, and at every start: what a start reads may be in the page cache only, where a sync before it has failed
-//! or never came, and is written anew before anything is built on it. Refuses a directory of another cluster or node, one in use, and files that are damaged, cut in their
-//! middle, missing, or of another generation.
+//! or never came, and is written anew before anything is built on it. Refuses a directory of another cluster or node, one in
+//! use, one that is older than what the log dirs remember, and files that are damaged, cut in their middle, missing, or of
+//! another generation.
 //!
 //! ```text
 //! meta/lock                  held while the server runs
@@ -39,6 +40,7 @@ use super::draft::{Draft, random_id};
 use super::error::{MetadataError, TopicError};
 use super::image::Image;
 use super::log_dirs::{self, UnknownTopics};
+use super::marks::Marks;
 use super::records::{Head, to_json};
 
 /// Producer ids that one sync reserves.
@@ -74,6 +76,7 @@ pub(crate) struct Store {
     image: ArcSwap<Image>,
     writer: Mutex<Writer>,
     producer_ids: Mutex<std::ops::Range<i64>>,
+    marks: Mutex<Marks>,
     closed_dirs: Mutex<BTreeSet<usize>>,
     unknown: UnknownTopics,
     absent: AbsentDirs,
@@ -112,6 +115,11 @@ impl Store {
         check_owner(&head, options)?;
         let absent = AbsentDirs::find(env, &image, &options.log_dirs)?;
         let present = absent.present(&options.log_dirs);
+        let marks = Marks::read(env, &image, &present);
+        if !accepts_loss {
+            marks.check(&image, dir)?;
+        }
+        let told = marks.furthest();
         let mut unknown = UnknownTopics::find(env, &image, &present);
         if accepts_loss {
             unknown.set_aside(env)?;
@@ -134,6 +142,7 @@ impl Store {
                 is_closed: false,
             }),
             producer_ids: Mutex::new(0..0),
+            marks: Mutex::new(marks),
             closed_dirs: Mutex::default(),
             unknown,
             absent,
@@ -143,13 +152,14 @@ impl Store {
         let dir_records = log_dirs::claim(env, &store.image(), &options.log_dirs, &store.absent)?;
         store.change(|draft| {
             if accepts_loss {
-                draft.skip_what_is_lost();
+                draft.skip_what_is_lost(told);
             }
             draft.start_node();
             for record in dir_records {
                 draft.record(record);
             }
         })?;
+        store.write_marks();
         if accepts_loss {
             env.fs.remove_file(&accept).map_err(MetadataError::io("remove", accept))?;
         }
@@ -290,15 +300,21 @@ impl Store {
         self.closed_dirs.lock().insert(index);
     }
 
-    /// A producer id that was never given out before. Blocks for the disk once in a thousand calls.
+    /// A producer id that was never given out before. Blocks for the disks once in a thousand calls.
     pub(crate) fn allocate_producer_id(&self) -> Result<ProducerId, MetadataError> {
         let mut ids = self.producer_ids.lock();
         if ids.is_empty() {
             let first = self.change(|draft| draft.reserve_producer_ids(PRODUCER_IDS_BLOCK))?;
+            self.write_marks();
             *ids = first..first + PRODUCER_IDS_BLOCK;
         }
         let id = ids.next().expect("filled just before");
         Ok(ProducerId(id))
+    }
+
+    /// Has the log dirs remember how far the metadata has come: before anything is served or given out that it counts.
+    fn write_marks(&self) {
+        self.marks.lock().write(&self.env, &self.image());
     }
 
     /// Begins the next generation. The change that led here is durable already, so a failure is not the caller's: it

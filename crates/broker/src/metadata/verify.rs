@@ -1,4 +1,4 @@
-//! `riverrun log verify` for what the log does not own: the metadata directory, and the identity file of a log dir.
+//! `riverrun log verify` for what the log does not own: the metadata directory, and identity and mark of a log dir.
 //!
 //! Reads as a start does, and changes nothing: a torn tail stays, and what an interrupted start has left as well.
 
@@ -10,6 +10,7 @@ use riverrun_env::Env;
 use super::error::MetadataError;
 use super::frames::FrameError;
 use super::log_dirs::UnknownTopics;
+use super::marks::{self, Marks};
 use super::{journals, log_dirs, store};
 
 /// Something that is wrong with a metadata file.
@@ -37,8 +38,8 @@ impl MetadataFinding {
 }
 
 /// Checks snapshot and log of the metadata directory `dir` (`<data>/meta`), and the list of journals beside them. Of
-/// `log_dirs`, those that belong to it are searched for topics that it does not know. An error means that the system
-/// cannot read.
+/// `log_dirs`, those that belong to it are searched for topics that it does not know, and for marks of more than it tells
+/// of. An error means that the system cannot read.
 pub fn verify_metadata(
     env: &Env,
     dir: &Path,
@@ -49,6 +50,10 @@ pub fn verify_metadata(
         Ok(store::Verified { flaws, torn, image }) => {
             findings = flaws.into_iter().map(finding).collect::<Result<_, _>>()?;
             findings.extend(torn);
+            if let Some(image) = &image {
+                let older = Marks::read(env, image, log_dirs).check(image, dir).err();
+                findings.extend(older.map(finding).transpose()?);
+            }
             let unknown = image.map(|image| UnknownTopics::find(env, &image, log_dirs));
             for path in unknown.iter().flat_map(UnknownTopics::directories) {
                 let what = "a topic that the metadata does not know: it has lost it".to_owned();
@@ -74,6 +79,11 @@ pub fn verify_identity(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, Me
     Ok(vec![MetadataFinding::damage(path, 0, what)])
 }
 
+/// Checks the file in the log dir `dir` that remembers how far the metadata has come, if there is one.
+pub fn verify_mark(env: &Env, dir: &Path) -> Result<Vec<MetadataFinding>, MetadataError> {
+    marks::verify(env, dir).into_iter().map(finding).collect()
+}
+
 /// What an error of reading says of the files, if it says something of them.
 fn finding(error: MetadataError) -> Result<MetadataFinding, MetadataError> {
     match error {
@@ -83,6 +93,11 @@ fn finding(error: MetadataError) -> Result<MetadataFinding, MetadataError> {
             Ok(MetadataFinding::damage(path, position, source.to_string()))
         }
         MetadataError::Lost { source, .. } => finding(*source),
+        MetadataError::Older { has, mark, told, .. } => {
+            let what =
+                format!("the metadata is older than this mark: it tells of {has}, and the mark of {told}");
+            Ok(MetadataFinding::damage(mark, 0, what))
+        }
         MetadataError::Content { path, reason } => Ok(MetadataFinding::damage(path, 0, reason)),
         MetadataError::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
             Ok(MetadataFinding::damage(path, 0, "it is missing".to_owned()))

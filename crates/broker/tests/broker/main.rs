@@ -20,6 +20,7 @@ mod lost_metadata;
 mod mount_writes;
 mod mounts;
 mod names;
+mod older_metadata;
 mod repeats;
 mod topic_admin;
 mod trouble;

@@ -18,11 +18,10 @@ use super::*;
 /// The segment's base offset.
 pub(crate) const BASE: i64 = 1000;
 
-/// A file in memory that is only read. Behind its bytes it holds zeros.
+/// A file in memory that is only read.
 #[derive(Debug)]
 pub(crate) struct BytesFile {
     bytes: Vec<u8>,
-    len: u64,
     read: AtomicU64,
     read_max: u64,
 }
@@ -30,13 +29,7 @@ pub(crate) struct BytesFile {
 impl BytesFile {
     /// A file of these bytes, of which no more than `read_max` are read in all, however often each.
     pub(crate) fn new(bytes: Vec<u8>, read_max: usize) -> Self {
-        let len = bytes.len() as u64;
-        Self { bytes, len, read: AtomicU64::new(0), read_max: read_max as u64 }
-    }
-
-    /// The file with zeros behind its bytes up to this length.
-    pub(crate) fn with_len(self, len: u64) -> Self {
-        Self { len, ..self }
+        Self { bytes, read: AtomicU64::new(0), read_max: read_max as u64 }
     }
 
     /// What was read so far, in bytes.
@@ -47,8 +40,8 @@ impl BytesFile {
 
 impl File for BytesFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        let left = usize::try_from(self.len.saturating_sub(position)).unwrap();
-        let len = left.min(buffer.len());
+        let start = usize::try_from(position).unwrap().min(self.bytes.len());
+        let len = buffer.len().min(self.bytes.len() - start);
         self.read_exact_at(&mut buffer[..len], position).map(|()| len)
     }
 
@@ -57,13 +50,9 @@ impl File for BytesFile {
         if self.read.fetch_add(len, Ordering::Relaxed) + len > self.read_max {
             return Err(io::Error::other("more is read than may be"));
         }
-        if position + len > self.len {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let held = self.bytes.get(usize::try_from(position).unwrap()..).unwrap_or_default();
-        let held = &held[..held.len().min(buffer.len())];
-        buffer[..held.len()].copy_from_slice(held);
-        buffer[held.len()..].fill(0);
+        let start = usize::try_from(position).unwrap();
+        let bytes = self.bytes.get(start..start + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(bytes);
         Ok(())
     }
 
@@ -80,7 +69,7 @@ impl File for BytesFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.len)
+        Ok(self.bytes.len() as u64)
     }
 
     fn set_len(&self, _len: u64) -> io::Result<()> {

@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 /// Directories between a data directory and its partitions: `logs`, the topic's, the partition's.
 const DEPTH_MAX: usize = 3;
 /// Any of these makes a directory a log dir.
-const LOG_DIR_FILES: [&str; 3] = ["checkpoint", "log-starts", "directory.id"];
+const LOG_DIR_FILES: [&str; 4] = ["checkpoint", "log-starts", "directory.id", "metadata-mark"];
 /// Either file makes a directory that of the metadata, as does a log whose snapshots are lost.
 const METADATA_FILES: [&str; 2] = ["snapshot", "snapshot-copy"];
 const METADATA_LOG_PREFIX: &str = "log-";

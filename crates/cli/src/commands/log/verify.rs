@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use riverrun_broker::{MetadataError, MetadataFinding, verify_identity, verify_metadata};
+use riverrun_broker::{MetadataError, MetadataFinding, verify_identity, verify_mark, verify_metadata};
 use riverrun_env::Env;
 use riverrun_journal::{JournalError, JournalFinding, verify as verify_journal};
 use riverrun_log::{Finding, LogDirFiles, Weight, verify_partition_of};
@@ -27,9 +27,9 @@ Examples:
   riverrun log verify riverrun-data/logs/7014b4a1-5af8-4dd2-bc34-d4f7874e2d66/0
   riverrun log verify /disk1/logs /disk2/logs --json
 
-What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts
-and identity of log dirs; files of journals; snapshot and log of the metadata. All paths are gone
-through, whatever is found, and nothing is changed.
+What is checked: segments, indexes and producer snapshots of partitions; checkpoint, log starts,
+identity and metadata mark of log dirs; files of journals; snapshot and log of the metadata. All
+paths are gone through, whatever is found, and nothing is changed.
 
 Exit code 5 if anything is damaged; else that of the first path that could not be checked (3:
 nothing of a server is there); else 0. What a crash has left above the last checkpoint (a torn
@@ -171,9 +171,11 @@ impl Verification {
     fn log_dir(&mut self, path: &Path) -> Result<Vec<FindingReport>, Failure> {
         let files = LogDirFiles::read(&self.env, path).map_err(|error| log_failure(&error))?;
         let identity = verify_identity(&self.env, path).map_err(|error| metadata_failure(&error))?;
+        let mark = verify_mark(&self.env, path).map_err(|error| metadata_failure(&error))?;
         let missing = files.missing_partitions(&self.env).map_err(|error| log_failure(&error))?;
         let findings = files.findings().iter().cloned().chain(missing).map(FindingReport::from);
-        let findings = findings.chain(identity.into_iter().map(FindingReport::from)).collect();
+        let of_metadata = identity.into_iter().chain(mark).map(FindingReport::from);
+        let findings = findings.chain(of_metadata).collect();
         self.log_dirs.insert(path.to_path_buf(), Some(files));
         Ok(findings)
     }

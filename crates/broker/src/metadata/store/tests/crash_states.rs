@@ -329,9 +329,10 @@ fn planted_bugs_are_found_out() {
     };
     let short_writes = found(PlantedBug::IgnoredShortWrite, SimFileSystem::fail_write_after);
     let repeated_syncs = found(PlantedBug::RepeatedSync, SimFileSystem::fail_sync_after);
-    // That of a snapshot does no harm: there are two.
+    // That of a snapshot does no harm: there are two. Nor does that of a log dir's identity: the mark beside it is synced
+    // after it.
     assert!(
-        short_writes >= 2 && repeated_syncs >= 3,
+        short_writes >= 2 && repeated_syncs >= 2,
         "{short_writes} short writes, {repeated_syncs} repeated syncs"
     );
 }

@@ -1,0 +1,251 @@
+//! How far the metadata has come, as each log dir remembers it: so an older copy of `meta` that was put back is found
+//! out. A server that went on with it would count starts again that were counted, and give out producer ids that others
+//! have: what a new producer sends would be taken for what another one sent before, acked and not stored.
+//!
+//! ```text
+//! <log dir>/metadata-mark    one frame: cluster, node, starts, producer_ids_end
+//! ```
+//!
+//! A mark follows the metadata: a start or a block of producer ids is durable there first; then the mark tells of it,
+//! and only then anything is served or an id is given out. So a crash leaves the mark behind the metadata, never ahead.
+//! Metadata behind a mark is refused, unless its owner accepts the loss: both numbers go on above all that is told then.
+//!
+//! A mark guards against a mistake and holds no data. So none keeps anybody from anything because it is missing,
+//! damaged, of another server or a newer format, or cannot be written: it is written anew with the next start or block.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use riverrun_env::{ChangeError, Env, atomic_replace, is_shortage, read_whole};
+use riverrun_types::LeaderEpoch;
+use serde::{Deserialize, Serialize};
+
+use super::error::MetadataError;
+use super::frames::{FrameError, first_line, read_frames, write_frame};
+use super::image::Image;
+use super::records::to_json;
+
+/// The mark's name in each log dir.
+const MARK_FILE: &str = "metadata-mark";
+const WHAT: &str = "metadata mark";
+/// A mark in bytes at most.
+const MARK_BYTES_MAX: u64 = 4096;
+/// Starts that a mark may tell of: one each second for thirty years. What tells of more is damaged, and whoever stepped
+/// over it would soon have no number left.
+const STARTS_MAX: i32 = 1 << 30;
+/// The same of producer ids: half of all.
+const PRODUCER_IDS_MAX: i64 = 1 << 62;
+
+/// How far the metadata has come in what must not come twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Starts of the node that were counted.
+    pub(super) starts: i32,
+    /// Producer ids below it may have been given out.
+    pub(super) producer_ids_end: i64,
+}
+
+impl Progress {
+    pub(super) fn of(image: &Image) -> Self {
+        let LeaderEpoch(starts) = image.leader_epoch();
+        Self { starts, producer_ids_end: image.producer_ids_end() }
+    }
+
+    /// The larger of each number.
+    pub(super) fn furthest(self, other: Self) -> Self {
+        Self {
+            starts: self.starts.max(other.starts),
+            producer_ids_end: self.producer_ids_end.max(other.producer_ids_end),
+        }
+    }
+
+    fn is_behind(self, other: Self) -> bool {
+        self.furthest(other) != self
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "start {} and producer ids below {}", self.starts, self.producer_ids_end)
+    }
+}
+
+/// What is in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mark {
+    /// The cluster's id.
+    cluster: String,
+    /// The node's id.
+    node: i32,
+    /// As in [`Progress`].
+    starts: i32,
+    /// As in [`Progress`].
+    producer_ids_end: i64,
+}
+
+impl Mark {
+    fn of(image: &Image) -> Self {
+        let Progress { starts, producer_ids_end } = Progress::of(image);
+        let cluster = image.cluster_id().to_string();
+        Self { cluster, node: image.node_id().0, starts, producer_ids_end }
+    }
+
+    fn is_of(&self, image: &Image) -> bool {
+        *self.cluster == **image.cluster_id() && self.node == image.node_id().0
+    }
+
+    fn is_possible(&self) -> bool {
+        (0..=STARTS_MAX).contains(&self.starts) && (0..=PRODUCER_IDS_MAX).contains(&self.producer_ids_end)
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { starts: self.starts, producer_ids_end: self.producer_ids_end }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = first_line(WHAT).into_bytes();
+        write_frame(&mut bytes, 0, &to_json(self));
+        bytes
+    }
+
+    fn parse(path: &Path, bytes: &[u8]) -> Result<Self, MetadataError> {
+        let file_error = |source| MetadataError::File { path: path.to_owned(), source };
+        let damaged = |position, reason| file_error(FrameError::Damaged { position, reason });
+        let content = |reason| MetadataError::Content { path: path.to_owned(), reason };
+        let frames = read_frames(WHAT, bytes).map_err(file_error)?;
+        let [payload] = frames.payloads[..] else { return Err(damaged(frames.end, "it is not one frame")) };
+        if frames.end != bytes.len() {
+            return Err(damaged(frames.end, "something follows the frame"));
+        }
+        let mark: Self = serde_json::from_slice(payload).map_err(|error| content(error.to_string()))?;
+        if mark.is_possible() {
+            Ok(mark)
+        } else {
+            Err(content(format!("no server comes as far as {}", mark.progress())))
+        }
+    }
+}
+
+/// The mark in a log dir, whosever it is. `None`: there is none.
+fn read_mark(env: &Env, dir: &Path) -> Result<Option<Mark>, MetadataError> {
+    let path = dir.join(MARK_FILE);
+    match read_whole(&*env.fs, &path, MARK_BYTES_MAX) {
+        Ok(bytes) => Mark::parse(&path, &bytes).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(MetadataError::Content { path, reason: error.to_string() })
+        }
+        Err(error) => Err(MetadataError::io("read", path)(error)),
+    }
+}
+
+/// What is wrong with the mark in a log dir, if there is one.
+pub(super) fn verify(env: &Env, dir: &Path) -> Option<MetadataError> {
+    read_mark(env, dir).err()
+}
+
+/// The marks of all log dirs.
+///
+/// Invariants: none is written that tells of more than what the metadata has durably. One that the disk has refused to
+/// take, for another reason than want of something, is not written again.
+#[derive(Debug)]
+pub(super) struct Marks(Vec<MarkFile>);
+
+#[derive(Debug)]
+struct MarkFile {
+    path: PathBuf,
+    /// What it told when it was read, if it is this server's.
+    told: Option<Progress>,
+    /// Why it could not be read, until it is written anew.
+    flaw: Option<MetadataError>,
+    writing: Writing,
+}
+
+/// How the last attempt to write a mark has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writing {
+    /// Well, if there was one.
+    Well,
+    /// There was no room. It is tried again.
+    Short,
+    /// Nobody knows what the disk holds, or it takes nothing. Only a restart tries again.
+    Failed,
+}
+
+impl Marks {
+    /// Reads those that there are. Changes nothing.
+    pub(super) fn read(env: &Env, image: &Image, log_dirs: &[PathBuf]) -> Self {
+        Self(log_dirs.iter().map(|dir| MarkFile::read(env, image, dir)).collect())
+    }
+
+    /// Fails if the metadata in `meta` is behind what was read.
+    pub(super) fn check(&self, image: &Image, meta: &Path) -> Result<(), MetadataError> {
+        let has = Progress::of(image);
+        let all = self.0.iter().filter_map(|file| Some((&file.path, file.told?)));
+        let ahead = all.filter(|(_, told)| has.is_behind(*told));
+        match ahead.max_by_key(|(_, told)| (told.starts, told.producer_ids_end)) {
+            None => Ok(()),
+            Some((mark, told)) => Err(MetadataError::Older {
+                meta: meta.to_owned(),
+                has: has.to_string(),
+                mark: mark.clone(),
+                told: told.to_string(),
+            }),
+        }
+    }
+
+    /// The furthest of what was read.
+    pub(super) fn furthest(&self) -> Progress {
+        self.0.iter().filter_map(|file| file.told).fold(Progress::default(), Progress::furthest)
+    }
+
+    /// Has every mark tell what `image` tells, which must be durable. So are the marks when it returns, but for those that
+    /// cannot be written: each stays behind after one warning, and the caller goes on also if all do. A mark that is
+    /// behind lets an older copy of the metadata pass that it might have stopped, until it is written again; a caller that
+    /// waited for it would keep idempotent producers from their ids while the log dirs are full.
+    pub(super) fn write(&mut self, env: &Env, image: &Image) {
+        let bytes = Mark::of(image).to_bytes();
+        for file in &mut self.0 {
+            file.write(env, &bytes);
+        }
+    }
+}
+
+impl MarkFile {
+    fn read(env: &Env, image: &Image, dir: &Path) -> Self {
+        let (told, flaw) = match read_mark(env, dir) {
+            Ok(mark) => (mark.filter(|mark| mark.is_of(image)).map(|mark| mark.progress()), None),
+            Err(flaw) => (None, Some(flaw)),
+        };
+        Self { path: dir.join(MARK_FILE), told, flaw, writing: Writing::Well }
+    }
+
+    fn write(&mut self, env: &Env, bytes: &[u8]) {
+        if self.writing == Writing::Failed {
+            return;
+        }
+        if let Some(flaw) = self.flaw.take() {
+            tracing::warn!(error = %flaw, "a mark of the metadata cannot be read: it is written anew");
+        }
+        match atomic_replace(&*env.fs, &self.path, bytes) {
+            Ok(()) => self.writing = Writing::Well,
+            Err(error) => self.note(&error),
+        }
+    }
+
+    fn note(&mut self, error: &ChangeError) {
+        let may_pass = matches!(error, ChangeError::Undone(reason) if is_shortage(reason));
+        if self.writing == Writing::Well {
+            tracing::warn!(
+                path = %self.path.display(), %error,
+                "a mark of the metadata cannot be written: an older copy of the metadata may not be noticed by it"
+            );
+        }
+        self.writing = if may_pass { Writing::Short } else { Writing::Failed };
+    }
+}
+
+#[cfg(test)]
+mod tests;
