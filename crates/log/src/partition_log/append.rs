@@ -120,7 +120,7 @@ impl PartitionLog {
         self.dir.space().take(piece.bytes.len() as u64);
         appender.next_offset = piece.next_offset;
         appender.latest_epoch = Some(epoch);
-        if appender.mode == Mode::Switching {
+        if appender.mode.is_leaving() {
             // Nobody writes it before the level is another one: until then it takes its part of the bound.
             self.dir.add_unsettled(piece.bytes.len() as u64);
             appender.held_up_bytes += piece.bytes.len() as u64;

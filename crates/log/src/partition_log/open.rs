@@ -101,8 +101,30 @@ pub(crate) enum Mode {
     Segment,
     /// To the journal, at once.
     Journal,
-    /// Nowhere yet: the level is being changed.
-    Switching,
+    /// Nowhere yet: the level is being changed, and it went to the segments before.
+    LeavingSegment,
+    /// The same, and it went to the journal before.
+    LeavingJournal,
+}
+
+impl Mode {
+    /// The same log while its level is being changed.
+    pub(crate) fn leaving(self) -> Self {
+        match self {
+            Self::Segment | Self::LeavingSegment => Self::LeavingSegment,
+            Self::Journal | Self::LeavingJournal => Self::LeavingJournal,
+        }
+    }
+
+    /// Whether the level is being changed.
+    pub(crate) fn is_leaving(self) -> bool {
+        self == self.leaving()
+    }
+
+    /// Whether the journal may have something of the log that no checkpoint covers.
+    pub(crate) fn has_journal(self) -> bool {
+        self.leaving() == Self::LeavingJournal
+    }
 }
 
 /// What assigns offsets.
@@ -264,7 +286,7 @@ impl OpenLog {
         let Some(mut writer) = self.writer.try_lock() else { return false };
         let mut appender = self.appender.lock();
         // Offsets that are neither staged nor in a segment are on their way through the journal.
-        let is_on_its_way = appender.next_offset != writer.end || appender.mode == Mode::Switching;
+        let is_on_its_way = appender.next_offset != writer.end || appender.mode.is_leaving();
         let has_segments = !self.shown.lock().view.segments.is_empty();
         if is_on_its_way || !writer.is_covered(has_segments) {
             return false;

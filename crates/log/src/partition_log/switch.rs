@@ -60,7 +60,7 @@ impl PartitionLog {
         let wanted = self.dir.shared().mode_of(level).ok()?;
         let mut appender = log.appender.lock();
         let from = appender.mode;
-        if appender.is_retired || from == Mode::Switching {
+        if appender.is_retired || from.is_leaving() {
             return None;
         }
         if from == wanted && !self.begins_to_sync(level) {
@@ -76,7 +76,7 @@ impl PartitionLog {
         // What was on its way into a journal that has failed counts as well: the next start may find it there, and takes
         // it for the log's end, whatever the segments have in its place.
         let end = appender.staged.first().map_or(appender.next_offset, |piece| piece.base_offset);
-        appender.mode = Mode::Switching;
+        appender.mode = from.leaving();
         drop(appender);
         Some(Switch { partition: self.clone(), log, from, end })
     }

@@ -9,7 +9,7 @@ use riverrun_records::Batches;
 use riverrun_types::Offset;
 
 use super::PartitionLog;
-use super::open::{Mode, OpenLog};
+use super::open::OpenLog;
 use super::tail::{Piece, TailEntry};
 use crate::error::{LogError, ReadError};
 
@@ -23,6 +23,10 @@ impl PartitionLog {
     /// What lies between the last checkpoint and the log end and was not put aside yet, in order, each with a position
     /// that its journal had not settled: all of it, or its beginning of at least `bytes_max`; none if the journal needs it
     /// only beyond `unsettled`, which begins with that position. What is in the segments already is read from there and checked.
+    ///
+    /// Of a log whose appends go past the journal there is nothing, also while its level is being changed: the journal has
+    /// none of it that no checkpoint covers. If it were put aside, and the change not made, appends would go on in the
+    /// segments behind it; and the next start takes the end of what is aside for the end of the log.
     pub(crate) fn take_unheld(
         &self,
         unsettled: &Range<Position>,
@@ -31,7 +35,7 @@ impl PartitionLog {
         let Some(log) = self.current_log() else { return Ok(Vec::new()) };
         // Nobody settles meanwhile.
         let writer = log.writer.lock();
-        if log.appender.lock().mode == Mode::Segment {
+        if !log.appender.lock().mode.has_journal() {
             return Ok(Vec::new());
         }
         // Deleted records are none that anybody waits for.

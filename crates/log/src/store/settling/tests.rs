@@ -132,6 +132,29 @@ fn a_level_that_cannot_change_is_tried_again_after_pauses_that_grow() {
 }
 
 #[test]
+fn what_went_past_the_journal_is_not_put_aside_while_its_level_is_being_changed() {
+    let sim = SimEnv::new(1);
+    let store = open(&sim);
+    let log = store.partition(id(0), 0, level(DurabilityLevel::AsyncAsync), LeaderEpoch(1)).unwrap();
+    append(&log, 100);
+    fill_journal(&store, &synced(&store, 1));
+    log.set_config(level(DurabilityLevel::SyncSync));
+    let switch = log.begin_switch().unwrap().unwrap();
+    append(&log, 100);
+    // Nothing can be settled now, and the journal needs its files.
+    store.dirs[0].space().found_full();
+    store.dirs[0].put_aside_if_stuck(&store.delivered());
+    assert_eq!(store.journals().next().unwrap().held().len(), 1, "what the journal has of the other one");
+    // The level stays, and what has waited goes the old way: it is acked when it is in the segments.
+    assert_eq!(switch.finish(), crate::partition_log::Switched::Later);
+    assert_eq!(log.watermarks().appended, Offset(2));
+    sim.fs.kill();
+    drop((log, store));
+    let store = open(&sim);
+    assert_eq!(synced(&store, 0).log_end_offset().unwrap(), Offset(2));
+}
+
+#[test]
 fn what_comes_while_a_checkpoint_leaves_out_another_partition_is_not_put_aside_with_that_one() {
     let sim = SimEnv::new(1);
     let store = open(&sim);
