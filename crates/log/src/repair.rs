@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use riverrun_env::{Env, File, LockGuard, OpenMode, atomic_replace, read_whole};
+use riverrun_records::BatchHeader;
 use riverrun_types::{ErrorKind, Offset, PartitionId};
 use thiserror::Error;
 
@@ -25,8 +26,9 @@ use crate::index::{IndexCursor, IndexHeader};
 use crate::log_dir::LOCK_FILE;
 use crate::partition_log::record_producer;
 use crate::producer_state::{EncodedProducers, ProducerStates};
-use crate::scan::{BatchScan, ScanStop};
+use crate::scan::ScanStop;
 use crate::segment::{FilePool, Home, INDEX_SUFFIX, Segment};
+use crate::verify::boundaries::Boundaries;
 use crate::verify::segment::{Facts, Half, IndexContent, SegmentCheck};
 use crate::verify::{Listing, LogDirFiles, Weight, weight};
 
@@ -181,9 +183,13 @@ impl Repair {
         Err(RepairError::NoBeginning { dir: self.dir.clone(), what })
     }
 
+    fn index_of(&self, base_offset: Offset, path: &Path) -> Result<IndexContent, LogError> {
+        let header = IndexHeader { partition: self.id, base_offset };
+        IndexContent::read(&self.env, &path.with_extension(&INDEX_SUFFIX[1..]), header)
+    }
+
     fn first_damage(&self, facts: Facts, path: &Path) -> Result<Option<Damage>, LogError> {
-        let header = IndexHeader { partition: self.id, base_offset: facts.base };
-        let index = IndexContent::read(&self.env, &path.with_extension(&INDEX_SUFFIX[1..]), header)?;
+        let index = self.index_of(facts.base, path)?;
         let file = open(&self.env, path, OpenMode::Read)?;
         let mut check = SegmentCheck::new(facts, index);
         check.run(&*file, u64::MAX).map_err(|error| LogError::io(path, error))?;
@@ -231,21 +237,10 @@ impl Repair {
         position: u64,
         expected: Offset,
     ) -> Result<u64, LogError> {
+        let index = self.index_of(facts.base, path)?;
         let file = open(&self.env, path, OpenMode::Read)?;
-        let mut scan = BatchScan::new(&*file, facts.base, expected, position, facts.size_bytes);
-        let mut records = 0;
-        loop {
-            match scan.next_batch() {
-                Ok(None) => return Ok(records),
-                Ok(Some(batch)) => records += u64::from(batch.header.record_count().unsigned_abs()),
-                Err(ScanStop::Io(error)) => return Err(LogError::io(path, error)),
-                Err(ScanStop::Damage { .. }) => match scan.skip_damage() {
-                    Err(ScanStop::Io(error)) => return Err(LogError::io(path, error)),
-                    Ok(true) => {}
-                    Ok(false) | Err(ScanStop::Damage { .. }) => return Ok(records),
-                },
-            }
-        }
+        let boundaries = Boundaries::new(&*file, facts.base, facts.size_bytes, &index);
+        boundaries.count_records(position, expected).map_err(|error| LogError::io(path, error))
     }
 
     /// Cuts as planned. Durable when it returns; answers the files that hold what was cut.
@@ -326,8 +321,9 @@ impl Repair {
         shortened.map_err(|error| LogError::io(&cut.path, error))
     }
 
-    /// Makes the index say what the file holds now.
+    /// Makes the index say what the file holds now. It is intact, but for what lies below the log start.
     fn rebuild_index(&self, cut: &Cut) -> Result<(), LogError> {
+        let known = self.index_of(cut.base, &cut.path)?;
         let (fs, pool) = (self.env.fs.clone(), Arc::new(FilePool::new(1)));
         let home = Arc::new(Home {
             fs,
@@ -342,12 +338,24 @@ impl Repair {
         segment.cut_index_file()?;
         let file = segment.log_file()?;
         let mut cursor = IndexCursor::at(cut.base, crate::index::IndexEntry::START, INDEX_INTERVAL_BYTES);
-        let mut scan = BatchScan::new(&*file, cut.base, cut.base, 0, cut.position);
-        while let Some(batch) = scan.next_batch().map_err(|stop| segment.scan_failed(stop))? {
-            if let Some(entry) = cursor.entry_due(batch.header.base_offset()) {
-                segment.push_entry(entry);
-            }
-            cursor.pass(&batch.header, &batch.stamp);
+        let boundaries = Boundaries::new(&*file, cut.base, cut.position, &known);
+        let mut scan = boundaries.scan(0, cut.base);
+        loop {
+            let due = match scan.next_batch() {
+                Ok(None) => break,
+                Ok(Some(batch)) => {
+                    let due = cursor.entry_due(batch.header.base_offset());
+                    cursor.pass(&batch.header, &batch.stamp);
+                    due
+                }
+                Err(stop) => {
+                    scan = boundaries.pass(&scan, stop).map_err(|stop| segment.scan_failed(stop))?;
+                    cursor.position = scan.position();
+                    // What follows is to be proved without the damage.
+                    cursor.end_entry(scan.expected())
+                }
+            };
+            due.into_iter().for_each(|entry| segment.push_entry(entry));
         }
         if let Some(entry) = cursor.end_entry(scan.expected()) {
             segment.push_entry(entry);
@@ -375,21 +383,11 @@ impl Repair {
         let now = self.env.clock.wall();
         let mut producers = ProducerStates::new();
         for (facts, path) in Listing::read(&self.env, &self.dir)?.segments(&self.dir, self.known()) {
+            let index = self.index_of(facts.base, &path)?;
             let file = open(&self.env, &path, OpenMode::Read)?;
-            let mut scan = BatchScan::new(&*file, facts.base, facts.base, 0, facts.size_bytes);
-            loop {
-                match scan.next_batch() {
-                    Ok(None) => break,
-                    Ok(Some(batch)) => record_producer(&mut producers, &batch.header, now),
-                    Err(ScanStop::Io(error)) => return Err(LogError::io(&path, error)),
-                    // What is left is intact, but for what lies below the log start.
-                    Err(ScanStop::Damage { .. }) => match scan.skip_damage() {
-                        Err(ScanStop::Io(error)) => return Err(LogError::io(&path, error)),
-                        Ok(true) => {}
-                        Ok(false) | Err(ScanStop::Damage { .. }) => break,
-                    },
-                }
-            }
+            let boundaries = Boundaries::new(&*file, facts.base, facts.size_bytes, &index);
+            let note = |header: &BatchHeader| record_producer(&mut producers, header, now);
+            note_headers(&boundaries, facts.base, note).map_err(|error| LogError::io(&path, error))?;
         }
         let path = self.dir.join(snapshot_file(end));
         atomic_replace(&*self.env.fs, &path, &encode_snapshot(self.id, end, &producers))
@@ -416,6 +414,27 @@ impl Repair {
         let path = self.log_dir.join(CHECKPOINT_FILE);
         atomic_replace(&*self.env.fs, &path, &checkpoint.encode())
             .map_err(|error| LogError::io(&path, error.into()))
+    }
+}
+
+/// Shows `note` the headers of the batches of a segment that was cut: it is intact, but for what lies below the log start. Behind
+/// that it goes on where a batch is known to begin, and nowhere else: a client could make up a producer otherwise.
+fn note_headers(
+    boundaries: &Boundaries<'_, '_>,
+    base: Offset,
+    mut note: impl FnMut(&BatchHeader),
+) -> io::Result<()> {
+    let mut scan = boundaries.scan(0, base);
+    loop {
+        match scan.next_batch() {
+            Ok(None) => return Ok(()),
+            Ok(Some(batch)) => note(&batch.header),
+            Err(stop) => match boundaries.pass(&scan, stop) {
+                Ok(next) => scan = next,
+                Err(ScanStop::Damage { .. }) => return Ok(()),
+                Err(ScanStop::Io(error)) => return Err(error),
+            },
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! cuts off, and from what lies below the log start, which nobody reads. Needs no server; with one running, the
 //! active segment's tail may show as damage that is none.
 
+pub(crate) mod boundaries;
 mod files;
 pub(crate) mod segment;
 

@@ -348,6 +348,7 @@ impl Opening<'_> {
         if self.is_trusted {
             return Ok(());
         }
+        // It may be what a client has sent as a value: then nothing is cut, and the log is not opened.
         let follows = has_next || scan.skip_damage().map_err(|stop| segment.scan_failed(stop))?;
         if follows { corrupt(&format!("{what}, and intact batches follow")) } else { Ok(()) }
     }

@@ -2,26 +2,21 @@
 //! for planning a repair and for the scrub.
 //!
 //! Goes over every batch's CRC and over the running checksums of the index, which find a flipped bit in what a
-//! batch's own CRC leaves out and a batch that was replaced by another valid one. Behind damage it looks for the next
-//! intact batch and goes on there; the checksums count again from the next entry on. An index that is damaged itself
-//! is a flaw and proves nothing. Of one that is longer than its `.log` lets it be, no more is read.
+//! batch's own CRC leaves out and a batch that was replaced by another valid one. Behind damage it goes on where a batch is
+//! known to begin, and looks for one that is intact where nobody knows; the checksums count again from the next entry on.
+//! An index that is damaged itself is a flaw and proves nothing.
 
 use std::io;
 use std::ops::ControlFlow;
 
 use riverrun_env::{Env, File, OpenMode};
-use riverrun_records::{BatchError, UnverifiedBatch, layout};
+use riverrun_records::{BatchError, UnverifiedBatch};
 use riverrun_types::Offset;
 
+use super::boundaries::{Behind, Boundaries};
 use crate::error::LogError;
-use crate::index::{
-    ENTRY_BYTES, EntryCodec, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position,
-};
+use crate::index::{ENTRY_BYTES, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, entry_position};
 use crate::scan::{BatchScan, ScanStop, ScannedBatch, Search};
-use crate::segment::LOG_SUFFIX;
-
-/// Entries of an index that are read at once.
-const READ_ENTRIES: usize = 4096;
 
 /// Which of a segment's two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,65 +49,20 @@ pub(crate) struct IndexContent {
 }
 
 impl IndexContent {
-    /// Reads the file at `path`, which must have this header, and of which the `.log` beside it says how long it may be.
-    /// Fails only if the system cannot read.
+    /// Reads the file at `path`, which must have this header. Fails only if the system cannot read.
     pub(crate) fn read(env: &Env, path: &std::path::Path, header: IndexHeader) -> Result<Self, LogError> {
         match env.fs.open(path, OpenMode::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(Self::broken(0, "the index is missing"))
             }
             Err(error) => Err(LogError::io(path, error)),
-            Ok(file) => {
-                let log_path = path.with_extension(&LOG_SUFFIX[1..]);
-                let log = env.fs.open(&log_path, OpenMode::Read).and_then(|log| log.len());
-                let log_bytes = log.map_err(|error| LogError::io(&log_path, error))?;
-                Self::read_file(&*file, header, log_bytes).map_err(|error| LogError::io(path, error))
-            }
+            Ok(file) => Self::read_file(&*file, header).map_err(|error| LogError::io(path, error)),
         }
     }
 
-    /// As [`Self::read`], of a file that is open and belongs to a `.log` of `log_bytes`.
-    pub(crate) fn read_file(file: &dyn File, header: IndexHeader, log_bytes: u64) -> io::Result<Self> {
-        let len = file.len()?;
-        let mut head = [0; HEADER_BYTES];
-        if len < HEADER_BYTES as u64 {
-            return Ok(Self::broken(0, "the index has no header"));
-        }
-        file.read_exact_at(&mut head, 0)?;
-        if let Err(error) = header.check(&head) {
-            return Ok(Self::broken(0, error.to_string()));
-        }
-        let end = entry_position(entries_max(log_bytes));
-        let mut content = Self::default();
-        // One more than there can be: of a `.log` that was cut, it tells where that went on to.
-        content.read_entries(file, header.codec(), len.min(end + ENTRY_BYTES as u64))?;
-        let is_log_cut = content.entries.last().is_some_and(|entry| u64::from(entry.position) > log_bytes);
-        if len > end && !is_log_cut {
-            let what = format!("more entries than there can be batches in a log of {log_bytes} bytes");
-            content.flaw.get_or_insert((end, what));
-        }
-        Ok(content)
-    }
-
-    /// Takes in the entries up to `end`, a few at a time.
-    fn read_entries(&mut self, file: &dyn File, codec: EntryCodec, end: u64) -> io::Result<()> {
-        let mut buffer = vec![0; READ_ENTRIES * ENTRY_BYTES];
-        let mut numbers = 0_u32..;
-        let mut position = entry_position(0);
-        while position < end {
-            let len = usize::try_from(end - position).unwrap_or(usize::MAX).min(buffer.len());
-            file.read_exact_at(&mut buffer[..len], position)?;
-            for (chunk, number) in buffer[..len].chunks(ENTRY_BYTES).zip(&mut numbers) {
-                match codec.decode(number, chunk) {
-                    Ok(entry) => self.entries.push(entry),
-                    Err(error) => {
-                        self.flaw.get_or_insert_with(|| (entry_position(number), error.to_string()));
-                    }
-                }
-            }
-            position += len as u64;
-        }
-        Ok(())
+    /// As [`Self::read`], of a file that is open.
+    pub(crate) fn read_file(file: &dyn File, header: IndexHeader) -> io::Result<Self> {
+        Ok(Self::parse(&read_all(file)?, header))
     }
 
     fn broken(position: u64, what: impl Into<String>) -> Self {
@@ -125,13 +75,33 @@ impl IndexContent {
         let last = (0..).zip(&self.entries).take_while(is_before).last();
         last.map_or(base, |(_, entry)| base.plus(i64::from(entry.relative_offset)))
     }
+
+    fn parse(bytes: &[u8], header: IndexHeader) -> Self {
+        let Some((head, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Self::broken(0, "the index has no header");
+        };
+        if let Err(error) = header.check(head) {
+            return Self::broken(0, error.to_string());
+        }
+        let codec = header.codec();
+        let mut content = Self::default();
+        for (number, chunk) in (0_u32..).zip(body.chunks(ENTRY_BYTES)) {
+            match codec.decode(number, chunk) {
+                Ok(entry) => content.entries.push(entry),
+                Err(error) => {
+                    content.flaw.get_or_insert_with(|| (entry_position(number), error.to_string()));
+                }
+            }
+        }
+        content
+    }
 }
 
-/// Entries that the index of a `.log` of so many bytes can have: each lies behind another batch, none of which is
-/// smaller than its header, at a position of 32 bits.
-fn entries_max(log_bytes: u64) -> u32 {
-    let batches = log_bytes.min(u64::from(u32::MAX)) / layout::HEADER_BYTES as u64;
-    u32::try_from(batches).expect("a part of 32 bits")
+fn read_all(file: &dyn File) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 /// What is known of a segment before it is checked.
@@ -177,6 +147,8 @@ pub(crate) struct SegmentCheck {
     is_summed: bool,
     proven: Proven,
     search: Option<Search>,
+    /// Where batches begin is only guessed from here on.
+    is_guessing: bool,
     pub(crate) counts: Counts,
     pub(crate) flaws: Vec<Flaw>,
 }
@@ -201,6 +173,7 @@ impl SegmentCheck {
             is_summed: true,
             proven: Proven { position: 0, offset: facts.base },
             search: None,
+            is_guessing: false,
             counts: Counts::default(),
             flaws: Vec::new(),
             index,
@@ -229,7 +202,7 @@ impl SegmentCheck {
         let size_bytes = self.facts.size_bytes.min(len);
         let mut scan = BatchScan::new(file, self.facts.base, self.expected, self.cursor.position, size_bytes);
         scan.resume(self.search.take());
-        let stop = self.walk(&mut scan, bytes_max);
+        let stop = self.walk(&mut scan, file, bytes_max);
         self.search = scan.into_search();
         match stop? {
             Stop::Paused => return Ok(false),
@@ -243,7 +216,7 @@ impl SegmentCheck {
         Ok(true)
     }
 
-    fn walk(&mut self, scan: &mut BatchScan<'_>, bytes_max: u64) -> io::Result<Stop> {
+    fn walk<'f>(&mut self, scan: &mut BatchScan<'f>, file: &'f dyn File, bytes_max: u64) -> io::Result<Stop> {
         let stop = self.cursor.position.saturating_add(bytes_max);
         loop {
             self.expected = scan.expected();
@@ -259,6 +232,12 @@ impl SegmentCheck {
                 }
                 Err(ScanStop::Io(error)) => return Err(error),
                 Err(ScanStop::Damage { position, what }) => {
+                    if let Some(next) = self.known_behind(scan, file)? {
+                        self.pass_damage(scan.expected(), position, what, Some(next.expected()));
+                        *scan = next;
+                        self.cursor.position = scan.position();
+                        continue;
+                    }
                     if !scan.search_within(bytes_max)? {
                         return Ok(Stop::Paused);
                     }
@@ -281,7 +260,26 @@ impl SegmentCheck {
         self.flaws.push(Flaw { half, position, what: what.into(), from, until, is_unchecked: false });
     }
 
-    /// Steps over damage to the next intact batch; `false` if there is none.
+    /// A scan from where the batches go on behind the damage that `scan` stands at, if that is known.
+    fn known_behind<'f>(
+        &mut self,
+        scan: &BatchScan<'_>,
+        file: &'f dyn File,
+    ) -> io::Result<Option<BatchScan<'f>>> {
+        if self.is_guessing {
+            return Ok(None);
+        }
+        let size_bytes = self.facts.size_bytes.min(file.len()?);
+        let boundaries = Boundaries::new(file, self.facts.base, size_bytes, &self.index);
+        match boundaries.behind(scan.position(), scan.expected())? {
+            Behind::Batch(next) | Behind::Entry(next) => return Ok(Some(next)),
+            Behind::Unknown => self.is_guessing = true,
+        }
+        Ok(None)
+    }
+
+    /// Steps over damage to what looks like the next intact batch; `false` if there is none. It may be what a client has sent
+    /// as a value: it is counted, and does not say where the damage ends.
     fn skip(&mut self, scan: &mut BatchScan<'_>, position: u64, what: String) -> io::Result<bool> {
         let from = scan.expected();
         let is_found = match scan.skip_damage() {
@@ -289,11 +287,14 @@ impl SegmentCheck {
             Err(ScanStop::Io(error)) => return Err(error),
             Err(ScanStop::Damage { .. }) => false,
         };
-        let until = if is_found { Some(scan.expected()) } else { self.facts.next_base };
-        self.find(Half::Log, position, what, from, until);
+        self.pass_damage(from, position, what, self.facts.next_base);
         self.cursor.position = scan.position();
-        self.is_summed = false;
         Ok(is_found)
+    }
+
+    fn pass_damage(&mut self, from: Offset, position: u64, what: String, until: Option<Offset>) {
+        self.find(Half::Log, position, what, from, until);
+        self.is_summed = false;
     }
 
     /// Compares with the entries up to the cursor.

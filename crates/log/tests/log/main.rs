@@ -12,6 +12,7 @@ mod devices;
 mod dirs;
 mod extremes;
 mod flips;
+mod forged;
 mod front;
 mod journal;
 mod level_crashes;

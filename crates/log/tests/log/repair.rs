@@ -307,6 +307,30 @@ fn damage_below_the_log_start_is_nothing_to_cut_for() {
 }
 
 #[test]
+fn a_log_that_is_damaged_below_its_start_as_well_is_cut_like_any_other() {
+    // In the records of the second batch, and in its header.
+    for offset in [70, 16] {
+        let (mut machine, paths) = closed_log(SimEnv::new(1));
+        machine.start().unwrap();
+        machine.log().delete_records(riverrun_types::Offset(3)).unwrap();
+        machine.store.take().unwrap().close().unwrap();
+        let batches: Vec<_> =
+            SegmentDump::open(&machine.sim.env(), &paths[0]).unwrap().map(Result::unwrap).collect();
+        let last = batches[batches.len() - 1].header.base_offset();
+        flip(&machine, &paths[0], usize::try_from(batches[1].position).unwrap() + offset);
+        flip(&machine, &paths[0], machine.content(&paths[0]).len() - 1);
+        let cut = plan(&machine, &paths).unwrap();
+        assert_eq!((&cut.path, cut.log_end), (&paths[0], last), "{offset}");
+        open(&machine, &paths).cut(&cut, &consent(&cut)).unwrap();
+        let report = verify_partition(&machine.sim.env(), dir_of(&paths[0]), ID).unwrap();
+        let weights: Vec<_> = report.findings.iter().map(|finding| finding.weight.name()).collect();
+        assert_eq!(weights, ["below-log-start"], "{offset}: {report:?}");
+        machine.start().unwrap();
+        assert_eq!(machine.records().unwrap(), numbers(3, last.0), "{offset}");
+    }
+}
+
+#[test]
 fn a_log_without_its_beginning_is_refused() {
     let (machine, paths) = closed_log(SimEnv::new(1));
     machine.sim.fs.remove_file(&paths[0]).unwrap();
