@@ -14,7 +14,7 @@
 //! relative offset, have no timestamp above the largest one, and their first 21 bytes each, in order, have the
 //! running checksum; all batches from `position` on begin at base offset + relative offset or later. So the same
 //! entries find offsets, positions and times. The boundary at position 0 needs no entry; a sealed segment's last entry
-//! is its end.
+//! is its end. There is one entry at most for each batch, so that the length of the `.log` bounds that of its index.
 //!
 //! The first 21 bytes of a batch are what its own CRC does not cover (base offset, length, leader epoch, magic), and
 //! that CRC. Through it the running checksum covers every byte, so that a batch that was replaced by another valid

@@ -18,10 +18,11 @@ use super::*;
 /// The segment's base offset.
 pub(crate) const BASE: i64 = 1000;
 
-/// A file in memory that is only read.
+/// A file in memory that is only read. Behind its bytes it holds zeros.
 #[derive(Debug)]
 pub(crate) struct BytesFile {
     bytes: Vec<u8>,
+    len: u64,
     read: AtomicU64,
     read_max: u64,
 }
@@ -29,7 +30,13 @@ pub(crate) struct BytesFile {
 impl BytesFile {
     /// A file of these bytes, of which no more than `read_max` are read in all, however often each.
     pub(crate) fn new(bytes: Vec<u8>, read_max: usize) -> Self {
-        Self { bytes, read: AtomicU64::new(0), read_max: read_max as u64 }
+        let len = bytes.len() as u64;
+        Self { bytes, len, read: AtomicU64::new(0), read_max: read_max as u64 }
+    }
+
+    /// The file with zeros behind its bytes up to this length.
+    pub(crate) fn with_len(self, len: u64) -> Self {
+        Self { len, ..self }
     }
 
     /// What was read so far, in bytes.
@@ -40,8 +47,8 @@ impl BytesFile {
 
 impl File for BytesFile {
     fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
-        let start = usize::try_from(position).unwrap().min(self.bytes.len());
-        let len = buffer.len().min(self.bytes.len() - start);
+        let left = usize::try_from(self.len.saturating_sub(position)).unwrap();
+        let len = left.min(buffer.len());
         self.read_exact_at(&mut buffer[..len], position).map(|()| len)
     }
 
@@ -50,9 +57,13 @@ impl File for BytesFile {
         if self.read.fetch_add(len, Ordering::Relaxed) + len > self.read_max {
             return Err(io::Error::other("more is read than may be"));
         }
-        let start = usize::try_from(position).unwrap();
-        let bytes = self.bytes.get(start..start + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        buffer.copy_from_slice(bytes);
+        if position + len > self.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let held = self.bytes.get(usize::try_from(position).unwrap()..).unwrap_or_default();
+        let held = &held[..held.len().min(buffer.len())];
+        buffer[..held.len()].copy_from_slice(held);
+        buffer[held.len()..].fill(0);
         Ok(())
     }
 
@@ -69,7 +80,7 @@ impl File for BytesFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.bytes.len() as u64)
+        Ok(self.len)
     }
 
     fn set_len(&self, _len: u64) -> io::Result<()> {
