@@ -156,6 +156,12 @@ impl<'a> Launch<'a> {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// What all servers that were started from this have printed.
+    pub(crate) fn log(&self) -> io::Result<String> {
+        // One that was killed may have ended inside of a letter.
+        Ok(String::from_utf8_lossy(&fs::read(self.dir.join(LOG_FILE))?).into_owned())
+    }
+
     /// Starts the process and does not wait for it. What it prints is added to `server.log`.
     pub(crate) fn spawn(&self) -> anyhow::Result<Server> {
         let mut command = match self.kind {

@@ -10,6 +10,11 @@
 //!   ack: it may have been acked before that, and be gone.
 //!
 //! Any other may be gone after a crash. What must stay once must stay for good, whatever the level is then.
+//!
+//! Whether a crash has taken what it may take is looked for in the life after it. What is found there was seen in that life,
+//! as if a reader had got it, and so it must stay once a level that syncs is reached then, or was there already. If it
+//! is none before the next crash, the record may be gone again, and is looked for again. What was not found is gone, and
+//! is looked for no more.
 
 use std::collections::HashSet;
 
@@ -96,7 +101,7 @@ impl Binding {
         }
     }
 
-    /// A reader has got what is the sighting of this number. It is stopped before a crash is written down.
+    /// Somebody has read what is the sighting of this number. Who reads is stopped before a crash is written down.
     pub(super) fn see(&mut self, number: usize) {
         if self.now.is_loose {
             self.loose.sightings.insert(number);

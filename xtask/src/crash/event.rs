@@ -6,6 +6,7 @@
 //! acked      STREAM FIRST COUNT OFFSET           acked at OFFSET and up; -1 if the server did not say where
 //! failed     STREAM FIRST COUNT                  the producer gave up: whether it was stored is not known
 //! seen       TOPIC PARTITION OFFSET STREAM SEQUENCE   a reader got it
+//! left       TOPIC PARTITION OFFSET STREAM SEQUENCE   a crash may have taken it, and it was looked for and found since
 //! committing GROUP TOPIC PARTITION OFFSET        about to be committed
 //! committed  GROUP TOPIC PARTITION OFFSET        the commit was acked
 //! found      GROUP TOPIC PARTITION OFFSET        the server said so before anybody could commit again; -1 of nothing
@@ -59,6 +60,7 @@ pub(super) enum Event {
     Acked { span: Span, offset: Option<i64> },
     Failed(Span),
     Seen { partition: TopicPartition, offset: i64, stream: u32, sequence: u64 },
+    Left { partition: TopicPartition, offset: i64, stream: u32, sequence: u64 },
     Committing(Commit),
     Committed(Commit),
     Found { group: String, partition: TopicPartition, offset: Option<i64> },
@@ -84,6 +86,9 @@ impl fmt::Display for Event {
             Self::Failed(Span { stream, first, count }) => write!(f, "failed {stream} {first} {count}"),
             Self::Seen { partition: TopicPartition { topic, partition }, offset, stream, sequence } => {
                 write!(f, "seen {topic} {partition} {offset} {stream} {sequence}")
+            }
+            Self::Left { partition: TopicPartition { topic, partition }, offset, stream, sequence } => {
+                write!(f, "left {topic} {partition} {offset} {stream} {sequence}")
             }
             Self::Committing(commit) => write!(f, "committing {commit}"),
             Self::Committed(commit) => write!(f, "committed {commit}"),
@@ -141,6 +146,12 @@ impl Words<'_> {
             "acked" => Event::Acked { span: self.span()?, offset: self.offset()? },
             "failed" => Event::Failed(self.span()?),
             "seen" => Event::Seen {
+                partition: self.partition()?,
+                offset: self.number()?,
+                stream: self.number()?,
+                sequence: self.number()?,
+            },
+            "left" => Event::Left {
                 partition: self.partition()?,
                 offset: self.number()?,
                 stream: self.number()?,
@@ -211,6 +222,7 @@ mod tests {
             Event::Acked { span, offset: None },
             Event::Failed(span),
             Event::Seen { partition: partition(), offset: 5, stream: 1, sequence: 6 },
+            Event::Left { partition: partition(), offset: 6, stream: 1, sequence: 7 },
             Event::Committing(commit()),
             Event::Committed(commit()),
             Event::Found { group: "g".to_owned(), partition: partition(), offset: Some(9) },

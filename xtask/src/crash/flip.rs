@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use riverrun_client::{Admin, ConfigChange, ConfigResource};
+use anyhow::{Context, bail};
+use riverrun_client::{Admin, ConfigChange, ConfigResource, ErrorKind};
 use tokio::task::JoinHandle;
 
 use super::Level;
@@ -29,7 +30,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(5);
 const REACHED: &str = "durability.reached";
 
 /// The work, which ends when this is dropped.
-pub(super) struct Flips(JoinHandle<()>);
+pub(super) struct Flips(JoinHandle<anyhow::Result<Infallible>>);
 
 impl Drop for Flips {
     fn drop(&mut self) {
@@ -44,10 +45,16 @@ impl Flips {
         let flipping = Flipping { shared: shared.clone(), resource, rng, watched };
         // Of the level before the first change nothing is known.
         flipping.write_down(Event::Changing).await?;
-        Ok(Self(tokio::spawn(async move {
-            let Err(error) = flipping.run().await;
-            eprintln!("the level is changed no more: {error:#}");
-        })))
+        Ok(Self(tokio::spawn(flipping.run())))
+    }
+
+    /// Fails if it has ended, which it does not by itself.
+    pub(super) async fn must_run(&mut self) -> anyhow::Result<()> {
+        if !self.0.is_finished() {
+            return Ok(());
+        }
+        let ended = (&mut self.0).await.context("who changes the level has panicked")?;
+        ended.context("the level is changed no more").map(|never| match never {})
     }
 }
 
@@ -66,7 +73,7 @@ impl Flipping {
             let Ok(admin) = Admin::new(cluster_options(&self.shared.bootstrap)).await else { continue };
             let level = [1, 2, 3, 4].map(Level)[usize::try_from(self.rng.below(4))?];
             self.write_down(Event::Changing).await?;
-            if !self.change(&admin, level).await || !self.watched || !level.syncs() {
+            if !self.change(&admin, level).await? || !self.watched || !level.syncs() {
                 continue;
             }
             if let Some(crashes) = self.reached(&admin, level).await {
@@ -79,14 +86,21 @@ impl Flipping {
         if self.watched { self.shared.recorder.record(&[event]).await } else { Ok(()) }
     }
 
-    /// Whether the server has taken the change.
-    async fn change(&self, admin: &Admin, level: Level) -> bool {
+    /// Whether the server has taken the change. An error if it refuses it for good while nobody cuts its power.
+    async fn change(&self, admin: &Admin, level: Level) -> anyhow::Result<bool> {
         let change = ConfigChange::set("durability", level.to_string());
         let changes = BTreeMap::from([(self.resource.clone(), vec![change])]);
+        let crashes = self.shared.progress.crashes();
         let results = admin.alter_configs(&changes, false).await;
+        let is_undisturbed = crashes.is_some() && self.shared.progress.crashes() == crashes;
+        for error in results.iter().filter_map(|(_, result)| result.as_ref().err()) {
+            if is_undisturbed && error.kind() != ErrorKind::Retry {
+                bail!("level {level} is refused: {error}");
+            }
+        }
         let is_changed = results.iter().all(|(_, result)| result.is_ok());
         self.shared.progress.note_flip(is_changed);
-        is_changed
+        Ok(is_changed)
     }
 
     /// Waits until all partitions have the level; after how many crashes they were found to have it.

@@ -11,7 +11,7 @@ use riverrun_client::TopicPartition;
 use super::binding::{Binding, Moment};
 use super::event::{Commit, Event, Span, Start};
 use super::lives::Lives;
-use super::payload::Identity;
+use super::payload::{Identity, Placed, Places};
 
 /// One producer's records to one partition.
 #[derive(Debug)]
@@ -34,13 +34,15 @@ pub(super) struct Ack {
     pub(super) crashes_before: u64,
 }
 
-/// A record that a reader got.
+/// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sighting {
     pub(super) partition: TopicPartition,
     pub(super) offset: i64,
     pub(super) identity: Identity,
     pub(super) crashes_before: u64,
+    /// By who looks for what a crash may have taken, and not by a reader.
+    pub(super) looked_for: bool,
 }
 
 /// What is known of a group's position in a partition.
@@ -140,10 +142,10 @@ impl Ledger {
             Event::Acked { span, offset } => self.acked(span, offset)?,
             Event::Failed(span) => self.failed += span.count,
             Event::Seen { partition, offset, stream, sequence } => {
-                self.binding.see(self.sightings.len());
-                let identity = Identity { stream, sequence };
-                let crashes_before = self.crashes;
-                self.sightings.push(Sighting { partition, offset, identity, crashes_before });
+                self.see(partition, offset, Identity { stream, sequence }, false);
+            }
+            Event::Left { partition, offset, stream, sequence } => {
+                self.see(partition, offset, Identity { stream, sequence }, true);
             }
             Event::Committing(commit) => {
                 let offset = commit.offset;
@@ -188,6 +190,44 @@ impl Ledger {
             self.acks.push(Ack { identity, offset, crashes_before: self.crashes });
         }
         Ok(())
+    }
+
+    fn see(&mut self, partition: TopicPartition, offset: i64, identity: Identity, looked_for: bool) {
+        self.binding.see(self.sightings.len());
+        let crashes_before = self.crashes;
+        self.sightings.push(Sighting { partition, offset, identity, crashes_before, looked_for });
+    }
+
+    /// Where a crash may have taken something of what was acked or seen after so many crashes, or later: in order, each
+    /// place once.
+    pub(super) fn doubtful(&self, since: u64) -> Places {
+        let mut doubtful = Places::new();
+        let mut doubt = |partition: &TopicPartition, offset, identity| {
+            doubtful.entry(partition.clone()).or_default().push(Placed { offset, identity });
+        };
+        let acks = self.acks.iter().rev().take_while(|ack| ack.crashes_before >= since);
+        for ack in acks.filter(|ack| self.binding.excuses_ack(ack.identity)) {
+            if let (Some(offset), Some(stream)) = (ack.offset, self.streams.get(&ack.identity.stream)) {
+                doubt(&stream.partition, offset, ack.identity);
+            }
+        }
+        let sightings = self.sightings.iter().enumerate().rev();
+        let sightings = sightings.take_while(|(_, sighting)| sighting.crashes_before >= since);
+        for (_, sighting) in sightings.filter(|(number, _)| self.binding.excuses_sighting(*number)) {
+            doubt(&sighting.partition, sighting.offset, sighting.identity);
+        }
+        for places in doubtful.values_mut() {
+            places.sort_unstable();
+            places.dedup();
+        }
+        doubtful
+    }
+
+    /// How many records that a crash may have taken were found after it, and have had to stay since: a level that syncs
+    /// was there, or was reached before another crash.
+    pub(super) fn bound_again(&self) -> usize {
+        let found = self.sightings.iter().enumerate().filter(|(_, sighting)| sighting.looked_for);
+        found.filter(|(number, _)| !self.binding.excuses_sighting(*number)).count()
     }
 
     /// What was there when nobody deleted any more has to stay. An error if less is there than may have been deleted.
@@ -306,14 +346,46 @@ mod tests {
     }
 
     #[test]
+    fn what_a_crash_may_have_taken_is_doubtful_until_the_next_look() {
+        let before = ["changing", "stream 1 t 0 once", "sent 1 0 9", "acked 1 0 2 0", "seen t 0 1 1 1"];
+        let doubtful = |lines: &[&str], since| {
+            let places = ledger(&[&before[..], lines].concat()).unwrap().doubtful(since);
+            places.into_values().flatten().map(|placed| placed.offset).collect::<Vec<_>>()
+        };
+        assert!(doubtful(&[], 0).is_empty(), "no crash has come");
+        assert_eq!(doubtful(&["crash 1"], 0), [0, 1], "each once");
+        assert!(doubtful(&["syncs 0", "crash 1"], 0).is_empty(), "a level has settled it");
+        // Somebody has looked after the first crash, and found one of them.
+        let looked = ["crash 1", "left t 0 1 1 1", "acked 1 2 1 2", "crash 2"];
+        assert_eq!(doubtful(&looked, 1), [1, 2]);
+        assert!(doubtful(&looked, 2).is_empty());
+        // The server was crashed again before anybody could look.
+        assert_eq!(doubtful(&["crash 1", "crash 2"], 0), [0, 1]);
+        assert_eq!(doubtful(&["acked 1 2 1 -1", "crash 1"], 0), [0, 1], "nobody knows where");
+    }
+
+    #[test]
+    fn what_was_found_after_a_crash_counts_as_bound_again_unless_another_one_may_have_taken_it() {
+        let lines =
+            ["changing", "stream 1 t 0 once", "sent 1 0 9", "acked 1 0 1 0", "crash 1", "left t 0 0 1 0"];
+        let bound = |then: &[&str]| ledger(&[&lines[..], then].concat()).unwrap().bound_again();
+        assert_eq!(bound(&["syncs 1", "crash 2"]), 1);
+        assert_eq!(bound(&["crash 2"]), 0);
+    }
+
+    #[test]
     fn a_reader_that_is_there_now_and_then_is_found() {
         let whole = ["acked 1 0 1 0", "seen t 0 0 1 0", "committing g t 0 1", "committed g t 0 1", "crash 1"];
         let begun = [&["stream 1 t 0 once", "sent 1 0 9"], &whole[..], &["found g t 0 1"]].concat();
         let check = |lines: &[&str]| ledger(&[&begun, lines].concat()).unwrap().lives.check();
         let dead = ["acked 1 1 1 1", "crash 2", "acked 1 2 1 2", "crash 3"];
         assert!(check(&dead[..2]).is_ok(), "in one life of two it was there");
-        let fault = check(&dead).unwrap_err().to_string();
-        assert!(fault.contains("of 3 lives in which records were acked, 1 had a reader"), "{fault}");
+        let looks =
+            ["acked 1 1 1 1", "left t 0 1 1 1", "crash 2", "acked 1 2 1 2", "left t 0 2 1 2", "crash 3"];
+        for dead in [&dead[..], &looks] {
+            let fault = check(dead).unwrap_err().to_string();
+            assert!(fault.contains("of 3 lives in which records were acked, 1 had a reader"), "{fault}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use riverrun_client::{
 use tokio::task::JoinSet;
 
 use super::event::{Event, Span};
-use super::payload::{HEADER_BYTES, Identity, value_of};
+use super::payload::{HEADER_BYTES, Identity, Placed, Places, value_of};
 use super::random::Rng;
 use super::recorder::Recorder;
 
@@ -86,13 +86,6 @@ pub(super) fn cluster_options(bootstrap: &str) -> ClusterOptions {
     }
 }
 
-/// An ack that no check has looked at yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RecentAck {
-    pub(super) offset: i64,
-    pub(super) identity: Identity,
-}
-
 /// What a stream's records have come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcomes {
@@ -122,7 +115,8 @@ struct ProgressState {
     flips: u64,
     crashes: u64,
     is_crashing: bool,
-    recent: BTreeMap<TopicPartition, Vec<RecentAck>>,
+    /// Acks that no check has looked at yet.
+    recent: Places,
 }
 
 impl ProgressState {
@@ -209,7 +203,7 @@ impl Progress {
     }
 
     /// The acks since the last call.
-    pub(super) fn take_recent(&self) -> BTreeMap<TopicPartition, Vec<RecentAck>> {
+    pub(super) fn take_recent(&self) -> Places {
         std::mem::take(&mut self.lock().recent)
     }
 
@@ -222,7 +216,7 @@ impl Progress {
         let mut state = self.lock();
         state.tally.entry(identity.stream).or_default().acked += 1;
         if offset >= 0 {
-            state.recent.entry(partition.clone()).or_default().push(RecentAck { offset, identity });
+            state.recent.entry(partition.clone()).or_default().push(Placed { offset, identity });
         }
     }
 

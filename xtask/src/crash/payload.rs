@@ -9,7 +9,10 @@
 //!
 //! Numbers are big-endian; the length is that of the whole value. Nothing is believed without having been compared.
 
+use std::collections::BTreeMap;
 use std::fmt;
+
+use riverrun_client::TopicPartition;
 
 use super::random::Rng;
 
@@ -28,6 +31,16 @@ impl fmt::Display for Identity {
         write!(f, "record {} of stream {}", self.sequence, self.stream)
     }
 }
+
+/// A record, and where in its partition it lies, or is to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Placed {
+    pub(super) offset: i64,
+    pub(super) identity: Identity,
+}
+
+/// Records of some partitions.
+pub(super) type Places = BTreeMap<TopicPartition, Vec<Placed>>;
 
 /// The value of a record, `size_bytes` long or as long as the header.
 pub(super) fn value_of(run: u64, identity: Identity, size_bytes: usize) -> Vec<u8> {

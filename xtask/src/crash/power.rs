@@ -57,8 +57,8 @@ pub(super) async fn run(settings: &Settings, toolbox: &Toolbox) -> anyhow::Resul
 
 /// Cuts the power, and now and then again while the next server starts.
 async fn crash(run: &mut Run<'_>, disk: &mut Disk, mut server: Server) -> anyhow::Result<Server> {
-    server.must_run()?;
     loop {
+        server.must_run()?;
         cut(run, disk, server).await?;
         if !run.rng.one_in(EARLY_ONE_IN) {
             return run.start().await;

@@ -11,8 +11,8 @@ use riverrun_client::{
 use riverrun_types::Offset;
 
 use super::ledger::Ledger;
-use super::load::{RecentAck, Shared, cluster_options};
-use super::payload::{Identity, identify};
+use super::load::{Shared, cluster_options};
+use super::payload::{Identity, Placed, Places, identify};
 use super::verify::{Observed, ObservedLog};
 
 /// Nothing was read for so long: the partition cannot be read to its end.
@@ -83,21 +83,63 @@ pub(super) async fn positions(
 /// Acks that are not where they should be, in words. What was to be deleted need not be there, nor what no level has synced.
 pub(super) async fn missing(
     shared: &Shared,
-    recent: &BTreeMap<TopicPartition, Vec<RecentAck>>,
+    recent: &Places,
     ledger: &Ledger,
 ) -> anyhow::Result<Vec<String>> {
-    let partitions: Vec<_> = recent.keys().cloned().collect();
+    let found = look(shared, recent).await?;
+    let mut missing = Vec::new();
+    for (partition, acks) in recent {
+        let first_kept = found.starts[partition].0.min(ledger.beginning(partition).most);
+        let binds = |ack: &&Placed| ack.offset >= first_kept && !ledger.binding.excuses_ack(ack.identity);
+        missing.extend(acks.iter().filter(binds).filter_map(|ack| {
+            let there = found.at(partition, ack.offset);
+            (there != Some(&Ok(ack.identity))).then(|| {
+                format!("{partition} at {}: {} was acked, {there:?} is there", ack.offset, ack.identity)
+            })
+        }));
+    }
+    Ok(missing)
+}
+
+/// Those of `places` that hold their records still.
+pub(super) async fn left(shared: &Shared, places: Places) -> anyhow::Result<Places> {
+    let found = look(shared, &places).await?;
+    let mut left = places;
+    for (partition, places) in &mut left {
+        places.retain(|placed| found.at(partition, placed.offset) == Some(&Ok(placed.identity)));
+    }
+    Ok(left)
+}
+
+/// What there is from the first to the last of some places in each partition.
+#[derive(Default)]
+struct Found {
+    /// Where the partitions begin.
+    starts: BTreeMap<TopicPartition, Offset>,
+    records: Records,
+}
+
+impl Found {
+    fn at(&self, partition: &TopicPartition, offset: i64) -> Option<&Result<Identity, String>> {
+        let records = self.records.get(partition)?;
+        let at = records.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+        Some(&records[at].1)
+    }
+}
+
+async fn look(shared: &Shared, wanted: &Places) -> anyhow::Result<Found> {
+    let partitions: Vec<_> = wanted.keys().cloned().collect();
     if partitions.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Found::default());
     }
     let mut consumer = connect(shared).await?;
     let starts = consumer.beginning_offsets(&partitions).await.context("where the partitions begin")?;
     let mut ends = consumer.end_offsets(&partitions).await.context("where the partitions end")?;
     let mut places = BTreeMap::new();
-    for (partition, acks) in recent {
-        let offsets = || acks.iter().map(|ack| ack.offset);
+    for (partition, wanted) in wanted {
+        let offsets = || wanted.iter().map(|placed| placed.offset);
         let first = offsets().min().unwrap_or_default().max(starts[partition].0);
-        // The load goes on: what comes after the newest of these acks is another check's.
+        // The load goes on: what comes after the last of these places is another look's.
         let end = ends[partition].0.min(offsets().max().unwrap_or_default() + 1);
         ends.insert(partition.clone(), Offset(end));
         if first < end {
@@ -105,21 +147,7 @@ pub(super) async fn missing(
         }
     }
     let records = read(shared, &mut consumer, places, &ends).await?;
-    let mut missing = Vec::new();
-    for (partition, acks) in recent {
-        let found = records.get(partition).map(Vec::as_slice).unwrap_or_default();
-        let first_kept = starts[partition].0.min(ledger.beginning(partition).most);
-        let binds = |ack: &&RecentAck| ack.offset >= first_kept && !ledger.binding.excuses_ack(ack.identity);
-        let kept = acks.iter().filter(binds);
-        missing.extend(kept.filter_map(|ack| {
-            let at = found.binary_search_by_key(&ack.offset, |(offset, _)| *offset);
-            let there = at.ok().map(|at| &found[at].1);
-            (there != Some(&Ok(ack.identity))).then(|| {
-                format!("{partition} at {}: {} was acked, {there:?} is there", ack.offset, ack.identity)
-            })
-        }));
-    }
-    Ok(missing)
+    Ok(Found { starts, records })
 }
 
 async fn connect(shared: &Shared) -> anyhow::Result<Consumer> {

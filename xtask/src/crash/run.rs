@@ -17,6 +17,7 @@ use super::flip::Flips;
 use super::follow::Follow;
 use super::ledger::Ledger;
 use super::load::{Load, Progress, Shape, Shared, cluster_options};
+use super::payload::{Identity, Placed};
 use super::random::Rng;
 use super::readback;
 use super::recorder::Recorder;
@@ -34,6 +35,9 @@ const CREATE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Lost acks that are shown after a crash; the verdict shows them all.
 const LOST_SHOWN_MAX: usize = 5;
+
+/// What a thread says that panics, in this order.
+const PANICKED: [&str; 2] = ["thread '", " panicked at "];
 
 /// What may happen to records without being a fault of the server.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +71,8 @@ pub(super) struct Counts {
     /// Crashes before which nothing was acked since the last one.
     pub(super) barren_crashes: u64,
     acked_before: u64,
+    /// Crashes before the last look for what they may have taken.
+    looked_at: u64,
     /// The longest time from start to ready.
     pub(super) slowest_start: Duration,
 }
@@ -235,6 +241,7 @@ impl<'a> Run<'a> {
         if let Some(tail) = self.tail.take() {
             self.held = Some(tail.hold().await?);
         }
+        self.must_flip().await?;
         let acked = self.progress().acked();
         self.counts.crashes += 1;
         self.counts.barren_crashes += u64::from(acked == self.counts.acked_before);
@@ -247,8 +254,19 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Fails if nobody changes the level any more who is to.
+    async fn must_flip(&mut self) -> anyhow::Result<()> {
+        match &mut self.flips {
+            Some(flips) => flips.must_run().await,
+            None => Ok(()),
+        }
+    }
+
     /// Looks for everything that was acked since the last check. The load goes on meanwhile.
     pub(super) async fn check(&mut self) -> anyhow::Result<()> {
+        if self.allowed.unsynced_losses {
+            self.look_for_left().await?;
+        }
         let recent = self.progress().take_recent();
         self.ledger()?;
         let missing = readback::missing(&self.shared, &recent, &self.ledger).await?;
@@ -270,8 +288,23 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Looks for what crashes may have taken since the last look, and writes down what of it is there: that was seen then.
+    async fn look_for_left(&mut self) -> anyhow::Result<()> {
+        let since = std::mem::replace(&mut self.counts.looked_at, self.counts.crashes);
+        let doubtful = self.ledger()?.doubtful(since);
+        let mut events = Vec::new();
+        for (partition, places) in readback::left(&self.shared, doubtful).await? {
+            events.extend(places.into_iter().map(|Placed { offset, identity }| {
+                let Identity { stream, sequence } = identity;
+                Event::Left { partition: partition.clone(), offset, stream, sequence }
+            }));
+        }
+        self.shared.recorder.record(&events).await
+    }
+
     /// Ends the load on a server that runs, reads everything back, and judges.
     pub(super) async fn judge(&mut self) -> anyhow::Result<Verdict> {
+        self.must_flip().await?;
         drop(self.flips.take());
         if let Some(load) = self.load.take() {
             load.stop().await?;
@@ -283,6 +316,7 @@ impl<'a> Run<'a> {
         let observed = readback::everything(&self.shared, &partitions, &groups).await?;
         let verdict = verify(self.ledger()?, &observed);
         self.report(&self.ledger, &verdict)?;
+        check_log(&self.launch.log()?)?;
         Ok(verdict)
     }
 
@@ -352,7 +386,7 @@ impl<'a> Run<'a> {
             ledger.acks.len(),
             counts.barren_crashes,
             ledger.failed,
-            ledger.sightings.len(),
+            verdict.tested.seen,
             verdict.tested.committed,
             ledger.positions_found,
         );
@@ -370,10 +404,11 @@ impl<'a> Run<'a> {
         if self.allowed.unsynced_losses {
             println!(
                 "{} acked records were settled by a change of level before a crash; of those that none had settled {} \
-                 acked and {} seen are gone",
+                 acked and {} seen are gone, and {} were found after a crash and have had to stay since",
                 ledger.binding.settled_before_crashes(),
                 verdict.excused.acked,
                 verdict.excused.seen,
+                ledger.bound_again(),
             );
         }
         if self.allowed.losses {
@@ -390,6 +425,14 @@ impl<'a> Run<'a> {
         }
         fs::remove_dir_all(&dir).with_context(|| format!("{} could not be removed", dir.display()))
     }
+}
+
+/// An error if a thread of a server has panicked, which need not end the process. `log` is what the servers have said.
+fn check_log(log: &str) -> anyhow::Result<()> {
+    let is_panic = |line: &&str| PANICKED.iter().all(|words| line.contains(words));
+    let panics: Vec<_> = log.lines().filter(is_panic).take(LOST_SHOWN_MAX).collect();
+    ensure!(panics.is_empty(), "a server has panicked:\n  {}", panics.join("\n  "));
+    Ok(())
 }
 
 /// Creates a topic as soon as the server answers.
@@ -429,4 +472,16 @@ fn free_ports(rng: &mut Rng) -> anyhow::Result<[u16; 2]> {
         }
     }
     bail!("no free ports between 20000 and 32000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_a_server_that_panics_is_found_though_the_process_goes_on() {
+        assert!(check_log("INFO ready\nWARN nobody has panicked\n").is_ok());
+        let log = "INFO ready\nthread 'settle' (71) panicked at crates/log/src/store.rs:7:5:\nINFO goes on\n";
+        assert!(check_log(log).unwrap_err().to_string().contains("thread 'settle' (71) panicked"));
+    }
 }

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use riverrun_client::{
-    CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, OffsetReset, StartAt, TopicPartition,
+    ClientError, CommittedOffset, Consumer, ConsumerOptions, ConsumerRecord, ErrorKind, OffsetReset, StartAt,
+    TopicPartition,
 };
 use riverrun_types::Offset;
 use tokio::sync::oneshot;
@@ -85,11 +86,11 @@ impl Reader {
 
     async fn read_on(&mut self) -> anyhow::Result<Infallible> {
         loop {
-            let Ok(mut consumer) = self.connect().await else {
+            let Some(mut consumer) = unless_final(self.connect().await)? else {
                 tokio::time::sleep(RETRY_PAUSE).await;
                 continue;
             };
-            while let Ok(records) = consumer.poll(POLL_WAIT).await {
+            while let Some(records) = unless_final(consumer.poll(POLL_WAIT).await)? {
                 if !records.is_empty() {
                     self.write_down(&records).await?;
                     self.commit(&mut consumer).await?;
@@ -98,7 +99,7 @@ impl Reader {
         }
     }
 
-    async fn connect(&self) -> anyhow::Result<Consumer> {
+    async fn connect(&self) -> Result<Consumer, ClientError> {
         let options = ConsumerOptions {
             group: Some(GROUP.to_owned()),
             auto_commit_interval: None,
@@ -138,7 +139,7 @@ impl Reader {
         let committed =
             |offset| CommittedOffset { offset: Offset(offset), leader_epoch: None, metadata: String::new() };
         let offsets = commits.iter().map(|commit| (commit.partition.clone(), committed(commit.offset)));
-        if consumer.commit_offsets(&offsets.collect()).await.is_ok() {
+        if unless_final(consumer.commit_offsets(&offsets.collect()).await)?.is_some() {
             let ended: Vec<_> = commits.into_iter().map(Event::Committed).collect();
             self.shared.recorder.record(&ended).await?;
         }
@@ -153,5 +154,31 @@ impl Reader {
             offset: *offset,
         };
         self.next.iter().map(commit).collect()
+    }
+}
+
+/// None for an error that another try may mend. Any other is one that a server gives that serves something else than batches,
+/// or refuses a reader for good: no crash is a reason for that.
+fn unless_final<T>(result: Result<T, ClientError>) -> anyhow::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::Retry => Ok(None),
+        Err(error) => Err(error).context("a reader was told what no other try mends"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverrun_client::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_goes_on_after_what_may_pass_and_tells_of_everything_else() {
+        let told = |code| Err::<(), _>(ClientError::Server { code, message: None });
+        assert_eq!(unless_final(Ok(7)).unwrap(), Some(7));
+        assert_eq!(unless_final(told(ErrorCode::KAFKA_STORAGE_ERROR)).unwrap(), None);
+        let fault = unless_final(told(ErrorCode::INVALID_RECORD)).unwrap_err();
+        assert!(format!("{fault:#}").contains("no other try mends"), "{fault:#}");
     }
 }

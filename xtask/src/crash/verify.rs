@@ -3,7 +3,7 @@
 //! | must hold | broken |
 //! |---|---|
 //! | an acked record lies where it was acked, unless a loss of power could take it | lost |
-//! | a record that a reader got is still where it was, unless a loss of power could take it | vanished |
+//! | a record that a reader got, or that was found after a loss of power, is still where it was, unless another could take it | vanished |
 //! | what is gone from the beginning of a partition was to be deleted, and what was deleted is gone | lost, gap; came back |
 //! | every record there is was sent, byte for byte | invented |
 //! | offsets follow each other without a gap | gap |
@@ -115,7 +115,8 @@ pub(super) struct Tested {
 impl Tested {
     fn of(ledger: &Ledger) -> Self {
         let committed = ledger.positions.values().filter(|position| position.committed.is_some());
-        Self { acked: ledger.acks.len(), seen: ledger.sightings.len(), committed: committed.count() }
+        let seen = ledger.sightings.iter().filter(|sighting| !sighting.looked_for);
+        Self { acked: ledger.acks.len(), seen: seen.count(), committed: committed.count() }
     }
 
     pub(super) fn add(&mut self, other: Self) {
@@ -324,7 +325,7 @@ fn sightings(ledger: &Ledger, observed: &Observed, verdict: &mut Verdict) {
             continue;
         }
         if ledger.binding.excuses_sighting(number) {
-            verdict.excused.seen += 1;
+            verdict.excused.seen += usize::from(!sighting.looked_for);
         } else {
             let text = format!(
                 "{} seen at {} before crash {}: {}",

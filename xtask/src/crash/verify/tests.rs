@@ -214,6 +214,36 @@ fn what_no_level_had_synced_before_a_crash_may_be_gone_and_all_else_may_not() {
 }
 
 #[test]
+fn what_a_loss_of_power_has_left_binds_again_once_it_was_found_and_a_level_syncs() {
+    // Gone in the end is a record that no level had synced before the first crash.
+    let after = |events: &[&str]| {
+        let begin = ["changing", "stream 1 t 0 once", "sent 1 0 1", "acked 1 0 1 0", "crash 1"];
+        let verdict = verify(&ledger(&[&begin[..], events].concat()), &observed(&[], None));
+        let kinds: Vec<_> = verdict.findings.iter().map(|finding| finding.kind).collect();
+        (kinds, verdict.excused)
+    };
+    let excused = (vec![], Excused { acked: 1, seen: 0 });
+    let found = "left t 0 0 1 0";
+    for events in [
+        // The first crash may have taken it: nobody has found it since.
+        &["syncs 1", "crash 2"][..],
+        // It was there, and nothing has synced it before the next one.
+        &[found, "crash 2", "syncs 2", "crash 3"],
+        // That was found out of the life before.
+        &[found, "syncs 0", "crash 2"],
+    ] {
+        assert_eq!(after(events), excused, "{events:?}");
+    }
+    for events in [
+        &[found, "syncs 1", "crash 2"][..],
+        &["syncs 1", found, "crash 2"],
+        &[found, "crash 2", found, "syncs 2", "changing", "crash 3"],
+    ] {
+        assert_eq!(after(events).0, [Kind::Vanished], "{events:?}");
+    }
+}
+
+#[test]
 fn losses_are_told_apart_from_what_no_level_allows() {
     let verdict = verify(&ledger(LINES), &observed(&[(1, 0), (2, 0), (2, 0)], Some(1)));
     let (losses, faults) = verdict.split();
