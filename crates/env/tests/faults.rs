@@ -176,6 +176,48 @@ fn a_full_device_takes_nothing_more_below_it_and_leaves_the_others_alone() {
 }
 
 #[test]
+fn what_is_replaced_or_removed_gives_its_space_back() {
+    let fs = SimFileSystem::new(1);
+    for (path, bytes) in [("/old", 10), ("/new", 20)] {
+        fs.open(path.as_ref(), OpenMode::CreateNew).unwrap().write_all_at(&vec![1; bytes], 0).unwrap();
+    }
+    fs.set_space(Some(100));
+    fs.rename("/new".as_ref(), "/old".as_ref()).unwrap();
+    assert_eq!(fs.available_bytes("/".as_ref()).unwrap(), 110);
+    fs.remove_file("/old".as_ref()).unwrap();
+    assert_eq!(fs.available_bytes("/".as_ref()).unwrap(), 130);
+}
+
+#[test]
+fn one_call_by_path_fails_and_has_done_nothing() {
+    let fs = SimFileSystem::new(1);
+    let open = || fs.open("/f".as_ref(), OpenMode::CreateNew);
+    fs.fail_call_after(1, ErrorKind::OutOfMemory);
+    let before = fs.calls();
+    assert!(!fs.exists("/f".as_ref()).unwrap());
+    let error = open().unwrap_err();
+    assert!(error.kind() == ErrorKind::OutOfMemory && is_shortage(&error), "{error}");
+    open().unwrap();
+    assert_eq!(fs.calls() - before, 3);
+}
+
+#[test]
+fn without_descriptors_nothing_is_opened_or_listed_and_names_still_change() {
+    let fs = SimFileSystem::new(1);
+    fs.open("/f".as_ref(), OpenMode::CreateNew).unwrap();
+    fs.exhaust_descriptors(true);
+    let refusals = [
+        fs.open("/f".as_ref(), OpenMode::Read).map(|_| ()),
+        fs.open_dir("/".as_ref()).map(|_| ()),
+        fs.read_dir("/".as_ref()).map(|_| ()),
+    ];
+    assert!(refusals.iter().all(|refused| refused.as_ref().is_err_and(is_shortage)), "{refusals:?}");
+    fs.rename("/f".as_ref(), "/g".as_ref()).unwrap();
+    fs.exhaust_descriptors(false);
+    assert!(fs.exists("/g".as_ref()).unwrap());
+}
+
+#[test]
 fn a_replacement_says_whether_the_disk_is_known() {
     let fs = SimFileSystem::new(1);
     let replace = |bytes: &[u8]| atomic_replace(&fs, "/f".as_ref(), bytes);

@@ -104,6 +104,10 @@ pub(super) struct Disk {
     pub(super) fail_write_at: Option<u64>,
     /// So many of the next cuts of files fail.
     pub(super) cuts_to_fail: u64,
+    /// Calls by path so far.
+    pub(super) calls: u64,
+    /// The count of these at which one fails, and with what.
+    pub(super) fail_call_at: Option<(u64, io::ErrorKind)>,
     /// What the code under test does wrong.
     pub(super) planted: Option<PlantedBug>,
     /// Nothing can be opened.
@@ -153,6 +157,8 @@ impl Disk {
             writes: 0,
             fail_write_at: None,
             cuts_to_fail: 0,
+            calls: 0,
+            fail_call_at: None,
             planted: None,
             are_descriptors_exhausted: false,
             renames_left: None,
@@ -172,6 +178,18 @@ impl Disk {
     pub(super) fn check_alive(&self, life: u64) -> io::Result<()> {
         let dead = self.stop_at.is_some_and(|stop| self.operations >= stop) || life != self.life;
         if dead { Err(stopped()) } else { Ok(()) }
+    }
+
+    /// Passes one call by path, unless it is the one that has to fail.
+    pub(super) fn pass_call(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        match self.fail_call_at {
+            Some((at, kind)) if self.calls > at => {
+                self.fail_call_at = None;
+                Err(kind.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Passes one operation that changes something, or stops the machine.
@@ -374,6 +392,7 @@ impl Disk {
 
     /// Names in a directory with, for files, their sizes.
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Option<u64>)>> {
+        self.check_descriptors()?;
         self.check_device_of(path)?;
         let directory = self.directory(self.resolve(path)?)?;
         let size = |inode: &Inode| match self.nodes.get(inode) {
@@ -398,7 +417,9 @@ impl Disk {
         self.pass()?;
         self.renames_left = self.renames_left.map(|left| left - 1);
         self.directory_mut(from.0)?.live.remove(&from.1);
-        self.directory_mut(to.0)?.live.insert(to.1.clone(), inode);
+        if let Some(replaced) = self.directory_mut(to.0)?.live.insert(to.1.clone(), inode) {
+            self.give_back(replaced);
+        }
         self.changes.push(Change::Rename(from, to));
         Ok(())
     }
@@ -410,11 +431,16 @@ impl Disk {
         self.unlink(entry, inode)
     }
 
-    fn unlink(&mut self, entry: Entry, inode: Inode) -> io::Result<()> {
-        self.pass()?;
+    /// The space of what has lost its name, as if nobody had it open.
+    fn give_back(&mut self, inode: Inode) {
         if let (Some(space), Some(Node::File(image))) = (self.space.as_mut(), self.nodes.get(&inode)) {
             *space += image.len() as u64;
         }
+    }
+
+    fn unlink(&mut self, entry: Entry, inode: Inode) -> io::Result<()> {
+        self.pass()?;
+        self.give_back(inode);
         self.directory_mut(entry.0)?.live.remove(&entry.1);
         self.changes.push(Change::Unlink(entry));
         Ok(())
@@ -626,6 +652,7 @@ impl Disk {
         self.fail_write_at = None;
         self.fail_write_back_at = None;
         self.cuts_to_fail = 0;
+        self.fail_call_at = None;
         self.planted = None;
         self.are_descriptors_exhausted = false;
         self.renames_left = None;

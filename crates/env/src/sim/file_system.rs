@@ -126,7 +126,19 @@ impl SimFileSystem {
         self.disk.lock().cuts_to_fail = 1;
     }
 
-    /// Makes every opening of a file or directory fail for want of descriptors, or no longer.
+    /// Calls so far that say by its path what they are about: such as open, list, rename and remove.
+    pub fn calls(&self) -> u64 {
+        self.disk.lock().calls
+    }
+
+    /// Lets `count` more of these calls succeed and the next one fail with an error of this kind, without having done
+    /// anything.
+    pub fn fail_call_after(&self, count: u64, kind: io::ErrorKind) {
+        let mut disk = self.disk.lock();
+        disk.fail_call_at = Some((disk.calls + count, kind));
+    }
+
+    /// Makes every opening and listing of a file or directory fail for want of descriptors, or no longer.
     pub fn exhaust_descriptors(&self, are_exhausted: bool) {
         self.disk.lock().are_descriptors_exhausted = are_exhausted;
     }
@@ -219,6 +231,7 @@ impl SimFileSystem {
         let mut disk = self.disk.lock();
         let life = disk.life;
         disk.check_alive(life)?;
+        disk.pass_call()?;
         action(&mut disk)
     }
 }
