@@ -15,4 +15,4 @@ pub mod pace;
 pub mod plan;
 pub mod rewrite;
 pub mod swap;
-mod write;
+pub(crate) mod write;

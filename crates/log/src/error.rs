@@ -80,8 +80,8 @@ pub enum LogError {
         /// The failure.
         reason: String,
     },
-    /// The log dir has no room for this append. It is tried again later: space comes back by retention, or somebody
-    /// makes some.
+    /// The log dir has no room for this append, or for what a compaction would write. It is tried again later: space comes
+    /// back by retention, or somebody makes some.
     #[error(
         "log dir {} has {available_bytes} bytes left, of which {reserve_bytes} are kept in reserve",
         path.display()
@@ -91,7 +91,7 @@ pub enum LogError {
         path: PathBuf,
         /// What was left when it was last measured.
         available_bytes: u64,
-        /// What clients may not use.
+        /// What clients and compaction may not use.
         reserve_bytes: u64,
     },
     /// A journal cannot be opened or read.

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use riverrun_types::Offset;
 
@@ -38,7 +39,7 @@ pub(crate) struct PartitionFiles {
 pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
     let mut names = names(home)?;
     if names.iter().any(|(name, _)| has_suffix(name, &COMPACTION_SUFFIXES)) {
-        swap::recover(&*home.fs, &home.dir).map_err(|error| LogError::write(&home.dir, error))?;
+        recover_compaction(home, &names)?;
         names = self::names(home)?;
     }
     let mut files = PartitionFiles::default();
@@ -57,6 +58,19 @@ pub(crate) fn list(home: &Home) -> Result<PartitionFiles, LogError> {
     files.snapshots.sort_unstable();
     remove_stray_indexes(home, &names, &files)?;
     Ok(files)
+}
+
+/// Tidies up after an interrupted compaction. Where nothing may be written any more, what is worth nothing stays, and a log
+/// whose segments were being replaced is not opened: what its directory says may not be what the disk has.
+fn recover_compaction(home: &Home, names: &[(String, u64)]) -> Result<(), LogError> {
+    if !home.has_failed.load(Ordering::Acquire) {
+        return swap::recover(&*home.fs, &home.dir).map(|_| ());
+    }
+    if names.iter().any(|(name, _)| swap::is_committed(name)) {
+        let what = "a compaction cannot be finished in a log dir that has failed";
+        return Err(LogError::io(&home.dir, io::Error::other(what)));
+    }
+    Ok(())
 }
 
 /// An index without its log says nothing.

@@ -238,14 +238,20 @@ impl Segment {
         self.index_slot.close_if_unused();
     }
 
-    /// Opens both files and keeps them open for as long as the segment lives: another segment is about to take
-    /// their names.
+    /// Opens both files and keeps them open for as long as the segment lives, or until [`Self::let_close`]: another segment
+    /// is about to take their names.
     pub(crate) fn hold_open(&self) -> Result<(), LogError> {
         self.ensure_loaded()?;
         self.index_slot.hold();
         self.log_slot.hold();
         self.log_file()?;
         self.index_file().map(|_| ())
+    }
+
+    /// No other segment takes the files' names: they can be closed and opened again.
+    pub(crate) fn let_close(&self) {
+        self.index_slot.release(&self.home.pool);
+        self.log_slot.release(&self.home.pool);
     }
 
     /// The index for lookups, of which more will come.

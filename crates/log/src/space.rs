@@ -3,7 +3,8 @@
 //! The reserve is for what must go on while producers wait: group offsets, deletion, checkpoints. The dir is measured now
 //! and then and after each shortage, not at each append; when space comes back, the next measurement finds it. What was
 //! appended since, and what only the journal has yet, will need room as well and is taken off: otherwise a burst of
-//! producers would be through the reserve before anybody looks.
+//! producers would be through the reserve before anybody looks. Compaction keeps off the reserve as well, and has the dir
+//! measured before each piece that it writes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -62,14 +63,23 @@ impl Space {
     /// Refuses an append for which there is no room; it may come again later.
     pub(crate) fn check(&self, origin: AppendOrigin, dir: &Path) -> Result<(), LogError> {
         let has_room = origin == AppendOrigin::Coordinator || !self.is_in_reserve();
-        if has_room && !self.is_full() {
-            return Ok(());
-        }
-        Err(LogError::DirFull {
+        if has_room && !self.is_full() { Ok(()) } else { Err(self.refusal(dir)) }
+    }
+
+    /// Bytes that can be written without touching the reserve, as it was measured last; none to a full dir.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let left_bytes = self.left_bytes.load(Ordering::Relaxed);
+        let room_bytes = u64::try_from(left_bytes).unwrap_or(0).saturating_sub(self.reserve_bytes);
+        if self.is_full() { 0 } else { room_bytes }
+    }
+
+    /// The answer to what there is no room for.
+    pub(crate) fn refusal(&self, dir: &Path) -> LogError {
+        LogError::DirFull {
             path: dir.to_path_buf(),
             available_bytes: u64::try_from(self.left_bytes.load(Ordering::Relaxed)).unwrap_or(0),
             reserve_bytes: self.reserve_bytes,
-        })
+        }
     }
 
     /// Never without a reserve: then the disk itself says when it is full.
@@ -161,6 +171,23 @@ mod tests {
         assert_eq!(space.measured(10, 0), Measured::Other);
         assert_eq!(space.measured(5000, 0), Measured::Other);
         assert!(!is_refused(Client));
+    }
+
+    #[test]
+    fn the_room_beside_the_reserve_is_what_is_left_of_the_last_measurement() {
+        let space = Space::new(1000);
+        space.add_unsettled(200);
+        space.measured(3000, space.unsettled_bytes());
+        assert_eq!(space.room_bytes(), 1800);
+        space.take(500);
+        assert_eq!(space.room_bytes(), 1300);
+        space.take(2000);
+        assert_eq!(space.room_bytes(), 0, "in the reserve");
+        space.take(2000);
+        assert_eq!(space.room_bytes(), 0, "less than nothing is left");
+        space.measured(3000, 0);
+        space.found_full();
+        assert_eq!(space.room_bytes(), 0, "nobody knows whether any of it can be used");
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! First pass: the keys of the dirty part go into the offset map, until its end or until the map is full. Second
 //! pass: every segment below what the map covers is rewritten, group by group, and each group is put in place
 //! before the next begins. A run that stops between two groups has done no harm: each group is right by itself,
-//! and the dirty point moves only at the end.
+//! and the dirty point moves only at the end. What a group has written and will not use is removed at once.
+//!
+//! What takes a group's place is written beside it, and is as large at most: a group begins only where there is room for
+//! that, and goes on only as long as there is room for the next piece.
 //!
 //! Sees the log through [`CompactionTarget`], so that the log decides what its readers may see meanwhile.
 
@@ -20,7 +23,7 @@ use super::offset_map::{OffsetMap, OffsetMapOptions};
 use super::plan::{Cleanable, group_segments};
 use super::rewrite::{RecordCounts, RewriteRules, Rewritten, rewrite};
 use super::swap;
-use super::write::{CleanedPlace, CleanedWriter};
+use super::write::{CleanedPlace, CleanedWriter, RoomCheck, index_bytes_max};
 use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::retention::SegmentFacts;
@@ -80,8 +83,8 @@ pub(crate) struct Replacement {
 
 /// The log as a run sees it.
 pub(crate) trait CompactionTarget {
-    /// Calls [`swap::install`] and makes readers use the new segment, so that no lookup falls between the two. An
-    /// error ends the run.
+    /// Has a [`swap::Swap`] put the new segment in place and makes readers use it, so that no lookup falls between the two.
+    /// An error ends the run.
     fn install(&mut self, replacement: &Replacement) -> Result<(), LogError>;
 }
 
@@ -96,6 +99,10 @@ pub(crate) struct CleanJob<'a> {
     pub(crate) cleanable: Cleanable,
     pub(crate) last_offsets: &'a BTreeMap<ProducerId, Offset>,
     pub(crate) config: &'a LogConfig,
+    /// Bytes of the segments that become one, at most; a larger one stays alone.
+    pub(crate) group_bytes_max: u32,
+    /// Of the log dir.
+    pub(crate) room: RoomCheck<'a>,
     pub(crate) options: CleanerOptions,
     pub(crate) now: TimestampMs,
     /// Seed of the offset map: random, so that nobody can construct two keys that look alike.
@@ -136,8 +143,8 @@ pub struct CleanOutcome {
     pub stats: CleanStats,
 }
 
-/// Runs `job`. What it installed is durable when it returns; on an error, what was being written is worth nothing
-/// and is removed when the partition is opened next.
+/// Runs `job`. What it installed is durable when it returns; on an error what was being written is gone, unless nothing
+/// may be written any more: then it is worth nothing, and is removed when the partition is opened next.
 pub(crate) fn clean(
     job: &CleanJob<'_>,
     target: &mut dyn CompactionTarget,
@@ -157,7 +164,7 @@ pub(crate) fn clean(
         delete_retention_ms: job.config.delete_retention_ms,
     };
     let facts: Vec<_> = job.segments.iter().map(|segment| segment.facts).collect();
-    for group in group_segments(&facts, mapped_end, job.config.segment_bytes) {
+    for group in group_segments(&facts, mapped_end, job.group_bytes_max) {
         let segments = &job.segments[group];
         let segment_end = segments.last().map_or(mapped_end, |last| last.facts.end_offset);
         let run = GroupRun { job, rules: RewriteRules { segment_end, ..rules }, segments, control };
@@ -216,6 +223,15 @@ fn map_batch(batch: &Batch<'_>, from: Offset, map: &mut OffsetMap) -> Result<Opt
     Ok(None)
 }
 
+/// What became of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupEnd {
+    Replaced,
+    /// Nothing would differ.
+    Kept,
+    Stopped,
+}
+
 /// The second pass over one group.
 struct GroupRun<'a> {
     job: &'a CleanJob<'a>,
@@ -227,33 +243,53 @@ struct GroupRun<'a> {
 impl GroupRun<'_> {
     /// Rewrites the group and puts it in place, if that changes anything. `false` if stopped.
     fn run(&self, target: &mut dyn CompactionTarget, stats: &mut CleanStats) -> Result<bool, LogError> {
+        let ended = self.check_room().and_then(|()| self.replace(target, stats));
+        // Where nothing more may be written, or not by this process, it stays.
+        let is_left = matches!(
+            ended,
+            Ok(GroupEnd::Replaced)
+                | Err(LogError::Write { .. } | LogError::DirFailed { .. } | LogError::Closed)
+        );
+        let discarded = if is_left { Ok(()) } else { self.discard() };
+        let end = ended?;
+        discarded?;
+        Ok(end != GroupEnd::Stopped)
+    }
+
+    /// Fails if there is no room for the group as it is.
+    fn check_room(&self) -> Result<(), LogError> {
+        let bytes = self.segments.iter().map(|segment| segment.facts.size_bytes).sum();
+        (self.job.room)(index_bytes_max(bytes, self.job.config.index_interval_bytes).saturating_add(bytes))
+    }
+
+    fn replace(
+        &self,
+        target: &mut dyn CompactionTarget,
+        stats: &mut CleanStats,
+    ) -> Result<GroupEnd, LogError> {
         let offsets = self.offsets();
-        let mut writer = CleanedWriter::create(self.job.fs, &self.place())?;
+        let mut writer = CleanedWriter::create(self.job.fs, &self.place(), self.job.room)?;
         let mut is_changed = self.segments.len() > 1;
         for segment in self.segments {
             match self.rewrite_segment(segment, &mut writer, stats)? {
-                None => {
-                    self.discard()?;
-                    return Ok(false);
-                }
+                None => return Ok(GroupEnd::Stopped),
                 Some(changed) => is_changed |= changed,
             }
         }
         if !is_changed {
-            self.discard()?;
-            return Ok(true);
+            return Ok(GroupEnd::Kept);
         }
         let size_bytes = writer.len();
         writer.finish(offsets.end)?;
         target.install(&Replacement { offsets, size_bytes })?;
-        Ok(true)
+        Ok(GroupEnd::Replaced)
     }
 
     /// Copies what stays of one segment; answers whether anything differs, or `None` if stopped.
     fn rewrite_segment(
         &self,
         segment: &SourceSegment,
-        writer: &mut CleanedWriter,
+        writer: &mut CleanedWriter<'_>,
         stats: &mut CleanStats,
     ) -> Result<Option<bool>, LogError> {
         let file = self.job.open(segment)?;
@@ -298,7 +334,7 @@ impl GroupRun<'_> {
     }
 
     fn discard(&self) -> Result<(), LogError> {
-        let discarded = swap::discard(self.job.fs, &self.job.dir, self.offsets().start);
+        let discarded = swap::discard(self.job.fs, &self.job.dir, &self.offsets());
         discarded.map_err(|error| LogError::io(&self.job.dir, error))
     }
 }

@@ -11,8 +11,14 @@
 //! ```
 //!
 //! The rename to `.log.swap` is the point of no return. Before it the directory is synced with `.index.swap` in
-//! it; after it come, each made durable before the next: the old segments go, the index moves into place, the log
-//! moves into place. [`recover`] finishes or undoes what it finds, and may itself be cut short and run again.
+//! it; after it come, each made durable before the next: the rename itself, the old segments go, the index moves into
+//! place, the log moves into place. What the system has to lend for that, such as descriptors, is taken before the first
+//! rename. If it refuses a step all the same, a log that is in use goes on with the old segments, which it has open, and
+//! does nothing else to its segments before the [`Swap`] is finished. When a log is opened, [`recover`] finishes or undoes
+//! what it finds, and may itself be cut short and run again.
+//!
+//! So there is one swap of a log at most, and it ends where a segment begins. A `.log.swap` of which that is not true is of
+//! another state of the log, and would take away what came since: it is refused, and nothing is changed.
 //!
 //! If nothing of a group stays, a segment of one batch without records takes its place, so that the log has no
 //! hole; the next run joins it with its neighbours.
@@ -24,10 +30,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use riverrun_env::FileSystem;
+use riverrun_env::{Directory, FileSystem};
 use riverrun_types::Offset;
 
+use crate::error::LogError;
 use crate::segment::{INDEX_SUFFIX, LOG_SUFFIX, parse_name};
 
 /// Both files of a segment, by their suffixes.
@@ -54,78 +62,146 @@ fn final_path(dir: &Path, base: Offset, kind: &str) -> PathBuf {
     dir.join(format!("{:020}{kind}", base.0))
 }
 
-/// Puts the cleaned segment at `range.start` in the place of all segments whose base offset lies in `range`. Both
-/// of its files are complete and synced. Durable when it returns; after an error [`recover`] brings the directory
-/// into one of the two states.
-pub fn install(fs: &dyn FileSystem, dir: &Path, range: Range<Offset>) -> io::Result<()> {
-    fs.rename(&cleaned_index(dir, range.start), &swap_path(dir, &range, INDEX))?;
-    sync_names(fs, dir)?;
-    fs.rename(&cleaned_log(dir, range.start), &swap_path(dir, &range, LOG))?;
-    sync_names(fs, dir)?;
-    complete(fs, dir, &range)
+/// A swap that has passed the point of no return, with all that it needs from the system to be finished. Until it is,
+/// nothing else may take segments of the log away or replace them.
+#[derive(Debug)]
+pub struct Swap {
+    dir: PathBuf,
+    range: Range<Offset>,
+    directory: Arc<dyn Directory>,
+    /// The files of the old segments but the first, whose files the renames replace.
+    replaced: Vec<PathBuf>,
 }
 
-/// Removes what was written for the segment at `base` and will not be used.
-pub fn discard(fs: &dyn FileSystem, dir: &Path, base: Offset) -> io::Result<()> {
-    for path in [cleaned_log(dir, base), cleaned_index(dir, base)] {
-        if fs.exists(&path)? {
-            fs.remove_file(&path)?;
+impl Swap {
+    /// Decides that the cleaned segment at `range.start` takes the place of all segments whose base offset lies in
+    /// `range`. Both of its files are complete and synced. After an error the old segments count, and [`discard`] removes
+    /// the rest, unless the error came from a sync or leaves open what the disk has: then [`recover`] does, in another life
+    /// of the process.
+    pub fn commit(fs: &dyn FileSystem, dir: &Path, range: Range<Offset>) -> io::Result<Self> {
+        let directory: Arc<dyn Directory> = fs.open_dir(dir)?.into();
+        let swap = Self::new(dir, range, directory, &names(fs, dir)?);
+        fs.rename(&cleaned_index(dir, swap.range.start), &swap_path(dir, &swap.range, INDEX))?;
+        sync_names(&*swap.directory)?;
+        fs.rename(&cleaned_log(dir, swap.range.start), &swap_path(dir, &swap.range, LOG))?;
+        Ok(swap)
+    }
+
+    fn new(dir: &Path, range: Range<Offset>, directory: Arc<dyn Directory>, names: &[String]) -> Self {
+        let is_replaced = |name: &&String| {
+            let base = [LOG, INDEX].into_iter().find_map(|kind| parse_name(name, kind));
+            base.is_some_and(|base| range.contains(&base) && base != range.start)
+        };
+        let replaced = names.iter().filter(is_replaced).map(|name| dir.join(name)).collect();
+        Self { dir: dir.to_path_buf(), range, directory, replaced }
+    }
+
+    /// Puts the cleaned segment in its place. Durable when it returns. Each step may have been done before: after an
+    /// error it can be called again, unless that came from a sync.
+    pub fn finish(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        sync_names(&*self.directory)?;
+        for path in &self.replaced {
+            unless_missing(fs.remove_file(path))?;
         }
+        sync_names(&*self.directory)?;
+        unless_missing(self.move_into_place(fs, INDEX))?;
+        self.move_into_place(fs, LOG)
+    }
+
+    fn move_into_place(&self, fs: &dyn FileSystem, kind: &str) -> io::Result<()> {
+        let from = swap_path(&self.dir, &self.range, kind);
+        fs.rename(&from, &final_path(&self.dir, self.range.start, kind))?;
+        sync_names(&*self.directory)
+    }
+}
+
+/// What is not there any more was removed or renamed before.
+fn unless_missing(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what was written for the group of `range` and will not be used. Leaves a swap alone that has passed the point of
+/// no return.
+pub fn discard(fs: &dyn FileSystem, dir: &Path, range: &Range<Offset>) -> io::Result<()> {
+    if fs.exists(&swap_path(dir, range, LOG))? {
+        return Ok(());
+    }
+    let [log, index] = [cleaned_log(dir, range.start), cleaned_index(dir, range.start)];
+    for path in [log, index, swap_path(dir, range, INDEX)] {
+        unless_missing(fs.remove_file(&path))?;
     }
     Ok(())
 }
 
-/// Finishes the swaps that had passed the point of no return and removes what had not. Runs before a partition's
-/// directory is listed; returns whether there was anything to do.
-pub fn recover(fs: &dyn FileSystem, dir: &Path) -> io::Result<bool> {
-    let names = names(fs, dir)?;
+/// Whether a file of this name says that a swap has passed the point of no return.
+pub fn is_committed(name: &str) -> bool {
+    parse_swap(name, LOG).is_some()
+}
+
+/// Finishes the swap that had passed the point of no return and removes what had not. Runs before a partition's
+/// directory is listed; returns whether there was anything to do. [`LogError::Corrupt`] names a swap that does not fit the
+/// segments; nothing is changed then.
+pub fn recover(fs: &dyn FileSystem, dir: &Path) -> Result<bool, LogError> {
+    let write = |error| LogError::write(dir, error);
+    let names = names(fs, dir).map_err(write)?;
     let committed: Vec<_> = names.iter().filter_map(|name| parse_swap(name, LOG)).collect();
-    let mut found = false;
     for range in &committed {
-        complete(fs, dir, range)?;
-        found = true;
+        check_fits(range, dir, &names, &committed)?;
     }
-    for name in &names {
-        let is_unused = name.ends_with(CLEANED)
-            || parse_swap(name, INDEX).is_some_and(|range| !committed.contains(&range));
-        if is_unused {
-            fs.remove_file(&dir.join(name))?;
-            found = true;
-        }
-    }
-    if found {
-        sync_names(fs, dir)?;
-    }
-    Ok(found)
+    recover_listed(fs, dir, &names, &committed).map_err(write)
 }
 
-/// What comes after the point of no return. Each step may have been done before.
-fn complete(fs: &dyn FileSystem, dir: &Path, range: &Range<Offset>) -> io::Result<()> {
-    remove_replaced(fs, dir, range)?;
-    sync_names(fs, dir)?;
-    let index = swap_path(dir, range, INDEX);
-    if fs.exists(&index)? {
-        fs.rename(&index, &final_path(dir, range.start, INDEX))?;
-        sync_names(fs, dir)?;
-    }
-    fs.rename(&swap_path(dir, range, LOG), &final_path(dir, range.start, LOG))?;
-    sync_names(fs, dir)
+/// Fails if a swap cannot be of the segments that are there.
+fn check_fits(
+    range: &Range<Offset>,
+    dir: &Path,
+    names: &[String],
+    committed: &[Range<Offset>],
+) -> Result<(), LogError> {
+    let bases = names.iter().filter_map(|name| parse_name(name, LOG));
+    let next = bases.filter(|base| *base >= range.end).min();
+    let reaches_further = |other: &&Range<Offset>| {
+        let overlaps = other.start < range.end && range.start < other.end;
+        *other != range && overlaps && other.end >= range.end
+    };
+    let what = match (next, committed.iter().find(reaches_further)) {
+        (Some(next), _) if next != range.end => format!("the next segment begins at {next}"),
+        (_, Some(other)) => format!("another one is of offsets {} to {}", other.start, other.end),
+        _ => return Ok(()),
+    };
+    let what = format!("a compaction of offsets {} to {} was overtaken: {what}", range.start, range.end);
+    Err(LogError::corrupt(&swap_path(dir, range, LOG), 0, what))
 }
 
-/// Removes the old segments but the first, whose files the renames replace.
-fn remove_replaced(fs: &dyn FileSystem, dir: &Path, range: &Range<Offset>) -> io::Result<()> {
-    for name in names(fs, dir)? {
-        let base = [LOG, INDEX].into_iter().find_map(|kind| parse_name(&name, kind));
-        if base.is_some_and(|base| range.contains(&base) && base != range.start) {
-            fs.remove_file(&dir.join(name))?;
-        }
+fn recover_listed(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    names: &[String],
+    committed: &[Range<Offset>],
+) -> io::Result<bool> {
+    let directory: Arc<dyn Directory> = fs.open_dir(dir)?.into();
+    for range in committed {
+        Swap::new(dir, range.clone(), directory.clone(), names).finish(fs)?;
     }
-    Ok(())
+    let is_unused = |name: &&String| {
+        name.ends_with(CLEANED) || parse_swap(name, INDEX).is_some_and(|range| !committed.contains(&range))
+    };
+    let unused: Vec<_> = names.iter().filter(is_unused).collect();
+    for name in &unused {
+        fs.remove_file(&dir.join(name))?;
+    }
+    let was_any = !(committed.is_empty() && unused.is_empty());
+    if was_any {
+        sync_names(&*directory)?;
+    }
+    Ok(was_any)
 }
 
 /// Makes the names in the directory durable. Whatever a sync fails with, it is no shortage that passes.
-fn sync_names(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
-    let directory = fs.open_dir(dir)?;
+fn sync_names(directory: &dyn Directory) -> io::Result<()> {
     directory.sync().map_err(|error| io::Error::other(format!("the directory cannot be synced: {error}")))
 }
 
@@ -137,7 +213,8 @@ fn names(fs: &dyn FileSystem, dir: &Path) -> io::Result<Vec<String>> {
 
 fn parse_swap(name: &str, kind: &str) -> Option<Range<Offset>> {
     let (start, end) = name.strip_suffix(SWAP)?.strip_suffix(kind)?.split_once('-')?;
-    Some(parse_name(start, "")?..parse_name(end, "")?)
+    let range = parse_name(start, "")?..parse_name(end, "")?;
+    (range.start < range.end).then_some(range)
 }
 
 #[cfg(test)]

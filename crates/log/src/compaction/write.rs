@@ -1,21 +1,31 @@
 //! Writes the cleaned segment that takes the place of a group: the log under its `.cleaned` name, and its index.
 //!
-//! Batches are gathered and written in large pieces. Nothing is durable before [`CleanedWriter::finish`] returns;
-//! the file names and what comes after them are [`super::swap`]'s.
+//! Batches are gathered and written in large pieces, each only if there is room for it. Nothing is durable before
+//! [`CleanedWriter::finish`] returns; the file names and what comes after them are [`super::swap`]'s.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use riverrun_env::{File, FileSystem, OpenMode};
-use riverrun_records::BatchHeader;
+use riverrun_records::{BatchHeader, layout};
 use riverrun_types::{Offset, PartitionId};
 
 use super::swap;
 use crate::error::LogError;
-use crate::index::{ENTRY_BYTES, EntryCodec, IndexCursor, IndexEntry, IndexHeader, stamp_of};
+use crate::index::{ENTRY_BYTES, EntryCodec, HEADER_BYTES, IndexCursor, IndexEntry, IndexHeader, stamp_of};
 
 /// Bytes that are gathered before they are written.
 const PIECE_BYTES: usize = 256 * 1024;
+
+/// Refuses with [`LogError::DirFull`] if there is no room for so many bytes more.
+pub(crate) type RoomCheck<'a> = &'a dyn Fn(u64) -> Result<(), LogError>;
+
+/// Bytes that the index of a log of `log_bytes` bytes has at most: an entry for each interval, or for each batch where these
+/// are larger, and one for the end.
+pub(crate) fn index_bytes_max(log_bytes: u64, index_interval_bytes: u32) -> u64 {
+    let entries = log_bytes / u64::from(index_interval_bytes).max(layout::HEADER_BYTES as u64) + 1;
+    HEADER_BYTES as u64 + entries * ENTRY_BYTES as u64
+}
 
 /// Where a cleaned segment is written and what its index says of itself.
 #[derive(Clone, Debug)]
@@ -30,7 +40,8 @@ pub(crate) struct CleanedPlace {
 ///
 /// Invariants: `pending` comes after `written` bytes of the log; `index` is the whole index so far and has
 /// `entries` entries.
-pub(crate) struct CleanedWriter {
+pub(crate) struct CleanedWriter<'a> {
+    room: RoomCheck<'a>,
     log: Target,
     index_file: Target,
     written: u64,
@@ -67,10 +78,15 @@ impl Target {
     }
 }
 
-impl CleanedWriter {
-    pub(crate) fn create(fs: &dyn FileSystem, place: &CleanedPlace) -> Result<Self, LogError> {
+impl<'a> CleanedWriter<'a> {
+    pub(crate) fn create(
+        fs: &dyn FileSystem,
+        place: &CleanedPlace,
+        room: RoomCheck<'a>,
+    ) -> Result<Self, LogError> {
         let header = IndexHeader { partition: place.partition, base_offset: place.base_offset };
         Ok(Self {
+            room,
             log: Target::create(fs, swap::cleaned_log(&place.dir, place.base_offset))?,
             index_file: Target::create(fs, swap::cleaned_index(&place.dir, place.base_offset))?,
             written: 0,
@@ -103,6 +119,7 @@ impl CleanedWriter {
             self.put_entry(entry);
         }
         self.write_pending()?;
+        (self.room)(self.index.len() as u64)?;
         self.index_file.write(&self.index, 0)?;
         self.log.sync()?;
         self.index_file.sync()
@@ -115,6 +132,7 @@ impl CleanedWriter {
     }
 
     fn write_pending(&mut self) -> Result<(), LogError> {
+        (self.room)(self.pending.len() as u64)?;
         self.log.write(&self.pending, self.written)?;
         self.written += self.pending.len() as u64;
         self.pending.clear();

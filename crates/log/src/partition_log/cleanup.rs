@@ -31,12 +31,13 @@ impl PartitionLog {
     /// compacted, which may take long, so that the caller gets to the other logs.
     pub fn apply_retention(&self, now: TimestampMs, high_watermark: Offset) -> Result<usize, LogError> {
         let log = self.open()?;
-        let Some(_reshaping) = log.reshaping.try_lock() else { return Ok(0) };
+        let Some(mut reshaping) = log.reshaping.try_lock() else { return Ok(0) };
         if log.appender.lock().is_retired {
             // It was closed just now, because nothing happens in it: the next time is early enough.
             return Ok(0);
         }
-        self.retain_in(&log, now, high_watermark)
+        self.finish_swap(&log, &mut reshaping)
+            .and_then(|()| self.retain_in(&log, now, high_watermark))
             .map_err(|error| self.dir.judge(error))
             .inspect_err(|error| self.note_damage(error))
     }
@@ -130,7 +131,7 @@ impl PartitionLog {
     /// Makes `before` the log start, if it is not beyond it already. Durable when it returns; the space comes back
     /// with the next retention.
     pub fn delete_records(&self, before: Offset) -> Result<Offset, ReadError> {
-        self.reshape(|log| {
+        self.reshape(|log, _| {
             let view = log.view();
             if before > view.end || before < Offset::ZERO {
                 return Err(ReadError::OutOfRange {

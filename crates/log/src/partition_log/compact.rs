@@ -2,6 +2,9 @@
 //!
 //! Only what a checkpoint has covered is compacted: recovery may then take any gap between offsets above the
 //! recovery point for damage.
+//!
+//! Compaction keeps off the log dir's reserve. Of a log of which some segment is too large for the room that there is, what
+//! lies below that segment is compacted.
 
 use std::sync::Arc;
 
@@ -15,7 +18,8 @@ use crate::compaction::execute::{
     clean,
 };
 use crate::compaction::plan::{Cleanable, CompactionInput, assess};
-use crate::compaction::swap;
+use crate::compaction::swap::Swap;
+use crate::compaction::write::index_bytes_max;
 use crate::error::LogError;
 use crate::segment::{Extent, Segment};
 
@@ -30,6 +34,13 @@ pub struct CompactOptions<'a> {
     pub cleaner: CleanerOptions,
     /// Where the run is slowed down or stopped.
     pub control: &'a dyn CleanerControl,
+}
+
+/// A segment that takes the place of others, whatever happens, and that readers do not see yet: they have the others open.
+#[derive(Debug)]
+pub(crate) struct UnfinishedSwap {
+    swap: Swap,
+    replacement: Replacement,
 }
 
 impl PartitionLog {
@@ -53,24 +64,27 @@ impl PartitionLog {
     }
 
     /// Compacts what is cleanable, whether or not it is due; `None` if there is nothing. What it returns is
-    /// durable. Readers and appends go on meanwhile; retention passes this log over.
+    /// durable. Readers and appends go on meanwhile; retention passes this log over. [`LogError::DirFull`] if there is no
+    /// room for what takes the place of the first segments. What a compaction has written and did not come to use is gone
+    /// when it returns, unless the log dir has failed.
     pub fn compact(&self, options: CompactOptions<'_>) -> Result<Option<CleanOutcome>, LogError> {
         self.dir.check_usable()?;
-        self.reshape(|log| self.compact_in(log, options))
-            .map_err(|error| self.dir.judge(error))
-            .inspect_err(|error| self.note_damage(error))
+        self.reshape(|log, unfinished| {
+            self.finish_swap(log, unfinished)?;
+            self.compact_in(log, unfinished, options)
+        })
+        .map_err(|error| self.dir.judge(error))
+        .inspect_err(|error| self.note_damage(error))
     }
 
     fn compact_in(
         &self,
         log: &OpenLog,
+        unfinished: &mut Option<UnfinishedSwap>,
         options: CompactOptions<'_>,
     ) -> Result<Option<CleanOutcome>, LogError> {
-        let until = options.high_watermark.min(log.recovery_point());
-        let (cleanable, segments) = self.survey(log, options.now, until)?;
-        if cleanable.cleanable_bytes == 0 {
-            return Ok(None);
-        }
+        let room_bytes = self.room_bytes();
+        let Some((cleanable, segments)) = self.fitting(log, options, room_bytes)? else { return Ok(None) };
         // What is written anew gets new checksums: the old ones prove first that it is what was written. The batches' own
         // are looked at while they are read.
         for segment in log.view().segments.iter() {
@@ -83,6 +97,8 @@ impl PartitionLog {
         let random = &self.dir.env().random;
         let last_offsets = log.writer.lock().producers.last_offsets();
         let config = self.config();
+        let group_room_bytes =
+            room_bytes.saturating_sub(index_bytes_max(room_bytes, config.index_interval_bytes));
         let job = CleanJob {
             fs: &*log.home.fs,
             dir: log.home.dir.clone(),
@@ -91,16 +107,79 @@ impl PartitionLog {
             cleanable,
             last_offsets: &last_offsets,
             config: &config,
+            group_bytes_max: u32::try_from(group_room_bytes)
+                .map_or(config.segment_bytes, |bytes| bytes.min(config.segment_bytes)),
+            room: &|bytes| self.check_room(bytes),
             options: options.cleaner,
             now: options.now,
             seed: [random.next_u64(), random.next_u64()],
         };
-        let outcome = clean(&job, &mut Installer { log }, options.control)?;
+        let outcome = clean(&job, &mut Installer { handle: self, log, unfinished }, options.control)?;
         if outcome.first_dirty.is_some() {
             *log.first_dirty.lock() = outcome.first_dirty;
+            self.mark_dirty(&mut log.writer.lock());
         }
-        self.mark_dirty(&mut log.writer.lock());
         Ok(Some(outcome))
+    }
+
+    /// Finishes the swap that a compaction has begun, and shows readers the new segment. Whoever takes segments away or
+    /// replaces them does this before: otherwise what it does would be undone when the log is opened next.
+    pub(super) fn finish_swap(
+        &self,
+        log: &OpenLog,
+        unfinished: &mut Option<UnfinishedSwap>,
+    ) -> Result<(), LogError> {
+        let Some(UnfinishedSwap { swap, replacement }) = &*unfinished else { return Ok(()) };
+        // A sync that has failed is not repeated.
+        self.dir.check_usable()?;
+        let home = &log.home;
+        swap.finish(&*home.fs).map_err(|error| self.dir.judge(LogError::write(&home.dir, error)))?;
+        let extent = Extent { size_bytes: replacement.size_bytes, next_offset: replacement.offsets.end };
+        let new = Segment::sealed(home.clone(), replacement.offsets.start, extent);
+        log.update_view(|view| replace(view, replacement, new));
+        *unfinished = None;
+        self.mark_dirty(&mut log.writer.lock());
+        Ok(())
+    }
+
+    /// What a run may touch where there is room for so many bytes: what is cleanable, or what of that lies below the first
+    /// segment that is too large for it. None if nothing is cleanable.
+    fn fitting(
+        &self,
+        log: &OpenLog,
+        options: CompactOptions<'_>,
+        room_bytes: u64,
+    ) -> Result<Option<(Cleanable, Vec<SourceSegment>)>, LogError> {
+        let until = options.high_watermark.min(log.recovery_point());
+        let (cleanable, segments) = self.survey(log, options.now, until)?;
+        if cleanable.cleanable_bytes == 0 {
+            return Ok(None);
+        }
+        let interval_bytes = self.config().index_interval_bytes;
+        let is_too_large = |segment: &&SourceSegment| {
+            let bytes = segment.facts.size_bytes;
+            bytes.saturating_add(index_bytes_max(bytes, interval_bytes)) > room_bytes
+        };
+        let Some(too_large) = segments.iter().find(is_too_large).map(|segment| segment.facts.base_offset)
+        else {
+            return Ok(Some((cleanable, segments)));
+        };
+        let fitting = self.survey(log, options.now, too_large)?;
+        if fitting.0.cleanable_bytes == 0 { Err(self.no_room()) } else { Ok(Some(fitting)) }
+    }
+
+    /// Bytes that may be written to the log dir now.
+    fn room_bytes(&self) -> u64 {
+        self.dir.measure_space();
+        self.dir.space().room_bytes()
+    }
+
+    fn check_room(&self, bytes: u64) -> Result<(), LogError> {
+        if bytes <= self.room_bytes() { Ok(()) } else { Err(self.no_room()) }
+    }
+
+    fn no_room(&self) -> LogError {
+        self.dir.space().refusal(self.dir.path())
     }
 
     /// What there is to clean below `until`, and the segments that may be touched.
@@ -132,7 +211,19 @@ impl PartitionLog {
 
 /// Makes readers of one log use what a run has written.
 struct Installer<'a> {
+    handle: &'a PartitionLog,
     log: &'a OpenLog,
+    unfinished: &'a mut Option<UnfinishedSwap>,
+}
+
+impl Installer<'_> {
+    /// Passes the point of no return.
+    fn commit(&self, replacement: &Replacement) -> Result<UnfinishedSwap, LogError> {
+        let home = &self.log.home;
+        let swap = Swap::commit(&*home.fs, &home.dir, replacement.offsets.clone())
+            .map_err(|error| self.log.dir.judge(LogError::write(&home.dir, error)))?;
+        Ok(UnfinishedSwap { swap, replacement: replacement.clone() })
+    }
 }
 
 impl CompactionTarget for Installer<'_> {
@@ -142,18 +233,19 @@ impl CompactionTarget for Installer<'_> {
             return Err(LogError::Closed);
         }
         let view = self.log.view();
-        let replaces = |segment: &Segment| replacement.offsets.contains(&segment.base_offset);
-        for segment in view.segments.iter().filter(|segment| replaces(segment)) {
-            // Readers of the old view must not open the new file under the old name.
-            segment.hold_open()?;
+        let is_replaced = |segment: &&Arc<Segment>| replacement.offsets.contains(&segment.base_offset);
+        let replaced = || view.segments.iter().filter(is_replaced);
+        // Readers of the old view must not open the new file under the old name.
+        let held = replaced().try_for_each(|segment| segment.hold_open());
+        let committed = held.and_then(|()| self.commit(replacement));
+        if committed.is_err() {
+            // Their names stay theirs, and others want the descriptors.
+            for segment in replaced() {
+                segment.let_close();
+            }
         }
-        let home = &self.log.home;
-        swap::install(&*home.fs, &home.dir, replacement.offsets.clone())
-            .map_err(|error| LogError::write(&home.dir, error))?;
-        let extent = Extent { size_bytes: replacement.size_bytes, next_offset: replacement.offsets.end };
-        let new = Segment::sealed(home.clone(), replacement.offsets.start, extent);
-        self.log.update_view(|view| replace(view, replacement, new));
-        Ok(())
+        *self.unfinished = Some(committed?);
+        self.handle.finish_swap(self.log, self.unfinished)
     }
 }
 

@@ -37,6 +37,7 @@ use riverrun_types::{DurabilityLevel, LeaderEpoch, Offset, PartitionId, Timestam
 
 pub use append::{AppendOptions, Appended};
 pub use compact::CompactOptions;
+use compact::UnfinishedSwap;
 pub(crate) use journaled::counterpart;
 pub use marks::LogObserver;
 use marks::Marks;
@@ -409,12 +410,15 @@ impl PartitionLog {
     }
 
     /// Runs `action` on the open log while nobody else takes segments away and nobody closes the log.
-    fn reshape<T, E: From<LogError>>(&self, action: impl FnOnce(&OpenLog) -> Result<T, E>) -> Result<T, E> {
+    fn reshape<T, E: From<LogError>>(
+        &self,
+        action: impl FnOnce(&OpenLog, &mut Option<UnfinishedSwap>) -> Result<T, E>,
+    ) -> Result<T, E> {
         loop {
             let log = self.open()?;
-            let _reshaping = log.reshaping.lock();
+            let mut reshaping = log.reshaping.lock();
             if !log.appender.lock().is_retired {
-                return action(&log);
+                return action(&log, &mut reshaping);
             }
         }
     }

@@ -10,6 +10,7 @@ use riverrun_env::{prefetch, prefetch_at, prefetch_shared};
 use riverrun_types::{LeaderEpoch, Offset, TimestampMs};
 
 use super::PartitionLog;
+use super::compact::UnfinishedSwap;
 use super::journaled::JournalOwner;
 use super::read::RecentReads;
 use super::tail::{Piece, Tail};
@@ -175,8 +176,9 @@ pub(crate) struct OpenLog {
     /// None before the first read: many logs are only written to.
     pub(crate) recent_reads: Mutex<Option<Box<RecentReads>>>,
     pub(crate) doomed: Mutex<Vec<super::cleanup::DoomedFile>>,
-    /// Held while segments are taken away or replaced, so that retention and compaction do not meet.
-    pub(crate) reshaping: Mutex<()>,
+    /// Held while segments are taken away or replaced, so that retention and compaction do not meet. What it holds comes
+    /// before anything else of that.
+    pub(crate) reshaping: Mutex<Option<UnfinishedSwap>>,
 }
 
 /// What recovery has found.

@@ -110,6 +110,13 @@ impl FileSlot {
         self.kept.lock().is_held = true;
     }
 
+    /// Ends [`Self::hold`].
+    pub(super) fn release(self: &Arc<Self>, pool: &FilePool) {
+        let mut kept = self.kept.lock();
+        kept.is_held = false;
+        self.queue(kept, pool);
+    }
+
     /// Puts in a file that was just made.
     pub(super) fn put(self: &Arc<Self>, file: Arc<dyn File>, pool: &FilePool) {
         let mut kept = self.kept.lock();
@@ -177,6 +184,11 @@ mod tests {
         assert!(slots[0].kept.lock().file.is_some(), "held");
         assert!(slots[1].kept.lock().file.is_some(), "used again and again");
         assert_eq!(open_count(&slots), 1 + 3);
+        slots[0].release(&pool);
+        assert_eq!(open_count(&slots), 3, "it is as any other again");
+        slots[9].hold();
+        slots[9].release(&pool);
+        assert_eq!(pool.queue.lock().len(), 3, "one that was queued before is queued once");
     }
 
     #[test]

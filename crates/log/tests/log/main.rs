@@ -5,6 +5,7 @@
 mod appends;
 mod aside;
 mod bounds;
+mod compactions;
 mod crash_states;
 mod crashes;
 mod damage;

@@ -1,6 +1,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
+use std::rc::Rc;
 
 use riverrun_env::sim::SimEnv;
 use riverrun_env::{OpenMode, read_whole};
@@ -32,6 +34,40 @@ struct TestLog {
     config: LogConfig,
     options: CleanerOptions,
     now: TimestampMs,
+    /// None without a limit.
+    room: Option<Room>,
+}
+
+/// What is left of the disk beside a reserve.
+///
+/// Invariants: as long as nobody asks for more there are `floor` bytes left at least.
+#[derive(Clone)]
+struct Room {
+    sim: SimEnv,
+    reserve: u64,
+    floor: Rc<Cell<u64>>,
+}
+
+impl Room {
+    fn available(&self) -> u64 {
+        self.sim.fs.available_bytes(Path::new(DIR)).unwrap()
+    }
+
+    fn check(&self, bytes: u64) -> Result<(), LogError> {
+        self.check_asked();
+        let available_bytes = self.available();
+        if available_bytes < self.reserve + bytes {
+            let (path, reserve_bytes) = (DIR.into(), self.reserve);
+            return Err(LogError::DirFull { path, available_bytes, reserve_bytes });
+        }
+        self.floor.set(available_bytes - bytes);
+        Ok(())
+    }
+
+    /// Nothing was written that was not asked for.
+    fn check_asked(&self) {
+        assert!(self.available() >= self.floor.get(), "{} of {}", self.available(), self.floor.get());
+    }
 }
 
 impl TestLog {
@@ -52,6 +88,7 @@ impl TestLog {
             config,
             options: CleanerOptions::default(),
             now: NOW,
+            room: None,
         };
         for batches in segments {
             log.add_segment(batches);
@@ -101,7 +138,7 @@ impl TestLog {
     }
 
     fn clean_with(&mut self, control: &dyn CleanerControl) -> Result<CleanOutcome, LogError> {
-        let mut target = Target::new(&self.sim);
+        let mut target = Target { room: self.room.clone(), ..Target::new(&self.sim) };
         let outcome = self.clean_into(&mut target, control)?;
         self.first_dirty = outcome.first_dirty.or(self.first_dirty);
         for replacement in target.installed {
@@ -124,6 +161,8 @@ impl TestLog {
             cleanable: self.cleanable(),
             last_offsets: &BTreeMap::new(),
             config: &self.config,
+            group_bytes_max: self.config.segment_bytes,
+            room: &|bytes| self.room.as_ref().map_or(Ok(()), |room| room.check(bytes)),
             options: self.options,
             now: self.now,
             seed: [8, 9],
@@ -199,17 +238,23 @@ fn source(sim: &SimEnv, base: Offset, end: Offset, size_bytes: u64) -> SourceSeg
 struct Target {
     sim: SimEnv,
     installed: Vec<Replacement>,
+    room: Option<Room>,
 }
 
 impl Target {
     fn new(sim: &SimEnv) -> Self {
-        Self { sim: sim.clone(), installed: vec![] }
+        Self { sim: sim.clone(), installed: vec![], room: None }
     }
 }
 
 impl CompactionTarget for Target {
     fn install(&mut self, replacement: &Replacement) -> Result<(), LogError> {
-        let installed = swap::install(&*self.sim.fs, Path::new(DIR), replacement.offsets.clone());
+        if let Some(room) = &self.room {
+            room.check_asked();
+        }
+        let (fs, dir) = (&*self.sim.fs, Path::new(DIR));
+        let installed =
+            swap::Swap::commit(fs, dir, replacement.offsets.clone()).and_then(|swap| swap.finish(fs));
         installed.map_err(|error| LogError::io(Path::new(DIR), error))?;
         self.installed.push(replacement.clone());
         Ok(())
@@ -418,4 +463,117 @@ fn damage_ends_the_run_and_names_the_place() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Names in the log's directory that are no segment's.
+fn leftovers(log: &TestLog) -> Vec<String> {
+    let entries = log.sim.fs.read_dir(Path::new(DIR)).unwrap();
+    let names = entries.iter().map(|entry| entry.name.to_str().unwrap().to_owned());
+    names.filter(|name| name.contains(".cleaned") || name.contains(".swap")).collect()
+}
+
+#[test]
+fn a_shortage_at_any_call_leaves_nothing_behind_that_is_not_used() {
+    let newest = newest_of_overlapping();
+    let calls_of = |log: &TestLog| {
+        let before = log.sim.fs.calls();
+        log.clean_into(&mut Target::new(&log.sim), &Unhindered).unwrap();
+        log.sim.fs.calls() - before
+    };
+    let mut unfinished = 0;
+    for call in 0..calls_of(&TestLog::new(OVERLAPPING)) {
+        let mut log = TestLog::new(OVERLAPPING);
+        log.sim.fs.fail_call_after(call, io::ErrorKind::OutOfMemory);
+        log.clean_into(&mut Target::new(&log.sim), &Unhindered).unwrap_err();
+        let left = leftovers(&log);
+        // One that has passed the point of no return is there to be finished.
+        let is_unfinished = left.iter().any(|name| swap::is_committed(name));
+        unfinished += u32::from(is_unfinished);
+        assert!(is_unfinished || left.is_empty(), "call {call}: {left:?}");
+        log.reopen();
+        log.clean();
+        assert_eq!(log.records(), newest, "call {call}");
+    }
+    assert!(unfinished > 2, "{unfinished}");
+}
+
+/// Letters that hardly compress.
+fn noise(letters: usize, seed: u64) -> String {
+    let mut state = seed;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(b'a' + u8::try_from((state >> 33) % 26).unwrap())
+    };
+    (0..letters).map(|_| letter()).collect()
+}
+
+/// Two segments that become one: 20 keys with values of 60000 bytes, and one of the keys again.
+fn large_log() -> TestLog {
+    let values: Vec<String> = (0..20).map(|seed| noise(60_000, seed)).collect();
+    let records: Vec<[KeyValue<'_>; 1]> =
+        values.iter().map(|value| [(&value[..8], Some(&**value))]).collect();
+    let batches: Vec<&[KeyValue<'_>]> = records.iter().map(<[_; 1]>::as_slice).collect();
+    let mut log = TestLog::new(&[&batches, &[&[(&values[0][..8], Some("newest"))]]]);
+    log.config.index_interval_bytes = 4096;
+    log
+}
+
+#[test]
+fn whatever_room_there_is_the_reserve_is_kept_and_what_had_none_is_gone() {
+    const RESERVE: u64 = 10_000;
+    let mut outcomes = [0, 0];
+    for room_kb in (0..1500).step_by(50) {
+        let mut log = large_log();
+        let before = RESERVE + room_kb * 1000;
+        log.sim.fs.set_space(Some(before));
+        let room = Room { sim: log.sim.clone(), reserve: RESERVE, floor: Rc::default() };
+        log.room = Some(room.clone());
+        let cleaned = log.clean_with(&Unhindered);
+        assert_eq!(leftovers(&log), [""; 0], "{room_kb} KB");
+        match cleaned {
+            Ok(_) => outcomes[1] += 1,
+            Err(LogError::DirFull { .. }) => {
+                assert_eq!(room.available(), before, "{room_kb} KB");
+                outcomes[0] += 1;
+            }
+            other => panic!("{room_kb} KB: {other:?}"),
+        }
+        log.sim.fs.set_space(None);
+        log.clean();
+        assert_eq!((log.records().len(), log.bases()), (20, vec![0]), "{room_kb} KB");
+    }
+    assert!(outcomes[0] > 20 && outcomes[1] > 3, "{outcomes:?}");
+}
+
+/// Takes as much space as the run reads and writes, while it goes on.
+struct Others(Room);
+
+impl CleanerControl for Others {
+    fn on_io(&self, bytes: u64) {
+        let Self(room) = self;
+        room.sim.fs.set_space(Some(room.available().saturating_sub(bytes)));
+        room.floor.set(room.floor.get().saturating_sub(bytes));
+    }
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn room_that_others_take_meanwhile_ends_the_run_before_the_reserve() {
+    let mut log = large_log();
+    log.sim.fs.set_space(Some(3_600_000));
+    let room = Room { sim: log.sim.clone(), reserve: 1_000_000, floor: Rc::default() };
+    log.room = Some(room.clone());
+    let error = log.clean_with(&Others(room)).unwrap_err();
+    // There was room for the group when it began.
+    assert!(
+        matches!(error, LogError::DirFull { available_bytes, .. } if available_bytes < 1_500_000),
+        "{error}"
+    );
+    assert_eq!(leftovers(&log), [""; 0]);
+    log.sim.fs.set_space(None);
+    log.clean();
+    assert_eq!(log.records().len(), 20);
 }

@@ -16,6 +16,10 @@ fn write(fs: &dyn FileSystem, path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
+fn install(fs: &dyn FileSystem, dir: &Path, range: Range<Offset>) -> io::Result<()> {
+    Swap::commit(fs, dir, range)?.finish(fs)
+}
+
 /// Segments with known contents, all durable, and a cleaned segment that is complete but has no durable name.
 fn prepare(seed: u64, cleaned: &str) -> SimEnv {
     let sim = SimEnv::new(seed);
@@ -82,9 +86,80 @@ fn what_was_not_finished_is_removed() {
     assert_eq!(contents(&sim), old());
 
     let sim = prepare(1, "cleaned");
-    discard(&*sim.fs, Path::new(DIR), RANGE.start).unwrap();
-    assert_eq!(contents(&sim), old());
-    discard(&*sim.fs, Path::new(DIR), RANGE.start).unwrap();
+    for _ in 0..2 {
+        discard(&*sim.fs, Path::new(DIR), &RANGE).unwrap();
+        assert_eq!(contents(&sim), old());
+    }
+}
+
+/// Each call of an install is refused in turn, as for want of memory, in a process that goes on.
+#[test]
+fn a_shortage_at_any_call_leaves_the_old_segments_and_nothing_else_or_a_swap_that_can_be_finished() {
+    let dir = Path::new(DIR);
+    let whole = prepare(1, "cleaned");
+    let before = whole.fs.calls();
+    install(&*whole.fs, dir, RANGE).unwrap();
+    let mut outcomes = [0, 0];
+    for call in 0..whole.fs.calls() - before {
+        let sim = prepare(1, "cleaned");
+        sim.fs.fail_call_after(call, io::ErrorKind::OutOfMemory);
+        let expected = match Swap::commit(&*sim.fs, dir, RANGE) {
+            Err(_) => old(),
+            Ok(swap) => {
+                swap.finish(&*sim.fs).unwrap_err();
+                discard(&*sim.fs, dir, &RANGE).unwrap();
+                swap.finish(&*sim.fs).unwrap();
+                new("cleaned")
+            }
+        };
+        discard(&*sim.fs, dir, &RANGE).unwrap();
+        assert_eq!(contents(&sim), expected, "call {call}");
+        outcomes[usize::from(expected == new("cleaned"))] += 1;
+        sim.fs.crash();
+        recover(&*sim.fs, dir).unwrap();
+        assert_eq!(contents(&sim), expected, "call {call}, after a power cut");
+    }
+    assert_eq!(outcomes, [4, 6], "before the point of no return and after it");
+}
+
+#[test]
+fn a_swap_needs_no_descriptor_after_the_point_of_no_return() {
+    let sim = prepare(1, "cleaned");
+    let swap = Swap::commit(&*sim.fs, Path::new(DIR), RANGE).unwrap();
+    sim.fs.exhaust_descriptors(true);
+    swap.finish(&*sim.fs).unwrap();
+    sim.fs.exhaust_descriptors(false);
+    assert_eq!(contents(&sim), new("cleaned"));
+}
+
+#[test]
+fn a_swap_that_was_overtaken_is_refused_and_nothing_is_changed() {
+    let rename = |sim: &SimEnv, from: Range<i64>, to: Range<i64>| {
+        for kind in [LOG, INDEX] {
+            let path = |range: Range<i64>| {
+                swap_path(Path::new(DIR), &(Offset(range.start)..Offset(range.end)), kind)
+            };
+            sim.fs.rename(&path(from.clone()), &path(to.clone())).unwrap();
+        }
+    };
+    for (stale, named) in [
+        (10..35, "00000000000000000010-00000000000000000035.log.swap"),
+        (10..20, "00000000000000000010-00000000000000000020.log.swap"),
+        (0..20, "00000000000000000000-00000000000000000020.log.swap"),
+    ] {
+        let sim = prepare(1, "cleaned");
+        drop(Swap::commit(&*sim.fs, Path::new(DIR), RANGE).unwrap());
+        rename(&sim, 10..40, stale.clone());
+        if stale != (10..35) {
+            write(&*sim.fs, &cleaned_log(Path::new(DIR), RANGE.start), "newer").unwrap();
+            write(&*sim.fs, &cleaned_index(Path::new(DIR), RANGE.start), "newer index").unwrap();
+            drop(Swap::commit(&*sim.fs, Path::new(DIR), RANGE).unwrap());
+        }
+        let before = contents(&sim);
+        let error = recover(&*sim.fs, Path::new(DIR)).unwrap_err();
+        assert!(matches!(&error, LogError::Corrupt { path, .. } if path.ends_with(named)), "{error}");
+        assert_eq!(contents(&sim), before);
+    }
 }
 
 /// Kills the process at each operation of an install, and then again at each operation of the recovery.
@@ -118,6 +193,25 @@ fn kill_everywhere(cleaned: &str) {
 fn a_kill_at_any_operation_leaves_the_old_segments_or_the_new_one() {
     for cleaned in ["cleaned", ""] {
         kill_everywhere(cleaned);
+    }
+}
+
+/// A kill leaves names that no sync has covered, and the power may fail while the next start goes on from them.
+#[test]
+fn a_power_cut_after_a_kill_leaves_the_old_segments_or_the_new_one() {
+    for (stop, stop_again) in (0..=13).flat_map(|stop| (0..=13).map(move |again| (stop, again))) {
+        let sim = prepare(1, "cleaned");
+        sim.fs.stop_after(stop);
+        let is_installed = install(&*sim.fs, Path::new(DIR), RANGE).is_ok();
+        sim.fs.kill();
+        sim.fs.stop_after(stop_again);
+        let is_recovered = recover(&*sim.fs, Path::new(DIR)).is_ok();
+        for state in states(&sim) {
+            let is_new = recovered(&state, "cleaned")
+                .unwrap_or_else(|found| panic!("stops {stop} and {stop_again}: {found}"));
+            assert!(is_new || !is_installed, "stops {stop} and {stop_again}: what was installed is gone");
+        }
+        assert!(is_recovered || stop_again < 13, "the recovery is stopped everywhere");
     }
 }
 

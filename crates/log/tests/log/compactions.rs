@@ -1,0 +1,270 @@
+//! Compaction of a log that is in use, where the system refuses something or has little room: what compaction keeps is
+//! there afterwards, whatever comes next, and nothing else is left behind.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverrun_env::FileSystem;
+use riverrun_env::sim::SimEnv;
+use riverrun_log::compaction::execute::{CleanOutcome, CleanerOptions, Unhindered};
+use riverrun_log::config::{CleanupPolicy, LogConfig};
+use riverrun_log::{CompactOptions, LogError, StoreOptions};
+use riverrun_types::{self as types, Offset};
+
+use crate::machine::{DIR, Machine};
+
+/// Of segments as they are appended to.
+const SMALL: u32 = 1000;
+/// Of the one that compaction makes of all that there are.
+const LARGE: u32 = 100_000;
+const RESERVE: u64 = 1 << 20;
+
+/// A log of 40 records in several segments, under a checkpoint.
+fn filled(config: LogConfig) -> Machine {
+    let options = StoreOptions { reserve_bytes: RESERVE, ..StoreOptions::default() };
+    let mut machine = Machine::with_options(SimEnv::new(1), config, options);
+    append(&mut machine, SMALL, 40);
+    machine
+}
+
+fn compacted_only() -> LogConfig {
+    LogConfig { cleanup: CleanupPolicy { delete: false, compact: true }, ..Machine::small_segments() }
+}
+
+fn set_segment_bytes(machine: &mut Machine, segment_bytes: u32) {
+    machine.config = Arc::new(LogConfig { segment_bytes, ..(*machine.config).clone() });
+}
+
+/// Every other record has a key of its own, the others have the same.
+fn value_of(offset: i64) -> String {
+    if offset % 2 == 0 { format!("record {offset}") } else { "again and again".to_owned() }
+}
+
+/// Appends so many records to segments of so many bytes, and makes a checkpoint.
+fn append(machine: &mut Machine, segment_bytes: u32, count: i64) {
+    set_segment_bytes(machine, segment_bytes);
+    let end = machine.log().log_end_offset().unwrap().0;
+    for offset in end..end + count {
+        assert_eq!(machine.append(&value_of(offset)), Offset(offset));
+    }
+    machine.store().checkpoint().unwrap();
+}
+
+/// Compacts into segments of at most so many bytes.
+fn compact(machine: &mut Machine, segment_bytes: u32) -> Result<Option<CleanOutcome>, LogError> {
+    set_segment_bytes(machine, segment_bytes);
+    let log = machine.log();
+    let cleaner = CleanerOptions { dedupe_buffer_bytes: 100_000, load_factor: 0.9 };
+    let high_watermark = log.log_end_offset()?;
+    log.compact(CompactOptions { now: machine.now(), high_watermark, cleaner, control: &Unhindered })
+}
+
+/// The last record of each key is there, and of the others none that was never appended.
+fn check(machine: &Machine, what: &str) {
+    let log = machine.log();
+    let (start, end) = (log.log_start_offset().unwrap().0, log.log_end_offset().unwrap().0);
+    let found = machine.records().unwrap();
+    assert!(found.iter().all(|(offset, value)| *value == value_of(*offset)), "{what}: {found:?}");
+    let is_newest = |offset: &i64| offset % 2 == 0 || offset + 2 >= end;
+    for offset in (start..end).filter(is_newest) {
+        assert!(found.iter().any(|(other, _)| *other == offset), "{what}: {offset} is gone: {found:?}");
+    }
+}
+
+/// What compaction has not removed.
+fn leftovers(machine: &Machine) -> Vec<String> {
+    let is_left = |name: &String| name.contains(".cleaned") || name.contains(".swap");
+    machine.files().into_iter().filter(is_left).collect()
+}
+
+fn available(machine: &Machine) -> u64 {
+    machine.sim.fs.available_bytes(DIR.as_ref()).unwrap()
+}
+
+/// Has each call by path of a compaction fail in turn, and gives what is left then to `after`.
+fn fail_each_call(
+    config: &LogConfig,
+    kind: ErrorKind,
+    after: impl Fn(&mut Machine, Result<Option<CleanOutcome>, LogError>, &str),
+) {
+    for segment_bytes in [SMALL, LARGE] {
+        let mut whole = filled(config.clone());
+        let before = whole.sim.fs.calls();
+        compact(&mut whole, segment_bytes).unwrap().unwrap();
+        let calls = whole.sim.fs.calls() - before;
+        assert!(calls > 15, "{calls}");
+        for call in 0..calls {
+            let mut machine = filled(config.clone());
+            machine.sim.fs.fail_call_after(call, kind);
+            let outcome = compact(&mut machine, segment_bytes);
+            after(&mut machine, outcome, &format!("{kind} at call {call}, {segment_bytes} bytes"));
+        }
+    }
+}
+
+#[test]
+fn a_shortage_at_any_call_of_a_compaction_loses_nothing_whatever_follows() {
+    let next: [fn(&mut Machine); 4] = [
+        |machine| machine.kill(),
+        Machine::restart,
+        |machine| {
+            for _ in 0..2 {
+                machine.store().close_idle(Duration::ZERO);
+            }
+        },
+        // What is compacted next begins where the one before has begun, and ends elsewhere.
+        |machine| {
+            append(machine, SMALL, 20);
+            compact(machine, LARGE).unwrap();
+            assert_eq!(leftovers(machine), [""; 0]);
+        },
+    ];
+    for (number, next) in next.iter().enumerate() {
+        fail_each_call(&compacted_only(), ErrorKind::OutOfMemory, |machine, outcome, what| {
+            let what = format!("{what}, then {number}");
+            if let Err(error) = outcome {
+                assert_eq!(error.kind(), types::ErrorKind::Retry, "{what}: {error}");
+            }
+            assert!(machine.store().dir_failure(0).is_none(), "{what}");
+            let left = leftovers(machine);
+            let is_unfinished = left.iter().any(|name| name.ends_with(".log.swap"));
+            assert!(is_unfinished || left.is_empty(), "{what}: {left:?}");
+            check(machine, &what);
+            next(machine);
+            check(machine, &what);
+            machine.kill();
+            check(machine, &what);
+            assert_eq!(leftovers(machine), [""; 0], "{what}");
+        });
+    }
+}
+
+#[test]
+fn retention_finishes_what_a_compaction_could_not_before_it_takes_anything() {
+    let config = LogConfig {
+        cleanup: CleanupPolicy { delete: true, compact: true },
+        retention_bytes: Some(1500),
+        ..Machine::small_segments()
+    };
+    fail_each_call(&config, ErrorKind::OutOfMemory, |machine, _, what| {
+        let log = machine.log();
+        log.apply_retention(machine.now(), log.log_end_offset().unwrap()).unwrap();
+        assert_eq!(leftovers(machine), [""; 0], "{what}");
+        check(machine, what);
+        let start = log.log_start_offset().unwrap();
+        machine.kill();
+        assert_eq!(machine.log().log_start_offset().unwrap(), start, "{what}");
+        check(machine, what);
+    });
+}
+
+#[test]
+fn an_error_of_the_disk_at_any_call_of_a_compaction_loses_nothing() {
+    fail_each_call(&compacted_only(), ErrorKind::Other, |machine, _, what| {
+        check(machine, what);
+        machine.kill();
+        check(machine, what);
+        append(machine, SMALL, 20);
+        compact(machine, LARGE).unwrap();
+        check(machine, what);
+        machine.kill();
+        check(machine, what);
+    });
+}
+
+#[test]
+fn a_swap_whose_sync_has_failed_is_finished_by_the_next_start_and_not_before() {
+    let (mut failed, mut refused) = (0, 0);
+    for sync in 0.. {
+        let mut machine = filled(compacted_only());
+        machine.sim.fs.fail_sync_after(sync);
+        if compact(&mut machine, LARGE).is_ok() {
+            break;
+        }
+        assert!(machine.store().dir_failure(0).is_some(), "sync {sync}");
+        check(&machine, &format!("sync {sync}: reads go on"));
+        let left = leftovers(&machine);
+        for _ in 0..2 {
+            machine.store().close_idle(Duration::ZERO);
+        }
+        match machine.records() {
+            Ok(_) => {}
+            Err(LogError::DirFailed { .. }) => refused += 1,
+            Err(error) => panic!("sync {sync}: {error}"),
+        }
+        assert_eq!(leftovers(&machine), left, "sync {sync}: nothing more is written there");
+        machine.crash();
+        check(&machine, &format!("sync {sync}"));
+        failed += 1;
+    }
+    assert!(failed > 4 && refused > 2, "{failed} {refused}");
+}
+
+#[test]
+fn a_swap_that_was_overtaken_takes_its_partition_offline_and_is_left_alone() {
+    let mut machine = filled(compacted_only());
+    compact(&mut machine, LARGE).unwrap().unwrap();
+    let path = machine.partition_dir().join(format!("{:020}-{:020}.log.swap", 0, 5));
+    machine.put_content(&path, b"of another time");
+    for _ in 0..2 {
+        machine.kill();
+        let error = machine.records().unwrap_err();
+        assert!(matches!(&error, LogError::Corrupt { path: found, .. } if *found == path), "{error}");
+        assert_eq!(machine.content(&path), b"of another time");
+    }
+    machine.sim.fs.remove_file(&path).unwrap();
+    machine.kill();
+    check(&machine, "when it is moved away");
+}
+
+#[test]
+fn a_compaction_without_room_keeps_the_reserve_and_leaves_nothing_behind_until_there_is_room() {
+    let mut machine = filled(compacted_only());
+    let segments = machine.log_paths().len();
+    machine.sim.fs.set_space(Some(RESERVE + 500));
+    for _ in 0..2 {
+        let error = compact(&mut machine, LARGE).unwrap_err();
+        assert!(matches!(error, LogError::DirFull { reserve_bytes: RESERVE, .. }), "{error}");
+        assert_eq!(error.kind(), types::ErrorKind::Retry);
+        assert_eq!((leftovers(&machine), available(&machine)), (vec![], RESERVE + 500));
+    }
+    check(&machine, "without room");
+    // There is room for each segment, and not for all at once.
+    machine.sim.fs.set_space(Some(RESERVE + 2500));
+    compact(&mut machine, LARGE).unwrap().unwrap();
+    assert_eq!(machine.log_paths().len(), segments);
+    check(&machine, "with room for some");
+    machine.sim.fs.set_space(None);
+    append(&mut machine, SMALL, 20);
+    compact(&mut machine, LARGE).unwrap().unwrap();
+    assert_eq!(machine.log_paths().len(), 2, "one, and the active one");
+    check(&machine, "with room");
+    machine.kill();
+    check(&machine, "after a kill");
+}
+
+#[test]
+fn what_lies_below_a_segment_for_which_there_is_no_room_is_compacted() {
+    let mut machine = filled(compacted_only());
+    append(&mut machine, LARGE, 80);
+    append(&mut machine, SMALL, 20);
+    let bases: Vec<i64> = machine
+        .log_paths()
+        .iter()
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().parse().unwrap())
+        .collect();
+    let large = machine.log_paths().iter().position(|path| machine.content(path).len() > 5000).unwrap();
+    assert!(large > 1 && large + 1 < bases.len(), "{large} of {bases:?}");
+    machine.sim.fs.set_space(Some(RESERVE + 4000));
+    let outcome = compact(&mut machine, SMALL).unwrap().unwrap();
+    assert_eq!(outcome.first_dirty, Some(Offset(bases[large])));
+    assert!(outcome.stats.records_after < outcome.stats.records_before, "{outcome:?}");
+    let error = compact(&mut machine, SMALL).unwrap_err();
+    assert!(matches!(error, LogError::DirFull { .. }), "{error}");
+    check(&machine, "without room for it");
+    machine.sim.fs.set_space(None);
+    let outcome = compact(&mut machine, SMALL).unwrap().unwrap();
+    assert_eq!(outcome.first_dirty, Some(Offset(*bases.last().unwrap())));
+    check(&machine, "with room");
+}
