@@ -355,7 +355,9 @@ impl Repair {
                     cursor.end_entry(scan.expected())
                 }
             };
-            due.into_iter().for_each(|entry| segment.push_entry(entry));
+            if let Some(entry) = due {
+                segment.push_entry(entry);
+            }
         }
         if let Some(entry) = cursor.end_entry(scan.expected()) {
             segment.push_entry(entry);
