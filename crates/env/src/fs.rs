@@ -120,6 +120,10 @@ pub trait File: Send + Sync + fmt::Debug {
 pub trait Volume: Send + Sync + fmt::Debug {
     /// Makes everything durable that was written to any file or directory of this file system before the call.
     fn sync(&self) -> io::Result<()>;
+
+    /// Whether [`Self::sync`] fails when something that it stands for was lost when the system tried to write it, now or
+    /// since the volume was opened. Where it does not, a sync of each file by itself does.
+    fn tells_of_lost_writes(&self) -> bool;
 }
 
 /// An open directory.

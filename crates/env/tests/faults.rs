@@ -119,6 +119,25 @@ fn one_sync_fails_and_the_repeated_one_lies() {
 }
 
 #[test]
+fn a_silent_volume_leaves_it_to_each_file_to_say_what_was_lost() {
+    let fs = SimFileSystem::new(1);
+    fs.silence_volumes(true);
+    let [lost, kept] = ["/lost", "/kept"].map(|path| fs.open(path.as_ref(), OpenMode::CreateNew).unwrap());
+    let volume = fs.open_volume("/".as_ref()).unwrap();
+    assert!(!volume.tells_of_lost_writes());
+    lost.write_all_at(b"old", 0).unwrap();
+    volume.sync().unwrap();
+    lost.write_all_at(b"new", 0).unwrap();
+    fs.fail_sync_after(0);
+    volume.sync().unwrap();
+    assert!(lost.sync_data().is_err());
+    lost.sync_data().unwrap();
+    kept.sync_data().unwrap();
+    fs.crash();
+    assert_eq!(content(&fs, "/lost").unwrap(), b"old");
+}
+
+#[test]
 fn what_the_disk_does_not_begin_with_is_lost_and_no_sync_says_so() {
     for planted in [None, Some(PlantedBug::IgnoredWriteBackError)] {
         let fs = SimFileSystem::new(1);

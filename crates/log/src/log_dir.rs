@@ -3,7 +3,8 @@
 //! A checkpoint syncs the whole file system of the dir at once, through one descriptor that stays open for as long
 //! as the dir is in use, and then replaces the checkpoint file. A sync that fails makes the dir fail for good: what
 //! was not synced may be lost although it can still be read, and no later sync would say so. So does a write that
-//! fails for another reason than want of space, quota, descriptors or memory.
+//! fails for another reason than want of space, quota, descriptors or memory. Where a sync of the file system does not say
+//! what was lost, each segment that the checkpoint covers is synced by itself as well.
 //!
 //! An error of a read may be of one bad sector, or of a device that is gone: after one, and now and then, a small write
 //! that changes nothing is synced, and tells. So a dir that nobody writes to fails as well when its device is dead. That is

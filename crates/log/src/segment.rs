@@ -228,6 +228,12 @@ impl Segment {
         file.map_err(|error| LogError::write(&self.log_path(), error))
     }
 
+    /// Syncs the `.log` file.
+    pub(crate) fn sync_log(&self) -> Result<(), LogError> {
+        let synced = self.log_file_once()?.sync_data();
+        synced.map_err(|error| LogError::sync(&self.log_path(), error))
+    }
+
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>, LogError> {
         self.home.fs.open(path, mode).map_err(|error| LogError::io(path, error))
     }

@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::RealFile;
+use super::volume::RealVolume;
 use crate::{DirEntry, Directory, File, FileSystem, LockGuard, OpenMode, Volume};
 
 /// Files of the operating system.
@@ -22,16 +23,6 @@ struct RealLock {
 }
 
 impl LockGuard for RealLock {}
-
-/// A descriptor of a directory, for syncs of its whole file system.
-#[derive(Debug)]
-struct RealVolume(fs::File);
-
-impl Volume for RealVolume {
-    fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(&self.0)?)
-    }
-}
 
 #[derive(Debug)]
 struct RealDirectory(fs::File);
@@ -71,7 +62,7 @@ impl FileSystem for RealFileSystem {
     }
 
     fn open_volume(&self, path: &Path) -> io::Result<Arc<dyn Volume>> {
-        Ok(Arc::new(RealVolume(fs::File::open(path)?)))
+        Ok(Arc::new(RealVolume::open(path)?))
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {

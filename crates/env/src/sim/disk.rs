@@ -132,6 +132,8 @@ pub(super) struct Disk {
     pub(super) space: Option<u64>,
     /// No file below may grow.
     pub(super) full: Option<PathBuf>,
+    /// Files of which something was lost that no sync has told yet, where that of a volume does not.
+    pub(super) untold: Option<BTreeSet<Inode>>,
 }
 
 fn stopped() -> io::Error {
@@ -171,6 +173,7 @@ impl Disk {
             dead: None,
             space: None,
             full: None,
+            untold: None,
         }
     }
 
@@ -545,7 +548,8 @@ impl Disk {
     }
 
     pub(super) fn sync_file(&mut self, inode: Inode) -> io::Result<()> {
-        let fails = self.pass_sync()? || self.check_device(inode).is_err();
+        let was_lost = self.untold.as_mut().is_some_and(|untold| untold.remove(&inode));
+        let fails = self.pass_sync()? || was_lost || self.check_device(inode).is_err();
         let image = self.file_mut(inode)?;
         if fails {
             image.fail_sync();
@@ -607,15 +611,20 @@ impl Disk {
         let fails = self.pass_sync()?;
         let below = self.reachable(directory, |directory| &directory.live);
         let fails = fails || below.iter().any(|inode| self.check_device(*inode).is_err());
-        for (_, node) in self.nodes.iter_mut().filter(|(inode, _)| below.contains(inode)) {
+        for (inode, node) in self.nodes.iter_mut().filter(|(inode, _)| below.contains(inode)) {
             match node {
                 Node::File(image) if image.is_settled() => {}
-                Node::File(image) if fails => Arc::make_mut(image).fail_sync(),
+                Node::File(image) if fails => {
+                    Arc::make_mut(image).fail_sync();
+                    if let Some(untold) = &mut self.untold {
+                        untold.insert(*inode);
+                    }
+                }
                 Node::File(image) => Arc::make_mut(image).sync(),
                 Node::Directory(_) => {}
             }
         }
-        if fails {
+        if fails && self.untold.is_none() {
             return self.report_failed_sync();
         }
         for change in std::mem::take(&mut self.changes) {
@@ -675,6 +684,7 @@ impl Disk {
 
     fn lose_power(&mut self, choose: &mut dyn Choose) {
         self.crash_directories(choose);
+        self.untold = self.untold.take().map(|_| BTreeSet::new());
         let reachable = self.durably_reachable(ROOT);
         self.nodes.retain(|inode, _| reachable.contains(inode));
         let tears_blocks = self.tears_blocks;

@@ -1,6 +1,6 @@
 //! The simulated file system as code under test sees it, and the switches with which a test injects faults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -176,6 +176,12 @@ impl SimFileSystem {
     /// Makes every opening of a file past the page cache be refused as unsupported, or no longer.
     pub fn refuse_direct(&self, is_refused: bool) {
         self.disk.lock().is_direct_refused = is_refused;
+    }
+
+    /// Makes syncs of volumes succeed also where something was lost, as on an overlay or an old kernel, or no longer. The
+    /// next sync of such a file by itself fails.
+    pub fn silence_volumes(&self, are_silent: bool) {
+        self.disk.lock().untold = are_silent.then(BTreeSet::new);
     }
 
     /// From now on and until the process dies the code under test behaves as if it had this bug.
@@ -368,6 +374,10 @@ impl Volume for SimVolume {
         let mut disk = self.disk.lock();
         disk.check_alive(self.life)?;
         disk.sync_volume(self.directory)
+    }
+
+    fn tells_of_lost_writes(&self) -> bool {
+        self.disk.lock().untold.is_none()
     }
 }
 

@@ -50,10 +50,9 @@ impl LogDir {
         let (captured, coverage) = self.capture(dirty);
         // What could not be captured may have made the dir fail.
         self.check_usable()?;
-        if !captured.is_empty() || !self.has_synced_found() {
-            self.sync()?;
-        }
-        if let Err(error) = self.write_checkpoint(&captured, is_clean) {
+        let needs_sync = !captured.is_empty() || !self.has_synced_found();
+        let synced = if needs_sync { self.sync(&captured) } else { Ok(()) };
+        if let Err(error) = synced.and_then(|()| self.write_checkpoint(&captured, is_clean)) {
             // The logs learn from a later one that they are covered.
             for Captured { log, .. } in &captured {
                 log.note_uncovered();
@@ -63,10 +62,15 @@ impl LogDir {
         Ok(coverage)
     }
 
-    /// Syncs everything that is in the dir.
-    fn sync(&self) -> Result<(), LogError> {
+    /// Syncs everything that is in the dir, and fails if something of what was captured is lost.
+    fn sync(&self, captured: &[Captured]) -> Result<(), LogError> {
         let volume = self.volume.as_ref().ok_or(LogError::Closed)?;
         volume.sync().map_err(|error| self.fail(&self.path, &error))?;
+        if !volume.tells_of_lost_writes() {
+            for Captured { log, .. } in captured {
+                log.sync_uncovered().map_err(|error| self.judge(error))?;
+            }
+        }
         // It says nothing of pages that the system has let go of just before, when it was told to begin with them.
         drop(self.write_backs.write());
         self.check_usable()?;
@@ -82,7 +86,7 @@ impl LogDir {
         }
         self.check_open()?;
         self.check_usable()?;
-        self.sync()
+        self.sync(&[])
     }
 
     /// Whether a power cut takes nothing of what was there at the start.

@@ -293,6 +293,54 @@ fn a_checkpoint_believes_no_sync_beside_which_the_disk_did_not_begin() {
     assert!(dir.checkpointed(KNOWN).is_none_or(|known| known.recovery_point == Offset(0)));
 }
 
+#[test]
+fn a_checkpoint_believes_no_volume_that_does_not_say_what_was_lost() {
+    let sim = SimEnv::new(1);
+    sim.fs.silence_volumes(true);
+    let (store, log) = running(&sim);
+    let covered = log.recovery_point();
+    append(&store, KNOWN);
+    store.settle().unwrap();
+    sim.fs.fail_sync_after(0);
+    let error = store.checkpoint().unwrap_err();
+    assert!(error.to_string().contains("00000000000000000000.log"), "{error}");
+    assert_eq!(log.dir().checkpointed(KNOWN).unwrap().recovery_point, covered);
+    sim.fs.crash();
+    drop(store);
+    let store = open(&sim);
+    recover(&store);
+    let log = partition(&store, KNOWN);
+    log.open().unwrap();
+    assert_eq!(log.watermarks().synced, covered.plus(1));
+}
+
+#[test]
+fn a_segment_that_cannot_be_opened_to_be_synced_is_covered_by_a_later_checkpoint() {
+    let sim = SimEnv::new(1);
+    sim.fs.silence_volumes(true);
+    let (store, log) = running(&sim);
+    let covered = log.recovery_point();
+    (0..2).for_each(|_| append(&store, KNOWN));
+    // Each batch gets a segment of its own.
+    let config = Arc::new(LogConfig { segment_bytes: 1, ..(*config()).clone() });
+    store.partition(KNOWN, 0, config, LeaderEpoch(1)).unwrap();
+    store.settle().unwrap();
+    let last = log.open().unwrap().view().segments[2].clone();
+    let fs = sim.fs.clone();
+    sim.fs.during_next_sync(move || {
+        // That of the one before, while others need its descriptor more.
+        last.close_unused_files();
+        last.close_unused_files();
+        fs.exhaust_descriptors(true);
+    });
+    let error = store.checkpoint().unwrap_err();
+    assert!(error.to_string().contains("00000000000000000004.log"), "{error}");
+    assert_eq!(log.dir().checkpointed(KNOWN).unwrap().recovery_point, covered);
+    sim.fs.exhaust_descriptors(false);
+    store.checkpoint().unwrap();
+    assert_eq!(log.dir().checkpointed(KNOWN).unwrap().recovery_point, covered.plus(2));
+}
+
 /// What a read finds in a dir that has failed is for the next start, which has the journal: nothing is written there.
 #[test]
 fn damage_that_is_found_in_a_dir_that_has_failed_is_not_written_down_there() {

@@ -10,6 +10,7 @@ use crate::checkpoint::{PartitionCheckpoint, encode_snapshot, snapshot_file};
 use crate::error::LogError;
 use crate::partition_files;
 use crate::producer_state::EncodedProducers;
+use crate::segment::Segment;
 
 /// What a checkpoint holds of one partition's producers at most: five of them, and more that are new.
 const PRODUCERS_BYTES_MAX: usize = 1024;
@@ -44,6 +45,17 @@ impl PartitionLog {
             size_bytes: view.size_bytes(),
             epochs,
         }))
+    }
+
+    /// Syncs each segment of which something is not covered, by itself: for a file system whose own sync does not say what
+    /// was lost.
+    pub(crate) fn sync_uncovered(&self) -> Result<(), LogError> {
+        let Some(log) = self.current_log() else { return Ok(()) };
+        let covered = log.recovery_point();
+        let is_covered = |segment: &Segment| segment.extent().is_some_and(|end| end.next_offset <= covered);
+        let view = log.view();
+        let mut uncovered = view.segments.iter().filter(|segment| !is_covered(segment));
+        uncovered.try_for_each(|segment| segment.sync_log())
     }
 
     /// The checkpoint with `captured` in it is durable.

@@ -35,6 +35,10 @@ impl Volume for NoVolume {
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }
+
+    fn tells_of_lost_writes(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Debug)]

@@ -1,0 +1,64 @@
+//! The file system below a directory, and whether its sync tells what was lost.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use crate::Volume;
+
+/// `f_type` of overlayfs (`linux/magic.h`). The pages are those of the file system below, which notes there what it could
+/// not write; a sync of the overlay does not ask for it.
+const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
+/// Major and minor version of the first kernel whose `syncfs` says that a write was lost (syncfs(2)).
+const TELLING_KERNEL: (u32, u32) = (5, 8);
+
+/// A descriptor of a directory, for syncs of its whole file system.
+#[derive(Debug)]
+pub(super) struct RealVolume {
+    directory: File,
+    tells_of_lost_writes: bool,
+}
+
+impl RealVolume {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let directory = File::open(path)?;
+        let type_id = u64::try_from(rustix::fs::fstatfs(&directory)?.f_type).unwrap_or_default();
+        let tells_of_lost_writes = type_id != OVERLAYFS_MAGIC && kernel_version()? >= TELLING_KERNEL;
+        Ok(Self { directory, tells_of_lost_writes })
+    }
+}
+
+impl Volume for RealVolume {
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.directory)?)
+    }
+
+    fn tells_of_lost_writes(&self) -> bool {
+        self.tells_of_lost_writes
+    }
+}
+
+/// Major and minor version of the kernel; zeros if it has a name of another form, as that is then no kernel we know of.
+fn kernel_version() -> io::Result<(u32, u32)> {
+    Ok(parse_release(&fs::read_to_string("/proc/sys/kernel/osrelease")?).unwrap_or_default())
+}
+
+fn parse_release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_told_apart_by_their_release() {
+        assert_eq!(parse_release("5.4.0-216-generic\n"), Some((5, 4)));
+        assert_eq!(parse_release("4.14.355-276.639.amzn2.x86_64"), Some((4, 14)));
+        assert_eq!(parse_release("6.18.1"), Some((6, 18)));
+        assert_eq!(parse_release("5.8-rc1"), Some((5, 8)));
+        assert_eq!(parse_release("unknown"), None);
+        assert!(Some((4, 19)) < Some(TELLING_KERNEL) && (10, 0) > TELLING_KERNEL);
+    }
+}
