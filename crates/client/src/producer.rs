@@ -21,13 +21,13 @@ mod verdict;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use riverrun_types::TimestampMs;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::accumulator::{Accumulator, Appended};
 pub use self::delivery::Delivery;
@@ -50,7 +50,8 @@ static PRODUCERS: AtomicU64 = AtomicU64::new(1);
 
 /// Sends records to topics. Shared by reference or `Arc`: all of its methods take `&self`.
 ///
-/// Dropping it sends what was handed over, in the background; [`close`](Self::close) waits for that.
+/// Dropping it sends what was handed over, in the background; [`close`](Self::close) waits for that, and
+/// [`close_within`](Self::close_within) no longer than it is told.
 ///
 /// ```no_run
 /// use riverrun_client::{ClusterOptions, Producer, ProducerOptions, ProducerRecord};
@@ -288,6 +289,17 @@ impl Producer {
         if let Err(error) = ended {
             tracing::error!(%error, "the sender task has failed");
         }
+    }
+
+    /// As [`close`](Self::close), but waits for `limit` at most, and says whether everything had its outcome by then. What was
+    /// in no request under way then is not sent any more and fails with [`ClientError::Closed`]. What was, has the outcome of
+    /// that request, within `request.timeout.ms`, and is not tried again; what comes after it in its partition is told then.
+    pub async fn close_within(&self, limit: Duration) -> bool {
+        let is_done = timeout(limit, self.close()).await.is_ok();
+        if !is_done {
+            self.accumulator.abandon();
+        }
+        is_done
     }
 
     /// What it has done so far, in numbers.

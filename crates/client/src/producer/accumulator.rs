@@ -131,6 +131,7 @@ pub(super) struct Accumulator {
     freed: AtomicUsize,
     lump_bytes: usize,
     closed: AtomicBool,
+    abandoned: AtomicBool,
     id_spent: AtomicBool,
     telling: AtomicU64,
     spare: Mutex<Vec<Spare>>,
@@ -155,6 +156,7 @@ impl Accumulator {
             freed: AtomicUsize::new(0),
             lump_bytes: options.buffer_bytes / BUFFER_LUMPS,
             closed: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
             id_spent: AtomicBool::new(false),
             telling: AtomicU64::new(NOBODY),
             spare: Mutex::default(),
@@ -730,12 +732,25 @@ impl Accumulator {
         self.wake.notify_one();
     }
 
+    /// Takes no more records, and has the sender fail those that wait.
+    pub(super) fn abandon(&self) {
+        // SYNC: abandoned. Pairs with the acquire in `is_abandoned`.
+        self.abandoned.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// Whether nothing that waits is to be sent any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        // SYNC: abandoned. Pairs with the release in `abandon`.
+        self.abandoned.load(Ordering::Acquire)
+    }
+
     /// Whether nothing will come any more and everything has its outcome.
     pub(super) fn is_done(&self) -> bool {
         self.is_closed() && self.lock().unresolved.is_empty()
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         // SYNC: closed. Pairs with the release in `close`. Who saw it before a look at the state has those who append after
         // that look see it, too: they take the same lock.
         self.closed.load(Ordering::Acquire)

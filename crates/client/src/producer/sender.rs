@@ -109,6 +109,10 @@ impl Sender {
     /// Runs until the producer is closed and everything has its outcome.
     pub(super) async fn run(mut self) {
         loop {
+            if self.accumulator.is_abandoned() {
+                self.fail_all(&ClientError::Closed);
+                self.stale.clear();
+            }
             let next_check = self.step();
             if self.accumulator.is_done() {
                 self.accumulator.release_freed();
@@ -282,9 +286,11 @@ impl Sender {
         let asked_at = Instant::now();
         let (cluster, topics) = (Arc::clone(&self.cluster), std::mem::take(&mut self.stale));
         let accumulator = Arc::clone(&self.accumulator);
+        // Who ends makes no topic again that somebody has deleted.
+        let create = !accumulator.is_closed();
         self.events.push(Box::pin(async move {
             let names: Vec<&str> = topics.iter().map(AsRef::as_ref).collect();
-            let answer = cluster.refresh(Some(&names), true).await;
+            let answer = cluster.refresh(Some(&names), create).await;
             let learn = |topic: Result<Arc<TopicInfo>, _>| {
                 topic.is_ok_and(|topic| accumulator.learn(&topic, random_seed(), Some(asked_at)))
             };
@@ -314,10 +320,7 @@ impl Sender {
             Event::Identified(Err(error)) => {
                 self.identity = Identity::Wanted(Some(Instant::now() + self.identity_pauses.fail()));
                 if error.kind() != ErrorKind::Retry {
-                    for batch in self.accumulator.take_all() {
-                        let broken = batch.stamp.is_some();
-                        self.accumulator.settle(batch, Err(error.clone()), broken);
-                    }
+                    self.fail_all(&error);
                 }
             }
             Event::Refreshed(answer) => {
@@ -371,6 +374,14 @@ impl Sender {
     fn hasten_refresh(&mut self) {
         let soon = Instant::now() + self.refresh_pauses.succeed();
         self.refresh_at = self.refresh_at.map(|at| at.min(soon));
+    }
+
+    /// Ends all that waits.
+    fn fail_all(&self, error: &ClientError) {
+        for batch in self.accumulator.take_all() {
+            let broken = batch.stamp.is_some();
+            self.accumulator.settle(batch, Err(error.clone()), broken);
+        }
     }
 
     fn give_up(&self, mut batch: Batch) {

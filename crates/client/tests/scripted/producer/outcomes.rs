@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::FutureExt as _;
+use riverrun_protocol::MetadataRequest;
 
 use super::*;
 
@@ -61,4 +62,45 @@ async fn a_close_that_was_given_up_can_be_waited_for_again() {
     assert!(delivery.now_or_never().is_some_and(|told| told.is_err()));
     assert_eq!(producer.metrics().batches_waiting, 0);
     producer.close().await;
+}
+
+#[tokio::test]
+async fn a_close_with_a_limit_sends_nothing_more_once_it_is_over_and_makes_no_topic_again() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let request_count = Arc::new(Mutex::new(0));
+    let (noted, counted) = (Arc::clone(&asked), Arc::clone(&request_count));
+    let server = ScriptedServer::start(move |call| match call.key {
+        ApiKey::Produce => {
+            *counted.lock().unwrap() += 1;
+            answer(call, ErrorCode::UNKNOWN_TOPIC_ID, -1).after(Duration::from_millis(300))
+        }
+        ApiKey::Metadata => {
+            let request = call.decode::<MetadataRequest<'_>>();
+            noted.lock().unwrap().push(request.allow_auto_topic_creation);
+            Reply::Usual
+        }
+        _ => Reply::Usual,
+    })
+    .await;
+    let producer = producer(&server, |options| options.cluster.in_flight_max = 1).await;
+    let deliveries = [send(&producer).await, send(&producer).await];
+    assert!(!producer.close_within(Duration::from_millis(100)).await);
+    let known = asked.lock().unwrap().len();
+    for delivery in deliveries {
+        let told = tokio::time::timeout(Duration::from_secs(1), delivery).await.expect("with the one answer");
+        assert!(matches!(told, Err(ClientError::Closed)), "{told:?}");
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(*request_count.lock().unwrap(), 1);
+    assert!(asked.lock().unwrap()[known..].iter().all(|creates| !creates));
+}
+
+#[tokio::test]
+async fn a_close_with_a_limit_that_is_long_enough_sends_everything() {
+    let (server, log) = server(|_, _, _| None).await;
+    let producer = producer(&server, |_| {}).await;
+    let delivery = send(&producer).await;
+    assert!(producer.close_within(Duration::from_secs(30)).await);
+    assert!(delivery.now_or_never().is_some_and(|told| told.is_ok()));
+    assert_eq!(log.lock().unwrap().taken.len(), 1);
 }
