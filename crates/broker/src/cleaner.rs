@@ -227,6 +227,7 @@ mod tests {
     use std::path::PathBuf;
 
     use bytes::BytesMut;
+    use riverrun_env::FileSystem;
     use riverrun_env::sim::SimEnv;
     use riverrun_records::{BatchBuilder, BatchOptions};
     use riverrun_types::TimestampMs;
@@ -309,6 +310,39 @@ mod tests {
         sim.clock.advance(Duration::from_mins(2));
         run();
         assert!(size(bad) < before.0);
+        assert_eq!(broker.health().troubles, [""; 0]);
+    }
+
+    #[test]
+    fn a_log_for_whose_compaction_there_is_no_room_is_told_of_and_compacted_when_there_is() {
+        let sim = SimEnv::new(1);
+        let broker = broker(&sim);
+        let (id, path) = fill(&broker, "t", 100);
+        sim.clock.advance(Duration::from_secs(1_000_000));
+        let state = Mutex::new(State::default());
+        let (_stop, stopping) = watch::channel(false);
+        let pace = Arc::new(Mutex::new(IoPace::new(None)));
+        let control = Control { broker: Arc::clone(&broker), pace, stop: stopping };
+        let run = || while clean_filthiest(&control, &state) {};
+        let size = || broker.partitions.get(id).expect("live").log.size_bytes();
+        let before = size();
+        let reserve = broker.config.server.log_dir_reserve_bytes;
+        // Enough for a checkpoint.
+        sim.fs.set_space(Some(reserve + before / 2));
+        run();
+        assert_eq!(size(), before);
+        let troubles = broker.health().troubles;
+        let is_told = |trouble: &String| {
+            trouble.contains("partition t-0 cannot be compacted") && trouble.contains("kept in reserve")
+        };
+        assert!(troubles.iter().any(is_told), "{troubles:?}");
+        let names = sim.fs.read_dir(&path).expect("there");
+        let is_left = |name: &str| name.contains(".cleaned") || name.contains(".swap");
+        assert!(!names.iter().any(|entry| entry.name.to_str().is_some_and(is_left)), "{names:?}");
+        sim.fs.set_space(None);
+        sim.clock.advance(Duration::from_mins(2));
+        run();
+        assert!(size() < before, "{} of {before}", size());
         assert_eq!(broker.health().troubles, [""; 0]);
     }
 }

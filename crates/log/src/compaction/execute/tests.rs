@@ -528,12 +528,14 @@ fn whatever_room_there_is_the_reserve_is_kept_and_what_had_none_is_gone() {
         log.sim.fs.set_space(Some(before));
         let room = Room { sim: log.sim.clone(), reserve: RESERVE, floor: Rc::default() };
         log.room = Some(room.clone());
+        let operations = log.sim.fs.operations();
         let cleaned = log.clean_with(&Unhindered);
         assert_eq!(leftovers(&log), [""; 0], "{room_kb} KB");
         match cleaned {
             Ok(_) => outcomes[1] += 1,
             Err(LogError::DirFull { .. }) => {
                 assert_eq!(room.available(), before, "{room_kb} KB");
+                assert_eq!(log.sim.fs.operations(), operations, "{room_kb} KB: it is known before it begins");
                 outcomes[0] += 1;
             }
             other => panic!("{room_kb} KB: {other:?}"),
