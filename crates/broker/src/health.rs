@@ -153,6 +153,7 @@ impl Broker {
         troubles.extend(self.logs.journals().filter_map(full_journal));
         troubles.extend(dirs().filter_map(|dir| Some(self.logs.dir_shortage(dir)?.to_string())));
         troubles.extend(self.offline_partitions());
+        troubles.extend(self.unwritable_partitions());
         troubles.extend(self.unknown_partitions());
         troubles.extend(self.uncleanable_partitions());
         troubles.extend([self.metadata.copy_trouble(), self.journals.copy_trouble()].into_iter().flatten());
@@ -184,6 +185,14 @@ impl Broker {
         ))
     }
 
+    /// Partitions that take no records although their log dirs do; one line, however many they are.
+    fn unwritable_partitions(&self) -> Option<String> {
+        let unwritable = self.logs.unwritable();
+        let (first, reason) = unwritable.iter().min_by_key(|(id, _)| *id)?;
+        let name = name_of(&self.metadata.image(), *first);
+        Some(format!("partition {name} takes no records: {reason}{}", and_others(unwritable.len() - 1)))
+    }
+
     /// What keeps logs from being compacted that are otherwise well; one line, however many they are.
     fn uncleanable_partitions(&self) -> Option<String> {
         let image = self.metadata.image();
@@ -192,10 +201,7 @@ impl Broker {
         failed.retain(|failed| !damaged.contains(&failed.id));
         let first = failed.first()?;
         let name = name_of(&image, first.id);
-        let others = match failed.len() - 1 {
-            0 => String::new(),
-            others => format!("; {others} more as well"),
-        };
+        let others = and_others(failed.len() - 1);
         Some(format!("partition {name} cannot be compacted and grows: {}{others}", first.reason))
     }
 
@@ -245,6 +251,11 @@ fn full_journal(journal: &Journal) -> Option<String> {
     ))
 }
 
+/// The end of a line about one of several partitions.
+fn and_others(others: usize) -> String {
+    if others == 0 { String::new() } else { format!("; {others} more as well") }
+}
+
 /// What people call a partition.
 fn name_of(image: &Image, id: PartitionId) -> String {
     match image.topic_by_id(id.topic) {
@@ -273,9 +284,15 @@ fn groups_failed(shard: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use riverrun_types::TopicId;
+    use riverrun_env::FileSystem as _;
+    use riverrun_env::sim::SimEnv;
+    use riverrun_types::{TimestampMs, TopicId};
 
     use super::*;
+    use crate::config::BrokerConfig;
+    use crate::metadata::NewTopic;
+    use crate::start::open_broker;
+    use crate::testing::record;
 
     fn id(index: i32) -> PartitionId {
         PartitionId { topic: TopicId([1; 16]), index }
@@ -296,6 +313,46 @@ mod tests {
         assert_eq!(failures.all().len(), 1);
         failures.forget(id(1));
         assert!(failures.all().is_empty());
+    }
+
+    #[test]
+    fn partitions_that_cannot_be_written_to_are_told_of_until_they_can() {
+        let sim = SimEnv::new(1);
+        let config = BrokerConfig::from_pairs([("data.dir", "/data"), ("journal.bytes", "33554432")]);
+        let broker = open_broker(sim.env(), config.expect("valid")).expect("starts");
+        let configs = [("segment.bytes".to_owned(), "1048576".to_owned())].into();
+        let new = NewTopic { name: "t".to_owned(), partition_count: 2, configs };
+        let topic = broker.metadata.change(|draft| draft.create_topic(new)).expect("changed").expect("made");
+        let partitions = [0, 1].map(|index| broker.partition(&topic, index).expect("there"));
+        // Enough for another segment, each time.
+        let append = || {
+            for partition in &partitions {
+                let before = partition.log.log_end_offset().expect("open");
+                for _ in 0..3 {
+                    let batch = record(TimestampMs(0), &vec![7; 400_000]);
+                    partition.log.append(batch, broker.append_options()).expect("taken");
+                }
+                while partition.log.log_end_offset().expect("open") < before.plus(3) {
+                    std::thread::yield_now();
+                }
+            }
+        };
+        append();
+        broker.logs.settle().expect("settled");
+        assert_eq!(broker.health().troubles, [""; 0]);
+        append();
+        let paths = [0, 1].map(|index: usize| partitions[index].log.path());
+        let away = [Path::new("/data/away-0"), Path::new("/data/away-1")];
+        (0..2).for_each(|index| sim.fs.rename(&paths[index], away[index]).expect("taken away"));
+        broker.logs.settle().expect_err("there is no place for another segment");
+        let troubles = broker.health().troubles;
+        let [told] = &troubles[..] else { panic!("{troubles:?}") };
+        let file = format!("partition t-0 takes no records: {}/", paths[0].display());
+        assert!(told.starts_with(&file) && told.ends_with("; 1 more as well"), "{told}");
+        assert_eq!(broker.logs.unwritable().len(), 2);
+        (0..2).for_each(|index| sim.fs.rename(away[index], &paths[index]).expect("brought back"));
+        broker.logs.settle().expect("settled");
+        assert_eq!(broker.health().troubles, [""; 0]);
     }
 
     #[test]

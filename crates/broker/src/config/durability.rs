@@ -42,7 +42,8 @@ options! {
     journal_sync_interval_ms: u64 = "journal.sync.interval.ms", Int(1, i32::MAX), Some("1000");
     /// Bytes of records at most that are in memory because they are not in the segments yet. When it is full, no produce
     /// request begins; those that have begun come on top. What waits there for room on a disk holds up nobody: beside
-    /// these bytes there may be as many again for each log dir and each journal that has none.
+    /// these bytes there may be as many again for each log dir and each journal that has none, and for all partitions that
+    /// alone cannot be written to.
     write_cache_bytes: u64 = "write.cache.bytes", Long(8_388_608, i64::MAX), Some("134217728");
 }
 

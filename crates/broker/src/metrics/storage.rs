@@ -40,6 +40,9 @@ fn put_damage(encoder: &mut DescriptorEncoder<'_>, broker: &Broker) -> fmt::Resu
     let count = |value: u64| vec![(Vec::new(), i64::try_from(value).unwrap_or(i64::MAX))];
     let offline = count(broker.logs.damaged().len() as u64);
     put(encoder, "partitions_offline", "Partitions whose files were found to be damaged", None, &offline)?;
+    let unwritable = count(broker.logs.unwritable().len() as u64);
+    let help = "Partitions that take no records because what they have cannot be written to their log dir";
+    put(encoder, "partitions_unwritable", help, None, &unwritable)?;
     let uncleanable = count(broker.uncleanable.all().len() as u64);
     let help = "Partitions whose last compaction failed";
     put(encoder, "partitions_uncleanable", help, None, &uncleanable)?;
