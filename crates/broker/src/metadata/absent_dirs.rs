@@ -75,7 +75,6 @@ fn partitions_in(image: &Image, dir: usize) -> u64 {
 /// What is seen in the place of a log dir, if none is there.
 fn missing(env: &Env, path: &Path) -> Option<String> {
     match is_there(env, path) {
-        Ok(true) => None,
         Ok(false) => Some("it is empty".to_owned()),
         Err(MetadataError::Io { path, source, .. }) => match source.kind() {
             io::ErrorKind::NotFound => Some("it is missing".to_owned()),
@@ -85,7 +84,7 @@ fn missing(env: &Env, path: &Path) -> Option<String> {
             // A disk that does not answer is told of by those who need it.
             _ => None,
         },
-        Err(_) => None,
+        Ok(true) | Err(_) => None,
     }
 }
 
