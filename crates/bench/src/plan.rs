@@ -3,6 +3,7 @@
 //! Owns the one form in which producers, consumers, topics and rates reach the runner and its workers, so that neither
 //! knows of file formats. A plan is complete: nothing in it is still to be chosen, random numbers come from its seed.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -21,7 +22,8 @@ use crate::trogdor::{Generator, GeneratorSpec};
 /// How long a run is measured at most that ends with a number of records.
 pub(crate) const UNTIL_DONE: Duration = Duration::from_hours(24 * 30);
 
-/// Topics and partitions that all consumers name together, at most: each consumer keeps the names of its own.
+/// Partitions that are assigned to all consumers together, at most, and topics and partitions that they name: each consumer
+/// keeps the names of its own.
 pub(crate) const PLACES_MAX: u64 = 1_000_000;
 
 /// What one run does.
@@ -126,6 +128,43 @@ impl Plan {
         let Some(first) = self.consumers.first() else { return 0 };
         self.consumers.iter().filter(|consumer| consumer.subscription == first.subscription).count()
     }
+
+    /// Whether what is sent is read back.
+    pub(crate) fn reads_back(&self) -> bool {
+        !self.producers.is_empty() && !self.consumers.is_empty()
+    }
+
+    /// The topics that its producers send to.
+    pub(crate) fn sent_to(&self) -> HashSet<&str> {
+        self.producers.iter().flat_map(|producer| &producer.topics).map(String::as_str).collect()
+    }
+
+    /// The topics that consumers read as a whole and that are not made for it: how many partitions they have only the server
+    /// knows.
+    pub(crate) fn found_topics(&self) -> BTreeSet<&str> {
+        let mut topics = BTreeSet::new();
+        for consumer in &self.consumers {
+            topics.extend(consumer.source.whole_topics());
+        }
+        for topic in &self.topics {
+            topics.remove(topic.name.as_str());
+        }
+        topics
+    }
+
+    /// Partitions that are assigned to all consumers together, where a topic has so many. The members of a group share its.
+    pub(crate) fn assigned(&self, partitions_of: impl Fn(&str) -> u64) -> u64 {
+        let (mut groups, mut assigned) = (HashSet::new(), 0);
+        for consumer in &self.consumers {
+            let source = &consumer.source;
+            let is_member = matches!(source, Source::Group(_));
+            if !is_member || groups.insert(consumer.subscription.as_str()) {
+                assigned +=
+                    source.whole_topics().map(&partitions_of).sum::<u64>() + source.named_partitions();
+            }
+        }
+        assigned
+    }
 }
 
 /// A topic.
@@ -193,6 +232,25 @@ impl Source {
         match self {
             Self::Group(topics) => topics.len() as u64,
             Self::Partitions(partitions) => partitions.len() as u64,
+        }
+    }
+
+    /// The topics of which it names no partition.
+    fn whole_topics(&self) -> impl Iterator<Item = &str> {
+        let (topics, partitions) = match self {
+            Self::Group(topics) => (topics.as_slice(), [].as_slice()),
+            Self::Partitions(partitions) => ([].as_slice(), partitions.as_slice()),
+        };
+        let whole = partitions.iter().filter(|(_, index)| index.is_none()).map(|(topic, _)| topic);
+        topics.iter().chain(whole).map(String::as_str)
+    }
+
+    fn named_partitions(&self) -> u64 {
+        match self {
+            Self::Group(_) => 0,
+            Self::Partitions(partitions) => {
+                partitions.iter().filter(|(_, index)| index.is_some()).count() as u64
+            }
         }
     }
 }
@@ -549,5 +607,17 @@ mod tests {
         };
         assert_eq!((plan.readers(false), plan.readers(true), plan.replication()), (2, 1, 2));
         assert_eq!(plan.members(), 2);
+        // Once for each group, which has made it itself.
+        assert_eq!((plan.assigned(|_| 7), plan.found_topics()), (21, BTreeSet::new()));
+        let (whole, named) = (("u".to_owned(), None), ("t".to_owned(), Some(3)));
+        let alone = ConsumerPlan { source: Source::Partitions(vec![whole, named]), ..member("a", false) };
+        let plan = Plan { consumers: vec![alone.clone(), alone], ..plan };
+        let partitions_of = |topic: &str| if topic == "u" { 7 } else { 100 };
+        assert_eq!(
+            plan.assigned(partitions_of),
+            16,
+            "a whole topic for each of them, and one partition of another"
+        );
+        assert_eq!(plan.found_topics(), BTreeSet::from(["u"]));
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use riverrun_client::ClientError;
 use riverrun_types::ErrorKind;
 
+use crate::plan::PLACES_MAX;
 use crate::worker::LoadError;
 
 /// Why a run could not be made.
@@ -41,6 +42,26 @@ pub enum RunError {
     NotEmpty {
         /// Which.
         topic: String,
+    },
+    /// A topic that was there before stays, with what an earlier run of the same command sends to it, which this run would
+    /// take for its own.
+    #[error(
+        "topic {topic} is there already, so that no run deletes it, and what an earlier run sends to it would count as this \
+         one's: delete it, name another, or make one run of it"
+    )]
+    SentToBefore {
+        /// Which.
+        topic: String,
+    },
+    /// All consumers together would have more partitions than a process can keep the names of.
+    #[error(
+        "all consumers together would be assigned {partitions} partitions, more than {most}: a topic counts with all of its \
+         partitions, for each consumer that is in no group with others",
+        most = PLACES_MAX
+    )]
+    Assigned {
+        /// How many.
+        partitions: u64,
     },
     /// The plan wants more replicas than there are servers.
     #[error(
@@ -98,6 +119,8 @@ impl RunError {
             Self::Load(error) => error.kind(),
             Self::Partitions { .. }
             | Self::NotEmpty { .. }
+            | Self::SentToBefore { .. }
+            | Self::Assigned { .. }
             | Self::Replication { .. }
             | Self::DiskFull(_)
             | Self::Process(_) => ErrorKind::FixRequest,

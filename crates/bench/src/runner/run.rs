@@ -4,6 +4,7 @@
 //! clock stopped, and that what has not come by then is told; that rates count what was acked and read within it; and that
 //! topics are gone when it is over, however it ended.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -75,8 +76,15 @@ pub struct RunOutcome {
 }
 
 /// Finds out what a run would fail with before it sends anything: a setting that the client does not take, a server or a
-/// process that is not there, topics that the server refuses. Leaves nothing behind.
-pub async fn check(plan: &Plan, server: &ServerTarget, options: &RunOptions) -> Result<(), RunError> {
+/// process that is not there, topics that the server refuses, or that hold what is none of the run's. Leaves nothing behind.
+/// `sent_to` has the topics of the server that stay with what the runs before this one send to them; those of this run are
+/// added.
+pub async fn check(
+    plan: &Plan,
+    server: &ServerTarget,
+    options: &RunOptions,
+    sent_to: &mut BTreeSet<String>,
+) -> Result<(), RunError> {
     server.pid.map(ProcessWatch::new).transpose()?;
     DiskFull::new(plan, options.fill_disk.as_deref())?;
     check_settings(&plan.load)?;
@@ -84,7 +92,7 @@ pub async fn check(plan: &Plan, server: &ServerTarget, options: &RunOptions) -> 
         let reason = "the server is on another machine, whose disk is out of reach";
         return Err(RunError::DiskFull(reason.to_owned()));
     }
-    Topics::check(&server.bootstrap, plan).await
+    Topics::check(&server.bootstrap, plan, sent_to).await
 }
 
 /// The same of the workers, which all runs have in common.

@@ -1,6 +1,6 @@
 //! The topics of a run: made before it, and gone after it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::error::RunError;
 use crate::environment::TopicDurability;
-use crate::plan::{Durability, Plan, TopicPlan};
+use crate::plan::{Durability, PLACES_MAX, Plan, TopicPlan};
 
 /// Topics of one request.
 const TOPICS_PER_REQUEST: usize = 500;
@@ -93,6 +93,7 @@ impl Topics {
     /// Makes the topics of a plan. Those that are there already are taken as they are, and stay; with too few partitions
     /// they are refused. However it ends, and if it is dropped, [`Self::delete`] deletes what was made.
     pub(super) async fn make(&mut self, plan: &Plan) -> Result<(), RunError> {
+        check_assigned(&self.admin, plan).await?;
         for chunk in requests(&plan.topics) {
             let topics: Vec<_> = chunk.iter().map(|topic| new_topic(topic, &self.durability)).collect();
             let admin = self.admin.clone();
@@ -107,27 +108,40 @@ impl Topics {
             self.grow(topic).await?;
         }
         self.wait_until_known(plan).await?;
-        self.check_empty(plan).await
+        let own: HashSet<_> = self.made.names.iter().map(String::as_str).collect();
+        let old = names_of(&plan.topics).filter(|name| !own.contains(name));
+        check_empty(&self.admin, plan, &find(&self.admin, old).await?).await
     }
 
     /// Finds out whether the server is there and would make the topics of a plan, and makes none. Of those that differ in
-    /// nothing but their names one is asked for.
-    pub(super) async fn check(bootstrap: &str, plan: &Plan) -> Result<(), RunError> {
+    /// nothing but their names one is asked for; of those that are there already each is looked at, and added to `sent_to` if the
+    /// plan sends to it. What is in there holds records of the runs before by then.
+    pub(super) async fn check(
+        bootstrap: &str,
+        plan: &Plan,
+        sent_to: &mut BTreeSet<String>,
+    ) -> Result<(), RunError> {
         let (admin, durability) = connect(bootstrap, plan, CHECK_TIMEOUT).await?;
+        check_assigned(&admin, plan).await?;
         for chunk in requests(&of_each_shape(&plan.topics)) {
             let topics = chunk.iter().map(|topic| new_topic(topic, &durability)).collect();
             for (topic, result) in admin.create_topics(topics, true).await {
                 match result {
-                    Ok(_) => {}
-                    Err(error) if is_already_there(&error) => {
-                        let found = admin.describe_topics(std::slice::from_ref(&topic)).await;
-                        let wanted = chunk.iter().filter(|wanted| wanted.name == topic);
-                        wanted.zip(&found).try_for_each(|(wanted, (_, found))| check_size(wanted, found))?;
-                    }
-                    Err(error) => return Err(RunError::Topic { topic, error }),
+                    Err(error) if !is_already_there(&error) => return Err(RunError::Topic { topic, error }),
+                    _ => {}
                 }
             }
         }
+        let old = find(&admin, names_of(&plan.topics)).await?;
+        for topic in &plan.topics {
+            old.get(&topic.name).map_or(Ok(()), |found| check_size(topic, found))?;
+        }
+        check_empty(&admin, plan, &old).await?;
+        if let Some(topic) = old.keys().find(|name| plan.reads_back() && sent_to.contains(*name)) {
+            return Err(RunError::SentToBefore { topic: topic.clone() });
+        }
+        let sent = plan.sent_to();
+        sent_to.extend(old.into_keys().filter(|name| sent.contains(name.as_str())));
         Ok(())
     }
 
@@ -154,8 +168,10 @@ impl Topics {
                 let mut missing = None;
                 let found = self.admin.describe_topics(&names).await;
                 for ((name, found), topic) in found.into_iter().zip(chunk) {
-                    if !own.contains(&name) {
-                        check_size(topic, &found)?;
+                    if let Ok(found) = &found
+                        && !own.contains(&name)
+                    {
+                        check_size(topic, found)?;
                     }
                     if !is_there(found, topic.partitions)? {
                         missing = Some(name);
@@ -173,42 +189,6 @@ impl Topics {
             }
         }
         Ok(())
-    }
-
-    /// Refuses topics that were there before and hold records, where what is sent is read back: the old records would count
-    /// as the run's, and be timed as if it had sent them.
-    async fn check_empty(&self, plan: &Plan) -> Result<(), RunError> {
-        if plan.producers.is_empty() || plan.consumers.is_empty() {
-            return Ok(());
-        }
-        let own: HashSet<_> = self.made.names.iter().collect();
-        let old = plan.topics.iter().map(|topic| topic.name.clone()).filter(|name| !own.contains(name));
-        let old: Vec<_> = old.collect();
-        let mut partitions = Vec::new();
-        for (name, found) in self.admin.describe_topics(&old).await {
-            let found = found?.partitions;
-            partitions.extend(found.iter().map(|one| TopicPartition::new(name.as_str(), one.index)));
-        }
-        let begin = self.offsets(&partitions, OffsetSpec::Earliest).await?;
-        let end = self.offsets(&partitions, OffsetSpec::Latest).await?;
-        match end.iter().find(|(partition, end)| begin.get(partition) != Some(end)) {
-            Some((partition, _)) => Err(RunError::NotEmpty { topic: partition.topic.to_string() }),
-            None => Ok(()),
-        }
-    }
-
-    async fn offsets(
-        &self,
-        partitions: &[TopicPartition],
-        spec: OffsetSpec,
-    ) -> Result<HashMap<TopicPartition, Option<Offset>>, RunError> {
-        let wanted = partitions.iter().map(|partition| (partition.clone(), spec)).collect();
-        let answers = self.admin.list_offsets(wanted, Isolation::ReadUncommitted).await;
-        let found = answers.into_iter().map(|(partition, answer)| match answer {
-            Ok(found) => Ok((partition, found.map(|found| found.offset))),
-            Err(error) => Err(RunError::Topic { topic: partition.topic.to_string(), error }),
-        });
-        found.collect()
     }
 
     /// How the partitions of the topics lie in the servers' log directories, by path; empty where the server does not
@@ -251,7 +231,77 @@ impl Topics {
 }
 
 fn is_already_there(error: &ClientError) -> bool {
-    matches!(error, ClientError::Server { code: ErrorCode::TOPIC_ALREADY_EXISTS, .. })
+    error.code() == Some(ErrorCode::TOPIC_ALREADY_EXISTS)
+}
+
+fn names_of(topics: &[TopicPlan]) -> impl Iterator<Item = &str> {
+    topics.iter().map(|topic| topic.name.as_str())
+}
+
+/// Those of these topics that are there.
+async fn find<'a>(
+    admin: &Admin,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<BTreeMap<String, TopicInfo>, RunError> {
+    let names: Vec<_> = names.map(str::to_owned).collect();
+    let mut there = BTreeMap::new();
+    for chunk in names.chunks(TOPICS_PER_REQUEST) {
+        for (topic, found) in admin.describe_topics(chunk).await {
+            match found {
+                Ok(found) => drop(there.insert(topic, found)),
+                Err(error) if error.code() == Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => {}
+                Err(error) => return Err(RunError::Topic { topic, error }),
+            }
+        }
+    }
+    Ok(there)
+}
+
+/// Refuses topics that were there before and hold records, where what is sent is read back: the old records would count
+/// as the run's, and be timed as if it had sent them.
+async fn check_empty(admin: &Admin, plan: &Plan, old: &BTreeMap<String, TopicInfo>) -> Result<(), RunError> {
+    if !plan.reads_back() {
+        return Ok(());
+    }
+    let of_topic = |(name, topic): (&String, &TopicInfo)| {
+        let partition = |index| TopicPartition::new(name.as_str(), index);
+        topic.partitions.iter().map(|one| partition(one.index)).collect::<Vec<_>>()
+    };
+    let partitions: Vec<_> = old.iter().flat_map(of_topic).collect();
+    let begin = offsets(admin, &partitions, OffsetSpec::Earliest).await?;
+    let end = offsets(admin, &partitions, OffsetSpec::Latest).await?;
+    match partitions.iter().find(|partition| begin.get(*partition) != end.get(*partition)) {
+        Some(partition) => Err(RunError::NotEmpty { topic: partition.topic.to_string() }),
+        None => Ok(()),
+    }
+}
+
+async fn offsets(
+    admin: &Admin,
+    partitions: &[TopicPartition],
+    spec: OffsetSpec,
+) -> Result<HashMap<TopicPartition, Option<Offset>>, RunError> {
+    let wanted = partitions.iter().map(|partition| (partition.clone(), spec)).collect();
+    let answers = admin.list_offsets(wanted, Isolation::ReadUncommitted).await;
+    let found = answers.into_iter().map(|(partition, answer)| match answer {
+        Ok(found) => Ok((partition, found.map(|found| found.offset))),
+        Err(error) => Err(RunError::Topic { topic: partition.topic.to_string(), error }),
+    });
+    found.collect()
+}
+
+/// Refuses consumers that would have more partitions together than their processes can keep. What a plan makes was counted
+/// when its file was read.
+async fn check_assigned(admin: &Admin, plan: &Plan) -> Result<(), RunError> {
+    let found = find(admin, plan.found_topics().into_iter()).await?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let made: HashMap<_, _> =
+        plan.topics.iter().map(|topic| (topic.name.as_str(), u64::from(topic.partitions))).collect();
+    let of_found = |name: &str| found.get(name).map_or(0, |topic| topic.partitions.len() as u64);
+    let partitions = plan.assigned(|name| made.get(name).copied().unwrap_or_else(|| of_found(name)));
+    if partitions > PLACES_MAX { Err(RunError::Assigned { partitions }) } else { Ok(()) }
 }
 
 /// Connects to a server that has enough of itself for a plan, and learns how it is asked for durability.
@@ -336,15 +386,12 @@ fn configs(durability: Durability, knows_levels: bool) -> Vec<(&'static str, Str
 }
 
 /// Refuses a topic that was there before and has too few partitions: it is not for a run to change it.
-fn check_size(topic: &TopicPlan, found: &Result<TopicInfo, ClientError>) -> Result<(), RunError> {
-    let wanted = topic.partitions;
-    match found {
-        Ok(found) if found.partitions.len() < wanted as usize => {
-            let (topic, found) = (topic.name.clone(), found.partitions.len());
-            Err(RunError::Partitions { topic, wanted, found })
-        }
-        _ => Ok(()),
+fn check_size(topic: &TopicPlan, found: &TopicInfo) -> Result<(), RunError> {
+    let (wanted, found) = (topic.partitions, found.partitions.len());
+    if found < wanted as usize {
+        return Err(RunError::Partitions { topic: topic.name.clone(), wanted, found });
     }
+    Ok(())
 }
 
 /// Whether the server knows the topic with all its partitions, and who leads them. A server of several threads answers
@@ -433,14 +480,11 @@ mod tests {
             in_sync: Vec::new(),
             unusable: Vec::new(),
         };
-        let topic = |leaders: &[Option<NodeId>]| {
-            let partitions = leaders.iter().map(|leader| partition(*leader)).collect();
-            Ok(TopicInfo {
-                name: "t".to_owned(),
-                id: riverrun_types::TopicId([0; 16]),
-                internal: false,
-                partitions,
-            })
+        let topic = |leaders: &[Option<NodeId>]| TopicInfo {
+            name: "t".to_owned(),
+            id: riverrun_types::TopicId([0; 16]),
+            internal: false,
+            partitions: leaders.iter().map(|leader| partition(*leader)).collect(),
         };
         let one = Some(NodeId(1));
         let unknown = |code| Err(ClientError::Server { code, message: None });
@@ -454,9 +498,9 @@ mod tests {
         assert_eq!(error.to_string(), "topic t is there with 1 partition(s), and the run wants 2");
         assert!(check_size(&wanted, &topic(&[one, one, one])).is_ok(), "more are used as far as wanted");
         for (found, expected) in [
-            (topic(&[one, one]), true),
-            (topic(&[one]), false),
-            (topic(&[one, None]), false),
+            (Ok(topic(&[one, one])), true),
+            (Ok(topic(&[one])), false),
+            (Ok(topic(&[one, None])), false),
             (unknown(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), false),
         ] {
             assert_eq!(is_there(found, 2).expect("no error"), expected);

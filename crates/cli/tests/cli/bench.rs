@@ -307,6 +307,43 @@ fn a_spec_may_name_partitions_of_one_topic_and_the_whole_of_another() {
     assert!(number(&totals["testS"]) < 50.0, "it is over with its last record: {totals}");
 }
 
+/// The topic is not the first of its shape, and the run would not be the first that is made.
+#[test]
+fn records_that_a_round_trip_would_take_for_its_own_show_before_any_run() {
+    let server = Server::start();
+    let files = Files::new();
+    let spec = r#"{ "class": "x.RoundTripWorkloadSpec", "durationMs": 30000, "targetMessagesPerSec": 1000,
+  "maxMessages": 100, "activeTopics": { "round[1-2]": { "numPartitions": 1, "replicationFactor": 1 } } }"#;
+    let produce = files.write("p.json", &spec.replace("RoundTripWorkloadSpec", "ProduceBenchSpec"));
+    let (spec, workload) = (files.write("s.json", spec), files.write("w.yaml", WORKLOAD));
+    assert_eq!(files.bench(&server, &[&spec, "--rounds", "2"]).len(), 2, "each makes its topics");
+    let (targets, output) = (["s", "b"].map(|name| format!("{name}={}", server.bootstrap())), files.output());
+    let refused = |what: &[&str], reason: &str| {
+        let args = [&["bench", "run", "-o", &output, "--server", &targets[0]], what].concat();
+        let told = run(&args).ended(2).stderr;
+        assert!(told.contains(reason) && !told.contains("measur"), "{what:?}: {told}");
+    };
+    server.run(&["topic", "create", "round2", "--partitions", "1"]).ended(0);
+    let stays = "topic round2 is there already, so that no run deletes it";
+    for what in [&[&*spec, "--rounds", "2"][..], &[&*spec, "--server", &*targets[1]], &[&*produce, &*spec]] {
+        refused(what, stays);
+    }
+    server.feed(&["produce", "round2"], b"old\n").ended(0);
+    refused(&[&workload, &spec], "topic round2 holds records already");
+}
+
+#[test]
+fn a_whole_topic_counts_with_all_of_its_partitions_for_each_consumer_that_is_alone() {
+    let server = Server::start();
+    let files = Files::new();
+    server.run(&["topic", "create", "wide", "--partitions", "101"]).ended(0);
+    let spec = r#"{ "class": "x.ConsumeBenchSpec", "durationMs": 1000, "threadsPerWorker": 10000, "activeTopics": ["wide"] }"#;
+    let (spec, output) = (files.write("s.json", spec), files.output());
+    let refused = run(&["bench", "run", &spec, "-o", &output, "--server", server.bootstrap()]).ended(2);
+    let reason = "would be assigned 1010000 partitions, more than 1000000";
+    assert!(refused.stderr.contains(reason) && !Path::new(&output).exists(), "{}", refused.stderr);
+}
+
 /// It reads a batch at first, of which the last record would be due in days only.
 #[test]
 fn a_consumer_of_a_very_low_rate_is_out_of_its_group_when_the_run_is_over() {

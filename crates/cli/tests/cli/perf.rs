@@ -244,6 +244,32 @@ fn what_waits_for_a_server_that_stands_still_ends_with_the_second_signal() {
     assert_eq!(told[2].lines().count(), 2, "{}", told[2]);
 }
 
+/// As `head -1` does. The server may stand still by then.
+#[test]
+fn who_reads_no_more_of_a_producer_s_lines_has_its_last_records_sent_and_the_end_soon() {
+    const LINGERING: [&str; 2] = ["linger.ms=600000", "batch.size=1000000"];
+    let server = Server::start();
+    let flags = ["--payload-monotonic", "--throughput", "1000", "--reporting-interval", "200"];
+    let flags = [&flags[..], &["--command-property"], &LINGERING].concat();
+    for (topic, stands_still) in [("read", false), ("lost", true)] {
+        server.run(&["topic", "create", topic, "--partitions", "1"]).ended(0);
+        let command = server.command(&produce(topic, "1000000", &flags)).spawn();
+        let mut producing = command.expect("the binary runs");
+        let mut output = BufReader::new(producing.stdout.take().expect("piped"));
+        assert_ne!(output.read_line(&mut String::new()).expect("text"), 0);
+        if stands_still {
+            signal(&server.child, Signal::STOP);
+        }
+        drop(output);
+        let ended = finish(producing, b"").ended(0);
+        assert_eq!(ended.stderr.contains("is given up"), stands_still, "{}", ended.stderr);
+    }
+    signal(&server.child, Signal::CONT);
+    let read = server.run(&["consume", "read"]).ended(0).text();
+    let numbers: Vec<u64> = read.lines().map(|line| line.parse().expect("a number")).collect();
+    assert!(numbers.len() >= 100 && numbers.iter().copied().eq(0..numbers.len() as u64), "{numbers:?}");
+}
+
 #[test]
 fn several_threads_and_producers_send_each_record_once() {
     let server = Server::start();

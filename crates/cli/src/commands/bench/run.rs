@@ -1,5 +1,6 @@
 //! `bench run`: jobs on servers, interleaved, a result file for each.
 
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -192,15 +193,20 @@ impl RunArgs {
             () = stop.next() => Err(RunError::Stopped),
         };
         checked.map_err(|error| failure(&error))?;
-        for (job, servers) in work {
-            let plan = job.plan(&self.plan_options(&run_name()), self.scale)?;
-            for server in servers {
-                let checked = tokio::select! {
-                    checked = check(&plan, server, &options) => checked,
-                    () = stop.next() => Err(RunError::Stopped),
-                };
-                let about = || format!("{} on {}", plan.name, server.name);
-                checked.map_err(|error| failure(&error).about(about()))?;
+        let mut sent_to = HashMap::<&str, BTreeSet<String>>::new();
+        // The second round finds what the first leaves, and so do the others.
+        for _ in 0..self.rounds.min(2) {
+            for (job, servers) in work {
+                let plan = job.plan(&self.plan_options(&run_name()), self.scale)?;
+                for server in servers {
+                    let sent_to = sent_to.entry(&server.bootstrap).or_default();
+                    let checked = tokio::select! {
+                        checked = check(&plan, server, &options, sent_to) => checked,
+                        () = stop.next() => Err(RunError::Stopped),
+                    };
+                    let about = || format!("{} on {}", plan.name, server.name);
+                    checked.map_err(|error| failure(&error).about(about()))?;
+                }
             }
         }
         Ok(())
@@ -419,6 +425,8 @@ fn failure(error: &RunError) -> Failure {
         RunError::Replication { .. }
         | RunError::Partitions { .. }
         | RunError::NotEmpty { .. }
+        | RunError::SentToBefore { .. }
+        | RunError::Assigned { .. }
         | RunError::DiskFull(_) => Failure::usage(error.to_string()),
         RunError::NotReady { .. } | RunError::Worker { .. } => {
             Failure::new(Exit::Unreachable, error.to_string())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
+use futures_util::future::join_all;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use riverrun_bench::histogram::Latencies;
 use riverrun_bench::keys::{KeyDistribution, Keys, ParseKeyDistributionError};
@@ -35,6 +36,8 @@ use crate::text::time::now;
 const CLIENT_ID: &str = "perf-producer-client";
 /// Time between two looks at what was acked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Who no longer reads what comes of it waits no longer than this for what was sent last.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
 /// Seed of payloads and keys: a run can be repeated.
 const SEED: u64 = 0;
 
@@ -245,20 +248,37 @@ pub(super) async fn run(mut args: ProduceArgs) -> Result<(), Failure> {
         payloads,
         keys,
     };
-    let run = load.start(&Handle::current()).map_err(load_failure)?;
+    let mut run = load.start(&Handle::current()).map_err(load_failure)?;
     let mut stop = StopSignals::new()?;
     let mut report = Report::new(&args, &producers, hdr, run.started());
-    let Watched::Done(outcome) = watch(&mut report, run, &mut stop).await? else {
-        let text = "interrupted twice; what was not acked until then is not counted";
-        return Err(Failure::new(Exit::Interrupted, text));
-    };
-    let closing = async {
-        for producer in &producers {
-            producer.close().await;
+    let not_closed = "the producers were not closed";
+    match watch(&mut report, &mut run, &mut stop).await {
+        Ok(Watched::Done(outcome)) => outcome.and(stop.or_at_once(close(&producers), not_closed).await),
+        Ok(Watched::GivenUp) => {
+            let text = "interrupted twice; what was not acked until then is not counted";
+            Err(Failure::new(Exit::Interrupted, text))
         }
-        Ok(())
-    };
-    outcome.and(stop.or_at_once(closing, "the producers were not closed").await)
+        // What there is to tell cannot be told.
+        Err(failure) => {
+            run.stop();
+            stop.or_at_once(close_soon(&producers), not_closed).await.and(Err(failure))
+        }
+    }
+}
+
+/// Has what was handed over sent, and waits for it.
+async fn close(producers: &[Arc<Producer>]) -> Result<(), Failure> {
+    join_all(producers.iter().map(|producer| producer.close())).await;
+    Ok(())
+}
+
+/// The same where nothing can be told of it any more, and for no longer than anybody would wait for that.
+async fn close_soon(producers: &[Arc<Producer>]) -> Result<(), Failure> {
+    let closed = join_all(producers.iter().map(|producer| producer.close_within(CLOSE_WAIT))).await;
+    if closed.contains(&false) {
+        eprintln!("warning: what was not acked in {CLOSE_WAIT:?} is given up");
+    }
+    Ok(())
 }
 
 /// How it ended to watch a run.
@@ -272,7 +292,7 @@ enum Watched {
 /// Reports until all records have their outcome, or until it is interrupted for the second time; then what there is.
 async fn watch(
     report: &mut Report<'_>,
-    mut run: ProduceRun,
+    run: &mut ProduceRun,
     stop: &mut StopSignals,
 ) -> Result<Watched, Failure> {
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
@@ -283,13 +303,13 @@ async fn watch(
             biased;
             () = stop.next() => {
                 if interrupted {
-                    report.finish(&run)?;
+                    report.finish(run)?;
                     return Ok(Watched::GivenUp);
                 }
                 interrupted = true;
                 run.stop();
             }
-            _ = ticks.tick() => report.look(&run)?,
+            _ = ticks.tick() => report.look(run)?,
         }
     }
     let joined = run.join().map_err(load_failure);
@@ -297,8 +317,8 @@ async fn watch(
         // All have their outcome. What is counted is so as well after that.
         producer.flush().await;
     }
-    report.finish(&run)?;
-    Ok(Watched::Done(joined.and_then(|()| outcome(report, &run, interrupted))))
+    report.finish(run)?;
+    Ok(Watched::Done(joined.and_then(|()| outcome(report, run, interrupted))))
 }
 
 /// Of a run whose records all have theirs.
