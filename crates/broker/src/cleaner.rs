@@ -278,6 +278,13 @@ mod tests {
         assert!(state.lock().busy.is_empty());
     }
 
+    /// For a cleaner that is as fast as it can, until the sender says that it ends.
+    fn control(broker: &Arc<Broker>) -> (Control, watch::Sender<bool>) {
+        let (stop, stopping) = watch::channel(false);
+        let pace = Arc::new(Mutex::new(IoPace::new(None)));
+        (Control { broker: Arc::clone(broker), pace, stop: stopping }, stop)
+    }
+
     #[test]
     fn a_log_that_cannot_be_compacted_holds_up_no_other_one_and_is_told_of_until_it_can() {
         let sim = SimEnv::new(1);
@@ -287,9 +294,7 @@ mod tests {
         let (good, _) = fill(&broker, "good", 10);
         sim.clock.advance(Duration::from_secs(1_000_000));
         let state = Mutex::new(State::default());
-        let (_stop, stopping) = watch::channel(false);
-        let pace = Arc::new(Mutex::new(IoPace::new(None)));
-        let control = Control { broker: Arc::clone(&broker), pace, stop: stopping };
+        let (control, _stop) = control(&broker);
         let run = || while clean_filthiest(&control, &state) {};
         // Its index stays: a dir in which that cannot be opened has failed.
         let records = path.join("00000000000000000000.log");
@@ -320,9 +325,7 @@ mod tests {
         let (id, path) = fill(&broker, "t", 100);
         sim.clock.advance(Duration::from_secs(1_000_000));
         let state = Mutex::new(State::default());
-        let (_stop, stopping) = watch::channel(false);
-        let pace = Arc::new(Mutex::new(IoPace::new(None)));
-        let control = Control { broker: Arc::clone(&broker), pace, stop: stopping };
+        let (control, _stop) = control(&broker);
         let run = || while clean_filthiest(&control, &state) {};
         let size = || broker.partitions.get(id).expect("live").log.size_bytes();
         let before = size();
