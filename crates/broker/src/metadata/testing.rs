@@ -1,5 +1,8 @@
-//! Images for tests of what is built on them.
+//! Images and options for tests of what is built on them.
 
+use std::path::PathBuf;
+
+use super::StoreOptions;
 use super::image::Image;
 use super::records::{Head, Record};
 
@@ -12,4 +15,14 @@ pub(crate) fn image(dirs: usize) -> Image {
         image.apply(added).expect("fits an empty image");
     }
     image
+}
+
+/// Node 1 with these log dirs, of whichever cluster.
+pub(crate) fn options(dirs: &[&str]) -> StoreOptions {
+    StoreOptions {
+        dir: "/meta".into(),
+        node_id: 1,
+        cluster_id: None,
+        log_dirs: dirs.iter().map(PathBuf::from).collect(),
+    }
 }

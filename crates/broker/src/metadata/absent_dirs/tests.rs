@@ -3,16 +3,8 @@ use riverrun_env::{FileSystem as _, OpenMode};
 
 use super::*;
 use crate::config::TopicOverrides;
-use crate::metadata::{NewTopic, Store, StoreOptions};
-
-fn options(dirs: &[&str]) -> StoreOptions {
-    StoreOptions {
-        dir: "/meta".into(),
-        node_id: 1,
-        cluster_id: None,
-        log_dirs: dirs.iter().map(PathBuf::from).collect(),
-    }
-}
+use crate::metadata::testing::options;
+use crate::metadata::{NewTopic, Store};
 
 fn open(sim: &SimEnv, dirs: &[&str]) -> Result<Store, String> {
     Store::open(&sim.env(), &options(dirs)).map_err(|error| error.to_string())

@@ -5,16 +5,8 @@ use riverrun_env::sim::SimEnv;
 
 use super::*;
 use crate::config::TopicOverrides;
+use crate::metadata::testing::options;
 use crate::metadata::{Cordon, NewTopic, Store, StoreOptions, TopicError, verify_identity};
-
-fn options(dirs: &[&str]) -> StoreOptions {
-    StoreOptions {
-        dir: "/meta".into(),
-        node_id: 1,
-        cluster_id: None,
-        log_dirs: dirs.iter().map(PathBuf::from).collect(),
-    }
-}
 
 /// A server that has used `/a` and `/b`, with one partition in each.
 fn used() -> Env {
